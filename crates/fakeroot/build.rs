@@ -1,10 +1,10 @@
-//! Compiles the preload library and the gate, which the launcher carries in itself.
+//! Compiles the preload library and the gate, which are embedded in the launcher.
 //!
-//! Cargo cannot put one artifact of a workspace into another on the stable compiler, so the compiler is called
-//! here. The linker's flags and script are what makes an exec with the library cheap: as few segments, pages and relocations as can
-//! be, no library beside it, nothing to be done when it is loaded.
+//! Cargo cannot embed one artifact of a workspace in another on the stable compiler, so this script calls the
+//! compiler itself. The linker flags and the linker script keep an exec with the library cheap: as few segments,
+//! pages and relocations as possible, no dependency on other libraries, and no work at load time.
 
-#![allow(clippy::disallowed_methods, reason = "Cargo speaks to this script by variables")]
+#![allow(clippy::disallowed_methods, reason = "Cargo passes its settings in variables")]
 
 use std::env;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ fn main() {
         &script[..],
         "-nostartfiles",
         "-nostdlib",
-        // The linker that the script is written for.
+        // The script is written for this linker.
         "-fuse-ld=bfd",
         "-Wl,-z,norelro",
         "-Wl,--hash-style=gnu",
         "-Wl,--build-id=none",
-        // What it calls of its own functions needs no symbol.
+        // Calls to its own functions need no symbol.
         "-Wl,-Bsymbolic-functions",
         "-Wl,-soname,libfakeroot-kilnyard.so",
         "-s",
@@ -42,7 +42,7 @@ fn main() {
 }
 
 fn variable(name: &str) -> String {
-    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+    env::var(name).unwrap_or_else(|_| panic!("cargo must set {name}"))
 }
 
 fn compile(kind: &str, source: &str, to: &str, link: &[&str], more: &[&str]) {

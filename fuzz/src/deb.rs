@@ -1,5 +1,6 @@
-//! Package files. The first byte of an input says how much of the file is the input: all of it, the two archives in
-//! it, or only the text of the control file. So mutations reach what stands behind sizes and checksums.
+//! Debian's package files. The first byte of an input selects the part of the file that is the input: the whole
+//! file, its two archives, or only the text of the control file. So mutations also reach the code after sizes and
+//! checksums.
 
 use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_ecosystem::debian::{Layers, deb_file};
@@ -8,10 +9,10 @@ use kilnyard_model::order::Dependency;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// In memory: a campaign writes thousands of files a second.
+/// A folder in memory, because a campaign writes thousands of files per second.
 pub(crate) const SCRATCH: &str = "/dev/shm";
 
-/// What is read is the file's own; its digest does not depend on the version that a rebuild gives it.
+/// The facts read are those of the file. The content digest does not depend on the version that a rebuild gives it.
 pub fn deb_file(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind {
@@ -25,7 +26,7 @@ pub fn deb_file(data: &[u8]) {
     }
 }
 
-/// The file read; nothing where it is refused.
+/// Reads the file; `None` if it is rejected.
 fn read(bytes: &[u8]) -> Option<deb_file::DebFile> {
     let file = tempfile::NamedTempFile::new_in(SCRATCH).unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -36,21 +37,22 @@ fn read(bytes: &[u8]) -> Option<deb_file::DebFile> {
     assert_eq!(deb.content.len(), 64);
     let version = Stanza::new(&deb.control).get("Version").expect("a version");
     assert_eq!(deb_file::content_digest(file.path(), version).ok().as_ref(), Some(&deb.content));
-    // Without the number of a rebuild it is read as well, and that number is all that may count less.
-    let rebuilt = deb_file::read_rebuilt(file.path(), "+bk", OutputBounds::WIDEST).expect("it was read");
+    // Reading it as a rebuild works too, and only the rebuild's number may be ignored.
+    let rebuilt =
+        deb_file::read_rebuilt(file.path(), "+bk", OutputBounds::WIDEST).expect("it was read before");
     assert_eq!((&rebuilt.sha256, &rebuilt.control), (&deb.sha256, &deb.control));
     assert!(rebuilt == deb || deb.control.contains("+bk"));
     Some(deb)
 }
 
-/// What can be a layer comes to a paragraph of dpkg's database and to paths that stay in the layer.
+/// A package that can be a layer yields one paragraph of dpkg's database, and paths that stay in the layer.
 fn be_a_layer(file: &Path) {
     let Ok(description) = Layers.describe(file) else { return };
     let package =
         Dependency { name: "x".into(), version: "1".into(), file: "x.deb".into(), sha256: "0".into() };
     let part = Part { package: &package, description: &description };
     let below = Stack { layers: &[], user_inside: &|_| None, group_inside: &|_| None };
-    let composition = Layers.compose(&below, &[part]).expect("nothing is read below");
+    let composition = Layers.compose(&below, &[part]).expect("composing must not read the layers below");
     assert_eq!(composition.layered.len() + composition.by_manager.len(), 1);
     if !composition.layered.is_empty() {
         let status = &composition.texts[0].text;
@@ -63,14 +65,15 @@ fn be_a_layer(file: &Path) {
     }
 }
 
-/// A package whose control file is the input: the text comes back as it was, and a new version alone is no change.
+/// A package whose control file is the input: the text is returned unchanged, and a new version alone does not
+/// change the content digest.
 fn of_control(control: &[u8]) {
     let package = |control: &[u8]| archive(&tar("./control", control), &tar("./usr/bin/x", b"x"));
     let Some(deb) = read(&package(control)) else { return };
     assert_eq!(deb.control.as_bytes(), control);
     let lines = deb.control.lines().filter(|line| line.to_ascii_lowercase().starts_with("version:"));
     let Ok([line]) = <[&str; 1]>::try_from(lines.collect::<Vec<_>>()) else { return };
-    // Only a control file that has nothing but a version of its own: elsewhere the version may be part of a name.
+    // Only for a control file that contains nothing but a version: elsewhere the version may be part of a name.
     if deb.control.matches(line).count() == 1 && deb.control.len() == line.len() + 1 {
         let bumped = deb.control.replace(line, "Version: 77.8-9");
         let bumped = read(&package(bumped.as_bytes())).expect("a package with a new version");
@@ -91,7 +94,7 @@ fn archive(control: &[u8], data: &[u8]) -> Vec<u8> {
 
 pub(crate) const BLOCK_BYTES: usize = 512;
 
-/// An archive of one file, with its end mark.
+/// An archive with one file and an end mark.
 pub(crate) fn tar(name: &str, content: &[u8]) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES];
     let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
@@ -108,7 +111,7 @@ pub(crate) fn tar(name: &str, content: &[u8]) -> Vec<u8> {
     with_checksums(&block)
 }
 
-/// The archive with right checksums in the headers that its sizes lead to, as far as they lead.
+/// The archive with correct checksums in its headers, as far as its sizes lead to them.
 pub(crate) fn with_checksums(archive: &[u8]) -> Vec<u8> {
     let mut archive = archive.to_vec();
     let mut at = 0;

@@ -6,7 +6,7 @@ use kilnyard_ecosystem::debian::deb822::{stanzas, unfold};
 use kilnyard_ecosystem::debian::relation::{self, Context};
 use kilnyard_ecosystem::debian::source::{Parts, Source};
 
-/// A slower reader of the same format, line by line, agrees; no line is lost between stanzas.
+/// A slower line-by-line parser of the same format agrees, and no line is lost between stanzas.
 pub fn deb822(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let lines = |text: &str| -> Vec<String> {
@@ -47,7 +47,7 @@ fn slow_fields(text: &str) -> Vec<(&str, &str)> {
     fields.map(|(name, value)| (name.trim(), value.trim_matches([' ', '\t', '\n', '\r']))).collect()
 }
 
-/// What is read is printed so that it is read again as the same; what cannot be read is shown.
+/// A parsed relation prints to text that parses to the same relation; an error quotes the text that does not parse.
 pub fn relation(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let context = Context { architecture: "amd64".to_owned(), profiles: vec!["nocheck".to_owned()] };
@@ -77,7 +77,7 @@ pub fn relation(data: &[u8]) {
     }
 }
 
-/// Files of a source stay in its folder, and its outputs have names of packages.
+/// Files of a source stay in its folder, and its outputs have valid package names.
 pub fn source(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let context = Context::new("amd64");

@@ -1,4 +1,4 @@
-//! `Packages` and `Sources` into a universe, and the solver on what came of them.
+//! Parsing `Packages` and `Sources` into a universe, and solving requests in it.
 
 use crate::{parts, text};
 use kilnyard_ecosystem::debian::check;
@@ -9,14 +9,14 @@ use kilnyard_ecosystem::debian::universe::{Origin, Universe, View};
 use kilnyard_ecosystem::debian::version;
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 
-/// Beyond this many candidates not every set is tried.
+/// With more candidates, not every set is tried.
 const CANDIDATES_TRIED_MAX: usize = 12;
 
-/// More packages make an input slow and no property truer.
+/// More packages would slow down a run without testing more.
 const CANDIDATES_MAX: usize = 200;
 
-/// Packages are found by the names that they say of themselves; a set that the solver finds is one, and where it
-/// finds none there is none.
+/// Packages are found by their own names. A solution of the solver is consistent, and where it finds none, no
+/// solution exists.
 pub fn universe(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [packages, source_text] = parts(text);
@@ -81,8 +81,8 @@ fn solve_all(universe: &Universe, candidates: &[Candidate], requests: &[(Candida
             }
             Err(_) => {
                 assert!(!is_satisfiable);
-                let told = explain::text(universe, *root, name, &solver.explain(*root));
-                assert!(!told.trim().is_empty());
+                let explained = explain::text(universe, *root, name, &solver.explain(*root));
+                assert!(!explained.trim().is_empty());
                 if candidates.len() <= CANDIDATES_TRIED_MAX {
                     let found = (0..1u32 << candidates.len()).find(|bits| {
                         let mut set = vec![*root];
@@ -96,7 +96,7 @@ fn solve_all(universe: &Universe, candidates: &[Candidate], requests: &[(Candida
     }
 }
 
-/// Whether all members have what they need and none excludes another.
+/// Whether the requirements of all members are met and none of them conflicts with another.
 fn is_a_set(view: &View, set: &[Candidate]) -> bool {
     set.iter().all(|member| {
         let requirements = view.requirements(*member);

@@ -1,22 +1,22 @@
 //! Fuzz targets: every parser and decoder of Kilnyard that reads foreign input.
 //!
-//! A target is a function from bytes to nothing that panics where a property does not hold. Each asserts more than
-//! that nothing breaks: an order is one, what is printed can be read again, a second and simpler reader agrees, a
-//! signature is believed for one text only, no field of an index is forged. The same functions are used twice:
+//! A target is a function that takes bytes and panics if a property does not hold. Each target asserts more than
+//! the absence of crashes: an order is total, output can be parsed again, a second and simpler parser agrees, a
+//! signature is accepted for one text only, no field of an index is forged. The same functions run in two ways:
 //!
-//! - `cargo test --manifest-path fuzz/Cargo.toml` gives each target its seeds and some thousands of mutations of
+//! - `cargo test --manifest-path fuzz/Cargo.toml` runs each target on its seeds and some thousands of mutations of
 //!   them, and prints the number that repeats the run. It needs nothing but stable Rust.
 //! - `fuzz/run TARGET` is a campaign: libFuzzer, guided by coverage, on stable Rust too.
 //!
-//! Seeds are in `seeds/TARGET/`; what a campaign finds worth keeping is in `corpus/TARGET/`, which is not committed. An
-//! input that broke a property becomes a named test in the crate that was wrong.
+//! Seeds are in `seeds/TARGET/`; inputs that a campaign keeps are in `corpus/TARGET/`, which is not committed. An
+//! input that violated a property becomes a named test in the crate with the bug.
 //!
-//! What must hold: a target leaves nothing behind and depends on nothing but its input, so that an input can be
-//! tried again. The known downside: the lock file beside this package is another one than the program's, and has to
-//! be brought along (`cargo update --manifest-path fuzz/Cargo.toml`) when a dependency is.
+//! What must hold: a target leaves no files behind and depends on nothing but its input, so that an input can be
+//! run again. Known downside: this package's lock file is separate from the program's, and must be updated with it
+//! (`cargo update --manifest-path fuzz/Cargo.toml`).
 //!
-//! What has no target: parsers inside the program `kilnyard` itself (configuration, `Release`), which no library can
-//! reach; what the mirror reads of an HTTP answer, which is private to it and has tests there.
+//! Without a target: parsers inside the program `kilnyard` itself (configuration, `Release`), which no library
+//! exposes; and the mirror's parsing of HTTP responses, which is private to it and has tests there.
 
 mod deb;
 mod fields;
@@ -35,10 +35,10 @@ mod shown;
 mod signed;
 mod version;
 
-/// A target: its name, which is that of its folder of seeds, and what it does with an input.
+/// A target: its name, which is also its folder of seeds, and the function that runs it on an input.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All targets, as `fuzz/run` lists them.
 pub const TARGETS: &[Target] = &[
     ("deb822", fields::deb822),
     ("relation", fields::relation),
@@ -70,12 +70,12 @@ pub const TARGETS: &[Target] = &[
     ("package_file", package_file::package_file),
 ];
 
-/// The input as text, where it is text: most parsers are given what was checked to be UTF-8 before.
+/// The input as text, if it is UTF-8: most parsers receive text that was checked before.
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
 }
 
-/// The parts of an input, which lines of two per cent signs keep apart.
+/// The parts of an input, separated by lines of two per cent signs.
 fn parts<const COUNT: usize>(text: &str) -> [&str; COUNT] {
     let mut parts = text.splitn(COUNT, "\n%%\n");
     std::array::from_fn(|_| parts.next().unwrap_or(""))

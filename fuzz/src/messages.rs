@@ -1,4 +1,4 @@
-//! What processes of Kilnyard say to each other, and hashes.
+//! Messages between processes of Kilnyard, and hashes.
 
 use crate::text;
 use kilnyard_mirror::Sha256Hex;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// What is read is written in one line, and read again as the same.
+/// A parsed message is written on one line, and parses to the same message again.
 fn round_trip<T: DeserializeOwned + Serialize + PartialEq + Debug>(data: &[u8]) -> Option<T> {
     let message: T = serde_json::from_slice(data).ok()?;
     let written = serde_json::to_string(&message).unwrap();
@@ -18,13 +18,13 @@ fn round_trip<T: DeserializeOwned + Serialize + PartialEq + Debug>(data: &[u8]) 
     Some(message)
 }
 
-/// The description of a sandbox, and its reports.
+/// The description of a sandbox, and the sandbox's reports.
 pub fn sandbox(data: &[u8]) {
     round_trip::<Sandbox>(data);
     round_trip::<Report>(data);
 }
 
-/// Leases, progress, results, and what passes between a worker and its coordinator.
+/// Leases, progress, results, and messages between a worker and its coordinator.
 pub fn protocol(data: &[u8]) {
     if let Some(lease) = round_trip::<Lease>(data) {
         let key = &lease.order.key;
@@ -41,7 +41,7 @@ pub fn protocol(data: &[u8]) {
     round_trip::<ToWorker>(data);
 }
 
-/// A hash is 64 hexadecimal digits, and nothing else is one.
+/// A hash is 64 hexadecimal digits; no other text is accepted.
 pub fn hash(data: &[u8]) {
     let own = Sha256Hex::of(data);
     assert_eq!(Sha256Hex::parse(&own.as_str().to_uppercase()).as_ref(), Ok(&own));

@@ -1,4 +1,4 @@
-//! The configurations of other builders.
+//! The configuration files of other builders.
 
 use crate::text;
 use kilnyard_ecosystem::pkgsrc::bob_config::BobConfig;
@@ -6,15 +6,15 @@ use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
 use kilnyard_ecosystem::pkgsrc::pbulk_conf::PbulkConf;
 use std::collections::HashSet;
 
-/// A `pbulk.conf`: each setting is carried or not carried once. What stands in a line of its own in front of all else is
-/// set, if it is all that is said of its name, and is told in its line.
+/// A `pbulk.conf`: each setting is carried over or reported as not carried, once. A setting on its own line before
+/// everything else takes effect if its name does not occur again, and is reported with its line.
 pub fn pbulk_conf(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(conf) = PbulkConf::parse(text) else { return };
     let moved = conf.moved();
     check(&moved, text);
     for carried in moved.carried.iter().filter(|carried| carried.key.is_none_or(|key| !key.is_number())) {
-        let value = conf.get(&carried.name).expect("only what is known is carried");
+        let value = conf.get(&carried.name).expect("only a setting in the file is carried");
         if let Some((_, kept)) = moved.values.iter().find(|(key, _)| Some(*key) == carried.key) {
             assert_eq!(kept, value, "{}", carried.name);
         }
@@ -26,7 +26,7 @@ pub fn pbulk_conf(data: &[u8]) {
     }
 }
 
-/// A `config.lua`: the same.
+/// A `config.lua`, with the same properties.
 pub fn bob_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(config) = BobConfig::parse(text) else { return };
@@ -54,7 +54,11 @@ fn check(moved: &Moved, text: &str) {
     let is_which = |key: Key| matches!(key, Key::Packages | Key::PackagesFile);
     let (which, others): (Vec<Key>, Vec<Key>) =
         moved.carried.iter().filter_map(|carried| carried.key).partition(|key| is_which(*key));
-    assert_eq!(others.iter().copied().collect::<HashSet<_>>(), keys, "what is carried is not what is kept");
+    assert_eq!(
+        others.iter().copied().collect::<HashSet<_>>(),
+        keys,
+        "the carried settings differ from the kept values"
+    );
     match (&moved.wanted, &which[..]) {
         (None | Some(Wanted::All), []) | (Some(Wanted::All | Wanted::Some(_)), [Key::Packages]) => {}
         (Some(Wanted::File(_)), [Key::PackagesFile]) => {}
@@ -68,7 +72,7 @@ fn check(moved: &Moved, text: &str) {
     assert!(moved.not_carried.iter().all(|refused| !refused.reason.is_empty()));
 }
 
-/// A line in front that sets an unknown variable is reported first, and shifts the rest.
+/// A first line that sets an unknown variable is reported first, and shifts the other lines.
 fn check_first(moved: &Moved, longer: &Moved) {
     assert_eq!((&longer.not_carried[0].name[..], longer.not_carried[0].line), ("frist", 1));
     assert_eq!((&longer.wanted, &longer.values), (&moved.wanted, &moved.values));

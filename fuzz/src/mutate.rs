@@ -1,16 +1,16 @@
-//! Seeds changed at random, for the run without a fuzzer.
+//! Random mutations of seeds, for running targets without a fuzzer.
 
 use fastrand::Rng;
 use std::path::Path;
 use std::{fs, io};
 
-/// No input grows beyond this; what parsers do wrong they do wrong with short ones.
+/// Maximum length of an input; bugs in parsers show with short ones.
 const INPUT_BYTES_MAX: usize = 8192;
 
-/// The most changes that are made to one seed.
+/// Maximum number of changes to one seed.
 const CHANGES_MAX: usize = 6;
 
-/// What stands where formats end or change.
+/// Byte sequences that have a meaning in the formats: separators, ends, special cases.
 const TOKENS: [&[u8]; 24] = [
     b"\n",
     b"\n\n",
@@ -38,7 +38,7 @@ const TOKENS: [&[u8]; 24] = [
     b"\"",
 ];
 
-/// The seeds of a target, in the order of their names.
+/// The seeds of a target, sorted by file name.
 pub fn seeds(target: &str) -> io::Result<Vec<Vec<u8>>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
@@ -46,7 +46,7 @@ pub fn seeds(target: &str) -> io::Result<Vec<Vec<u8>>> {
     paths.into_iter().map(fs::read).collect()
 }
 
-/// One of the seeds with a few changes; of other seeds pieces may come in.
+/// One of the seeds with a few changes, which may insert pieces of other seeds.
 pub fn mutated(seeds: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     let mut input = random.choice(seeds).cloned().unwrap_or_default();
     for _ in 0..random.usize(1..=CHANGES_MAX) {

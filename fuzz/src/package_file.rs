@@ -1,5 +1,5 @@
-//! pkgsrc's package files. The first byte of an input says how much of the file is the input: all of it, the archive in it,
-//! or only the texts of its metadata. So mutations reach what stands behind checksums.
+//! pkgsrc's package files. The first byte of an input selects the part of the file that is the input: the whole
+//! file, its archive, or only the texts of its metadata. So mutations also reach the code after the checksums.
 
 use crate::deb::{BLOCK_BYTES, SCRATCH, tar, with_checksums};
 use crate::{parts, text};
@@ -8,7 +8,8 @@ use kilnyard_ecosystem::pkgsrc::summary;
 use kilnyard_publish::{PackageEntry, plan_packages};
 use sha2::{Digest, Sha256};
 
-/// What is read is the file's own, and one stanza that names it; when it was built does not matter to its content.
+/// The facts read are those of the file, with one stanza that names it. The build date does not affect its content
+/// digest.
 pub fn package_file(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind {
@@ -18,7 +19,7 @@ pub fn package_file(data: &[u8]) {
     }
 }
 
-/// The file read; nothing where it is refused.
+/// Reads the file; `None` if it is rejected.
 fn read(bytes: &[u8]) -> Option<PackageFile> {
     let file = tempfile::NamedTempFile::new_in(SCRATCH).unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -38,7 +39,7 @@ fn read(bytes: &[u8]) -> Option<PackageFile> {
     Some(package)
 }
 
-/// What a package says of itself can be published, but for a line that readers would break in two.
+/// A package's own description can be published, except for lines that readers would split.
 fn publish(package: &PackageFile, file: &std::path::Path) {
     let entry = PackageEntry {
         name: package.name.clone(),
@@ -54,7 +55,7 @@ fn publish(package: &PackageFile, file: &std::path::Path) {
     assert!(!repository.exists());
 }
 
-/// A package whose metadata are the input.
+/// A package whose metadata is the input.
 fn of_texts(data: &[u8]) {
     let Some(data) = text(data) else { return };
     let texts: [&str; 4] = parts(data);

@@ -1,4 +1,4 @@
-//! The report's page.
+//! The HTML page of a report.
 
 use crate::{markup, text};
 use kilnyard_web::{
@@ -6,8 +6,8 @@ use kilnyard_web::{
     ReportStage, RepositoryFacts, page as render,
 };
 
-/// Whatever stands in a report, the page is well-formed, links to nothing outside and runs nothing. An input that is
-/// no report is the text of every field of one.
+/// Whatever a report contains, its page is well-formed, has no external links and runs no script. An input that is
+/// not a report becomes the text of every field of one.
 pub fn page(data: &[u8]) {
     let report: Report = match (serde_json::from_slice(data), text(data)) {
         (Ok(report), _) => report,

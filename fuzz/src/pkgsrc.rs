@@ -1,4 +1,4 @@
-//! pkgsrc's `distinfo` and scan files, versions, patterns and summaries, and files for look-ups.
+//! pkgsrc's `distinfo` and scan files, versions, patterns and summaries, and look-up files.
 
 use crate::{parts, text};
 use kilnyard_ecosystem::pkgsrc::distinfo;
@@ -12,7 +12,7 @@ use kilnyard_publish::{LookUp, render_look_up};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Three versions, one a line: the order is total, and a revision makes a version later.
+/// Three versions, one per line: the order is total, and adding a revision makes a version later.
 pub fn pkgsrc_version(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let mut lines = text.splitn(3, '\n');
@@ -28,12 +28,12 @@ pub fn pkgsrc_version(data: &[u8]) {
             }
         }
     }
-    // A revision counts only where the rest is equal, and the last one counts.
+    // A revision counts only if the rest is equal, and the last one counts.
     let revised = Version::parse(&format!("{}nb{}", texts[0], "9".repeat(texts[0].len() + 1)));
     assert_ne!(revised.cmp(&versions[0]), Ordering::Less, "{texts:?}");
 }
 
-/// A pattern and names, one a line: what matches begins with the prefix of an alternative that matches.
+/// A pattern and names, one per line: a matching name starts with the prefix of an alternative that matches it.
 pub fn pkgsrc_pattern(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let mut lines = text.lines();
@@ -46,7 +46,7 @@ pub fn pkgsrc_pattern(data: &[u8]) {
     }
 }
 
-/// A scan: what is written can be read again to the same, and every dependency is one that matches.
+/// A scan: written output parses to the same stanzas, and every resolved dependency matches a pattern.
 pub fn scan_file(data: &[u8]) {
     let Ok(file) = ScanFile::parse(data) else { return };
     let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
@@ -77,13 +77,13 @@ pub fn scan_file(data: &[u8]) {
     }
 }
 
-/// What a scan keeps: a file that anybody may have spoilt is read as far as it is whole.
+/// A scan's cache: a file that may be corrupted at any point is read up to the damage.
 pub fn kept(data: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept");
     std::fs::write(&path, [b"kilnyard-scan 3 facts\n", data].concat()).unwrap();
     let kept = Kept::read(&path, "facts").unwrap();
-    // No file that is named is there, so nothing of it can be right.
+    // None of the files that it names exists, so no entry can be current.
     let absent = Places { tree: folder.path().join("absent"), inside: None };
     let current = kept.current(&absent).stanzas;
     assert!(
@@ -91,7 +91,7 @@ pub fn kept(data: &[u8]) {
     );
 }
 
-/// A `distinfo`: every name stays below the folder of distfiles, and what is written of it is read to the same.
+/// A `distinfo`: every name stays below the distfiles folder, and written output parses to the same files.
 pub fn distinfo(data: &[u8]) {
     let Ok(files) = distinfo::parse(data) else { return };
     let mut written = String::from("$NetBSD$\n\n");
@@ -112,7 +112,7 @@ pub fn distinfo(data: &[u8]) {
     assert_eq!(distinfo::parse(written.as_bytes()), Ok(files));
 }
 
-/// A summary: all of it is in its entries, in order.
+/// A summary: its entries contain all of its text, in order.
 pub fn pkg_summary(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(entries) = summary::entries(text) else { return };
@@ -126,8 +126,8 @@ pub fn pkg_summary(data: &[u8]) {
     assert!(rest.trim_matches(['\n', '\r']).is_empty(), "{rest:?}");
 }
 
-/// Keys, one a line, and places and bytes that change the file: all keys are found, and a changed file gives an answer
-/// or an error.
+/// Keys, one per line, and positions and bytes that change the file: all keys are found, and a changed file gives
+/// an answer or an error.
 pub fn look_up(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [keys, change] = parts(text);

@@ -1,8 +1,8 @@
-//! What the kernel says of processes whose names anybody may choose.
+//! The kernel's lines about processes, whose names any user may choose.
 
 use kilnyard_root::ProcessStat;
 
-/// A line is read or refused; what a name holds changes nothing of what is read.
+/// A line is parsed or rejected; the content of a name does not affect the other fields.
 pub fn process_stat(data: &[u8]) {
     let Some(stat) = ProcessStat::parse(data) else { return };
     let first = data.iter().position(|byte| *byte == b'(').unwrap();

@@ -1,4 +1,4 @@
-//! What builds say of their packages, on its way into the indexes of a repository.
+//! Descriptions of packages from builds, on their way into the indexes of a repository.
 
 use crate::{parts, text};
 use kilnyard_publish::{BinaryEntry, BinaryIndex, Operation, ReleaseFacts, SourceEntry, SourceFile, plan};
@@ -8,8 +8,8 @@ use std::path::{Component, Path};
 const HASH: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const ADDED: [&str; 3] = ["filename", "size", "sha256"];
 
-/// Two packages and a source with hostile stanzas, names and paths: where they are listed at all, a reader of the
-/// indexes sees exactly these entries, whichever of two equal fields it believes, and no path leaves the pool.
+/// Two packages and a source with hostile stanzas, names and paths. If they are listed at all, a reader of the
+/// indexes sees exactly these entries, whichever of two equal fields it uses, and no path leaves the pool.
 pub fn publish(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [first, second, source, paths] = parts(text);
@@ -81,12 +81,12 @@ fn assert_inside(path: &Path, folder: &str) {
     assert!(path.components().all(|part| matches!(part, Component::Normal(_))), "{}", path.display());
 }
 
-/// A field's name as the most generous reader takes it.
+/// A field's name as the most lenient reader interprets it.
 fn loose(name: &str) -> String {
     name.trim_matches(|c: char| !c.is_ascii_graphic()).to_ascii_lowercase()
 }
 
-/// The stanzas of an index for a reader that ends one at every blank line, with all their fields.
+/// The stanzas of an index, with all their fields, for a reader that ends a stanza at every blank line.
 fn read(index: &str) -> Vec<Vec<(String, String)>> {
     let mut stanzas: Vec<Vec<(String, String)>> = vec![Vec::new()];
     for line in index.lines() {

@@ -1,10 +1,10 @@
-//! What builds print: logs, the lines that are told of them, and text that is shown.
+//! Output of builds: logs, the telling lines selected from them, and displayed text.
 
 use kilnyard_ecosystem::telling_lines;
 use kilnyard_model::text;
 use kilnyard_process::{Log, LogLimits, read_log};
 
-/// Nothing is left that a terminal obeys or that reorders what a reader sees.
+/// No character remains that controls a terminal or changes the order of displayed text.
 fn assert_plain(shown: &str) {
     let bad = |c: char| {
         c.is_control()
@@ -13,7 +13,7 @@ fn assert_plain(shown: &str) {
     assert_eq!(shown.chars().find(|c| bad(*c)), None, "{shown:?}");
 }
 
-/// One line, and several: plain, bounded, the same when made twice; plain text stays.
+/// One line, and several: plain, bounded, and unchanged if processed again; plain text stays as it is.
 pub fn line(data: &[u8]) {
     let given = String::from_utf8_lossy(data);
     let line = text::line(&given);
@@ -28,7 +28,7 @@ pub fn line(data: &[u8]) {
     assert!(lines.lines().count() <= given.lines().count());
 }
 
-/// The lines told stand in the log around the one that matters.
+/// The selected lines surround the relevant line in the log.
 pub fn telling(data: &[u8]) {
     let log = String::from_utf8_lossy(data);
     let lines: Vec<&str> = log.lines().collect();
@@ -38,13 +38,13 @@ pub fn telling(data: &[u8]) {
     };
     assert!(telling.lines.len() <= 10 && telling.index < telling.lines.len());
     let first = telling.line_number as usize - 1 - telling.index;
-    for (told, line) in telling.lines.iter().zip(&lines[first..]) {
-        assert_plain(told);
-        assert!(text::line(line).starts_with(told.as_str()));
+    for (shown, line) in telling.lines.iter().zip(&lines[first..]) {
+        assert_plain(shown);
+        assert!(text::line(line).starts_with(shown.as_str()));
     }
 }
 
-/// A log of any bytes is read or refused; a log that was written is read back.
+/// A log of any bytes is read or rejected; a log that was written reads back the same.
 pub fn log(data: &[u8]) {
     let Ok(folder) = tempfile::tempdir_in(crate::deb::SCRATCH) else { return };
     let path = folder.path().join("foreign.log");
@@ -66,7 +66,7 @@ pub fn log(data: &[u8]) {
     if facts.bytes_dropped == 0 {
         assert_eq!(text, String::from_utf8_lossy(data));
     } else {
-        let note = format!("[kilnyard: {} bytes after the first 40 are left out here]", facts.bytes_dropped);
+        let note = format!("[kilnyard: {} bytes after the first 40 omitted]", facts.bytes_dropped);
         assert!(text.contains(&note));
         assert!(text.starts_with(&*String::from_utf8_lossy(&data[..40])));
         assert!(text.ends_with(&*String::from_utf8_lossy(&data[data.len() - 20..])));

@@ -1,10 +1,10 @@
-//! Debian's version order against a second reading of the rules.
+//! Debian's version order, compared with a second implementation of the rules.
 
 use crate::text;
 use kilnyard_ecosystem::debian::version::{compare, is_valid, without_epoch};
 use std::cmp::Ordering;
 
-/// Three versions, one a line: the order is total, and what a slow comparison by keys says.
+/// Three versions, one per line: the order is total, and agrees with a slow comparison by keys.
 pub fn version(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let mut lines = text.splitn(3, '\n');
@@ -23,7 +23,7 @@ pub fn version(data: &[u8]) {
             }
         }
         if is_valid(left) {
-            // What Kilnyard makes of a version is one again, and later; a version for tests is earlier.
+            // A version that Kilnyard derives is valid, and later; a version for tests is earlier.
             for (suffix, order) in [("+bk1", Ordering::Greater), ("~1", Ordering::Less)] {
                 let other = format!("{left}{suffix}");
                 assert!(is_valid(&other), "{other:?}");
@@ -33,7 +33,7 @@ pub fn version(data: &[u8]) {
     }
 }
 
-/// Alternating runs as keys that compare as lists: weights of the non-digits with an end mark, then the number.
+/// Alternating runs as keys that compare as lists: the weights of the non-digits with an end mark, then the number.
 type Runs = Vec<(Vec<u32>, (usize, String))>;
 
 fn slow(left: &str, right: &str) -> Ordering {
@@ -72,7 +72,7 @@ fn runs(part: &str) -> Runs {
             b'A'..=b'Z' | b'a'..=b'z' => 1000 + u32::from(byte),
             _ => 2000 + u32::from(byte),
         });
-        // The end sorts after a tilde and before all else.
+        // The end sorts after a tilde and before everything else.
         runs.push((weights.chain([1]).collect(), number(&after[..end])));
         rest = &after[end..];
     }

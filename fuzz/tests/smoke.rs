@@ -1,5 +1,5 @@
-//! Every target with its seeds and with mutations of them. `KILNYARD_FUZZ_SEED` repeats a run with its number,
-//! `KILNYARD_FUZZ_INPUTS` makes it a longer one.
+//! Runs every target on its seeds and on mutations of them. `KILNYARD_FUZZ_SEED` repeats the run with that number,
+//! `KILNYARD_FUZZ_INPUTS` sets the number of mutations.
 
 use kilnyard_fuzz::mutate::{mutated, seeds};
 use kilnyard_fuzz::{TARGETS, Target};
@@ -8,16 +8,16 @@ use std::fmt::Write;
 use std::panic::catch_unwind;
 use std::str::FromStr;
 
-/// How many mutations each target gets.
+/// Default number of mutations per target.
 const INPUTS: u64 = 3000;
 
-/// More of an input than this is not shown.
+/// How much of a failing input is printed.
 const SHOWN_BYTES_MAX: usize = 4096;
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name)
         .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
 }
 
 fn main() {
@@ -38,10 +38,11 @@ fn try_all((name, target): Target, seed: u64, inputs: u64) -> Result<(), Failed>
     let mutations = std::iter::repeat_with(|| mutated(&seeds, &mut random)).take(inputs as usize);
     for input in seeds.iter().cloned().chain(mutations) {
         if catch_unwind(|| target(&input)).is_err() {
-            let mut told = format!("{name} failed, see above; KILNYARD_FUZZ_SEED={seed}; the input was:\n");
+            let mut message =
+                format!("{name} failed, see above; repeat with KILNYARD_FUZZ_SEED={seed}; the input was:\n");
             // Writing to a string cannot fail.
-            let _ = write!(told, "{}", input[..input.len().min(SHOWN_BYTES_MAX)].escape_ascii());
-            return Err(told.into());
+            let _ = write!(message, "{}", input[..input.len().min(SHOWN_BYTES_MAX)].escape_ascii());
+            return Err(message.into());
         }
     }
     Ok(())

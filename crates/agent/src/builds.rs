@@ -1,4 +1,4 @@
-//! The builds of a worker: their order, and their messages that are not acknowledged yet.
+//! The builds of a worker: their order, and their unacknowledged messages.
 
 use crate::{
     Action, Attempt, BTreeMap, BuildResult, Built, Lease, Progress, REPEAT_SECONDS, Reports, Session,
@@ -10,11 +10,11 @@ use std::collections::{HashMap, VecDeque};
 
 /// How long a finished build is remembered, in seconds. No message takes longer to arrive.
 const OVER_SECONDS: f64 = 3600.0;
-/// The most finished builds that are remembered. A build that is forgotten too soon may be started again by a late grant, which wastes time;
-/// its result does not count.
+/// The maximum number of finished builds to remember. If a build is forgotten too soon, a late grant may start it
+/// again, which wastes time; its result does not count.
 const OVER_MAX: usize = 16_384;
-/// The most reports of a build that are kept while the coordinator is away. Reports beyond it are dropped if they only describe the
-/// moment.
+/// The maximum number of reports kept for a build while the coordinator is away. Beyond it, reports that only describe
+/// the moment are dropped.
 const REPORTS_MAX: usize = 1024;
 
 /// A build that a worker has.
@@ -26,18 +26,18 @@ pub(crate) struct Build {
     number: u64,
     sharer: Sharer,
     rank_seconds: f64,
-    /// Its place in the coordinator's last order of ranks; the end if it was not in it.
+    /// Its position in the coordinator's last list of ranks; last if it was not in the list.
     place: usize,
     is_cancelled: bool,
     /// Its result does not count.
     pub is_superseded: bool,
-    /// The number of the first report that is kept.
+    /// The number of the first kept report.
     first: u64,
     reports: VecDeque<Progress>,
     /// How many of them were sent, and when.
     said: usize,
     said_seconds: Option<f64>,
-    /// The outputs that wait for an answer, and when they were sent.
+    /// The outputs that wait for an answer, and the time at which they were sent.
     pub built: Option<Built>,
     pub built_seconds: Option<f64>,
     result: Option<Box<BuildResult>>,
@@ -71,7 +71,8 @@ impl Build {
         self.place.cmp(&other.place).then(other.rank_seconds.total_cmp(&self.rank_seconds))
     }
 
-    /// Keeps a report until it is acknowledged. A report that only describes the moment replaces an unsent one of its kind.
+    /// Keeps a report until it is acknowledged. A report that only describes the moment replaces an unsent one of its
+    /// kind.
     pub fn report(&mut self, progress: Progress) {
         if let Progress::Wants(cores) = progress {
             self.sharer.wants = cores.max(1);
@@ -175,7 +176,8 @@ impl Builds {
         self.builds.iter_mut().map(|(attempt, build)| (*attempt, build))
     }
 
-    /// The builds in an offer. One whose result does not count has its slot until it ends, but is not in it.
+    /// The builds in an offer. A build whose result does not count occupies its slot until it ends, but is not in the
+    /// offer.
     pub fn offered(&self) -> Vec<Held> {
         let held = self.held().filter(|(_, build)| !build.is_superseded);
         held.map(|(attempt, build)| Held { attempt, standing: build.standing }).collect()
@@ -191,7 +193,7 @@ impl Builds {
         is_new
     }
 
-    /// Takes over the order of ranks, the highest first.
+    /// Applies the coordinator's order of ranks, the highest first.
     pub fn rank(&mut self, builds: &[Ranked]) {
         for build in self.builds.values_mut() {
             build.place = usize::MAX;
@@ -233,7 +235,7 @@ impl Builds {
         self.building -= 1;
         build.standing = Standing::Ended;
         build.built = None;
-        // Reports that describe the moment are obsolete; stages are not.
+        // Reports that describe the moment are now obsolete; stages are not.
         let is_lasting = |progress: &Progress| matches!(progress, Progress::StageEnded(_));
         let said = build.said;
         let mut index = 0;

@@ -1,10 +1,10 @@
 //! The owner of a worker's state. [`Agent::apply`] takes an event and returns actions.
 //!
-//! The agent talks to a coordinator over a network that may lose, repeat, delay and reorder messages, and may be down for hours. It starts
-//! every exchange, and repeats each message until it is answered:
+//! The agent talks to a coordinator over a network that may lose, repeat, delay and reorder messages, and may be down
+//! for hours. It starts every exchange, and repeats each message until it is answered:
 //!
 //! ```text
-//! Greeting --Welcome--> Joined --Again--> Greeting …          (the coordinator was started again: builds continue)
+//! Greeting --Welcome--> Joined --Again--> Greeting …          (the coordinator was restarted: builds continue)
 //!     |                    +--Drain, nothing left--> Left
 //!     +--Refused--> Refused
 //! ```
@@ -17,17 +17,18 @@
 //!                                                       +--Superseded--> cancelled, and forgotten when it has ended
 //! ```
 //!
-//! `apply` is pure: it reads no clock, uses no random numbers and does no I/O. The caller performs the actions in their order, with threads
-//! that build and a transport for messages.
+//! `apply` is pure: it reads no clock, uses no random numbers and does no I/O. The caller performs the actions in their
+//! order, with threads that build and a transport for messages.
 //!
-//! Cores do not cross the wire: the coordinator sends ranks, and the agent shares out the cores of its machine by them whenever the number
-//! that a build can use changes.
+//! Cores do not cross the wire: the coordinator sends ranks, by which the agent distributes the cores of its machine
+//! whenever the demand of a build changes.
 //!
-//! Invariants: a build starts at most once; there are no more running builds than slots; a result is kept until the coordinator has
-//! recorded or rejected it; builds continue while the coordinator is away; messages of an earlier session change nothing.
+//! Invariants: a build starts at most once; there are no more running builds than slots; a result is kept until the
+//! coordinator has recorded or rejected it; builds continue while the coordinator is away; messages of an earlier
+//! session change nothing.
 //!
-//! The agent does not decide what is built, and its state does not survive its process: builds die with the worker, which says hello as a
-//! new process.
+//! The agent does not decide what is built, and its state does not survive its process: builds die with the worker,
+//! which says hello as a new process.
 //!
 //! Known downside: messages are repeated at fixed intervals, whatever the latency.
 
@@ -77,7 +78,7 @@ pub enum Event {
     },
     /// The memory pressure of the machine.
     Pressure(Pressure),
-    /// Take no more builds, and leave when those that run are done.
+    /// Take no more builds, and leave when the running ones have ended.
     Drain,
     /// Cancel all builds and leave.
     Stop,
@@ -103,7 +104,7 @@ pub enum Action {
         /// The answer.
         answer: Box<Answer>,
     },
-    /// The worker left; with a reason if it was refused. Its process may end once its builds have.
+    /// The worker left; with a reason if it was refused. Its process may exit once its builds have ended.
     Leave(Option<String>),
 }
 
@@ -125,11 +126,10 @@ struct Joined {
     slots: u32,
     /// The number of the last offer.
     offer: u64,
-    /// When it was.
     offered_seconds: f64,
-    /// Whether it was answered.
+    /// Whether that offer was answered.
     is_answered: bool,
-    /// Whether it is outdated.
+    /// Whether that offer is outdated.
     is_stale: bool,
 }
 
@@ -139,8 +139,9 @@ pub struct Agent {
     hello: Hello,
     link: Link,
     builds: Builds,
-    /// What the builds share, and the most cores of one build, as the coordinator last said.
+    /// The machine that the builds share, as the coordinator last described it.
     machine: Machine,
+    /// The maximum number of cores for one build, as the coordinator last described it.
     jobs_max: Option<u32>,
     /// The last [`Action::Allot`].
     allotted: Vec<(u64, u32)>,
@@ -171,7 +172,7 @@ impl Agent {
         }
     }
 
-    /// The builds that it has, and their progress.
+    /// The worker's builds and their progress.
     pub fn held(&self) -> impl Iterator<Item = (Attempt, Standing)> {
         self.builds.held().map(|(attempt, build)| (attempt, build.standing))
     }
@@ -216,7 +217,7 @@ impl Agent {
         self.speak(actions);
     }
 
-    /// Shares the cores out, by rank and by what builds can use. It needs no coordinator.
+    /// Distributes the cores by rank and demand. This does not need the coordinator.
     fn allot(&mut self, actions: &mut Vec<Action>) {
         let allotted = self.builds.share_out(&self.machine, self.jobs_max);
         if allotted != self.allotted {

@@ -1,4 +1,4 @@
-//! Made-up messages and events. What holds over a network that loses and repeats them is simulated with the coordinator.
+//! Scripted messages and events. The coordinator's farm simulation covers a network that loses and repeats them.
 
 use super::*;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
@@ -191,12 +191,12 @@ fn builds_begin_by_rank_when_a_slot_is_free_and_once() {
     worker.hear(ToWorker::Ranks { session: session(1), offer, builds });
     assert_eq!(begun(&worker.end(3)), [2], "the ranks have changed");
     worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
-    assert!(begun(&worker.grant(1, 99.0)).is_empty(), "a grant that comes late, of a build that is over");
+    assert!(begun(&worker.grant(1, 99.0)).is_empty(), "a late grant of a finished build");
     assert_eq!(begun(&worker.end(2)), [4]);
 }
 
 #[test]
-fn a_result_is_said_until_it_is_acknowledged() {
+fn a_result_is_repeated_until_acknowledged() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);
     let actions = worker.end(1);
@@ -204,14 +204,14 @@ fn a_result_is_said_until_it_is_acknowledged() {
     assert_eq!(worker.held(), [(attempt(1), Standing::Ended)]);
     assert!(results(&worker.after(1.0, Event::Tick)).is_empty());
     assert_eq!(results(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1);
-    // The coordinator was started again.
+    // The coordinator was restarted.
     assert!(matches!(
         worker.hear(ToWorker::Again { session: session(1) })[..],
         [Action::Send(ToCoordinator::Hello(_))]
     ));
     assert_eq!(results(&worker.hear(welcome(2, 1))), [(session(2), attempt(1))]);
     worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
-    assert_eq!(worker.held().len(), 1, "a message of a session that is over");
+    assert_eq!(worker.held().len(), 1, "a message of an ended session");
     worker.hear(ToWorker::Acknowledged { session: session(2), attempt: attempt(1) });
     assert!(worker.held().is_empty());
 }
@@ -261,7 +261,7 @@ fn an_answer_is_given_once() {
 }
 
 #[test]
-fn what_has_not_begun_can_be_revoked_and_the_rest_cancelled() {
+fn waiting_builds_can_be_revoked_and_running_ones_cancelled() {
     let mut worker = Worker::joined(1);
     for number in 1..=3 {
         worker.grant(number, 9.0 - f64::from(number));
@@ -281,7 +281,7 @@ fn what_has_not_begun_can_be_revoked_and_the_rest_cancelled() {
 }
 
 #[test]
-fn a_superseded_build_ends_and_its_result_is_not_said() {
+fn a_superseded_build_ends_and_its_result_is_not_sent() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);
     let superseded = ToWorker::Superseded { session: session(1), attempt: attempt(1), reason: String::new() };
@@ -292,7 +292,7 @@ fn a_superseded_build_ends_and_its_result_is_not_said() {
 }
 
 #[test]
-fn a_worker_that_drains_gives_back_what_has_not_begun_and_leaves() {
+fn a_draining_worker_gives_back_waiting_builds_and_leaves() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);
     worker.grant(2, 5.0);
@@ -306,7 +306,7 @@ fn a_worker_that_drains_gives_back_what_has_not_begun_and_leaves() {
 }
 
 #[test]
-fn a_worker_that_is_refused_leaves_with_the_reason() {
+fn a_refused_worker_leaves_with_the_reason() {
     let mut worker = Worker::new();
     worker.after(0.0, Event::Tick);
     let refused = |process: &str| ToWorker::Refused { process: process.to_owned(), reason: "no".to_owned() };
@@ -316,7 +316,7 @@ fn a_worker_that_is_refused_leaves_with_the_reason() {
 }
 
 #[test]
-fn what_is_kept_for_a_coordinator_that_is_away_is_bounded() {
+fn the_backlog_for_an_absent_coordinator_is_bounded() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);
     for count in 0..10_000 {
@@ -331,7 +331,7 @@ fn what_is_kept_for_a_coordinator_that_is_away_is_bounded() {
 }
 
 #[test]
-fn cores_follow_rank_and_what_builds_can_use() {
+fn cores_follow_rank_and_demand() {
     let mut worker = Worker::joined(2);
     let allotted = |actions: &[Action]| {
         let of = |action: &Action| match action {
@@ -346,7 +346,7 @@ fn cores_follow_rank_and_what_builds_can_use() {
         |number, cores| Event::Reported { attempt: attempt(number), progress: Progress::Wants(cores) };
     assert_eq!(allotted(&worker.after(0.0, wants(1, 9))), Some(vec![(2, 1), (1, 2)]), "two at most");
     assert_eq!(allotted(&worker.after(0.0, wants(2, 9))), Some(vec![(2, 2), (1, 1)]));
-    // The coordinator is away, and is back with other ranks.
+    // The coordinator is away, and returns with other ranks.
     worker.hear(ToWorker::Again { session: session(1) });
     assert_eq!(allotted(&worker.after(60.0, wants(2, 1))), Some(vec![(2, 1), (1, 2)]));
     let offer = offers(&worker.hear(welcome(2, 2)))[0].number;

@@ -1,4 +1,4 @@
-//! Artifacts in a folder: `AB/ABCD…` as they are, `AB/ABCD….zst` compressed.
+//! A store of artifacts in a folder: `AB/ABCD…` uncompressed, `AB/ABCD….zst` compressed.
 
 use crate::{ArtifactError, Artifacts, Storage};
 use kilnyard_model::sha256::Sha256Hex;
@@ -9,11 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The ending of a compressed file.
+/// Extension of compressed files.
 const COMPRESSED: &str = "zst";
-/// zstd's level: a base root of 300 MB is compressed in two seconds to a third.
+/// The zstd level: this compresses a base root of 300 MB to a third in two seconds.
 const LEVEL: i32 = 3;
-/// How much is read at a time.
+/// Size of the read buffer.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// See the module.
@@ -23,39 +23,39 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A folder of artifacts, made if it is missing.
+    /// Opens a folder, which is created if it is missing.
     pub fn open(folder: &Path) -> io::Result<Folder> {
         fs::create_dir_all(folder)?;
         Ok(Folder::at(folder))
     }
 
-    /// The same, but made when it gets its first artifact.
+    /// The same, but the folder is created when it gets its first artifact.
     pub fn at(folder: &Path) -> Folder {
         Folder { folder: folder.to_owned() }
     }
 
-    /// Where the folder is.
+    /// The path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where an artifact is, or would be, as it is.
+    /// The path of an uncompressed artifact, whether it exists or not.
     pub fn path(&self, sha256: &Sha256Hex) -> PathBuf {
         self.folder.join(&sha256.as_str()[..2]).join(sha256.as_str())
     }
 
-    /// Where an artifact is, or would be, compressed.
+    /// The path of a compressed artifact, whether it exists or not.
     pub fn compressed_path(&self, sha256: &Sha256Hex) -> PathBuf {
         self.path(sha256).with_extension(COMPRESSED)
     }
 
-    /// The file that an artifact lies in, compressed or not, if it is there.
+    /// The file of an artifact, compressed or not, if it exists.
     pub fn find(&self, sha256: &Sha256Hex) -> Option<PathBuf> {
         let is_file = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
         [self.path(sha256), self.compressed_path(sha256)].into_iter().find(is_file)
     }
 
-    /// Removes an artifact, if it is there.
+    /// Removes an artifact, if it exists.
     pub fn remove(&self, sha256: &Sha256Hex) -> io::Result<()> {
         for path in [self.path(sha256), self.compressed_path(sha256)] {
             match fs::remove_file(path) {
@@ -88,12 +88,12 @@ impl Artifacts for Folder {
         let part = self.folder.join(format!("insert-{}-{count}.part", std::process::id()));
         let failed = |source| ArtifactError::io(format!("write {}", part.display()), source);
         fs::create_dir_all(&self.folder).map_err(failed)?;
-        // Left by an earlier process of the same number.
+        // An earlier process with the same id may have left this file.
         let _ = fs::remove_file(&part);
         let file = File::create_new(&part).map_err(failed)?;
         let _remove = RemoveLater(&part);
         let (sha256, size_bytes) = write(from, &file, storage).map_err(failed)?;
-        // Readable by all, written by none: links to it must not change it.
+        // Read-only for everyone: the file must not be changed through hard links to it.
         file.set_permissions(Permissions::from_mode(0o444)).and_then(|()| file.sync_all()).map_err(failed)?;
         let target = match storage {
             Storage::Plain => self.path(&sha256),
@@ -109,19 +109,19 @@ impl Artifacts for Folder {
 
 fn write(from: &mut dyn Read, file: &File, storage: Storage) -> io::Result<(Sha256Hex, u64)> {
     match storage {
-        Storage::Plain => carry(from, &mut &*file),
+        Storage::Plain => copy_hashed(from, &mut &*file),
         Storage::Compressed => {
             let mut encoder = zstd::Encoder::new(file, LEVEL)?;
             encoder.include_checksum(true)?;
-            let carried = carry(from, &mut encoder)?;
+            let copied = copy_hashed(from, &mut encoder)?;
             encoder.finish()?;
-            Ok(carried)
+            Ok(copied)
         }
     }
 }
 
-/// Copies all of `from` and hashes it.
-fn carry(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Sha256Hex, u64)> {
+/// Copies and hashes all of `from`.
+fn copy_hashed(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Sha256Hex, u64)> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut size_bytes = 0;
@@ -142,7 +142,7 @@ struct RemoveLater<'a>(&'a Path);
 
 impl Drop for RemoveLater<'_> {
     fn drop(&mut self) {
-        // It has its name by now, or is of no use.
+        // The file was renamed, or is useless.
         let _ = fs::remove_file(self.0);
     }
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_disk_damaged_is_not_copied() {
+    fn damaged_artifacts_are_not_copied() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (from, to) = (Folder::open(one.path()).unwrap(), Folder::open(other.path()).unwrap());
         for storage in [Storage::Plain, Storage::Compressed] {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_no_artifact() {
+    fn a_symbolic_link_is_not_an_artifact() {
         let folder = tempfile::tempdir().unwrap();
         let store = Folder::open(folder.path()).unwrap();
         let sha256 = Sha256Hex::of(b"secret");

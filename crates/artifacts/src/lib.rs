@@ -1,10 +1,11 @@
 //! Artifacts: files that are named by the SHA-256 of their content, written once and never changed.
 //!
-//! [`Artifacts`] is the contract of a store, and [`Folder`] a store in a folder. Content is hashed while it is written, and gets its name
-//! when all of it is on disk. A file may be stored compressed: its name is the hash of the uncompressed form, which readers get.
+//! [`Artifacts`] is the contract of a store, and [`Folder`] a store in a folder. Content is hashed while it is
+//! written, and gets its name when all of it is on disk. A file may be stored compressed: its name is the hash of the
+//! uncompressed form, which readers get.
 //!
-//! Invariant: a name that exists has the right content, whatever was killed or lost power when. A disk can still damage it, so that
-//! [`copy`] hashes what it copies.
+//! Invariant: a name that exists has the right content, whatever was killed or lost power when. A disk can still
+//! damage it, so that [`copy`] hashes what it copies.
 //!
 //! Known downside: two writers of the same content both write it.
 
@@ -21,70 +22,70 @@ use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 
-/// How a file lies in a store. It is the same artifact either way.
+/// The form of a file in a store. The artifact is the same either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// As it is, so that it can be linked to.
+    /// Uncompressed, so that it can be hard-linked.
     Plain,
-    /// By zstd.
+    /// Compressed with zstd.
     Compressed,
 }
 
-/// Why an artifact could not be had or kept.
+/// Why an artifact could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// It is not there.
-    #[error("there is no artifact {0}")]
+    /// The store does not have the artifact.
+    #[error("artifact {0} not found")]
     Missing(Sha256Hex),
-    /// Its content does not match its name: a damaged disk, or a lying store.
-    #[error("the artifact {expected} has the content of {found}")]
+    /// The content does not match the name: the disk is damaged, or the store lied.
+    #[error("artifact {expected} has different content, with hash {found}")]
     Differs {
-        /// Its name.
+        /// The name of the artifact.
         expected: Sha256Hex,
-        /// The digest of its content.
+        /// The hash of its content.
         found: Sha256Hex,
     },
-    /// Its size is not the expected one.
-    #[error("the artifact {sha256} does not have {size_bytes} bytes")]
+    /// The size differs from the one in the reference.
+    #[error("artifact {sha256} does not have the expected size of {size_bytes} bytes")]
     Size {
-        /// Its name.
+        /// The name of the artifact.
         sha256: Sha256Hex,
-        /// The size that was expected.
+        /// The size in the reference.
         size_bytes: u64,
     },
-    /// The store failed.
+    /// A file or connection failed.
     #[error("failed to {action}: {source}")]
     Io {
-        /// What was done, reads after "failed to".
+        /// Reads after "failed to".
         action: String,
-        /// Why.
+        /// The error of the file or connection.
         source: io::Error,
     },
 }
 
 impl ArtifactError {
-    /// An error of a file or a connection.
+    /// Makes [`ArtifactError::Io`].
     pub fn io(action: impl Into<String>, source: io::Error) -> ArtifactError {
         ArtifactError::Io { action: action.into(), source }
     }
 }
 
-/// Where artifacts are kept.
+/// A store of artifacts.
 pub trait Artifacts: Send + Sync {
-    /// Whether an artifact is there. Its content is not read.
+    /// Whether the store has an artifact. This does not read the content.
     fn contains(&self, sha256: &Sha256Hex) -> Result<bool, ArtifactError>;
 
-    /// The uncompressed content of an artifact. Whether it is what its name says is for the reader to find out.
+    /// Opens the uncompressed content of an artifact. The content is not verified; use [`copy`] for that.
     fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError>;
 
-    /// Keeps what `from` gives, to its end; its hash and size. Nothing is kept where `from` fails.
+    /// Stores the bytes of `from` up to its end, and returns their hash and size. If `from` fails, nothing is stored.
     fn insert(&self, from: &mut dyn Read, storage: Storage) -> Result<(Sha256Hex, u64), ArtifactError>;
 }
 
-/// Copies an artifact from one store to another, where it lacks it, and checks it on the way.
+/// Copies an artifact to another store, unless that store has it, and verifies its hash and size.
 ///
 /// # Errors
-/// It is missing, or is not what its reference says: it is not in the other store then.
+/// The artifact is missing, or does not match its reference. The other store does not get it then.
 pub fn copy(
     artifact: &Artifact,
     from: &dyn Artifacts,
@@ -107,7 +108,7 @@ pub fn copy(
 }
 
 impl ArtifactError {
-    /// The error of [`Checked`] that a store passed on.
+    /// The error of [`Checked`], if a store passed it on.
     fn fault(&self) -> Option<ArtifactError> {
         let ArtifactError::Io { source, .. } = self else { return None };
         let fault = source.get_ref()?.downcast_ref::<Fault>()?;
@@ -122,16 +123,16 @@ impl ArtifactError {
     }
 }
 
-/// What [`Checked`] found.
+/// A mismatch that [`Checked`] found.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
-    #[error("it is {found}, and should be {expected}")]
+    #[error("its hash is {found}, not {expected}")]
     Differs { expected: Sha256Hex, found: Sha256Hex },
-    #[error("{sha256} does not have {size_bytes} bytes")]
+    #[error("{sha256} does not have the expected size of {size_bytes} bytes")]
     Size { sha256: Sha256Hex, size_bytes: u64 },
 }
 
-/// A content that fails at its end if it is not what it should be.
+/// Reads content, and fails at the end if it does not match its artifact.
 struct Checked<'a> {
     content: Box<dyn Read + Send + 'a>,
     hasher: Sha256,

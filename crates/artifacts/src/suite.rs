@@ -1,16 +1,16 @@
-//! What every store of artifacts does, as tests. They panic where it does not.
+//! The tests of the contract, for every store of artifacts. They panic if a store breaks it.
 
 use crate::{ArtifactError, Artifacts, Storage, copy};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
 use std::io::{self, Read};
 
-/// Tries two stores of one kind, both empty.
+/// Tests two empty stores of the same kind.
 pub fn run(one: &dyn Artifacts, other: &dyn Artifacts) {
-    what_is_kept_is_known_by_its_content(one);
-    what_fails_leaves_nothing(one);
-    what_is_copied_is_checked(one, other);
-    writers_of_one_content_do_not_disturb_each_other(one);
+    artifacts_are_named_by_their_content(one);
+    failed_inserts_store_nothing(one);
+    copies_are_verified(one, other);
+    concurrent_writers_of_the_same_content_succeed(one);
 }
 
 fn read(store: &dyn Artifacts, sha256: &Sha256Hex) -> Vec<u8> {
@@ -19,7 +19,7 @@ fn read(store: &dyn Artifacts, sha256: &Sha256Hex) -> Vec<u8> {
     bytes
 }
 
-fn what_is_kept_is_known_by_its_content(store: &dyn Artifacts) {
+fn artifacts_are_named_by_their_content(store: &dyn Artifacts) {
     for (text, storage) in [("", Storage::Plain), ("plain", Storage::Plain), ("packed", Storage::Compressed)]
     {
         let sha256 = Sha256Hex::of(text.as_bytes());
@@ -33,7 +33,7 @@ fn what_is_kept_is_known_by_its_content(store: &dyn Artifacts) {
     }
 }
 
-fn what_fails_leaves_nothing(store: &dyn Artifacts) {
+fn failed_inserts_store_nothing(store: &dyn Artifacts) {
     struct Broken(bool);
     impl Read for Broken {
         fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -51,7 +51,7 @@ fn what_fails_leaves_nothing(store: &dyn Artifacts) {
     assert!(!store.contains(&Sha256Hex::of(b"x")).unwrap());
 }
 
-fn what_is_copied_is_checked(from: &dyn Artifacts, to: &dyn Artifacts) {
+fn copies_are_verified(from: &dyn Artifacts, to: &dyn Artifacts) {
     let (sha256, size_bytes) = from.insert(&mut &b"copied"[..], Storage::Compressed).unwrap();
     let artifact = Artifact { sha256: sha256.clone(), size_bytes, media: Media::Bytes };
     for wrong_bytes in [size_bytes - 1, size_bytes + 1] {
@@ -65,7 +65,7 @@ fn what_is_copied_is_checked(from: &dyn Artifacts, to: &dyn Artifacts) {
     assert_eq!(read(to, &sha256), b"copied");
 }
 
-fn writers_of_one_content_do_not_disturb_each_other(store: &dyn Artifacts) {
+fn concurrent_writers_of_the_same_content_succeed(store: &dyn Artifacts) {
     let content = vec![5; 1 << 20];
     std::thread::scope(|scope| {
         for _ in 0..4 {

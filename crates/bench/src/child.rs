@@ -1,4 +1,4 @@
-//! What processes use.
+//! CPU time, wall time and memory of processes.
 
 use crate::error::{Context, Error, Kind, Result};
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a child's peak of memory is read; what it takes up in its last moments is not seen.
-const MEMORY_LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How often a child's peak memory is sampled. Memory allocated in its last moments is not seen.
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a child used, with everything below it that was waited for.
+/// The cost of a child, including its descendants that were waited for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
     pub wall_seconds: f64,
@@ -27,40 +27,40 @@ fn usage_of(whose: libc::c_int) -> f64 {
     // SAFETY: an all-zero rusage is valid, and it lives to the end of the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        // It fails only for an unknown `whose` or a bad address.
+        // This fails only for an unknown `whose` or an invalid address.
         libc::getrusage(whose, &mut usage);
         seconds(&usage)
     }
 }
 
-/// User and system time so far of this process alone.
+/// User and system time of this process alone, so far.
 pub fn own_cpu_seconds() -> f64 {
     usage_of(libc::RUSAGE_SELF)
 }
 
-/// User and system time so far of this process and of everything below it that was waited for.
+/// User and system time, so far, of this process and of all descendants that were waited for.
 pub fn all_cpu_seconds() -> f64 {
     usage_of(libc::RUSAGE_SELF) + usage_of(libc::RUSAGE_CHILDREN)
 }
 
-/// This program again, without a yard.
+/// A command that runs this program again, without a yard.
 pub fn this_program_alone(arguments: &[&str]) -> Command {
-    // The link still leads to this very program when its file was replaced meanwhile.
+    // The link refers to the running program even if its file has been replaced.
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments);
     command
 }
 
-/// This program again, on a yard.
+/// A command that runs this program again in a yard.
 pub fn this_program(yard: &Path, arguments: &[&str]) -> Command {
     let mut command = this_program_alone(&[]);
     command.arg("--yard").arg(yard).args(arguments);
     command
 }
 
-/// Runs a command to its end; its output goes into a file, or nowhere. Codes in `allowed` are good.
+/// Runs a command to its end. Its output goes to a file or is discarded. Exit codes in `allowed` are success.
 pub fn measure(mut command: Command, output: Option<&Path>, allowed: &[i32]) -> Result<Usage> {
-    super::go_on()?;
+    super::check_interrupt()?;
     let name = format!("{command:?}");
     let failed = format!("run {name}");
     let output = match output {
@@ -76,12 +76,12 @@ pub fn measure(mut command: Command, output: Option<&Path>, allowed: &[i32]) -> 
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 peak_bytes.fetch_max(memory_peak_bytes(number).unwrap_or(0), Ordering::Relaxed);
-                std::thread::sleep(MEMORY_LOOK_INTERVAL);
+                std::thread::sleep(MEMORY_SAMPLE_INTERVAL);
             }
         });
         let mut status = 0;
-        // SAFETY: an all-zero rusage is valid; both live to the end of the calls. The child is waited for
-        // here alone: `Child` does not wait by itself.
+        // SAFETY: an all-zero rusage is valid, and both pointers are valid for the calls. Only this code waits
+        // for the child: `Child` does not wait by itself.
         let (waited, usage) = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             loop {
@@ -100,10 +100,10 @@ pub fn measure(mut command: Command, output: Option<&Path>, allowed: &[i32]) -> 
         (waited, status, usage, wall_seconds)
     });
     waited.or_internal(&failed)?;
-    super::go_on()?;
+    super::check_interrupt()?;
     let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
     if !code.is_some_and(|code| allowed.contains(&code)) {
-        let how = code.map_or("was killed".to_owned(), |code| format!("ended with {code}"));
+        let how = code.map_or("was killed".to_owned(), |code| format!("exited with {code}"));
         return Err(Error::new(Kind::Machine, format!("{name} {how}")));
     }
     Ok(Usage {
@@ -113,8 +113,8 @@ pub fn measure(mut command: Command, output: Option<&Path>, allowed: &[i32]) -> 
     })
 }
 
-/// The most memory that a process has held so far. `rusage` has this too, but it counts what the parent
-/// held when the child began.
+/// Peak memory of a process so far. `rusage` also has this, but it includes the memory that the parent had when
+/// the child was started.
 fn memory_peak_bytes(number: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{number}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_measured_and_its_end_is_judged() {
+    fn a_child_is_measured_and_its_exit_code_checked() {
         let shell = |script: &str| {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", script]);
@@ -140,12 +140,12 @@ mod tests {
         assert!(usage.memory_peak_bytes > 100 << 10, "{usage:?}");
         assert_eq!(std::fs::read_to_string(&output).unwrap(), "done\n");
         let error = measure(shell("exit 3"), None, &[0]).unwrap_err().to_string();
-        assert!(error.contains("ended with 3"), "{error}");
+        assert!(error.contains("exited with 3"), "{error}");
         assert!(measure(Command::new("/nonexistent/program"), None, &[0]).is_err());
     }
 
     #[test]
-    fn what_children_use_counts_once_they_are_waited_for() {
+    fn children_count_once_they_are_waited_for() {
         let before = all_cpu_seconds();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);

@@ -1,4 +1,4 @@
-//! Benchmarks of Debian's rules and repositories, and another builder of its packages.
+//! Benchmarks of Debian's rules and repositories, and sbuild for comparison.
 
 pub mod check;
 mod convert;
@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 use crate::yard::Yard;
 use kilnyard_family::debian::template;
 
-/// Makes a scratch folder an empty yard.
+/// Turns a scratch folder into an empty yard.
 pub fn empty_yard(scratch: &Scratch, trial: &Trial<'_>) -> Result<Yard> {
     scratch.yard(&template("bookworm", "http://mirror.invalid/debian", &[]), trial)
 }

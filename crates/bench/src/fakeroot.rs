@@ -1,10 +1,11 @@
-//! The fakeroot beside plain calls, and beside other fakeroots that are installed.
+//! Compares Kilnyard's fakeroot with plain calls and with other installed fakeroots.
 //!
-//! A machine that others use too is faster at one moment than at the next, by more than what is looked for. So what is compared
-//! with plain shares a core with it: single calls and programs that are started in short turns, many processes, trees of files
-//! and a package at once, in CPU time. Starts of a session are wall times, in turn. Beside other fakeroots many processes and
-//! trees are measured alone; with many processes it is what the whole machine needs for a call, at its best of some turns.
-//! Trees are compared with root itself, so that part needs root.
+//! The speed of a shared machine varies over time by more than the differences to be measured. So anything
+//! compared with plain calls shares a core with them: single calls and program starts take short turns; many
+//! processes, file trees and a package run at the same time and are compared by CPU time. Session starts are
+//! compared by wall time, in turn. For other fakeroots, many processes and file trees are measured alone. With
+//! many processes, the figure is the time of the whole machine per call, the best of several turns. File trees
+//! are compared with real root, so that part requires root.
 
 mod client;
 mod contender;
@@ -23,24 +24,24 @@ pub use client::become_client_if_asked;
 use contender::Contender;
 use findings::{Findings, Judged};
 
-/// The calls that look at files.
+/// The calls to measure, all of the stat family.
 const CALLS: [&str; 4] = ["stat", "lstat", "fstat", "statx"];
-/// Programs that are started in each of the [`client::WAYS`].
+/// The programs to start, one for each of the [`client::WAYS`].
 const EXECS: [(&str, &str, Judged); 2] = [
     ("exec", "exec of a dynamic program", Judged::EXEC),
-    // As shells do it; the target is about an exec alone.
+    // As shells do it. The target only covers exec alone.
     ("fork_exec", "fork and exec of a dynamic program", Judged::More(None)),
 ];
-/// Memory that looks like a disk.
+/// A file system in memory.
 const MEMORY: &str = "/dev/shm";
-/// Files and folders of the trees that are there at once, with a little to spare.
+/// Number of files and folders in the trees that exist at the same time, with a margin.
 const MEMORY_FILES_MIN: u64 = 450_000;
-/// What is written into them, and a package.
+/// Size of the data written to the trees and for a package.
 const MEMORY_BYTES_MIN: u64 = 512 << 20;
-/// How often everybody has a turn with starts of a session, in each pair.
+/// Number of turns with session starts that each contender has, per pair.
 const START_TURNS: usize = 14;
 
-/// Measures; a source folder with a `configure` is built as well if it is given.
+/// Runs the benchmark. If a source folder with a `configure` script is given, builds that as well.
 pub fn measure(trial: &Trial<'_>, source: Option<&std::path::Path>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
@@ -66,7 +67,7 @@ pub fn measure(trial: &Trial<'_>, source: Option<&std::path::Path>) -> Result<Re
             }
         }
         many::measure(&scratch, &contenders, &mut findings)?;
-        trial.say(format_args!("calls and programs: pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("calls and programs: pair {pair} of {pairs} measured"));
     }
     let mut report = findings.report();
     let scratch = in_memory(scratch);
@@ -75,17 +76,17 @@ pub fn measure(trial: &Trial<'_>, source: Option<&std::path::Path>) -> Result<Re
         Some(source) => package::measure(trial, source, &scratch, &contenders, &mut report)?,
         None => report
             .notes
-            .push("a package is built as well with --source DIR, a folder with a configure".into()),
+            .push("use --source DIR (a folder with a configure script) to also build a package".into()),
     }
     Ok(report)
 }
 
-/// What the start of a session takes, of each contender, in seconds.
+/// The time that each contender takes to start a session, in seconds.
 fn starts(contenders: &[Contender], scratch: &Scratch) -> Result<Vec<Result<f64>>> {
     let mut seconds: Vec<Result<Vec<f64>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
     for _ in 0..START_TURNS {
         for (contender, seconds) in contenders.iter().zip(&mut seconds) {
-            super::go_on()?;
+            super::check_interrupt()?;
             if let Ok(times) = seconds {
                 match contender.start(scratch) {
                     Ok(time) => times.push(time),
@@ -97,15 +98,16 @@ fn starts(contenders: &[Contender], scratch: &Scratch) -> Result<Vec<Result<f64>
     Ok(seconds.into_iter().map(|seconds| seconds.map(|times| median(&times))).collect())
 }
 
-/// The median of times; there are some.
+/// The median of these times, or zero without any.
 fn median(times: &[f64]) -> f64 {
     Summary::of(times).map_or(0.0, |summary| summary.median)
 }
 
-/// Where trees and packages are made: in memory, where that costs least and is disturbed least by others, if there is room.
+/// A scratch folder for trees and packages: in memory if there is enough, where costs and disturbances are
+/// smallest.
 fn in_memory(scratch: Scratch) -> Scratch {
     let has_room = |facts: rustix::fs::StatVfs| {
-        // Without a limit there are none.
+        // Zero means that there is no limit.
         let has_files = facts.f_files == 0 || facts.f_favail > MEMORY_FILES_MIN;
         let can_run = !facts.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC);
         has_files && can_run && facts.f_bavail * facts.f_frsize > MEMORY_BYTES_MIN

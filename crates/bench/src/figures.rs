@@ -1,22 +1,22 @@
-//! Numbers that were measured, and how they are told.
+//! Measured figures, and their presentation.
 
 use crate::words;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// Median, smallest and largest of some values.
+/// Median, minimum and maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// The value in the middle; of an even number, the mean of the two.
+    /// The middle value, or the mean of the two middle ones.
     pub median: f64,
-    /// The smallest.
+    /// The minimum.
     pub min: f64,
-    /// The largest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Summary {
-    /// The summary of these values; none where there are none.
+    /// The summary of these values. Absent if there are none.
     pub fn of(values: &[f64]) -> Option<Summary> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -28,26 +28,26 @@ impl Summary {
     }
 }
 
-/// What each value of the first is to the value of the second with the same place, where both were measured.
+/// Divides each value of `first` by the value at the same position in `second`, if both were measured.
 pub fn ratios(first: &[f64], second: &[f64]) -> Vec<f64> {
     first.iter().zip(second).filter(|(a, b)| a.is_finite() && **b > 0.0).map(|(a, b)| a / b).collect()
 }
 
-/// What a number counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Of wall or CPU time.
+    /// Wall or CPU time.
     Seconds,
-    /// Of memory or files.
+    /// Size of memory or files.
     Bytes,
-    /// Of two values of one pair.
+    /// Quotient of two values of a pair.
     Ratio,
-    /// A part of a whole, from 0 to 100.
+    /// A fraction from 0 to 1, shown as a percentage.
     Percent,
 }
 
 impl Unit {
-    /// A value for people.
+    /// Formats a value for people.
     pub fn show(self, value: f64) -> String {
         match self {
             Unit::Seconds if value.abs() < 1e-6 => format!("{:.0} ns", value * 1e9),
@@ -61,50 +61,50 @@ impl Unit {
     }
 }
 
-/// One thing that was measured, once in each pair.
+/// A quantity that was measured in each pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name for programs, with the unit.
+    /// Its name in JSON, including the unit.
     pub key: String,
-    /// Its name for people.
+    /// Its name in the table.
     pub label: String,
-    /// Of each value.
+    /// The unit of the values.
     pub unit: Unit,
-    /// A value a pair, in order.
+    /// One value per pair, in order.
     pub values: Vec<f64>,
 }
 
 impl Series {
-    /// A series by its key for programs and its label for people.
+    /// A series with its name in JSON and its name in the table.
     pub fn new(key: impl Into<String>, label: impl Into<String>, unit: Unit, values: Vec<f64>) -> Series {
         Series { key: key.into(), label: label.into(), unit, values }
     }
 
-    /// The median; nothing is more than any target.
+    /// The median. Infinite if there are no values, so that it misses any target.
     pub fn median(&self) -> f64 {
         Summary::of(&self.values).map_or(f64::INFINITY, |summary| summary.median)
     }
 }
 
-/// What a benchmark found.
+/// The result of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Its name for programs.
+    /// The benchmark's name in JSON.
     pub name: &'static str,
-    /// In the order of the table.
+    /// The figures, in table order.
     pub series: Vec<Series>,
-    /// What else is worth knowing, for programs.
+    /// Additional facts, for JSON.
     pub facts: Map<String, Value>,
-    /// The same for people, a line each.
+    /// Additional notes for people, one line each.
     pub notes: Vec<String>,
-    /// What was aimed at, in words.
+    /// The target, in words.
     pub target: String,
-    /// Whether that was reached; none where it could not be seen.
+    /// Whether the target was met. Absent if that could not be determined.
     pub is_met: Option<bool>,
 }
 
 impl Report {
-    /// Takes whether one more target was reached, and notes which was not.
+    /// Includes one more target in the verdict, and adds a note if it was missed.
     pub fn judge(&mut self, is_met: bool, what: &str) {
         self.is_met = self.is_met.map(|before| before && is_met);
         if !is_met {
@@ -112,12 +112,12 @@ impl Report {
         }
     }
 
-    /// Adds to what was aimed at.
+    /// Adds to the text of the target.
     pub fn aim(&mut self, what: &str) {
         self.target = format!("{}; {what}", self.target);
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub fn as_json(&self, machine: &Machine, pairs: u32) -> Value {
         let figures: Map<String, Value> = self
             .series
@@ -146,7 +146,7 @@ impl Report {
         })
     }
 
-    /// A table for people.
+    /// The report as a table.
     pub fn as_text(&self, machine: &Machine, pairs: u32) -> String {
         let mut text =
             format!("{} on {}, {}\n", self.name, machine.as_text(), words::count(pairs.into(), "pair"));
@@ -170,25 +170,25 @@ impl Report {
         let verdict = match self.is_met {
             Some(true) => "met",
             Some(false) => "missed",
-            None => "not seen",
+            None => "unknown",
         };
         let _ = writeln!(text, "target: {}: {verdict}", self.target);
         text
     }
 }
 
-/// What the figures were measured on.
+/// The machine on which the figures were measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     cores: usize,
     processor: String,
     kernel: String,
-    /// Mean number of runnable processes in the last 1, 5 and 15 minutes, before anything was measured.
+    /// Load averages over 1, 5 and 15 minutes before the first measurement.
     load_before: Vec<f64>,
 }
 
 impl Machine {
-    /// As it is now: its cores, its kernel, its load.
+    /// Reads the facts about this machine, including its current load.
     pub fn now() -> Machine {
         let read = |path: &str| fs_err::read_to_string(path).unwrap_or_default();
         let processor = read("/proc/cpuinfo");
@@ -215,7 +215,7 @@ impl Machine {
         })
     }
 
-    /// The machine for people.
+    /// Describes the machine on one line.
     pub fn as_text(&self) -> String {
         let cores = words::count(self.cores as u64, "core");
         let load: Vec<String> = self.load_before.iter().map(|load| format!("{load:.2}")).collect();
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_has_the_middle_and_the_ends() {
+    fn a_summary_has_median_min_and_max() {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[2.0]), Some(Summary { median: 2.0, min: 2.0, max: 2.0 }));
         assert_eq!(Summary::of(&[9.0, 1.0, 4.0]), Some(Summary { median: 4.0, min: 1.0, max: 9.0 }));
@@ -238,13 +238,13 @@ mod tests {
     #[test]
     fn ratios_are_pair_by_pair_and_never_infinite() {
         assert_eq!(ratios(&[1.0, 9.0, 5.0], &[2.0, 3.0, 0.0]), [0.5, 3.0]);
-        // The median of ratios is not the ratio of medians: a pair under load must not be split.
+        // The median of ratios is not the ratio of medians: a pair measured under load must stay together.
         let (first, second) = ([1.0, 10.0, 3.0], [1.0, 20.0, 3.0]);
         assert_eq!(Summary::of(&ratios(&first, &second)).map(|s| s.median), Some(1.0));
     }
 
     #[test]
-    fn a_report_says_the_same_to_people_and_programs() {
+    fn a_report_has_the_same_figures_as_table_and_json() {
         let machine =
             Machine { cores: 2, processor: "P".into(), kernel: "6".into(), load_before: vec![0.5, 1.0] };
         let report = Report {

@@ -1,15 +1,16 @@
-//! Benchmarks: Kilnyard measured on this machine.
+//! Benchmarks that measure Kilnyard on this machine.
 //!
-//! What is compared is measured in pairs, in turn and in one run, so that what else the machine does falls
-//! on both; the median, the smallest and the largest value are reported, and ratios pair by pair. CPU time is
-//! user and system time of all processes that were waited for, which other load changes far less than wall
-//! time. Every measurement happens in a folder of its own that is removed afterwards; of a yard, what is missing
-//! for a build (the base, distfiles) is brought, and nothing else is changed.
+//! Things to compare are measured in pairs, in turn and in one run, so that other load affects both. Reports
+//! have the median, the minimum and the maximum; ratios are computed pair by pair. CPU time is user and system
+//! time of all processes that were waited for, which other load changes far less than wall time. Every
+//! measurement happens in a folder of its own that is removed afterwards. In a yard, missing prerequisites of a
+//! build (the base, distfiles) are fetched or made, and nothing else is changed.
 //!
-//! A benchmark prints nothing and reads no environment: the program gives it a [`Trial`] and gets a
-//! [`figures::Report`]. Runs are the program's too, so that what is measured is what people use.
+//! A benchmark prints nothing and reads no environment: the program passes a [`Trial`] and gets a
+//! [`figures::Report`]. The program also provides the code that runs builds, so that benchmarks measure what
+//! users run.
 //!
-//! Known downside: a benchmark of whole builds needs a yard with a mirror that answers.
+//! Known downside: benchmarks of whole builds need a yard whose mirror responds.
 
 mod child;
 mod debian;
@@ -25,10 +26,10 @@ mod schedule;
 mod scratch;
 mod subject;
 
-// Made-up packages and an empty yard are of some family, and which one makes no difference.
+// Synthetic packages and an empty yard must be of some family; which one makes no difference.
 use debian::{empty_yard, synthetic};
 
-// What a benchmark measures is the yard's, by the yard's names.
+// Re-exported under the names that the yard crate uses.
 use clap::{Args, ValueEnum};
 use kilnyard_mirror::DistfileStore;
 use kilnyard_store::{RunState, Store};
@@ -43,24 +44,24 @@ use std::sync::Arc;
 /// The arguments of `kilnyard bench`.
 #[derive(Debug, Args)]
 pub struct BenchOptions {
-    /// What to measure.
+    /// The benchmark to run.
     pub name: BenchName,
-    /// A source package to build.
+    /// Source package to build.
     #[arg(long, default_value = "libmd")]
     pub package: String,
-    /// The scan of a pkgsrc tree, for `tree`; it may be packed.
+    /// Scan of a pkgsrc tree, for `tree`; it may be compressed.
     #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
     pub scan: Option<PathBuf>,
-    /// A tarball of the release for sbuild in its mode "unshare": `overhead` and `demo` then measure sbuild as well.
+    /// Tarball of the release for sbuild in "unshare" mode; makes `overhead` and `demo` measure sbuild as well.
     #[arg(long, value_name = "FILE")]
     pub sbuild_chroot: Option<PathBuf>,
-    /// A file for a bar chart, for `roots`; SVG.
+    /// Write a bar chart to this SVG file, for `roots`.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// An unpacked source with a `configure`, for `fakeroot` to build.
+    /// Unpacked source with a `configure` script, for `fakeroot` to build.
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
-    /// How many pairs are measured.
+    /// Number of pairs to measure.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
     /// Print JSON.
@@ -68,54 +69,56 @@ pub struct BenchOptions {
     pub json: bool,
 }
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BenchName {
-    /// Kilnyard's own cost for a package, beside a bare dpkg-buildpackage in the same root.
+    /// Kilnyard's own cost for a package, compared with a bare dpkg-buildpackage in the same root.
     Overhead,
     /// The set of the yard from its first build to its repository; `kilnyard demo` makes such a yard.
     Demo,
     /// Checking the whole release.
     Check,
-    /// Publishing 2,000 packages after one changed.
+    /// Publishing 2,000 packages after one has changed.
     Publish,
-    /// The fakeroot beside plain calls, and beside other fakeroots that are installed.
+    /// Kilnyard's fakeroot compared with plain calls and with other installed fakeroots.
     Fakeroot,
-    /// What watching a build costs.
+    /// The cost of monitoring a build.
     Monitor,
-    /// Every way to make roots that works here, and dependencies as layers, with a real package; ends in a recommendation.
+    /// All ways to make roots that work here, and dependencies as layers, with a real package; ends with a
+    /// recommendation.
     Roots,
-    /// status, why, log and plan on a yard of 30,000 packages and 20 runs.
+    /// status, why, log and plan in a yard with 30,000 packages and 20 runs.
     Queries,
-    /// Real builds whose cores follow rank, beside a fixed number of jobs for each.
+    /// Real builds whose cores follow rank, compared with a fixed number of jobs per build.
     Schedule,
-    /// Resolving the scan of a pkgsrc tree, beside bob; the time to its first build; what a rescan asks; a look-up.
+    /// The scan of a pkgsrc tree: resolving it compared with bob, the time to the first build, a rescan, a
+    /// look-up.
     Tree,
 }
 
-/// What a benchmark is given by the program.
+/// What the program provides to a benchmark.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
-    /// How many pairs are measured.
+    /// Number of pairs to measure.
     pub pairs: u32,
-    /// Where this machine keeps temporary files.
+    /// The machine's folder for temporary files.
     pub temporary: &'a Path,
-    /// The variables of the environment that a yard may use.
+    /// The environment variables that a yard may use.
     pub environment: &'a environment::Environment,
-    /// Takes a line on what has been measured.
+    /// Receives progress messages.
     pub progress: &'a dyn Fn(&str),
-    /// What runs a plan.
+    /// Runs plans.
     pub runner: &'a dyn Runner,
 }
 
 impl Trial<'_> {
-    /// Reports what has been measured.
+    /// Reports progress.
     fn say(&self, what: impl Display) {
         (self.progress)(&what.to_string());
     }
 }
 
-/// Measures what is asked for; `yard` opens the yard of the command line.
+/// Runs the selected benchmark. `yard` opens the yard that the command line names.
 pub fn measure(
     options: &BenchOptions,
     yard: impl FnOnce() -> error::Result<yard::Yard>,
@@ -139,15 +142,15 @@ pub fn measure(
         BenchName::Queries => queries::measure(trial),
         BenchName::Tree => match &options.scan {
             Some(scan) => pkgsrc::tree::measure(scan, trial),
-            None => Err(error::Error::usage("which scan?").hint("--scan with a scan file of pkgsrc")),
+            None => Err(error::Error::usage("no scan file given").hint("--scan FILE, a scan file of pkgsrc")),
         },
     }
 }
 
-/// Runs plans as `kilnyard build` does.
+/// Runs plans like `kilnyard build`.
 pub trait Runner {
-    /// Runs this plan, and ends as soon as a build has begun where `until` wants no more: it gets the name of each package
-    /// whose build begins, and is true when that is enough.
+    /// Runs this plan. `until` is called with the name of each package whose build begins. The run ends early
+    /// once it returns true.
     fn run(
         &self,
         yard: &yard::Yard,
@@ -158,10 +161,10 @@ pub trait Runner {
     ) -> error::Result<RunState>;
 }
 
-/// An error if a signal asked for the end.
-fn go_on() -> error::Result<()> {
+/// Fails if a signal has interrupted the benchmark.
+fn check_interrupt() -> error::Result<()> {
     match interrupt::count() {
         0 => Ok(()),
-        _ => Err(error::Error::new(error::Kind::Interrupted, "interrupted; nothing is left")),
+        _ => Err(error::Error::new(error::Kind::Interrupted, "interrupted; all temporary files are removed")),
     }
 }

@@ -1,8 +1,9 @@
-//! What the monitor itself costs beside a parallel build, as a share of one core.
+//! The monitor's cost during a parallel build, as a share of one core.
 //!
-//! The build is a loop of compilations, or of small programs where there is no compiler, in as many processes at a time as
-//! the machine has cores; in a root made of the machine's own `/usr`. What the monitor costs is the CPU time of process 1 of
-//! the sandbox, which counts, and all of Kilnyard's own, which reads output and reports and hears of forks.
+//! The build is a loop of compilations (or of small programs if there is no compiler), with as many parallel
+//! processes as the machine has cores, in a root made of the machine's own `/usr`. The monitor's cost is the
+//! CPU time of process 1 of the sandbox, which collects the figures, and of Kilnyard itself, which reads output
+//! and reports and is notified of forks.
 
 use super::figures::{Report, Series, Unit};
 use super::scratch::Scratch;
@@ -19,14 +20,14 @@ use serde_json::{Map, json};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// The duration of each build.
+/// Duration of each build.
 const SECONDS: u32 = 10;
-/// How many processes only wait, in the second kind of build.
+/// Number of additional processes in the second kind of build, which only wait.
 const WAITING: u32 = 500;
-/// The most that the monitor may cost.
+/// Maximum cost of the monitor.
 const SHARE_MAX: f64 = 0.005;
 
-/// `$1` compilers at a time for `$2` seconds, beside `$3` processes that wait.
+/// `$1` parallel compilers for `$2` seconds, while `$3` processes wait.
 const SCRIPT: &str = r#"
 printf '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts("a"); return 0; }\n' > /tmp/x.c
 if cc -c /tmp/x.c -o /dev/null 2> /dev/null; then
@@ -45,7 +46,7 @@ done
 wait
 "#;
 
-/// Measures.
+/// Runs the benchmark.
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let ids = own_ids();
@@ -55,14 +56,14 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let (mut few, mut many) = (Vec::new(), Vec::new());
     let (mut created, mut keeper) = (Vec::new(), Vec::new());
     for _ in 0..pairs {
-        super::go_on()?;
+        super::check_interrupt()?;
         let (share, outcome) = build(&scratch, &ids, cores, 0)?;
         few.push(share);
         keeper.push(outcome.keeper_seconds / outcome.wall_seconds);
         created.push(outcome.created as f64 / outcome.wall_seconds);
         many.push(build(&scratch, &ids, cores, WAITING)?.0);
     }
-    let few = Series::new("share_of_core", "beside a parallel build", Unit::Percent, few);
+    let few = Series::new("share_of_core", "during a parallel build", Unit::Percent, few);
     let is_met = few.median() < SHARE_MAX;
     let mut facts = Map::new();
     facts.insert("hears_of_births".to_owned(), json!(hears_of_births()));
@@ -71,20 +72,20 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         name: "monitor",
         series: vec![
             few,
-            Series::new("share_of_core_keeper", "of that process 1 of the sandbox", Unit::Percent, keeper),
+            Series::new("share_of_core_keeper", "part of process 1 of the sandbox", Unit::Percent, keeper),
             Series::new(
                 "share_of_core_many",
-                format!("with {WAITING} more processes that wait"),
+                format!("with {WAITING} more waiting processes"),
                 Unit::Percent,
                 many,
             ),
-            Series::new("processes_per_second", "processes begun in a second", Unit::Ratio, created),
+            Series::new("processes_per_second", "processes started per second", Unit::Ratio, created),
         ],
         facts,
         notes: vec![format!(
-            "{cores} compilers at a time for {SECONDS} s each; the kernel does{heard} tell of forks here"
+            "{cores} parallel compilers for {SECONDS} s each; the kernel does{heard} notify of forks here"
         )],
-        target: format!("less than {} % of one core beside a parallel build", SHARE_MAX * 100.0),
+        target: format!("less than {} % of one core during a parallel build", SHARE_MAX * 100.0),
         is_met: Some(is_met),
     })
 }
@@ -109,7 +110,7 @@ fn prepare(scratch: &Scratch, ids: &IdMap) -> Result<()> {
     Ok(())
 }
 
-/// The share of one core that the monitor took beside a build, and the build.
+/// Runs a build. Returns the share of one core that the monitor used, and the outcome.
 fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f64, Outcome)> {
     let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
     let mut operations = plan.entering(&[]);
@@ -138,12 +139,12 @@ fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f6
     let own = own_cpu_seconds() - before;
     match outcome.end {
         End::Exit(0) => Ok(((own + outcome.keeper_seconds) / outcome.wall_seconds, outcome)),
-        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
-        end => Err(Error::new(Kind::Machine, format!("the build to measure beside failed: {end:?}"))),
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; all temporary files are removed")),
+        end => Err(Error::new(Kind::Machine, format!("the build to be monitored failed: {end:?}"))),
     }
 }
 
-/// User and system time of all threads of this process, without its children.
+/// User and system time of all threads of this process, without child processes.
 fn own_cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

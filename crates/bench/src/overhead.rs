@@ -1,11 +1,12 @@
-//! Kilnyard's own cost for one package.
+//! Kilnyard's own cost for a package.
 //!
-//! A pair is a whole build of the package on the ordinary path (order, dependencies that were installed together before, root,
-//! unpack, build, collecting, publishing, the report) and the same commands of unpacking and building alone, in a root
-//! where the package manager installed the dependencies once. The first less the second is Kilnyard's own: the sandboxes
-//! and their sampling among it, since the commands alone are measured from inside their sandbox. Reading the index and
-//! planning is done once for any number of packages and told apart, and so is a first build, which makes the layers. Where a
-//! [`Peer`] is given, each pair has a build by that too; what it uses over the commands alone is its own.
+//! A pair is a whole build of the package in the usual way (order, a known set of dependencies, root,
+//! unpacking, build, collecting, publishing, report), and only the unpack and build commands, in a root where
+//! the package manager installed the dependencies once. The difference is Kilnyard's own cost. It includes the
+//! sandboxes and their sampling, since the commands alone are measured from inside their sandbox. Reading the
+//! index and planning happens once for any number of packages and is shown separately, and so is a first build,
+//! which makes the layers. If a [`Peer`] is given, each pair also has a build by it; what it uses in addition
+//! to the commands alone is its own cost.
 
 use super::child::all_cpu_seconds;
 use super::figures::{Report, Series, Summary, Unit, ratios};
@@ -22,40 +23,41 @@ use kilnyard_worker::RootFolder;
 use serde_json::{Map, json};
 use std::sync::Arc;
 
-/// The most that Kilnyard may use for itself.
+/// Maximum CPU time of Kilnyard's own.
 const OWN_CPU_SECONDS_MAX: f64 = 0.3;
-/// At least this many times as much a peer has to use for itself.
+/// Minimum ratio of a peer's own cost to Kilnyard's.
 const PEER_RATIO_MIN: f64 = 3.0;
 
-/// Another builder, to compare with.
+/// Another builder, for comparison.
 pub trait Peer {
-    /// Its name.
+    /// The builder's name.
     fn name(&self) -> &'static str;
 
-    /// Prepares builds of an order whose files are in the yard.
+    /// Prepares to build an order whose files are in the yard.
     fn prepare(&self, scratch: &Scratch, yard: &Yard, order: &BuildOrder) -> Result<Box<dyn PeerBuild>>;
 }
 
-/// One build by a peer, as often as it is wanted.
+/// A prepared build by a peer, which can be repeated.
 pub trait PeerBuild: Send + Sync {
-    /// The CPU time of a whole build.
+    /// Runs a whole build and returns its CPU time.
     fn cpu_seconds(&self) -> Result<f64>;
 }
 
-/// Says what the command that follows and all below it used, on a line that begins with [`TIMED`].
+/// Prints the CPU time of the command that follows and of its descendants, on a line that starts with
+/// [`TIMED`].
 const TIME: &str = r#"TIMEFORMAT="kilnyard-bench-cpu-seconds %3U %3S"; time "$@""#;
 const TIMED: &str = "kilnyard-bench-cpu-seconds ";
 
-/// What a whole build used, in seconds of CPU.
+/// CPU time of a whole build, in seconds.
 struct Whole {
     plan: f64,
     all: f64,
     depends: f64,
-    /// What its stages used inside of their sandboxes.
+    /// CPU time of its stages inside of their sandboxes.
     stages: f64,
 }
 
-/// Measures with this package; `peer` is measured beside it.
+/// Runs the benchmark with this package, and with a peer if given.
 pub fn measure(yard: &Yard, package: &str, trial: &Trial<'_>, peer: Option<&dyn Peer>) -> Result<Report> {
     let pairs = trial.pairs;
     yard.config.family.check_scanned(yard)?;
@@ -76,12 +78,12 @@ pub fn measure(yard: &Yard, package: &str, trial: &Trial<'_>, peer: Option<&dyn 
         if let Some(other) = &other {
             others.push(other.cpu_seconds()?);
         }
-        trial.say(format_args!("pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("pair {pair} of {pairs} measured"));
     }
-    Ok(told((package, &order), &first, &wholes, bares, (peer.map_or("", Peer::name), others)))
+    Ok(make_report((package, &order), &first, &wholes, bares, (peer.map_or("", Peer::name), others)))
 }
 
-fn told(
+fn make_report(
     (package, order): (&str, &BuildOrder),
     first: &Whole,
     wholes: &[Whole],
@@ -95,36 +97,36 @@ fn told(
     let (own, own_of_peer) = (over(&all), over(&others));
     let ratio = ratios(&all, &bares);
     let seconds = |key: &str, label: &str, values| Series::new(key, label, Unit::Seconds, values);
-    let own = seconds("own_cpu_seconds", "Kilnyard's own", own);
-    let own_of_peer = seconds(&format!("{name}_own_cpu_seconds"), &format!("{name}'s own"), own_of_peer);
-    // A difference that noise made negative is less than any part of the peer's.
+    let own = seconds("own_cpu_seconds", "Kilnyard's own cost", own);
+    let own_of_peer = seconds(&format!("{name}_own_cpu_seconds"), &format!("{name}'s own cost"), own_of_peer);
+    // A difference that noise made negative is smaller than any fraction of the peer's.
     let is_less = others.is_empty() || own_of_peer.median() >= PEER_RATIO_MIN * own.median();
     let is_met = own.median() <= OWN_CPU_SECONDS_MAX && is_less;
     let mut notes = vec![format!("CPU time, building {package} {}", order.version)];
     notes.extend(doubt(&own.values));
     let mut series = vec![
-        seconds("whole_cpu_seconds", "the whole build, with dependencies seen before", all),
-        seconds("bare_cpu_seconds", "the same commands alone", bares),
+        seconds("whole_cpu_seconds", "the whole build, with a known set of dependencies", all),
+        seconds("bare_cpu_seconds", "only its commands", bares),
         own,
-        Series::new("ratio", "the whole to the commands alone", Unit::Ratio, ratio),
+        Series::new("ratio", "the whole build / only its commands", Unit::Ratio, ratio),
         seconds(
             "outside_cpu_seconds",
-            "of it outside of sandboxes, from the same build",
+            "part outside of sandboxes, from the same build",
             of(|whole| whole.all - whole.stages),
         ),
-        seconds("depends_cpu_seconds", "of it for dependencies", of(|whole| whole.depends)),
+        seconds("depends_cpu_seconds", "part for dependencies", of(|whole| whole.depends)),
         seconds(
             "first_depends_cpu_seconds",
             "dependencies of a first build, not counted",
             vec![first.depends],
         ),
-        seconds("plan_cpu_seconds", "reading the index and planning, once a run", of(|w| w.plan)),
+        seconds("plan_cpu_seconds", "reading the index and planning, once per run", of(|w| w.plan)),
     ];
-    let mut target = format!("at most {OWN_CPU_SECONDS_MAX} s of CPU of Kilnyard's own for a package");
+    let mut target = format!("at most {OWN_CPU_SECONDS_MAX} s of CPU time of Kilnyard's own for a package");
     if !others.is_empty() {
         let whole = seconds(&format!("{name}_cpu_seconds"), &format!("the whole build by {name}"), others);
         series.extend([whole, own_of_peer]);
-        target.push_str(&format!(", and {name}'s own at least {PEER_RATIO_MIN} times as much"));
+        target.push_str(&format!(", and {name}'s own cost at least {PEER_RATIO_MIN} times as much"));
     }
     let mut facts = Map::new();
     facts.insert("package".to_owned(), json!(package));
@@ -133,16 +135,16 @@ fn told(
     Report { name: "overhead", series, facts, notes, target, is_met: Some(is_met) }
 }
 
-/// Whether the pairs are too different to say much. What a build uses differs from time to time, by more on
-/// a machine that does other things, and a difference of two builds has both their noise.
+/// A note if the pairs differ too much to be meaningful. The CPU time of a build varies, more so on a busy
+/// machine, and the difference of two builds has the noise of both.
 fn doubt(own: &[f64]) -> Option<String> {
     let Summary { median, min, max } = Summary::of(own)?;
     let is_unsure = min <= OWN_CPU_SECONDS_MAX && max > OWN_CPU_SECONDS_MAX;
     let is_noise = median < 0.0 || max - min > OWN_CPU_SECONDS_MAX;
     (is_unsure || is_noise).then(|| {
         format!(
-            "the builds themselves differ by more than Kilnyard's own ({min:.2} to {max:.2} s): more --pairs, \
-             or a quieter machine, would say more"
+            "the builds differ by more than Kilnyard's own cost ({min:.2} to {max:.2} s): use more --pairs or a \
+             quieter machine"
         )
     })
 }
@@ -154,9 +156,9 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A whole build, from a yard in which nothing was built yet.
+    /// Runs a whole build, in a yard in which nothing has been built.
     fn whole(&self) -> Result<Whole> {
-        super::go_on()?;
+        super::check_interrupt()?;
         subject::forget(&self.yard)?;
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
@@ -170,7 +172,7 @@ impl Bench<'_> {
         report::write(&self.yard, &store, &*set.ecosystem(), Some(&published))?;
         let all = all_cpu_seconds() - before;
         if state != RunState::Finished {
-            return Err(Error::new(Kind::Interrupted, "interrupted; nothing is left"));
+            return Err(Error::new(Kind::Interrupted, "interrupted; all temporary files are removed"));
         }
         let builds = store.builds_of(&self.package, 1).map_err(store_error)?;
         let build = builds
@@ -189,10 +191,10 @@ impl Bench<'_> {
         Ok(Whole { plan: before - started, all, depends, stages })
     }
 
-    /// A root with the inputs and the dependencies.
+    /// Makes a root with the inputs and the dependencies.
     fn bare_root(&self, order: &BuildOrder) -> Result<RootFolder> {
-        let failed = "make the root to compare with";
-        // A run removes all roots at its beginning but those of failed builds.
+        let failed = "make the root for comparison";
+        // At its start, a run removes all roots except those of failed builds.
         let name = "failed-bench-bare";
         let local = crate::worker::local(&self.yard, &order.root, true)?;
         let root = RootFolder::create(
@@ -210,7 +212,7 @@ impl Bench<'_> {
         Ok(root)
     }
 
-    /// The CPU time of the order's own commands alone.
+    /// Runs only the order's own commands. Returns their CPU time.
     fn bare(&self, root: &RootFolder, order: &BuildOrder) -> Result<f64> {
         let mut cpu_seconds = 0.0;
         for command in order.stages.iter().flat_map(|stage| &stage.commands) {
@@ -218,9 +220,8 @@ impl Bench<'_> {
             timed.arguments = ["/bin/bash", "-c", TIME, "bash"].map(str::to_owned).into();
             timed.arguments.extend(command.arguments.iter().cloned());
             let log = subject::perform(&self.yard, root, &timed)?;
-            cpu_seconds += timed_seconds(&log).ok_or_else(|| {
-                Error::new(Kind::Internal, "a command in the root to compare with was not timed")
-            })?;
+            cpu_seconds += timed_seconds(&log)
+                .ok_or_else(|| Error::new(Kind::Internal, "the shell printed no time for a command"))?;
         }
         let work = order.work.as_ref().map(|work| work.inside.clone());
         let folders = [order.output_folder.clone()].into_iter().chain(work);
@@ -236,7 +237,7 @@ impl Bench<'_> {
     }
 }
 
-/// User and system time from the last line of a timed command's log.
+/// User and system time, from the last line of a timed command's log.
 fn timed_seconds(log: &str) -> Option<f64> {
     let line = log.lines().rev().find_map(|line| line.strip_prefix(TIMED))?;
     line.split_whitespace().map(|word| word.parse::<f64>().ok()).sum()
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_told() {
+    fn noise_is_noted() {
         assert_eq!(doubt(&[0.2, 0.3, 0.25]), None);
         assert_eq!(doubt(&[1.2, 1.3]), None);
         for noisy in [&[-0.6][..], &[0.5, 1.2], &[-0.6, 0.2, 0.8]] {
@@ -256,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn a_timed_command_says_what_it_used() {
+    fn a_timed_command_prints_its_cpu_time() {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo kilnyard-bench-cpu-seconds 9 9";
         let output = std::process::Command::new("/bin/bash")
             .args(["-c", TIME, "bash", "/bin/sh", "-c", script])
             .output();
         let Ok(output) = output else {
-            println!("skipped: a_timed_command_says_what_it_used: there is no /bin/bash");
+            println!("skipped: a_timed_command_prints_its_cpu_time: /bin/bash is not installed");
             return;
         };
         let log = [output.stdout, output.stderr].concat();

@@ -1,3 +1,3 @@
-//! Benchmarks of pkgsrc's trees.
+//! Benchmarks of pkgsrc trees.
 
 pub mod tree;

@@ -1,7 +1,7 @@
-//! Asking a large yard: 30,000 packages and 20 runs.
+//! Queries in a large yard: 30,000 packages and 20 runs.
 //!
-//! The first run built every package, the later ones a part; so the store has 600,000 packages of runs and
-//! about 40,000 builds with their stages. The questions are asked by this program, started anew each time.
+//! The first run builds every package, later ones a part. So the store has 600,000 package rows of runs, and
+//! about 40,000 builds with their stages. Each query starts this program anew.
 
 use super::child;
 use super::figures::{Report, Series, Unit};
@@ -20,22 +20,22 @@ use kilnyard_process::Log;
 use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
 use serde_json::{Map, Value, json};
 
-/// How many packages the yard has: about as many as the largest trees have.
+/// Number of packages, about as many as in the largest trees.
 const PACKAGES: usize = 30_000;
-/// How many runs it has seen.
+/// Number of runs.
 const RUNS: usize = 20;
-/// How many packages a run after the first builds.
+/// Number of packages built in each run after the first.
 const BUILT_LATER: usize = 500;
-/// One in this many builds fails.
+/// One build in this many fails.
 const FAILED_EACH: usize = 100;
-/// How many lines the log has that is asked for.
+/// Number of lines in the log that is read.
 const LOG_LINES: usize = 5000;
-/// The longest that an answer may take.
+/// Maximum time of an answer.
 const WALL_SECONDS_MAX: f64 = 0.05;
-/// When everything happened.
+/// Time of the first run.
 const EPOCH_SECONDS: f64 = 1.7e9;
 
-/// Measures, in a yard of its own.
+/// Runs the benchmark in a yard of its own.
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
@@ -54,11 +54,11 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let mut facts = Map::new();
     let answer = scratch.path("answer");
     for (name, arguments) in &questions {
-        // Once before it counts: to check the answer, and to read files into memory.
+        // Run each query once before measuring, to check the answer and to read files into memory.
         child::measure(child::this_program(&yard.folder, arguments), Some(&answer), &[0])?;
         let text = fs_err::read_to_string(&answer).or_internal("read an answer")?;
         if !is_correct(name, &text) {
-            return Err(Error::new(Kind::Internal, format!("the answer of kilnyard {name} is wrong")));
+            return Err(Error::new(Kind::Internal, format!("wrong answer from kilnyard {name}")));
         }
         facts.insert(format!("{name}_answer_bytes"), json!(text.len()));
     }
@@ -105,13 +105,13 @@ fn is_correct(name: &str, text: &str) -> bool {
     match name {
         "status" => value["run"] == RUNS && value["failed"].as_array().is_some_and(|all| !all.is_empty()),
         "why" => value["build"]["run"] == RUNS,
-        // One that was made anew would know nothing of these packages.
+        // A plan made anew would have none of these packages.
         "plan" => value["packages"].as_array().is_some_and(|all| all.len() == PACKAGES),
         _ => text.lines().count() == LOG_LINES,
     }
 }
 
-/// The packages that a run built.
+/// The packages that a run builds.
 fn built_in(run: usize) -> Vec<usize> {
     match run {
         1 => (0..PACKAGES).collect(),
@@ -125,7 +125,7 @@ fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     let mut build = 0;
     store.lead().map_err(store_error)?;
     for run in 1..=RUNS {
-        super::go_on()?;
+        super::check_interrupt()?;
         let built = built_in(run);
         let mut states = vec![PackageState::UpToDate; PACKAGES];
         for (index, number) in built.iter().enumerate() {
@@ -173,7 +173,7 @@ fn package_row(number: usize, state: PackageState) -> PackageRow {
     let reason = match state {
         PackageState::Failed => Reason::Failed(StageFailed {
             stage: Stage::Build,
-            message: "the command ended with 2".to_owned(),
+            message: "the command exited with status 2".to_owned(),
         }),
         PackageState::Built => Reason::changed(vec![Difference {
             kind: "depends".to_owned(),
@@ -241,7 +241,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
     let failure = is_failed.then(|| Failure {
         stage: Stage::Build,
         kind: FailureKind::Command,
-        message: "the command ended with 2".to_owned(),
+        message: "the command exited with status 2".to_owned(),
         line_number: Some(100),
         lines: vec!["make: *** [Makefile:1: all] Error 2".to_owned()],
     });
@@ -255,7 +255,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
     records
 }
 
-/// Writes the one log that is asked for, of the last build of a package.
+/// Writes the only log that is read, of the last build of a package.
 fn write_log(yard: &Yard, store: &dyn Store) -> Result<()> {
     let failed = "write a log";
     let number = built_in(RUNS)[1];

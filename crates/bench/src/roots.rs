@@ -1,14 +1,14 @@
-//! Ways to make roots, compared on this machine with a real package.
+//! Compares ways to make roots on this machine, with a real package.
 //!
-//! Every way that works here has its turn in each round: a root is made and its first command run, the package manager
-//! installs the dependencies, the package is built, the root is removed. Nothing else is shared by the ways than the
-//! base, so that each pays for its files itself. Beside that stands what Kilnyard does with dependencies where it can: they
-//! are layers, of a set that was seen before, or of packages that were seen before. What a whole build costs with them is
-//! the basis of the recommendation. Data of the round before is brought to the disk before a root is made, so that no way
-//! pays for others.
+//! Each round uses every way that works here: it makes a root and runs a first command in it, the package
+//! manager installs the dependencies, the package is built, and the root is removed. The ways share nothing but
+//! the base, so that each bears the cost of its own files. In addition, dependencies are provided as layers
+//! where possible, which is how Kilnyard provides them: layers of a known set, or of known packages. The
+//! recommendation is based on the cost of a whole build with them. Data of the previous round is flushed to
+//! disk before a root is made, so that no way pays for another.
 //!
-//! Known downside: a process's CPU time is known once it was waited for, so what is copied into memory counts as CPU of the
-//! teardown, though its wall time is the creation's.
+//! Known downside: the CPU time of a process is known only once it has been waited for. So copying into memory
+//! counts as CPU time of the teardown, although its wall time belongs to the creation.
 
 mod advice;
 mod chart;
@@ -16,7 +16,7 @@ mod clock;
 mod empty;
 mod kept;
 mod load;
-mod told;
+mod reporting;
 mod variant;
 mod ways;
 
@@ -39,10 +39,10 @@ use std::path::{Path, PathBuf};
 use variant::Variant;
 use ways::Ways;
 
-/// Where the image of the base is made, for roots on a device.
+/// Folder for the image of the base, for roots on a device.
 const IMAGES: &str = "images";
 
-/// What one root cost, from its making to its end.
+/// The cost of one root, from its creation to its removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Life {
     create: Spent,
@@ -57,24 +57,24 @@ impl Life {
     }
 }
 
-/// One round of one way.
+/// One round with one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Round {
-    /// With the package manager in a root of the base.
+    /// Dependencies installed by the package manager, in a root of the base.
     by_manager: Life,
-    /// On layers of a set that was seen before; none where that cannot be, or says nothing more.
+    /// Dependencies as layers of a known set. Absent if not possible or not informative.
     on_layers: Option<Life>,
 }
 
-/// A way to make roots, with what was measured of it.
+/// A way to make roots, with its measurements.
 struct Measured {
     variant: Variant,
     rounds: Vec<Round>,
-    /// Why it is not compared.
+    /// Why it was left out of the comparison.
     refused: Option<String>,
 }
 
-/// All that was measured.
+/// All measurements.
 struct Figures {
     package: String,
     version: String,
@@ -82,31 +82,31 @@ struct Figures {
     empty: empty::Empty,
     ways: Ways,
     measured: Vec<Measured>,
-    /// How much of the machine's cores other work used meanwhile, if that is known.
+    /// The share of the machine's cores that other work used meanwhile. Absent if unknown.
     others_share: Option<f64>,
 }
 
-/// What is said of it.
+/// The reports and the recommendation.
 pub struct Found {
-    /// With all figures, for programs.
+    /// With all figures, for JSON.
     pub full: Report,
-    /// With those that are told in a table, for people.
+    /// With the figures that people read.
     pub short: Report,
     /// The recommendation, or why there is none.
     advice: std::result::Result<Advice, String>,
-    /// With what it was measured.
+    /// The package that was built.
     package: String,
 }
 
 impl Found {
-    /// What is kept of it for `kilnyard tune`, or why nothing is.
+    /// The result for `kilnyard tune` to use later, or why there is none.
     pub fn kept(&self) -> std::result::Result<Kept, String> {
         let Advice { roots, reason } = self.advice.clone()?;
         Ok(Kept { roots, reason, package: self.package.clone(), is_beyond_noise: true })
     }
 }
 
-/// Measures; `svg` is a file to draw into.
+/// Runs the benchmark. `svg` is the file for a chart.
 pub fn measure(
     yard: &Yard,
     package: &str,
@@ -124,7 +124,7 @@ pub fn measure(
     let subject = Subject::prepare(&own, yard, package)?;
     let bench = Bench { yard: &own, ids, subject: &subject };
     let empty = empty::measure(&own.folder, &bench.ids, &subject.layers)?;
-    trial.say(format_args!("empty roots are measured"));
+    trial.say(format_args!("empty roots measured"));
     let mut measured = variant::all(own.config.roots.flushes, own.config.roots.device)
         .into_iter()
         .map(|variant| {
@@ -135,39 +135,39 @@ pub fn measure(
     let can_stack = measured.iter().any(|one| one.refused.is_none() && one.variant.is_layered());
     let (mut ways, maker) = Ways::begin(&own, &bench.ids, &subject, can_stack)?;
     if maker.is_some() {
-        trial.say("layers of the dependencies are there");
+        trial.say("layers of the dependencies made");
     }
     let load = load::Load::start();
     for pair in 1..=pairs {
         let stacked = maker.as_ref().map(|maker| ways.round(maker)).transpose()?.flatten();
         for one in measured.iter_mut().filter(|one| one.refused.is_none()) {
-            super::go_on()?;
+            super::check_interrupt()?;
             match bench.round(&one.variant, stacked.as_ref()) {
                 Ok(round) => one.rounds.push(round),
                 Err(error) if error.kind == Kind::Interrupted => return Err(error),
-                // A root in memory may be too small, and that is no end of the others.
+                // A root in memory may be too small. The other ways can still be compared.
                 Err(error) => one.refused = Some(reason(error)),
             }
-            trial.say(format_args!("round {pair} of {pairs}: {} is measured", one.variant.label()));
+            trial.say(format_args!("round {pair} of {pairs}: {} measured", one.variant.label()));
         }
     }
     if measured.iter().all(|one| one.refused.is_some()) {
-        let mut error = Error::new(Kind::Machine, "no way to make roots came to an end here");
+        let mut error = Error::new(Kind::Machine, "no way to make roots worked on this machine");
         error.causes.extend(measured.iter().filter_map(|one| one.refused.clone()));
-        return Err(error.hint(Remedy::command("doctor").then(", which says what is missing")));
+        return Err(error.hint(Remedy::command("doctor").then(", which lists what is missing")));
     }
     let others_share = load.others_share();
     let (version, dependencies) = (subject.order.version.clone(), subject.order.root.depends.len());
     let figures =
         Figures { package: package.to_owned(), version, dependencies, empty, ways, measured, others_share };
     if let Some(path) = svg {
-        let drawing = chart::draw(&told::chart(&figures, &machine.as_text(), pairs));
+        let drawing = chart::draw(&reporting::chart(&figures, &machine.as_text(), pairs));
         files::write_whole(path, drawing.as_bytes())?;
     }
-    let found = told::told(&figures);
+    let found = reporting::make_report(&figures);
     match found.kept() {
         Ok(kept) => kept.keep(yard)?,
-        // What was recommended before is no better than what was measured now.
+        // An earlier recommendation is worth no more than the present result.
         Err(_) => kept::forget(yard)?,
     }
     Ok(found)
@@ -184,7 +184,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// One root with the package manager, and one on layers of the dependencies where that can be.
+    /// Measures a root with the package manager and, if possible, one on layers of the dependencies.
     fn round(&self, variant: &Variant, seen: Option<&(Vec<String>, Spent)>) -> Result<Round> {
         let order = &self.subject.order;
         let installing = subject::installing(order)?;
@@ -199,7 +199,7 @@ impl Bench<'_> {
         Ok(Round { by_manager, on_layers })
     }
 
-    /// A root of these layers, in which these commands are run before the package is built.
+    /// Measures a root on these layers. Runs these commands in it before the build.
     fn life(&self, variant: &Variant, layers: &[String], installing: &[CommandOrder]) -> Result<Life> {
         let making = variant.making();
         let image = self.image(&making)?;
@@ -232,7 +232,7 @@ impl Bench<'_> {
         self.subject.order.stages.iter().flat_map(|stage| &stage.commands)
     }
 
-    /// The image of the base, which a run makes once, if roots are on a device.
+    /// The image of the base if roots are on a device. Made once.
     fn image(&self, making: &Making) -> Result<Option<Image>> {
         let Form::Image(device) = making.form else { return Ok(None) };
         let failed = "make an image of the base";
@@ -255,14 +255,14 @@ impl Bench<'_> {
         match subject::provide(self.yard, &root, &self.subject.order) {
             Ok(()) => Ok(root),
             Err(error) => {
-                // The error matters more; the scratch folder goes with all that is in it.
+                // The other error matters more. The scratch folder is removed with its contents anyway.
                 let _ = root.remove();
                 Err(error)
             }
         }
     }
 
-    /// Runs what does nothing: a root is ready when its first command ran.
+    /// Runs a command that does nothing: a root is ready once its first command has run.
     fn first_command(&self, root: &RootFolder) -> Result<()> {
         let command = CommandOrder {
             arguments: vec!["/bin/true".to_owned()],
@@ -273,9 +273,9 @@ impl Bench<'_> {
         root.sandbox(&command).run().map(|_| ()).context(Kind::Machine, "run a first command in a root")
     }
 
-    /// Brings to the disk what is on its way.
+    /// Flushes pending data to disk.
     fn settle(&self) -> Result<()> {
         let folder = fs_err::File::open(&self.yard.folder).or_internal("open the benchmark's folder")?;
-        rustix::fs::syncfs(folder).or_internal("bring data to the disk")
+        rustix::fs::syncfs(folder).or_internal("flush data to disk")
     }
 }

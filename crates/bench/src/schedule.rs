@@ -1,9 +1,11 @@
-//! Real builds of a made-up set, scheduled as in a run, beside workers that give each build a fixed number of jobs.
+//! Real builds of a synthetic set, scheduled as in a run, compared with workers that give each build a fixed
+//! number of jobs.
 //!
-//! The set has a path of large packages and many small ones, each with a serial configure, a parallel build and a serial
-//! install; half of them are built by make and, where it knows jobservers, half by ninja. What decides and what hands out
-//! the cores is the code of a real run: [`Scheduler`] and [`kilnyard_worker::Cores`]; only roots and packages are left out. The
-//! others take what has the most dependents, as pbulk and bob do, with as many workers and jobs as there are cores.
+//! The set has a path of large packages and many small ones, each with a serial configure, a parallel build and
+//! a serial install. Half of them are built by make and half by ninja, if ninja supports jobservers. Decisions
+//! and the distribution of cores use the code of a real run, [`Scheduler`] and [`kilnyard_worker::Cores`]; only
+//! roots and packages are left out. The others start the package with the most dependents first, like pbulk and
+//! bob, with up to as many workers and jobs as there are cores.
 
 mod drive;
 mod projects;
@@ -18,13 +20,13 @@ use kilnyard_schedule::{Bound, Limits, Machine, Scheduler};
 use projects::Projects;
 use serde_json::{Map, json};
 
-/// A part of the time in which work was ready that the cores have to be busy.
+/// Minimum share of the time in which cores are busy while work is ready.
 const BUSY_MIN: f64 = 0.9;
 
-/// How a fixed number of jobs is given: workers, and jobs of each.
+/// The configurations with a fixed number of jobs: number of workers, and jobs of each.
 fn fixed(cores: u32) -> Vec<(u32, u32)> {
     let mut shapes = vec![(cores, 1), (1, cores)];
-    // Between the two, as bulk builders are set up on larger machines.
+    // Values in between, as bulk builders are configured on larger machines.
     let mut workers = 2;
     while workers < cores {
         if cores.is_multiple_of(workers) {
@@ -32,13 +34,13 @@ fn fixed(cores: u32) -> Vec<(u32, u32)> {
         }
         workers *= 2;
     }
-    // And more jobs than cores, in the hope that one always runs.
+    // More jobs than cores, so that there is always one to run.
     shapes.push((cores, cores));
     shapes.dedup();
     shapes
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -51,7 +53,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let mut others: Vec<Vec<f64>> = vec![Vec::new(); shapes.len()];
     for pair in 0..pairs {
         let run = |decider: Decider| {
-            super::go_on()?;
+            super::check_interrupt()?;
             projects.clean()?;
             drive(&projects, cores, decider, &scratch.path("jobservers"))
         };
@@ -61,7 +63,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
             let scheduler = Scheduler::new(graph, works, vec![machines[0].oversubscribed()], limits);
             run(Decider::ByRank(Box::new(scheduler.or_internal("schedule the projects")?)))
         };
-        // In turn first and last, so that what else the machine does falls on both.
+        // Alternate between first and last, so that other load affects both.
         if pair % 2 == 0 {
             ours.push(own()?);
         }
@@ -98,7 +100,8 @@ fn report(
         }
     }
     let (_, best) = best;
-    let ratio = Series::new("ratio", "to the best of these", Unit::Ratio, ratios(&walls, &others[best]));
+    let ratio =
+        Series::new("ratio", "cores by rank / the best of these", Unit::Ratio, ratios(&walls, &others[best]));
     let busy: Vec<f64> = ours.iter().filter_map(|driven| driven.busy_share).collect();
     let busy = Series::new("busy_share", "cores busy while work is ready", Unit::Ratio, busy);
     let to_bound: Vec<f64> = walls.iter().map(|wall| wall / bound.seconds()).collect();
@@ -112,7 +115,7 @@ fn report(
     facts.insert("best_fixed".into(), json!({ "workers": workers, "jobs": jobs }));
     let mut notes = vec![
         format!(
-            "{} projects on {cores} cores, {} of them by ninja; no schedule ends before {:.2} s",
+            "{} projects on {cores} cores, {} of them by ninja; estimated minimum {:.2} s",
             projects.works.len(),
             projects.by_ninja,
             bound.seconds()
@@ -120,18 +123,19 @@ fn report(
         format!("the best of the others: {workers} workers, {jobs} jobs each"),
     ];
     if projects.by_ninja == 0 {
-        notes.push("all by make: there is no ninja from 1.13 on here, which knows jobservers".to_owned());
+        notes
+            .push("all by make: ninja 1.13 or later, which supports jobservers, is not installed".to_owned());
     }
     if busy.values.is_empty() {
-        notes.push("the kernel does not tell here how busy builds are: no control groups".to_owned());
+        notes.push("the kernel does not count the CPU time of builds here: no control groups".to_owned());
     }
-    series.extend([ratio, Series::new("to_bound", "to the bound", Unit::Ratio, to_bound), busy]);
+    series.extend([ratio, Series::new("to_bound", "cores by rank / minimum", Unit::Ratio, to_bound), busy]);
     Ok(Report {
         name: "schedule",
         series,
         facts,
         notes,
-        target: format!("faster than any fixed number, and at least {BUSY_MIN} of the cores busy"),
+        target: format!("faster than any fixed number of jobs, and at least {BUSY_MIN} of the cores busy"),
         is_met,
     })
 }

@@ -1,4 +1,4 @@
-//! Folders that are there for a benchmark alone.
+//! Temporary folders for benchmarks.
 
 use crate::Trial;
 use crate::config::Config;
@@ -10,17 +10,17 @@ use kilnyard_root::{Content, IdMap, Sandbox, probe, remove_folder};
 use kilnyard_worker::ARCHIVES;
 use std::path::{Path, PathBuf};
 
-/// How scratch folders begin; the number of the process follows.
+/// Prefix of scratch folders. The process id follows.
 const PREFIX: &str = ".bench-";
 
-/// A folder that is removed when this is dropped, with roots that may be in it.
+/// A folder that is removed on drop, including any roots in it.
 pub struct Scratch {
     folder: PathBuf,
     ids: Option<IdMap>,
 }
 
 impl Scratch {
-    /// A new folder in this one. Folders of processes that were killed are removed first.
+    /// Creates a folder in `parent`. Also removes folders of killed processes.
     pub fn within(parent: &Path, ids: Option<IdMap>) -> Result<Scratch> {
         for entry in fs_err::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -30,28 +30,28 @@ impl Scratch {
             }
         }
         let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
-        fs_err::create_dir(&folder).context(Kind::Machine, "make a folder for the benchmark")?;
+        fs_err::create_dir(&folder).context(Kind::Machine, "create a folder for the benchmark")?;
         let folder = fs_err::canonicalize(&folder).or_internal("find the benchmark's folder")?;
         Ok(Scratch { folder, ids })
     }
 
-    /// A path in it.
+    /// Resolves a path relative to the folder.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)
     }
 
-    /// Makes this a yard with the index, the base and the key of another one, which it must lie in. Its
-    /// store, files and repository are its own, and it has no layers of dependencies.
+    /// Turns this folder into a yard with the index, the base and the key of another yard, which must contain
+    /// it. The store, files and repository are its own, and it has no layers of dependencies.
     pub fn beside(&self, yard: &Yard, config: Config) -> Result<Yard> {
-        let failed = "make a yard for the benchmark";
+        let failed = "create a yard for the benchmark";
         Yard::make_folders(&self.folder)?;
-        // The layers' files have ids of this range.
+        // The layers' files have ids of the same range.
         for name in [CONFIG, "state/key.asc", "state/range"] {
             if yard.path(name).exists() {
                 fs_err::copy(yard.path(name), self.path(name)).context(Kind::Machine, failed)?;
             }
         }
-        // Which now belong to it.
+        // This gives the folders the ids of that range.
         Yard::make_folders(&self.folder)?;
         let own = Yard { folder: self.folder.clone(), config, environment: yard.environment.clone() };
         for folder in ["index", "layers"] {
@@ -60,7 +60,8 @@ impl Scratch {
         Ok(own)
     }
 
-    /// Copies the files of a yard's folder, and its folders as hard links, but for dependencies and for archives of layers that are there.
+    /// Copies the files of a yard's folder. Copies its subfolders as hard links, except for dependencies and
+    /// archives of layers.
     fn share(&self, yard: &Yard, own: &Yard, folder: &str) -> std::result::Result<(), RunError> {
         for entry in fs_err::read_dir(yard.path(folder))? {
             let entry = entry?;
@@ -80,11 +81,11 @@ impl Scratch {
         Ok(())
     }
 
-    /// Makes this a yard of this configuration.
+    /// Turns this folder into a yard with this configuration.
     pub fn yard(&self, configuration: &str, trial: &Trial<'_>) -> Result<Yard> {
         Yard::make_folders(&self.folder)?;
         let path = self.path(CONFIG);
-        fs_err::write(&path, configuration).context(Kind::Machine, "make a yard for the benchmark")?;
+        fs_err::write(&path, configuration).context(Kind::Machine, "create a yard for the benchmark")?;
         Ok(Yard {
             folder: self.folder.clone(),
             config: Config::parse(configuration, &path, FAMILIES)?,
@@ -99,10 +100,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes as much as can be removed; the next benchmark tries again.
+/// Removes as much as possible. The next benchmark tries again.
 fn remove(folder: &Path, ids: Option<&IdMap>) {
     if let (Some(ids), Some(parent), Some(name)) = (ids, folder.parent(), folder.file_name()) {
-        // Roots and layers in it have files of the roots' own users.
+        // Files of roots and layers belong to the users of roots.
         let _ = remove_folder(parent, Path::new(name), ids);
     }
     let _ = fs_err::remove_dir_all(folder);
@@ -113,16 +114,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scratch_folder_goes_and_takes_those_of_the_dead_along() {
+    fn a_scratch_folder_is_removed_along_with_those_of_killed_processes() {
         let parent = tempfile::tempdir().unwrap();
-        // No process has this number: it is above the largest that the kernel allows.
+        // No process has this id: it exceeds the kernel's maximum.
         let dead = parent.path().join(format!("{PREFIX}{}", u32::MAX));
         std::fs::create_dir_all(dead.join("roots/1")).unwrap();
         std::fs::create_dir(parent.path().join("index")).unwrap();
         let scratch = Scratch::within(parent.path(), None).unwrap();
         let folder = scratch.folder.clone();
         assert!(folder.is_dir() && !dead.exists());
-        // What a link leads to stays.
+        // The target of a symbolic link is not removed.
         std::os::unix::fs::symlink("../index", scratch.path("index")).unwrap();
         drop(scratch);
         assert!(!folder.exists() && parent.path().join("index").is_dir());

@@ -1,4 +1,4 @@
-//! The package that a benchmark builds, in a yard of the benchmark's own.
+//! The package that a benchmark builds, in a yard of its own.
 
 use super::scratch::Scratch;
 use crate::config::Packages;
@@ -13,17 +13,17 @@ use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::path::Path;
 
-/// The number of log lines that are shown if a command failed.
-const LINES_TOLD: usize = 6;
+/// Number of log lines shown for a failed command.
+const LINES_SHOWN: usize = 6;
 
-/// See the module.
+/// The build of the package.
 pub struct Subject {
     pub order: BuildOrder,
-    /// Its layers, relative to the scratch yard, the uppermost first.
+    /// The layers of its root, relative to the scratch yard, uppermost first.
     pub layers: Vec<String>,
 }
 
-/// A yard beside another one, for one package, whose outputs are not tested.
+/// Makes a scratch yard inside another yard, for one package whose outputs are not tested.
 pub fn scratch_yard(scratch: &Scratch, outer: &Yard, package: &str) -> Result<Yard> {
     let mut config = outer.config.clone();
     config.packages = Packages::Some(vec![package.to_owned()]);
@@ -33,7 +33,7 @@ pub fn scratch_yard(scratch: &Scratch, outer: &Yard, package: &str) -> Result<Ya
 }
 
 impl Subject {
-    /// The order of the build, with its inputs put into the scratch yard; what is missing is fetched.
+    /// Makes the order of the build and puts its inputs into the scratch yard. Fetches missing ones.
     pub fn prepare(yard: &Yard, outer: &Yard, package: &str) -> Result<Subject> {
         let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(yard)?);
         let mut planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
@@ -41,7 +41,7 @@ impl Subject {
         let left_out = || {
             let known = workshop.left_out().iter().find(|left| left.name == package);
             let why = known.map_or_else(
-                || format!("{package} is not a source package of the release"),
+                || format!("the release has no source package {package}"),
                 |left| left.explanation.clone(),
             );
             Error::usage(why).hint("another package: --package NAME")
@@ -67,7 +67,7 @@ impl Subject {
     }
 }
 
-/// Puts the inputs of an order into a root of it.
+/// Puts the inputs of an order into its root.
 pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()> {
     let distfiles = mirror::open_distfiles(yard)?;
     let file_of =
@@ -76,7 +76,7 @@ pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()>
         .context(Kind::Machine, "put the inputs into a root")
 }
 
-/// Removes what the last build left, so that the next one makes everything anew.
+/// Removes the results of the last build, so that the next one starts from nothing.
 pub fn forget(yard: &Yard) -> Result<()> {
     let failed = "clean the benchmark's yard";
     {
@@ -97,7 +97,7 @@ pub fn forget(yard: &Yard) -> Result<()> {
     Yard::make_folders(&yard.folder)
 }
 
-/// The commands by which the package manager installs all that an order needs.
+/// The commands with which the package manager installs the dependencies of an order.
 pub fn installing(order: &BuildOrder) -> Result<Vec<CommandOrder>> {
     let rules = kilnyard_ecosystem::rules(&order.family).or_internal("install the dependencies")?;
     Ok(match &order.root.depends[..] {
@@ -106,10 +106,10 @@ pub fn installing(order: &BuildOrder) -> Result<Vec<CommandOrder>> {
     })
 }
 
-/// Runs a command in a root; its log.
+/// Runs a command in a root. Returns its log.
 pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result<String> {
     let path = yard.path("logs/bare.log");
-    let failed = "write the log of a root to compare with";
+    let failed = "write the log of a command";
     let config = &yard.config;
     let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
     let sandbox = root.sandbox(command);
@@ -120,9 +120,9 @@ pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result
     let text = read_log(&path).or_internal(failed)?;
     match outcome.end {
         End::Exit(0) => Ok(text),
-        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; nothing is left")),
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted; all temporary files are removed")),
         end => {
-            let message = format!("a command in a root to compare with failed: {end:?}");
+            let message = format!("a command in a root of the benchmark failed: {end:?}");
             let mut error = Error::new(Kind::Machine, message);
             error.causes.extend(last_lines(&text));
             Err(error)
@@ -130,10 +130,10 @@ pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result
     }
 }
 
-/// What is told of the log of a command that failed.
+/// The last lines of a failed command's log, for its error.
 pub fn last_lines(log: &str) -> Vec<String> {
     let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(LINES_TOLD)..].iter().map(|line| (*line).to_owned()).collect()
+    lines[lines.len().saturating_sub(LINES_SHOWN)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
 fn hash_of(input: &Input) -> Result<Sha256Hex> {

@@ -1,4 +1,4 @@
-//! The decisions.
+//! Events, and the decisions that follow from them.
 
 use crate::retry::Failures;
 use crate::{
@@ -36,12 +36,12 @@ impl Coordinator {
             Event::Tick => {
                 self.forgive(now_seconds);
                 self.expire(now_seconds, actions);
-                self.try_what_is_due(now_seconds, actions);
+                self.retry_due_packages(now_seconds, actions);
                 self.hear(Heard::Tick, actions);
             }
         }
         self.allot(actions);
-        self.say_ranks(actions);
+        self.send_ranks(actions);
         self.finish(now_seconds, actions);
     }
 
@@ -128,12 +128,12 @@ impl Coordinator {
             if self.packages[id.index()].state == PackageState::Blocked {
                 self.set_state(id, PackageState::Waiting);
             }
-            self.look_at(id, actions);
+            self.reconsider(id, actions);
         }
     }
 
     /// Makes a waiting package ready or blocked, by the states of its dependencies.
-    pub(crate) fn look_at(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+    pub(crate) fn reconsider(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         if self.packages[id.index()].state != PackageState::Waiting || !self.packages[id.index()].is_in_run {
             return;
         }
@@ -154,7 +154,7 @@ impl Coordinator {
             };
             self.move_to(id, PackageState::Blocked, reason, Some(root), actions);
             for dependent in self.graph.dependents(id).clone() {
-                self.look_at(dependent, actions);
+                self.reconsider(dependent, actions);
             }
         } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
             self.move_to(id, PackageState::Ready, Reason::Prepares, None, actions);
@@ -227,7 +227,7 @@ impl Coordinator {
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 self.move_to(id, PackageState::Waiting, Reason::FetchCancelled, None, actions);
-                self.look_at(id, actions);
+                self.reconsider(id, actions);
             }
             Err(failure) => {
                 // It is recorded as a build that ended in its first stage.
@@ -285,8 +285,8 @@ impl Coordinator {
         self.move_to(id, PackageState::Ready, reason, None, actions);
     }
 
-    /// Resumes packages whose pause is over.
-    fn try_what_is_due(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
+    /// Resumes packages whose pause has ended.
+    fn retry_due_packages(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
         let is_due = |(_, due): &(&PackageId, &f64)| **due <= now_seconds;
         let due: Vec<PackageId> = self.due_seconds.iter().filter(is_due).map(|(id, _)| *id).collect();
         for id in due {
@@ -349,11 +349,11 @@ impl Coordinator {
         }
     }
 
-    /// Marks a package whose outputs are there.
+    /// Marks a package as done: its outputs are available.
     fn arrive(&mut self, id: PackageId, state: PackageState, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, state, reason, None, actions);
         for dependent in self.graph.dependents(id).clone() {
-            self.look_at(dependent, actions);
+            self.reconsider(dependent, actions);
         }
     }
 
@@ -361,7 +361,7 @@ impl Coordinator {
         self.move_to(id, PackageState::Failed, reason, None, actions);
         self.hear(Heard::Gone(id), actions);
         for dependent in self.graph.dependents(id).clone() {
-            self.look_at(dependent, actions);
+            self.reconsider(dependent, actions);
         }
     }
 
@@ -461,7 +461,7 @@ impl Coordinator {
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 actions.push(record(BuildOutcome::Lost, Some(failure)));
                 self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
-                self.look_at(id, actions);
+                self.reconsider(id, actions);
                 self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
             }
             Err(failure) => {
@@ -576,7 +576,7 @@ impl Coordinator {
             let id = lease.package;
             self.packages[id.index()].build = None;
             let (machine, attempt) = (lease.machine, lease.attempt);
-            // A worker that has not come back yet is told after its first offer.
+            // A worker that has not returned yet gets the message after its first offer.
             if let Some(machine) = machine {
                 self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
             }
@@ -617,7 +617,7 @@ impl Coordinator {
                 self.move_to(id, PackageState::Skipped, Reason::SkipRequested, None, actions);
                 self.hear(Heard::Gone(id), actions);
                 for dependent in self.graph.dependents(id).clone() {
-                    self.look_at(dependent, actions);
+                    self.reconsider(dependent, actions);
                 }
             }
             RequestKind::Bump => self.hear(Heard::Bump(id), actions),
@@ -632,14 +632,14 @@ impl Coordinator {
         self.hear(Heard::Hold(id), actions);
         self.hear(Heard::Retry(id), actions);
         self.move_to(id, PackageState::Waiting, Reason::RetryRequested, None, actions);
-        self.look_at(id, actions);
+        self.reconsider(id, actions);
         // What it blocked waits again, unless another package blocks it too.
         let descendants = self.graph.descendants(id);
         for other in self.graph.order() {
             if descendants.contains(&other) && self.state(other) == PackageState::Blocked {
                 let reason = Reason::Waits { package: self.graph.name(id).to_owned() };
                 self.move_to(other, PackageState::Waiting, reason, None, actions);
-                self.look_at(other, actions);
+                self.reconsider(other, actions);
             }
         }
     }

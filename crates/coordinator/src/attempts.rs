@@ -1,7 +1,7 @@
 //! The ids of the builds of one coordinator.
 //!
-//! The coordinator is pure and has no randomness: each id is a hash of a secret and a counter. The same secret gives the same ids, so
-//! that a simulation can be repeated; without the secret, known ids do not reveal others.
+//! The coordinator is pure and has no randomness: each id is a hash of a secret and a counter. The same secret yields
+//! the same ids, so a simulation can be repeated; without the secret, known ids do not reveal others.
 
 use kilnyard_model::attempt::Attempt;
 use sha2::{Digest, Sha256};

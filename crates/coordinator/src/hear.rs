@@ -1,8 +1,8 @@
 //! Messages of workers, and their answers.
 //!
-//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the records before them: a
-//! worker that received an acknowledgement knows that its result is recorded. Answers follow from the state of the run and not from a
-//! memory of messages: a repeat gets the same answer.
+//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the records
+//! before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow from the
+//! state of the run and not from a memory of messages: a repeat gets the same answer.
 
 use crate::seats::machine_of;
 use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
@@ -52,7 +52,7 @@ impl Coordinator {
         }
     }
 
-    /// Sends a message to the worker of a machine, if it is there.
+    /// Sends a message to the worker of a machine, if it has a session.
     pub(crate) fn say(
         &self,
         machine: MachineId,
@@ -84,14 +84,14 @@ impl Coordinator {
 
     /// Admits a worker: its session, the version of the protocol, and its machine. The error is the reason for a refusal.
     ///
-    /// A hello has no other effect, since it may be a late one of a process that ended: the worker takes its seat with its first message
-    /// in the session.
+    /// A hello has no other effect, since it may be a late one of a process that ended: the worker takes its seat with
+    /// its first message in the session.
     fn admit(&mut self, hello: &Hello, capabilities: &[String]) -> Result<(Session, u32, Machine), String> {
         let about = machine_of(hello)?.oversubscribed();
         let Some(version) = Versions::OURS.agree(hello.versions) else {
             let (own, other) = (Versions::OURS, hello.versions);
             return Err(format!(
-                "the coordinator speaks versions {} to {} of the protocol, and the worker {} to {}; install the same \
+                "the coordinator supports versions {} to {} of the protocol, and the worker {} to {}; install the same \
                  release on both machines",
                 own.oldest, own.newest, other.oldest, other.newest
             ));
@@ -104,10 +104,7 @@ impl Coordinator {
         }
         let seat = self.seats.of_worker(&hello.worker);
         if seat.is_some_and(|seat| seat.is_past(&hello.process)) {
-            return Err(format!(
-                "another process is {} now; each worker needs a name of its own",
-                hello.worker
-            ));
+            return Err(format!("another process is now {}; each worker needs its own name", hello.worker));
         }
         let current = seat.filter(|seat| seat.process == hello.process).and_then(|seat| seat.session);
         // The welcome was lost, or the hello was repeated.
@@ -137,7 +134,7 @@ impl Coordinator {
         self.hear(Heard::Joined { machine, about }, actions);
     }
 
-    /// Handles the departure of a worker: its builds are lost.
+    /// Handles the departure of a worker. Its builds are lost.
     pub(crate) fn leave(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
         if self.seats.rise(machine) {
             // First, so that lost builds do not start here again.
@@ -174,7 +171,7 @@ impl Coordinator {
             }
         }
         if is_first {
-            self.lose_what_was_forgotten(machine, actions);
+            self.lose_forgotten_builds(machine, actions);
         }
         for build in self.builds_on(machine) {
             self.reconcile(machine, build, &held, actions);
@@ -187,11 +184,11 @@ impl Coordinator {
             self.hear(door, actions);
         }
         self.seats.get_mut(machine).ranks = None;
-        self.say_ranks(actions);
+        self.send_ranks(actions);
     }
 
     /// Sends each worker the ranks of its builds, if they changed.
-    pub(crate) fn say_ranks(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn send_ranks(&mut self, actions: &mut Vec<Action>) {
         for machine in self.seats.talking() {
             let builds = self.ranked(machine);
             let seat = self.seats.get_mut(machine);
@@ -204,7 +201,7 @@ impl Coordinator {
     }
 
     /// Loses earlier builds that their worker no longer has.
-    fn lose_what_was_forgotten(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
+    fn lose_forgotten_builds(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
         let worker = self.seats.get(machine).worker.clone();
         let lost = self.leases.iter().filter(|(_, lease)| lease.machine.is_none() && lease.worker == worker);
         let mut lost: Vec<Number> = lost.map(|(build, _)| *build).collect();

@@ -1,4 +1,4 @@
-//! How leases are sent, and how they end without a result.
+//! Sending leases, and ending them without a result.
 
 use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
 use kilnyard_model::attempt::Attempt;
@@ -87,14 +87,14 @@ impl Coordinator {
         Some(lease)
     }
 
-    /// Makes a package ready whose build ended without a result.
+    /// Makes a package ready again after its build ended without a result.
     pub(crate) fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         if self.packages[id.index()].to_build.is_some() {
             self.move_to(id, PackageState::Ready, reason, None, actions);
         } else {
             // Its build began before this coordinator was started, and it was not prepared since.
             self.move_to(id, PackageState::Waiting, reason, None, actions);
-            self.look_at(id, actions);
+            self.reconsider(id, actions);
         }
     }
 }

@@ -8,21 +8,23 @@
 //!                                            +--> fetch --> queue --slot free--> Building --> Built | Unchanged
 //! ```
 //!
-//! and from any of them to Failed, Skipped, or Blocked by the failure of another package. `apply` is pure: it reads no clock (the time
-//! comes with the event) and does no I/O. The caller performs the actions in their order; all [`Action::Record`]s of one event go to
-//! the store in one transaction before any other action of that event is performed.
+//! and from any of them to Failed, Skipped, or Blocked by the failure of another package. `apply` is pure: it reads no
+//! clock (the time comes with the event) and does no I/O. The caller performs the actions in their order; all
+//! [`Action::Record`]s of one event go to the store in one transaction before any other action of that event is
+//! performed.
 //!
-//! The [`Scheduler`] decides which package is granted when, and with how many cores. A package is released to it when its inputs are on
-//! this machine.
+//! The [`Scheduler`] decides which package is granted when, and with how many cores. A package is released to it when
+//! its inputs are on this machine.
 //!
-//! Workers are reached by messages ([`Event::Heard`], [`Action::Send`]) over any transport; `hear.rs` handles them. A lease belongs to
-//! one machine and has a random id, its attempt. A message from another machine, or for an attempt whose lease is over, changes nothing,
-//! and its sender is answered so. A worker that is silent for [`LEASE_SECONDS`] loses its leases. A restarted coordinator takes over the
-//! earlier builds that workers still have ([`Coordinator::with_open`]).
+//! Workers are reached by messages ([`Event::Heard`], [`Action::Send`]) over any transport; `hear.rs` handles them. A
+//! lease belongs to one machine and has a random id, its attempt. A message from another machine, or for an attempt
+//! whose lease is over, changes nothing, and the answer says so. A worker that is silent for [`LEASE_SECONDS`] loses
+//! its leases. A restarted coordinator takes over the earlier builds that workers still have
+//! ([`Coordinator::with_open`]).
 //!
-//! Invariants: a package is granted only when all its dependencies are there; a result counts once, and only while its lease lasts; a
-//! failure stops only what depends on it; the run ends when every package is decided. Known downside: events are applied one at a time,
-//! which is enough for thousands a second.
+//! Invariants: a package is granted only when all its dependencies are done; a result counts once, and only while its
+//! lease lasts; a failure stops only its dependents; the run ends when every package is decided. Known downside: events
+//! are applied one at a time, which is enough for thousands per second.
 
 mod apply;
 mod attempts;
@@ -52,13 +54,14 @@ use std::sync::Arc;
 
 /// How long a lease lasts without a message from its worker, by the coordinator's clock.
 pub const LEASE_SECONDS: f64 = 120.0;
-/// After a gap of this length between ticks, which come ten times a second, leases are extended by the gap: messages could not be
-/// handled while the process waited for a disk, or the machine slept.
+/// After a gap of this length between ticks, which come ten times a second, leases are extended by the gap: messages
+/// could not be handled while the process waited for a disk, or the machine slept.
 const AWAY_SECONDS: f64 = 5.0;
-/// A lost grant is sent again when an offer shows that it is missing, but not sooner than this: an offer and a grant may cross.
+/// A lost grant is sent again when an offer shows that it is missing, but not sooner than this: an offer and a grant
+/// may cross.
 const REGRANT_SECONDS: f64 = 2.0;
 
-/// A connection, as the transport numbers them: the source of a message, and the destination of its answer.
+/// A connection, numbered by the transport: the source of a message, and the destination of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel(pub u64);
 
@@ -71,7 +74,7 @@ pub enum Event {
     Prepared {
         /// The package.
         package: PackageId,
-        /// What was found.
+        /// The result.
         prepared: Prepared,
     },
     /// The inputs of a package were fetched, or cannot be.
@@ -106,7 +109,7 @@ pub enum Event {
         /// The answer.
         answer: Box<Answer>,
     },
-    /// A request of a person.
+    /// A user's request.
     Requested(Request),
     /// The run ends early: running builds are cancelled.
     Stop,
@@ -125,14 +128,14 @@ pub enum Prepared {
     Impossible(String),
 }
 
-/// A package that has to be built, as it was prepared.
+/// A prepared package that has to be built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToBuild {
     /// Why it is built.
     pub reason: Reason,
     /// Its build.
     pub order: BuildOrder,
-    /// What its stages took in earlier builds.
+    /// The times and sizes of its stages in earlier builds.
     pub seen: Vec<StageSeen>,
     /// The version of the recipe behind the order; a rescan may have changed it.
     pub recipe_version: String,
@@ -143,9 +146,9 @@ pub struct ToBuild {
 /// Which recipe a package is prepared from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// The one that was read last, for the plan or by a retry.
+    /// The last one read, for the plan or by a retry.
     AsKnown,
-    /// The one in the tree now: a retry was requested, so that it may have changed.
+    /// The current one in the tree: a retry was requested, so it may have changed.
     Anew,
 }
 
@@ -158,14 +161,14 @@ pub enum Action {
     Prepare {
         /// The package.
         package: PackageId,
-        /// From which recipe.
+        /// The recipe to prepare it from.
         reading: Reading,
     },
     /// Fetch the inputs of a package.
     Fetch {
         /// The package.
         package: PackageId,
-        /// How it is to be built.
+        /// Its prepared build.
         to_build: Arc<ToBuild>,
     },
     /// Send a lease to a worker; again if it did not arrive.
@@ -183,11 +186,11 @@ pub enum Action {
         package: PackageId,
         /// The version that its outputs must have.
         version: String,
-        /// What was built.
+        /// The outputs, as the worker read them.
         built: Built,
     },
-    /// The running builds by machine, the highest rank first, with the number of cores that each is expected to have: workers
-    /// share their cores out themselves.
+    /// The running builds by machine, the highest rank first, with the number of cores that each is expected to have:
+    /// workers share their cores out themselves.
     Allot(Vec<(Number, u32)>),
     /// A package has new outputs.
     Adopt {
@@ -213,22 +216,23 @@ pub struct Granted {
     pub package: PackageId,
     /// The longest path from its start to the end of the run, in seconds.
     pub rank_seconds: f64,
-    /// Where it is built.
+    /// The machine that builds it.
     pub machine: MachineId,
     /// The slot there.
     pub slot: u32,
-    /// Where its work folder lies.
+    /// The location of its work folder.
     pub files: Files,
     /// The worker's connection.
     pub channel: Channel,
     /// The session that the message belongs to.
     pub session: Session,
-    /// How it is built.
+    /// Its prepared build.
     pub to_build: Arc<ToBuild>,
 }
 
 impl Granted {
-    /// The lease in this run. The build is expected to write `written_bytes`; with `checks_reproducible` it is done twice, to compare.
+    /// The lease in this run. The build is expected to write `written_bytes`; with `checks_reproducible` it runs twice,
+    /// to compare the bytes.
     pub fn lease(&self, run: Number, written_bytes: u64, checks_reproducible: bool) -> Lease {
         Lease {
             build: self.build,
@@ -262,11 +266,11 @@ pub struct Open {
     pub version: String,
     /// Its key.
     pub key: Key,
-    /// The stages that are recorded.
+    /// Its recorded stages.
     pub stages: Vec<StageResult>,
 }
 
-/// Something for the view that no record has.
+/// Something for the view that is not recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// The progress of a build.
@@ -290,7 +294,7 @@ pub enum Notice {
 pub struct Kept {
     /// The version of the recipe.
     pub recipe_version: String,
-    /// How often outputs of this recipe version were kept.
+    /// The number of times that outputs of this recipe version were kept.
     pub revision: u32,
     /// The content digest of each output, by name.
     pub contents: BTreeMap<String, String>,
@@ -317,8 +321,8 @@ pub struct Start {
     pub recipe_version: String,
     /// Its outputs, if there are any.
     pub kept: Option<Kept>,
-    /// The highest revision of this recipe version in the repository; 0 if there is none. It may be above the store's, if that was
-    /// lost or restored from a backup.
+    /// The highest revision of this recipe version in the repository; 0 if there is none. It may be above the store's,
+    /// if that was lost or restored from a backup.
     pub published_revision: u32,
 }
 
@@ -336,13 +340,13 @@ struct Package {
     key: Option<Key>,
     /// Which recipe it will be prepared from.
     reading: Reading,
-    /// How it is built; from when it was prepared until it is decided, since all of a large tree would take too much memory.
+    /// Its prepared build. Dropped when the package is decided: keeping those of a large tree would take too much memory.
     to_build: Option<Arc<ToBuild>>,
     is_fetched: bool,
-    /// The fetch stage, until there is a build to record it with.
+    /// The fetch stage, until it can be recorded with a build.
     fetch: Option<Box<StageResult>>,
     failures: retry::Failures,
-    /// From now on it is built with no other build running.
+    /// Its next builds run while no other build does.
     is_alone: bool,
     build: Option<Number>,
 }
@@ -383,13 +387,13 @@ struct LeaseState {
     answers: [Option<Answer>; 2],
     /// A result that arrived before its answer.
     result: Option<Box<BuildResult>>,
-    /// A cancelled build keeps its slot until its worker is done with it.
+    /// A cancelled build keeps its slot until its worker has ended it.
     is_cancelled: bool,
-    /// What its stages took until now.
+    /// The core time of its finished stages.
     core_seconds: f64,
-    /// Since when it could use more than one core.
+    /// The time since which it could use more than one core.
     is_parallel_since: Option<f64>,
-    /// For how long it could, in the current stage, before that.
+    /// For how long it could before that, in the current stage.
     parallel_seconds: f64,
 }
 
@@ -424,7 +428,7 @@ pub struct Coordinator {
     /// The time of the last tick.
     ticked_seconds: Option<f64>,
     retries: RetryPolicy,
-    /// When the packages that wait for another try are due.
+    /// When packages in a pause before a retry are due.
     due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
     attempts: Attempts,
@@ -493,8 +497,9 @@ impl Coordinator {
         }
     }
 
-    /// Starts over from the store's state of the same run, after decisions could not be written. Every lease and every session is over:
-    /// workers are asked to say hello again, and learn then which of their builds do not count. `scheduler` is a fresh one.
+    /// Starts over from the store's state of the same run, after decisions could not be written. All leases and
+    /// sessions end: workers are asked to say hello again, and then learn which of their builds no longer count.
+    /// `scheduler` is a fresh one.
     pub fn reload(
         &mut self,
         start: Vec<Start>,
@@ -524,7 +529,8 @@ impl Coordinator {
         }
     }
 
-    /// The same on a machine of this name, number of cores, kernel and CPU. It is recorded for failed fetches, which happen on it.
+    /// The same on a machine with this name, number of cores, kernel and CPU. It is recorded for failed fetches, which
+    /// happen on it.
     pub fn with_own_machine(self, worker: String, cores: u32, host: Option<Host>) -> Coordinator {
         Coordinator { own_machine: Performer { worker: Some(worker), cores, host }, ..self }
     }
@@ -534,8 +540,8 @@ impl Coordinator {
         Coordinator { required, ..self }
     }
 
-    /// The same, with the attempts whose results an earlier process accepted, and their workers: a repeated result is acknowledged
-    /// again.
+    /// The same, with the attempts whose results an earlier process accepted, and their workers: a repeated result is
+    /// acknowledged again.
     pub fn with_results(mut self, results: impl IntoIterator<Item = (Attempt, String)>) -> Coordinator {
         let ended = results.into_iter();
         self.ended.extend(ended.map(|(attempt, worker)| (attempt, Ending::Acknowledged(worker))));
@@ -587,12 +593,12 @@ impl Coordinator {
         self.packages[package.index()].is_in_run
     }
 
-    /// Whether a package is built before another one, if both could be.
+    /// Whether a package is built before another one if both are ready.
     pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
         self.scheduler.comes_before(package, other)
     }
 
-    /// The outputs that a package has.
+    /// The existing outputs of a package.
     pub fn kept(&self, package: PackageId) -> Option<&Kept> {
         self.packages[package.index()].kept.as_ref()
     }
@@ -613,7 +619,7 @@ impl Coordinator {
         PackageState::ALL.into_iter().map(|state| (state, self.counts[state as usize])).collect()
     }
 
-    /// Every change of state after the beginning is made here.
+    /// Makes every change of state after the initial one.
     fn set_state(&mut self, id: PackageId, state: PackageState) {
         let package = &mut self.packages[id.index()];
         if package.is_in_run {
@@ -623,7 +629,7 @@ impl Coordinator {
         package.state = state;
     }
 
-    /// The longest path through packages that are not decided yet, in seconds.
+    /// The longest path through undecided packages, in seconds.
     pub fn remaining_path_seconds(&self) -> f64 {
         let open = self.graph.packages().filter(|id| {
             let package = &self.packages[id.index()];

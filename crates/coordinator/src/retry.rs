@@ -1,15 +1,15 @@
 //! Which failures are retried, how often, and what changes on the retry.
 //!
-//! Failures that may come from the circumstances are retried; failures of the package itself are not, unless the configuration asks for
-//! it. The kind decides what changes: a package that ran out of memory or disk is built alone, one that the network or a signal ended
-//! waits first, and one whose worker was lost starts at once.
+//! Failures that circumstances may have caused are retried; a package's own failures are not, unless the configuration
+//! says so. The kind decides what changes: after running out of memory or disk, a package is built alone; after a
+//! network failure or a signal, it waits first; after the loss of its worker, it starts at once.
 
 use kilnyard_model::result::FailureKind;
 use std::collections::BTreeMap;
 
 /// The first pause before a retry, in seconds. The n-th is n times as long.
 pub const PAUSE_SECONDS: f64 = 10.0;
-/// The most retries that can be configured: a package that failed ten times will fail again.
+/// The maximum that can be configured: a package that failed ten times will fail again.
 pub const RETRIES_MAX: u32 = 10;
 
 /// What changes on a retry.
@@ -17,9 +17,9 @@ pub const RETRIES_MAX: u32 = 10;
 pub enum RetryMode {
     /// Nothing: it starts at once.
     AtOnce,
-    /// No other build runs beside it, and its work folder is on disk.
+    /// No other build runs at the same time, and its work folder is on disk.
     Alone,
-    /// It waits first.
+    /// It waits for a pause first.
     Later,
 }
 
@@ -107,7 +107,7 @@ mod tests {
         let mut failures = Failures::default();
         let counted: Vec<_> = (0..3).map(|_| failures.count(FailureKind::Network, &policy)).collect();
         assert_eq!(counted, [Some(0), Some(1), None]);
-        assert_eq!(failures.count(FailureKind::Memory, &policy), Some(0), "each kind for itself");
+        assert_eq!(failures.count(FailureKind::Memory, &policy), Some(0), "each kind is counted separately");
         assert_eq!(failures.count(FailureKind::Command, &policy), None);
     }
 

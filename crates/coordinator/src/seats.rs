@@ -1,4 +1,4 @@
-//! The workers that take part: the machine, session and last offer of each.
+//! The workers of a run: the machine, session and last offer of each.
 
 use crate::Channel;
 use kilnyard_model::host::Host;
@@ -6,9 +6,9 @@ use kilnyard_protocol::{Hello, Ranked, Session};
 use kilnyard_schedule::{Machine, MachineId, Pressure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// The most workers of one run, including those that left.
+/// The maximum number of workers of one run, including those that left.
 pub(crate) const WORKERS_MAX: usize = 4096;
-/// The number of earlier processes of a worker that are remembered, so that a late hello of one is refused.
+/// The number of earlier processes of a worker to remember, so that their late hellos are refused.
 const PAST_MAX: usize = 64;
 /// The longest name of a worker or process, in bytes: every record of a build has it.
 const NAME_BYTES_MAX: usize = 255;
@@ -22,7 +22,7 @@ pub(crate) struct Seat {
     pub worker: String,
     /// The cores of its machine.
     pub cores: u32,
-    /// The kernel and CPU of its machine, if it said them.
+    /// The kernel and CPU of its machine, if it reported them.
     pub host: Option<Host>,
     /// Its current or last process.
     pub process: String,
@@ -34,7 +34,7 @@ pub(crate) struct Seat {
     pub heard_seconds: f64,
     /// The number of its last offer.
     pub offer: Option<u64>,
-    /// The ranks that it was sent last, if that was since its last offer.
+    /// The last ranks sent to it, if that was after its last offer.
     pub ranks: Option<Vec<Ranked>>,
     pub pressure: Pressure,
     pub takes_more: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Where messages for it go; none once it left.
+    /// The destination of messages to it; none once it left.
     pub fn way(&self) -> Option<(Channel, Session)> {
         self.session.map(|session| (self.channel, session))
     }
@@ -80,7 +80,7 @@ impl Seats {
         &mut self.seats[machine.index()]
     }
 
-    /// The machines whose workers were silent since this time.
+    /// The machines whose workers have been silent since this time.
     pub fn silent_since(&self, seconds: f64) -> Vec<MachineId> {
         let machines = (0..).map(MachineId).zip(&self.seats);
         let silent = machines.filter(|(_, seat)| seat.session.is_some() && seat.heard_seconds < seconds);
@@ -93,7 +93,7 @@ impl Seats {
         machines.filter(|(_, seat)| seat.session.is_some()).map(|(machine, _)| machine).collect()
     }
 
-    /// Extends the patience with all workers by this many seconds.
+    /// Extends the deadlines of all workers by this many seconds.
     pub fn forgive(&mut self, seconds: f64) {
         for seat in &mut self.seats {
             seat.heard_seconds += seconds;
@@ -122,12 +122,12 @@ impl Seats {
         expected.filter(|(_, other)| other.process == hello.process).map(|(session, _)| *session)
     }
 
-    /// Notes that a process was welcomed. It takes its seat with its next message.
+    /// Records that a process was welcomed. It takes its seat with its next message.
     pub fn expect(&mut self, session: Session, hello: &Hello) {
         self.expected.insert(hello.worker.clone(), (session, hello.clone()));
     }
 
-    /// The hello of the process that was welcomed in this session; it is expected no more.
+    /// The hello of the process that was welcomed in this session, which is no longer expected.
     pub fn confirm(&mut self, session: Session) -> Option<Hello> {
         let worker = self.expected.iter().find(|(_, (expected, _))| *expected == session)?.0.clone();
         self.expected.remove(&worker).map(|(_, hello)| hello)
@@ -193,7 +193,7 @@ pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
     let is_speed = hello.speed.is_finite() && hello.speed > 0.0;
     if !(1..=CORES_MAX).contains(&hello.cores) || !is_speed {
         let (cores, speed) = (hello.cores, hello.speed);
-        return Err(format!("{cores} cores of speed {speed} are no machine that can build"));
+        return Err(format!("a machine with {cores} cores of speed {speed} cannot build"));
     }
     Ok(Machine {
         cores: hello.cores,

@@ -1,4 +1,4 @@
-//! Made-up events, and a seeded simulation with workers that fail, lie, come late and vanish.
+//! Scripted events, and a seeded simulation with workers that fail, lie, answer late and vanish.
 
 mod run;
 
@@ -32,7 +32,7 @@ fn a_failure_stops_only_what_depends_on_it_and_is_blamed() {
     assert_eq!(run.state("acl"), PackageState::Blocked);
     assert_eq!(
         run.coordinator.reason(run.id("rsync")).to_string(),
-        "it needs acl, which needs attr, which is failed"
+        "it needs acl, which needs attr (failed)"
     );
     run.send(good(2));
     run.send(good(3));
@@ -41,7 +41,7 @@ fn a_failure_stops_only_what_depends_on_it_and_is_blamed() {
 }
 
 #[test]
-fn a_failed_package_is_retried_on_request_and_frees_whom_it_blocked() {
+fn a_failed_package_is_retried_on_request_and_unblocks_its_dependents() {
     let mut run = Run::new(&[("acl", "attr"), ("zlib", "zlib"), ("long", "zlib")], 2);
     run.send(Event::Begin);
     let attr = run.actions.iter().find_map(|action| match action {
@@ -67,13 +67,13 @@ fn a_skipped_package_is_cancelled_and_blocks_its_dependents() {
     run.send(asked(RequestKind::Skip, "attr"));
     assert!(run.is_cancelled(1));
     assert_eq!((run.state("attr"), run.state("acl")), (PackageState::Skipped, PackageState::Blocked));
-    // The slot is free when the worker says so, and what it built does not count.
+    // The worker's report frees the slot, and its result does not count.
     assert_eq!(run.send(good(1)), [(2, "libonig".to_owned())]);
     assert_eq!(run.state("attr"), PackageState::Skipped);
 }
 
 #[test]
-fn a_retried_package_is_read_anew_and_built_from_what_was_found() {
+fn a_retry_reads_the_recipe_again_and_builds_from_it() {
     let mut run = Run::new(&[("a", "a")], 1);
     let readings = |run: &Run| -> Vec<Reading> {
         let reading = |action: &Action| match action {
@@ -84,7 +84,7 @@ fn a_retried_package_is_read_anew_and_built_from_what_was_found() {
     };
     run.send(Event::Begin);
     run.send(bad(1, FailureKind::Machine));
-    assert_eq!(readings(&run), [Reading::AsKnown], "a second try is of the same recipe");
+    assert_eq!(readings(&run), [Reading::AsKnown], "a second try uses the same recipe");
     run.send(bad(2, FailureKind::Command));
     run.coordinator.packages[0].kept =
         Some(Kept { recipe_version: "2".into(), revision: 4, contents: BTreeMap::new() });
@@ -117,7 +117,7 @@ fn a_bumped_package_comes_before_longer_paths() {
 }
 
 #[test]
-fn a_build_with_the_same_content_keeps_what_is_there() {
+fn a_build_with_the_same_content_keeps_the_existing_outputs() {
     let mut graph = Graph::new();
     let id = graph.add("a");
     let kept = Kept {
@@ -139,7 +139,7 @@ fn a_build_with_the_same_content_keeps_what_is_there() {
 }
 
 #[test]
-fn a_revision_is_above_what_is_kept_and_what_is_published() {
+fn a_revision_is_above_the_kept_and_the_published_one() {
     let mut graph = Graph::new();
     let id = graph.add("a");
     let next = |kept: Option<u32>, published_revision: u32| {
@@ -149,7 +149,7 @@ fn a_revision_is_above_what_is_kept_and_what_is_published() {
         Coordinator::new(1, starts, scheduler(graph.clone(), 1), 7, attempts()).next_revision(id)
     };
     assert_eq!(next(None, 0), 1);
-    // The store was lost, or an older one took its place.
+    // The store was lost, or replaced by an older one.
     assert_eq!((next(None, 2), next(Some(1), 2)), (3, 3));
     assert_eq!(next(Some(4), 2), 5);
 }
@@ -171,7 +171,7 @@ fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
 }
 
 #[test]
-fn the_machines_faults_are_tried_again_but_not_for_ever() {
+fn machine_faults_are_retried_but_not_forever() {
     let mut run = Run::new(&[("b", "a")], 1);
     run.send(Event::Begin);
     let times = u64::from(RetryPolicy::default().times(FailureKind::Machine));
@@ -183,14 +183,14 @@ fn the_machines_faults_are_tried_again_but_not_for_ever() {
 }
 
 #[test]
-fn what_a_signal_ended_waits_a_while() {
+fn a_build_ended_by_a_signal_waits_before_its_retry() {
     let mut run = Run::new(&[("b", "a"), ("d", "c")], 1);
     run.send(Event::Begin);
     let grants = run.send(bad(1, FailureKind::Signal));
     assert_eq!(grants, [(2, "c".to_owned())], "others continue");
     assert_eq!(
         run.coordinator.reason(run.id("a")).to_string(),
-        "again in 10 s, since a signal ended it: build failed: no"
+        "retrying in 10 s (killed by a signal): build failed: no"
     );
     run.send(good(2));
     run.now_seconds = PAUSE_SECONDS - 1.0;
@@ -204,7 +204,7 @@ fn what_a_signal_ended_waits_a_while() {
 }
 
 #[test]
-fn what_the_network_failed_is_fetched_again() {
+fn a_network_failure_is_fetched_again() {
     let mut run = Run::new(&[("a", "a")], 1);
     let fetches =
         |run: &Run| run.actions.iter().filter(|action| matches!(action, Action::Fetch { .. })).count();
@@ -237,7 +237,7 @@ fn what_the_network_failed_is_fetched_again() {
     assert_eq!(fetches(&run), 2);
     let event = failed(&run, FailureKind::Fetch);
     apply(&mut run, event);
-    assert_eq!(run.state("a"), PackageState::Failed, "that one comes to the same another time");
+    assert_eq!(run.state("a"), PackageState::Failed, "a retry would have the same result");
     let builds = run.actions.iter().filter(|action| matches!(action, Action::Record(Record::BuildBegan(_))));
     assert_eq!(builds.count(), 2, "each try is recorded");
 }
@@ -248,19 +248,19 @@ fn no_lease_lapses_while_the_coordinator_is_away() {
         let mut run = Run::new(&[("a", "a")], 1);
         run.send(Event::Begin);
         assert_eq!(run.pass(LEASE_SECONDS - 1.0), []);
-        // A full disk, a store that takes its time, a machine that slept: what came meanwhile is heard after the tick.
+        // A full disk, a slow store, a machine that slept: messages that arrived meanwhile are handled after the tick.
         run.now_seconds += away_seconds;
         assert_eq!(run.send(Event::Tick), []);
         run.send(Coming::Progress(1, Progress::Wants(1)));
         run.pass(LEASE_SECONDS - 1.0);
         assert_eq!(run.state("a"), PackageState::Building);
         run.pass(2.0);
-        assert_eq!(run.state("a"), PackageState::Ready, "one that stays silent is lost all the same");
+        assert_eq!(run.state("a"), PackageState::Ready, "a worker that stays silent is still lost");
     }
 }
 
 #[test]
-fn a_worker_is_not_lost_for_ever() {
+fn a_lost_worker_can_return() {
     let mut run = Run::new(&[("a", "a")], 1);
     run.send(Event::Begin);
     let times = RetryPolicy::default().times(FailureKind::Lost);
@@ -285,12 +285,12 @@ fn the_number_of_retries_can_be_configured() {
 }
 
 #[test]
-fn a_build_without_memory_is_tried_alone_once() {
+fn a_build_that_runs_out_of_memory_is_retried_alone_once() {
     let mut run = Run::new(&[("b", "a"), ("d", "c")], 2);
     run.send(Event::Begin);
     assert_eq!(run.send(bad(1, FailureKind::Memory)), [], "the other build continues");
     assert_eq!(run.send(good(2)), [(3, "a".to_owned())], "alone, though `d` could be built");
-    assert!(run.coordinator.reason(run.id("a")).to_string().starts_with("again, alone"));
+    assert!(run.coordinator.reason(run.id("a")).to_string().starts_with("retrying alone"));
     assert_eq!(run.send(bad(3, FailureKind::Memory)), [(4, "d".to_owned())]);
     assert_eq!(run.state("a"), PackageState::Failed);
     run.send(asked(RequestKind::Retry, "a"));
@@ -300,7 +300,7 @@ fn a_build_without_memory_is_tried_alone_once() {
 }
 
 #[test]
-fn cores_follow_what_builds_want_and_are_said_in_the_order_of_rank() {
+fn cores_follow_demand_and_are_reported_in_order_of_rank() {
     let mut run = Run::new(&[("c", "b"), ("b", "a"), ("y", "x")], 4);
     let allotted = |run: &Run| {
         let last = run.actions.iter().rev().find_map(|action| match action {
@@ -367,12 +367,12 @@ fn stage_of(started_seconds: f64, wall_seconds: f64) -> StageResult {
 }
 
 #[test]
-fn records_have_times_of_the_coordinators_clock_alone() {
+fn records_use_only_the_coordinators_clock() {
     let mut run = Run::new(&[("a", "a")], 4);
     run.now_seconds = 50.0;
     run.send(Event::Begin);
     run.now_seconds = 90.0;
-    // Its worker's clock is years behind, and so is that of what fetched for it.
+    // The clocks of its worker and of its fetcher are years behind.
     let stage = Box::new(stage_of(7.0, 30.0));
     run.send(Coming::Progress(1, Progress::StageEnded(stage)));
     run.now_seconds = 91.0;
@@ -414,7 +414,7 @@ fn a_build_is_recorded_with_its_attempt_and_its_worker() {
 }
 
 #[test]
-fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
+fn a_stage_records_how_long_it_could_use_several_cores() {
     let mut run = Run::new(&[("a", "a")], 4);
     run.send(Event::Begin);
     for (now_seconds, cores) in [(10.0, 4), (12.0, 3), (15.0, 1), (20.0, 2)] {
@@ -432,11 +432,11 @@ fn a_stage_is_told_for_how_long_it_could_use_several_cores() {
     };
     assert_eq!(end(22.0, 22.0), Some(7.0));
     assert_eq!(end(23.0, 1.0), Some(1.0), "it continues in the next one");
-    assert_eq!(end(25.0, 0.5), Some(0.5), "and is never longer than that");
+    assert_eq!(end(25.0, 0.5), Some(0.5), "and is never longer than the stage");
 }
 
 #[test]
-fn pressure_holds_starts_back() {
+fn pressure_holds_back_starts() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
     run.send(Coming::Pressure(Pressure::High));
     assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
@@ -449,7 +449,7 @@ fn stopping_ends_the_run_and_loses_nothing() {
     run.send(Event::Begin);
     run.send(good(1));
     assert_eq!(run.send(Event::Stop), []);
-    assert_eq!(run.finished(), None, "workers are still at it");
+    assert_eq!(run.finished(), None, "workers are still building");
     run.send(bad(2, FailureKind::Cancelled));
     run.send(good(3));
     assert_eq!(run.finished(), Some(RunState::Interrupted));
@@ -457,7 +457,7 @@ fn stopping_ends_the_run_and_loses_nothing() {
     assert_eq!(run.state("c"), PackageState::Waiting);
 }
 
-/// A small generator (Marsaglia's xorshift), so that a seed gives the same run everywhere.
+/// A small generator (Marsaglia's xorshift), so that a seed yields the same run everywhere.
 struct Random(u64);
 
 impl Random {

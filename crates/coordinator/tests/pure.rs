@@ -1,9 +1,9 @@
-//! What the coordinator is compiled from: no database, however deep below it.
+//! The coordinator does not depend on a database, not even indirectly.
 
 use std::process::Command;
 
 #[test]
-fn no_database_is_compiled_for_it() {
+fn the_coordinator_does_not_depend_on_a_database() {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package"])
         .arg("kilnyard-coordinator")
@@ -14,6 +14,6 @@ fn no_database_is_compiled_for_it() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(tree.lines().any(|line| line.starts_with("kilnyard-store v")), "{tree}");
     for database in ["rusqlite", "libsqlite3-sys", "kilnyard-store-sqlite"] {
-        assert!(!tree.lines().any(|line| line.starts_with(database)), "{database} is below it:\n{tree}");
+        assert!(!tree.lines().any(|line| line.starts_with(database)), "it depends on {database}:\n{tree}");
     }
 }

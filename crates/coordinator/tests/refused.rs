@@ -1,4 +1,4 @@
-//! Who cannot take part, and is told why. What passes between those who can is simulated.
+//! Workers that are refused, with the reason. The farm simulation covers the messages of admitted workers.
 
 use kilnyard_coordinator::{Action, Attempts, Channel, Coordinator, Event};
 use kilnyard_model::attempt::Attempt;
@@ -28,7 +28,7 @@ fn hello() -> Hello {
     }
 }
 
-/// What is answered on channel 5.
+/// The answers on channel 5.
 fn answers(coordinator: &mut Coordinator, body: ToCoordinator, capabilities: &[&str]) -> Vec<ToWorker> {
     let capabilities = capabilities.iter().map(|text| (*text).to_owned()).collect();
     let message = Box::new(Opened { version: VERSION, capabilities, body });
@@ -52,7 +52,7 @@ fn reason(hello: Hello, capabilities: &[&str]) -> String {
 const ALL: &[&str] = &["of a later program", "family:made-up"];
 
 #[test]
-fn who_cannot_take_part_is_told_why() {
+fn workers_that_cannot_take_part_are_refused_with_a_reason() {
     let later = Versions { oldest: VERSION + 1, newest: VERSION + 2 };
     assert!(reason(Hello { versions: later, ..hello() }, ALL).contains("install the same release"));
     assert!(reason(hello(), &["family:other"]).contains("family:made-up"));
@@ -62,7 +62,7 @@ fn who_cannot_take_part_is_told_why() {
         Hello { speed: f64::NAN, ..hello() },
         Hello { speed: 0.0, ..hello() },
     ] {
-        assert!(reason(bad, ALL).contains("no machine that can build"));
+        assert!(reason(bad, ALL).contains("cannot build"));
     }
     for bad in [Hello { worker: String::new(), ..hello() }, Hello { process: "p".repeat(256), ..hello() }] {
         assert!(reason(bad, ALL).contains("1 to 255 bytes"));
@@ -72,7 +72,7 @@ fn who_cannot_take_part_is_told_why() {
 }
 
 #[test]
-fn a_program_of_the_next_version_speaks_this_one() {
+fn a_newer_program_uses_this_version() {
     let next = Hello { versions: Versions { oldest: VERSION, newest: VERSION + 1 }, ..hello() };
     let answers = answers(&mut coordinator(), ToCoordinator::Hello(next), ALL);
     assert!(
@@ -82,7 +82,7 @@ fn a_program_of_the_next_version_speaks_this_one() {
 }
 
 #[test]
-fn a_worker_sits_by_its_first_word_and_another_process_takes_its_place() {
+fn a_worker_is_seated_by_its_first_message_and_replaced_by_a_new_process() {
     let coordinator = &mut coordinator();
     let session = |answers: Vec<ToWorker>| match &answers[..] {
         [ToWorker::Welcome(welcome)] => welcome.session,
@@ -98,8 +98,8 @@ fn a_worker_sits_by_its_first_word_and_another_process_takes_its_place() {
     assert_eq!(coordinator.slots(), 0);
     assert!(matches!(answers(coordinator, offer(first, 1), ALL)[..], [ToWorker::Ranks { offer: 1, .. }]));
     assert_eq!(coordinator.slots(), 3);
-    assert!(answers(coordinator, offer(first, 1), ALL).is_empty(), "a repeat says nothing");
-    // A late hello of a process that is over changes nothing, since it says nothing more.
+    assert!(answers(coordinator, offer(first, 1), ALL).is_empty(), "a repeat gets no answer");
+    // A late hello of an exited process changes nothing, since no further message follows.
     let late = session(answers(coordinator, process("zeroth"), ALL));
     assert!(matches!(answers(coordinator, offer(first, 2), ALL)[..], [ToWorker::Ranks { .. }]));
     let second = session(answers(coordinator, process("second"), ALL));
@@ -109,7 +109,7 @@ fn a_worker_sits_by_its_first_word_and_another_process_takes_its_place() {
     }
     let refused = answers(coordinator, process("first"), ALL);
     assert!(
-        matches!(&refused[..], [ToWorker::Refused { reason, .. }] if reason.contains("a name of its own"))
+        matches!(&refused[..], [ToWorker::Refused { reason, .. }] if reason.contains("needs its own name"))
     );
     assert_eq!(answers(coordinator, ToCoordinator::Leave { session: second }, ALL), []);
     assert_eq!(coordinator.slots(), 0);

@@ -7,24 +7,27 @@
 //! preparer      --------->                 Perform, NoRoom -------> the caller
 //! ```
 //!
-//! [`Driver::apply`] is pure, like the coordinator within it: it takes an input and appends tasks. An event is applied at once, whatever
-//! is in progress. Its actions wait until the store has its records. One commit is in progress at a time; the decisions made during it are
-//! the next one. Actions are performed in the order of the decisions, with one exception: the cancellation of a build that was handed out
-//! is performed at once, since it needs no record. After a crash before the record, the package is built again at worst.
+//! [`Driver::apply`] is pure, like the coordinator it contains: it takes an input and appends tasks. An event is
+//! applied at once, whatever is in progress. Its actions wait until the store has its records. One commit is in
+//! progress at a time; the decisions made during it are the next one. Actions are performed in the order of the
+//! decisions, with one exception: the cancellation of a build that was handed out is performed at once, since it needs
+//! no record. After a crash before the record, the worst case is that the package is built again.
 //!
 //! A lease begins when its build is handed out: a grant does not expire while it waits for its commit.
 //!
-//! One package is prepared at a time: the ready one that will be built first. So the first build of a large tree does not wait for
-//! thousands of packages.
+//! One package is prepared at a time: the ready one that will be built first. So the first build of a large tree does
+//! not wait for thousands of packages.
 //!
-//! A commit that fails because the disk is full is repeated until there is room. After any other temporary failure, decisions that were not
-//! written are dropped, and the state is read from the store again, as after a crash: workers are asked to say hello again, and cancel
-//! the builds that the state does not have. If the store can no longer be written, the run ends.
+//! A commit that fails because the disk is full is repeated until there is space. After any other temporary failure,
+//! decisions that were not written are dropped, and the state is read from the store again, as after a crash: workers
+//! are asked to say hello again, and cancel the builds that the state does not have. If the store can no longer be
+//! written, the run ends.
 //!
-//! [`record`] is the recorder's loop around a [`Ledger`]. The preparer and the view belong to the caller, which knows families and views.
+//! [`record`] is the recorder's loop around a [`Ledger`]. The preparer and the view belong to the caller, which knows
+//! families and views.
 //!
-//! Invariant: nothing but a cancellation is performed before its records are in the store. Known downside: a slow store delays each action
-//! by up to two commits.
+//! Invariant: nothing but a cancellation is performed before its records are in the store. Known downside: a slow store
+//! delays each action by up to two commits.
 
 mod apply;
 mod recorder;
@@ -42,15 +45,15 @@ use kilnyard_store::{Number, Record, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The number of records after which no further decision joins a transaction, so that the first one does not wait long.
+/// The number of records after which no further decision joins a transaction, so that the first one is not delayed.
 pub const RECORDS_MAX: usize = 500;
-/// How long a commit waits for room on a full disk, in seconds.
+/// How long a commit waits for space on a full disk, in seconds.
 pub const ROOM_PATIENCE_SECONDS: f64 = 120.0;
 /// The pause before a failed commit is repeated, in seconds.
 pub const ROOM_PAUSE_SECONDS: f64 = 1.0;
 /// A disk that is full again within this time, in seconds, is not reported again.
 pub const ROOM_LASTING_SECONDS_MIN: f64 = 60.0;
-/// The most reloads in a row without a commit between them.
+/// The maximum number of consecutive reloads without a commit.
 pub const RELOADS_MAX: u32 = 3;
 
 /// Something that happened.
@@ -73,7 +76,7 @@ pub enum Input {
     Loaded(Box<Loaded>),
 }
 
-/// Why a commit failed, as far as it matters for the next step.
+/// Why a commit failed, as far as the next step depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The disk is full.
@@ -115,7 +118,7 @@ pub enum Task {
     Prepare(ToPrepare),
     /// Perform an action, which is never [`Action::Record`] or [`Action::Prepare`].
     Perform(Action),
-    /// Report that the disk is full and that the run waits for room.
+    /// Report that the disk is full and that the run waits for space.
     NoRoom,
     /// Report that a commit failed and that the state is read again.
     Reloading,
@@ -166,7 +169,7 @@ struct Preparing {
 #[derive(Debug)]
 pub struct Driver {
     coordinator: Coordinator,
-    /// A fresh one, to start with after a reload.
+    /// A fresh one, for use after a reload.
     scheduler: Scheduler,
     phase: Phase,
     decisions: VecDeque<Decision>,

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often the store is checked for requests from other processes.
+/// The interval at which the store is polled for requests from other processes.
 const REQUESTS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a recorder needs of a store.
+/// The operations that a recorder needs from a store.
 pub trait Ledger {
     /// Writes records in one transaction.
     fn record(&mut self, records: &[Record]) -> Result<(), StoreError>;
@@ -29,8 +29,8 @@ pub enum Job {
     Reload,
 }
 
-/// Performs jobs until the sender is dropped, and passes on requests. Returns the store's last error. `say` returns false once the
-/// receiver is gone.
+/// Performs jobs until the sender is dropped, and passes on requests. Returns the store's last error. `say` returns
+/// false once the receiver is gone.
 pub fn record(
     ledger: &mut dyn Ledger,
     jobs: &Receiver<Job>,
@@ -81,7 +81,7 @@ fn refused(error: StoreError, last: &mut Option<StoreError>) -> Input {
     Input::NotCommitted(refusal)
 }
 
-/// How a run reacts to an error.
+/// How a run reacts to an error of the store.
 fn refusal(error: &StoreError) -> Refusal {
     match error {
         StoreError::Full { .. } => Refusal::NoRoom,

@@ -1,4 +1,4 @@
-//! The driver in virtual time: a world with a store, a solver and a worker that take as long as a test says. The worker is the
+//! The driver in virtual time: a world with a store, a solver and a worker whose delays a test sets. The worker is the
 //! shipped agent.
 
 mod failures;
@@ -20,19 +20,19 @@ use kilnyard_store::{RequestKind, RunState};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How often time goes by.
+/// The interval of clock ticks.
 const TICK_SECONDS: f64 = 1.0;
-/// How long a message of the worker is under way.
+/// The latency of a worker's message.
 const WIRE_SECONDS: f64 = 0.001;
 
-/// How long everything takes.
+/// The delays of a world.
 struct Pace {
     commit_seconds: f64,
     prepare_seconds: f64,
     build_seconds: f64,
     /// When the disk is full.
     is_full: Range<f64>,
-    /// The commits that fail, by their number from 1.
+    /// The commits that fail, numbered from 1.
     fails: Vec<(usize, Refusal)>,
 }
 
@@ -48,12 +48,12 @@ impl Default for Pace {
     }
 }
 
-/// What comes to the driver at some time.
+/// A scheduled input of the driver.
 enum Coming {
     Input(Input),
-    /// The store has written this, or has not.
+    /// The store finishes a commit, with or without success.
     Stored(Arc<[Record]>),
-    /// The stages of a build are over, or it was cancelled some time ago.
+    /// A build ends, after its stages or some time after its cancellation.
     Over(Number),
 }
 
@@ -67,7 +67,7 @@ struct World {
     driver: Driver,
     pace: Pace,
     now_seconds: f64,
-    /// What comes when, in microseconds, and in the order in which it was sent.
+    /// Scheduled inputs by time, in microseconds, and by the order in which they were sent.
     coming: BTreeMap<(u64, u64), Coming>,
     count: u64,
     commits: usize,
@@ -78,7 +78,7 @@ struct World {
     building: BTreeMap<Number, Building>,
     performed: Vec<Action>,
     tasks: Vec<Task>,
-    /// A copy of the coordinator without a driver, and its actions: to compare the order.
+    /// A copy of the coordinator without a driver, and its actions, to compare the order.
     twin: Coordinator,
     decided: Vec<Action>,
     ended: Option<Result<RunState, ()>>,
@@ -210,16 +210,16 @@ impl World {
         self.coming.insert((microseconds, self.count), coming);
     }
 
-    /// Applies what happens now.
+    /// Applies an input now.
     fn apply(&mut self, input: Input) {
-        // The twin hears the same, but for what a stale answer says.
+        // The twin gets the same, except for stale answers.
         if let Input::Event(event) = &input {
-            self.tell_twin(event.clone());
+            self.pass_to_twin(event.clone());
         }
         if let Input::Prepared { package, prepared } = &input {
             let preparing = self.driver.preparing.as_ref();
             if preparing.is_some_and(|one| one.package == *package && !one.is_stale) {
-                self.tell_twin(Event::Prepared { package: *package, prepared: prepared.clone() });
+                self.pass_to_twin(Event::Prepared { package: *package, prepared: prepared.clone() });
             }
         }
         let mut tasks = Vec::new();
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    fn tell_twin(&mut self, event: Event) {
+    fn pass_to_twin(&mut self, event: Event) {
         if event == Event::Tick {
             self.renew_of_twin();
         }
@@ -285,20 +285,20 @@ impl World {
         }
     }
 
-    /// Performs an action, of which the store must know.
+    /// Performs an action, whose records the store must have.
     fn perform(&mut self, action: Action) {
         let knows = |is: &dyn Fn(&Record) -> bool| self.store.iter().any(is);
         match &action {
-            Action::Record(_) | Action::Prepare { .. } => panic!("{action:?} is not to be performed"),
+            Action::Record(_) | Action::Prepare { .. } => panic!("{action:?} must not be performed"),
             Action::Grant(Granted { build, .. }) => {
                 let is_it =
                     |record: &Record| matches!(record, Record::BuildBegan(row) if row.number == *build);
-                assert!(knows(&is_it), "build {build} begins and the store does not know");
+                assert!(knows(&is_it), "build {build} begins, but is not in the store");
             }
             Action::Adopt { package, .. } => {
                 let name = self.driver.scheduler.graph().name(*package);
                 let is_it = |record: &Record| matches!(record, Record::Outputs(row) if row.package == name);
-                assert!(knows(&is_it), "{name} is there and the store does not know");
+                assert!(knows(&is_it), "{name} is done, but not in the store");
             }
             Action::Finish(_) => {
                 assert!(knows(&|record: &Record| matches!(record, Record::Run { .. })));
@@ -332,7 +332,7 @@ impl World {
         self.performed.push(action);
     }
 
-    /// The run as the store holds it.
+    /// The run's state in the store.
     fn loaded(&self) -> Loaded {
         let graph = self.driver.scheduler.graph().clone();
         let mut loaded = Loaded { starts: vec![start(); graph.len()], outputs: Vec::new(), next_build: 1 };
@@ -355,7 +355,7 @@ impl World {
         loaded
     }
 
-    /// Lets what comes come, until this time or the run's end.
+    /// Processes scheduled inputs until this time or the end of the run.
     fn pass_until(&mut self, end_seconds: f64) {
         let mut ticked_seconds = self.now_seconds;
         while self.ended.is_none() && self.now_seconds < end_seconds {
@@ -364,7 +364,7 @@ impl World {
                 ticked_seconds += TICK_SECONDS;
                 self.now_seconds = ticked_seconds;
                 self.apply(Input::Event(Event::Tick));
-                self.tell_agent(ToAgent::Tick);
+                self.pass_to_agent(ToAgent::Tick);
                 continue;
             }
             let (_, coming) = self.coming.pop_first().unwrap();
@@ -380,13 +380,13 @@ impl World {
         }
     }
 
-    /// A message comes to the worker, through JSON.
+    /// Passes a message to the worker, through JSON.
     fn say(&mut self, message: &ToWorker) {
         let message = decode(&encode(message).unwrap()).unwrap();
-        self.tell_agent(ToAgent::Heard(Box::new(message)));
+        self.pass_to_agent(ToAgent::Heard(Box::new(message)));
     }
 
-    fn tell_agent(&mut self, event: ToAgent) {
+    fn pass_to_agent(&mut self, event: ToAgent) {
         if self.is_silent {
             return;
         }
@@ -406,7 +406,7 @@ impl World {
                 }
                 OfAgent::Cancel(attempt) => {
                     let one = self.building.iter_mut().find(|(_, building)| building.attempt == attempt);
-                    let (build, building) = one.expect("only what is built is cancelled");
+                    let (build, building) = one.expect("only running builds are cancelled");
                     building.is_cancelled = true;
                     let build = *build;
                     self.after(1.0, Coming::Over(build));
@@ -424,7 +424,7 @@ impl World {
             true => self.ends(attempt, cancelled),
             false => {
                 let built = Built { build, outputs: outputs(build), is_repeated: false };
-                self.tell_agent(ToAgent::Built { attempt, built });
+                self.pass_to_agent(ToAgent::Built { attempt, built });
             }
         }
     }
@@ -433,7 +433,7 @@ impl World {
         let build = self.building.iter().find(|(_, building)| building.attempt == attempt);
         let Some(build) = build.map(|(build, _)| *build) else { return };
         self.building.remove(&build);
-        self.tell_agent(ToAgent::Ended { attempt, result: Box::new(result(build)) });
+        self.pass_to_agent(ToAgent::Ended { attempt, result: Box::new(result(build)) });
     }
 
     /// Whether the worker was asked to end a build.
@@ -448,7 +448,7 @@ impl World {
         })
     }
 
-    /// Lets the store have what it was given last.
+    /// Finishes the commit in progress.
     fn commit(&mut self) {
         let last = self.tasks.iter().rev().find_map(|task| match task {
             Task::Commit(records) => Some(records.clone()),
@@ -460,16 +460,16 @@ impl World {
 
     fn begin(&mut self) {
         self.apply(Input::Event(Event::Begin));
-        self.tell_agent(ToAgent::Tick);
+        self.pass_to_agent(ToAgent::Tick);
     }
 
-    /// How many builds are recorded to have ended so.
+    /// The number of builds recorded with this outcome.
     fn count(&self, outcome: &BuildOutcome) -> usize {
         let is_it = |record: &&Record| matches!(record, Record::BuildEnded { outcome: other, .. } if other == outcome);
         self.store.iter().filter(is_it).count()
     }
 
-    /// What was performed came in the order in which it was decided, and nothing is missing.
+    /// Asserts that actions were performed in the order of their decisions, and none is missing.
     fn check_order(&self) {
         let performed: Vec<&Action> = self.performed.iter().filter(|action| !is_cancel(action)).collect();
         assert_eq!(performed, self.decided.iter().collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Compares our patterns and scan files of pkgsrc with those of the crate `pkgsrc`, for docs/pkgsrc.md.
+//! Benchmarks our pkgsrc patterns and scan files against those of the crate `pkgsrc`, for docs/pkgsrc.md.
 //!
 //!     cargo run --release -p kilnyard-ecosystem --example pkgsrc_crate -- pscan.zst
 
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How often each way is timed, in turns; the best counts.
+/// How many times each implementation is timed, alternating; the best time counts.
 const ROUNDS: u32 = 7;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect();
     patterns.sort_unstable();
     patterns.dedup();
-    // The packages of a name, as a resolver keeps them, and patterns with those that they may match.
+    // Candidates by package name, as a resolver keeps them, and each pattern with the candidates that it may match.
     let mut by_base: HashMap<&str, Vec<PackageName>> = HashMap::new();
     for stanza in &file.stanzas {
         let name = PackageName::new(stanza.name);
@@ -59,7 +59,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             black_box(pkgsrc::ScanIndex::from_reader(&text[..]).filter(Result::is_ok).count())
         });
     }
-    for (what, ours, theirs) in [("patterns", 0, 1), ("100 times all comparisons", 2, 3), ("scan file", 4, 5)]
+    for (what, ours, theirs) in
+        [("patterns", 0, 1), ("all comparisons, 100 times", 2, 3), ("scan file", 4, 5)]
     {
         println!("{what}: ours {:?}, theirs {:?}", best[ours], best[theirs]);
     }

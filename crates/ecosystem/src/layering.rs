@@ -1,11 +1,11 @@
-//! How packages get into roots: by the family's package manager, and as layers, each unpacked once, configured together,
-//! and kept.
+//! How packages get into roots: through the family's package manager, or as layers that are each unpacked once,
+//! then stacked and configured together, and kept.
 //!
-//! A [`Manager`] installs packages in a root. A [`Layering`] knows how a family's packages are unpacked, and what its
-//! database of installed packages has to say for a stack of such layers to be what its own package manager would have
-//! made. It decides; a worker makes the layers, stacks them, and runs the commands. What a package manager does to a
-//! package beyond putting its files where they belong cannot be done ahead: such packages are named with the reason, and
-//! are left to the package manager.
+//! A [`Manager`] installs packages in a root. A [`Layering`] knows how to unpack a family's packages, and how its
+//! database of installed packages must read for a stack of such layers to equal the package manager's own work. It
+//! only decides; a worker makes the layers, stacks them, and runs the commands. Anything that a package manager
+//! does to a package beyond putting its files in place cannot be done ahead of time: such packages are listed with
+//! the reason and left to the package manager.
 
 use crate::CollectError;
 use kilnyard_model::order::{CommandOrder, Dependency, InputText};
@@ -16,26 +16,25 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Files that are read of a layer: databases of the largest systems have some 20 MiB.
+/// Limit for files read from a layer. The databases of the largest systems have about 20 MiB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// Layers that lie over each other, seen from outside of any root. Their files were written by packages, so that no link
-/// in them is followed.
+/// A stack of layers, seen from outside any root. Packages wrote their files, so no link in them is followed.
 #[derive(Clone, Copy)]
 pub struct Stack<'a> {
-    /// Their folders, the uppermost first.
+    /// The layers' folders, topmost first.
     pub layers: &'a [PathBuf],
-    /// Who a user outside is inside.
+    /// Maps a user ID outside the root to the one inside.
     pub user_inside: &'a dyn Fn(u32) -> Option<u32>,
-    /// Which group a group outside is inside.
+    /// Maps a group ID outside the root to the one inside.
     pub group_inside: &'a dyn Fn(u32) -> Option<u32>,
 }
 
 impl Stack<'_> {
-    /// What is at a path, without its link followed: its place in the uppermost layer that has it.
+    /// Finds a path in the topmost layer that has it, without following links.
     pub fn find(&self, path: &str) -> io::Result<Option<(PathBuf, Metadata)>> {
         for layer in self.layers {
-            match look(layer, path)? {
+            match look_up(layer, path)? {
                 Seen::There(found, metadata) => return Ok(Some((found, metadata))),
                 Seen::Gone => return Ok(None),
                 Seen::Nothing => {}
@@ -44,31 +43,34 @@ impl Stack<'_> {
         Ok(None)
     }
 
-    /// Permissions, user and group of what is at a path, as they are inside.
+    /// Permissions, user and group as seen inside the root; `None` if an ID is not mapped.
     pub fn attributes(&self, metadata: &Metadata) -> Option<(u32, u32, u32)> {
         let user = (self.user_inside)(metadata.uid())?;
         Some((metadata.mode() & 0o7777, user, (self.group_inside)(metadata.gid())?))
     }
 
-    /// The file at a path; none where there is none. Bytes that are no text are replaced.
+    /// The content of the file at a path; `None` if it does not exist. Invalid UTF-8 is replaced.
     pub fn read(&self, path: &str) -> io::Result<Option<String>> {
         match self.find(path)? {
             Some((found, metadata)) if metadata.is_file() => {
                 if metadata.len() > FILE_BYTES_MAX {
-                    return Err(io::Error::other(format!("{path} of a root has {} bytes", metadata.len())));
+                    return Err(io::Error::other(format!(
+                        "{path} of a root is too large: {} bytes",
+                        metadata.len()
+                    )));
                 }
                 Ok(Some(String::from_utf8_lossy(&fs_err::read(found)?).into_owned()))
             }
-            Some(_) => Err(io::Error::other(format!("{path} of a root is no file"))),
+            Some(_) => Err(io::Error::other(format!("{path} of a root is not a file"))),
             None => Ok(None),
         }
     }
 
-    /// The names in a folder, in whatever layer they are.
+    /// The names in a folder, merged over all layers.
     pub fn names(&self, path: &str) -> io::Result<BTreeSet<String>> {
         let (mut names, mut gone) = (BTreeSet::new(), BTreeSet::new());
         for layer in self.layers {
-            let folder = match look(layer, path)? {
+            let folder = match look_up(layer, path)? {
                 Seen::There(folder, metadata) if metadata.is_dir() => folder,
                 Seen::Nothing => continue,
                 Seen::There(..) | Seen::Gone => break,
@@ -90,18 +92,18 @@ impl Stack<'_> {
     }
 }
 
-/// What one layer says of a path.
+/// The result of a lookup in one layer.
 enum Seen {
     There(PathBuf, Metadata),
-    /// It was removed: layers below do not matter.
+    /// Removed by this layer: layers below do not matter.
     Gone,
     Nothing,
 }
 
-/// What is at a path of one layer, if no folder on the way to it is a link. An overlay marks what is removed by a character
-/// device of number 0, and a folder that hides those below it by an attribute ("Overlay Filesystem", "whiteouts and opaque
-/// directories", in the kernel's documentation).
-fn look(layer: &Path, path: &str) -> io::Result<Seen> {
+/// Finds a path in one layer, provided that no folder on the way is a link. An overlay marks a removed name with a
+/// character device of number 0, and a folder that hides those below it with an attribute ("Overlay Filesystem",
+/// "whiteouts and opaque directories", in the kernel's documentation).
+fn look_up(layer: &Path, path: &str) -> io::Result<Seen> {
     let mut found = layer.to_owned();
     let mut seen = None;
     let mut hides = false;
@@ -138,67 +140,69 @@ fn is_opaque(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// A package, and what is known of it.
+/// A package with its description.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// The package.
+    /// The exact binary package.
     pub package: &'a Dependency,
-    /// What [`Layering::describe`] said.
+    /// The text that [`Layering::describe`] returned for it.
     pub description: &'a str,
 }
 
-/// How packages are unpacked into folders of their own.
+/// The work to unpack packages, each into its own folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unpacking {
-    /// Files for the root's folder of inputs.
+    /// Files to place in the root's input folder.
     pub texts: Vec<InputText>,
-    /// The commands.
+    /// Commands to run in the root, in order.
     pub commands: Vec<CommandOrder>,
 }
 
-/// How packages whose layers are stacked become installed ones.
+/// The work to turn stacked layers into installed packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Composition {
-    /// Those that can be layers, by their place.
+    /// Indices of the packages that can be layers.
     pub layered: Vec<usize>,
-    /// Those that the package manager has to install, and has to install before the others are checked again; with the
-    /// reason of each.
+    /// Indices of the packages that the package manager must install, before the others are checked again; each
+    /// with the reason.
     pub by_manager: Vec<(usize, String)>,
-    /// Files for the root's folder of inputs.
+    /// Files to place in the root's input folder.
     pub texts: Vec<InputText>,
-    /// The commands that configure what is stacked.
+    /// Commands that configure the stacked packages.
     pub commands: Vec<CommandOrder>,
 }
 
-/// See the module. All methods decide; none of them runs a command.
+/// The layering rules of a family; see the module documentation. All methods only decide; none of them runs a
+/// command.
 pub trait Layering: Send + Sync {
-    /// What has to be known of the binary package in a file, as text that is kept beside its layer.
+    /// Describes the binary package in a file, as text that is kept with its layer.
     fn describe(&self, file: &Path) -> Result<String, CollectError>;
 
-    /// A command that tells whether a package can be a layer, in a root of the layers that builds begin with, where it may write
-    /// below `/kilnyard/added`: it can if the command ends well and writes nothing elsewhere. None where that is known.
+    /// A command that tests whether a package can be a layer. It runs in a root of the base layers and may write
+    /// below `/kilnyard/added`: the package qualifies if the command succeeds and writes nothing elsewhere. `None`
+    /// if the answer is already recorded.
     fn trial(&self, part: Part) -> Option<CommandOrder>;
 
-    /// The description of a package whose trial went well.
+    /// The description of a package that passed its trial.
     fn harmless(&self, description: &str) -> String;
 
-    /// How packages are unpacked, in a root of the layers that builds begin with, each into the folder below `/kilnyard/added` that is
-    /// named by its SHA-256. Those that cannot be layers are left out; the places of the others.
+    /// Unpacks packages in a root of the base layers, each into the folder below `/kilnyard/added` that is named
+    /// after its SHA-256. Packages that cannot be layers are left out; returns the indices of the others.
     fn unpack(&self, packages: &[Part]) -> (Vec<usize>, Unpacking);
 
-    /// How packages whose layers lie on a stack, the first one uppermost, are made known and configured.
+    /// Registers and configures packages whose layers lie on a stack, the first package topmost.
     fn compose(&self, below: &Stack, packages: &[Part]) -> io::Result<Composition>;
 }
 
-/// The package manager of a family. All methods decide; none of them runs a command.
+/// The package manager of a family. All methods only decide; none of them runs a command.
 pub trait Manager: Send + Sync {
-    /// The commands by which it installs these packages, with what they need of the root's inputs.
+    /// The commands that install these packages, with the inputs that they need in the root.
     fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder>;
 
-    /// The names of those among these packages that a stack has installed, once commands that installed some of them ended
-    /// well.
+    /// The names of those packages that a stack has installed, after commands that installed some of them
+    /// succeeded.
     fn installed(&self, stack: &Stack, packages: &[&Dependency]) -> io::Result<BTreeSet<String>>;
 
-    /// How packages become layers; or why it has to install all of them itself.
+    /// How packages become layers, or the reason why the package manager must install all of them itself.
     fn layering(&self) -> Result<&dyn Layering, &'static str>;
 }

@@ -1,29 +1,30 @@
-//! What a worker needs of a family: rules without a state, made from what an order says. A worker has no index, no set and
-//! no outputs but those of its build.
+//! The part of a family that a worker needs: stateless rules, made from the facts in an order. A worker has no
+//! index, no set, and no outputs but those of its own build.
 
 use crate::{CollectError, Manager, OutputBounds, debian, pkgsrc};
 use kilnyard_model::order::{FamilyOrder, Output};
 use std::path::Path;
 
-/// See the module.
+/// A family's rules on a worker; see the module documentation.
 pub trait Rules: Manager {
-    /// Reads the packages in the folder of a build's outputs, as seen from outside the root. Whether they may be
-    /// published is the coordinator's to decide ([`crate::Ecosystem::admit`]).
+    /// Reads the packages in a build's output folder, as seen from outside the root. The coordinator decides
+    /// whether they may be published ([`crate::Ecosystem::admit`]).
     fn read_outputs(&self, folder: &Path, bounds: OutputBounds) -> Result<Vec<Output>, CollectError>;
 }
 
-/// An order is of a family that this version of Kilnyard does not have, or lacks a fact that its rules need.
+/// An order that names a family this version of Kilnyard does not have, or lacks a fact that the family's rules
+/// need.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
-    /// There is no family of this name.
-    #[error("this version of Kilnyard builds no packages of the family {0}")]
+    /// This version has no family of that name.
+    #[error("this version of Kilnyard does not support the package family {0}")]
     UnknownFamily(String),
-    /// A fact is missing.
-    #[error("the order does not say the {fact} of its {family} rules")]
+    /// The order lacks a fact.
+    #[error("the order lacks the fact `{fact}` of its {family} rules")]
     MissingFact {
-        /// The family.
+        /// The order's family.
         family: String,
-        /// The fact's name.
+        /// Name of the missing fact.
         fact: &'static str,
     },
 }
@@ -37,7 +38,6 @@ pub fn rules(order: &FamilyOrder) -> Result<Box<dyn Rules>, RulesError> {
     }
 }
 
-/// A fact of an order.
 pub(crate) fn fact<'a>(order: &'a FamilyOrder, fact: &'static str) -> Result<&'a str, RulesError> {
     let found = order.facts.get(fact).map(String::as_str);
     found.ok_or_else(|| RulesError::MissingFact { family: order.name.clone(), fact })
@@ -48,11 +48,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_of_another_family_or_version_is_named() {
+    fn an_unknown_family_or_a_missing_fact_is_named() {
         let order = |name: &str| FamilyOrder { name: name.to_owned(), ..FamilyOrder::default() };
         let error = |name: &str| rules(&order(name)).err().map(|error| error.to_string()).unwrap();
-        assert!(error("slackware").contains("no packages of the family slackware"));
-        assert!(error(debian::FAMILY).contains("does not say the suffix"));
-        assert!(error(pkgsrc::FAMILY).contains("does not say the "));
+        assert!(error("slackware").contains("does not support the package family slackware"));
+        assert!(error(debian::FAMILY).contains("lacks the fact `suffix`"));
+        assert!(error(pkgsrc::FAMILY).contains("lacks the fact `"));
     }
 }

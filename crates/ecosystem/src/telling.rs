@@ -1,21 +1,21 @@
-//! The lines of a log that tell why a build failed.
+//! Finds the lines of a log that show why a build failed.
 
 use crate::ERRORS_IN_TWO_LINES;
 use kilnyard_model::text;
 
-/// A place in a log.
+/// The place in a log that shows the cause, with its context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Telling {
-    /// The number of the line that matters, from 1.
+    /// Number of the line that matters, from 1.
     pub line_number: u64,
-    /// That line with some before and after it, fit to be shown.
+    /// That line with some context before and after it, safe to print on a terminal.
     pub lines: Vec<String>,
-    /// Which of `lines` it is.
+    /// Index of that line in `lines`.
     pub index: usize,
 }
 
 impl Telling {
-    /// The cause in one line. Some tools print an error in two: which package, then what.
+    /// The cause in one line. Some tools print an error on two lines: the package, then the cause.
     pub fn cause(&self) -> String {
         let line = &self.lines[self.index];
         let before = self.index.checked_sub(1).map_or("", |before| &self.lines[before]);
@@ -26,23 +26,23 @@ impl Telling {
     }
 }
 
-/// How many lines are told before and after the one that matters.
+/// Lines of context before and after the one that matters.
 const LINES_BEFORE: usize = 3;
 const LINES_AFTER: usize = 6;
-/// How far before the end the cause is looked for: what failed first may stand far above the end when
-/// many jobs run, but not in another part of the build.
+/// How far back from the end the cause is searched. With many jobs, the first failure may stand far above the end,
+/// but not in another part of the build.
 const LINES_READ_MAX: usize = 3000;
-/// The longest line that is told.
+/// Longer lines are cut off here.
 const LINE_CHARS_MAX: usize = 400;
 
-/// Text that a line with the cause has, by weight: compilers and linkers name the cause, make and the
+/// Texts that mark a line with the cause, strongest first: compilers and linkers name the cause, while make and the
 /// packaging tools only repeat that there was one.
 const CAUSES: &[&str] = &[
     ": error: ",
     ": fatal error: ",
     "error: ",
     "Error: ",
-    // dpkg names a file of two packages only in the line behind its error.
+    // dpkg names a file that two packages share only in the line after its error.
     " trying to overwrite '",
     "undefined reference to",
     "cannot find -l",
@@ -57,7 +57,7 @@ const CAUSES: &[&str] = &[
     "not found",
     "No such file or directory",
     "Permission denied",
-    // dash prints it of any write that failed.
+    // dash prints this for any failed write.
     ": I/O error",
     "FAILED",
     "FAIL:",
@@ -67,12 +67,12 @@ const CAUSES: &[&str] = &[
 ];
 const CONSEQUENCES: &[&str] = &["*** ", "error:", "E: ", "returned exit code", "failed"];
 
-/// Whether this is what a make of BSD says behind the output of the command that failed.
+/// Whether this is the line that a BSD make prints after the output of the command that failed.
 fn is_of_bsd_make(line: &str) -> bool {
     line.starts_with("*** ") && line.contains("Error code ")
 }
 
-/// Finds the line that matters in a failed log; none in an empty one.
+/// Finds the line that matters in a failed log; `None` if the log is empty.
 pub fn telling_lines(log: &str) -> Option<Telling> {
     let lines: Vec<&str> = log.lines().collect();
     let last = lines.iter().rposition(|line| !line.trim().is_empty())?;
@@ -80,12 +80,12 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     let window = &lines[from..=last];
     let is_harmless = |line: &str| line.contains("(ignored)") || line.contains("warning:");
     let of_kind = |texts: &[&str], line: &str| !is_harmless(line) && texts.iter().any(|t| line.contains(t));
-    // make's own line says where the failing part begins; the cause stands between the start of the
-    // failing command's output and there.
+    // make's own line shows where the failing part begins; the cause stands between the start of the failing
+    // command's output and that line.
     let is_of_make = |line: &&str| line.contains("*** [") || is_of_bsd_make(line);
     let end = window.iter().position(is_of_make).unwrap_or(window.len() - 1);
     let strong = window[..=end].iter().rposition(|line| of_kind(&CAUSES[..9], line)).map(|position| {
-        // A compiler tells several errors of one file; the first one of the run matters.
+        // A compiler prints several errors for one file; the first one of the group matters.
         let mut first = position;
         while first > 0 && position - first < 200 {
             match window[..first].iter().rposition(|line| of_kind(&CAUSES[..2], line)) {
@@ -97,7 +97,7 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     });
     let position = strong
         .or_else(|| window[..=end].iter().rposition(|line| of_kind(CAUSES, line)))
-        .or_else(|| last_said(&window[..=end]))
+        .or_else(|| last_output(&window[..=end]))
         .or_else(|| window.iter().position(|line| of_kind(CONSEQUENCES, line)))
         .unwrap_or(window.len() - 1);
     let at = from + position;
@@ -113,9 +113,9 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     })
 }
 
-/// The last line that a command printed before make told that it failed; `window` ends with what make told. A line
-/// such as `+ cc` is how a command is shown, and not what it printed.
-fn last_said(window: &[&str]) -> Option<usize> {
+/// The last line that a command printed before make reported its failure; `window` ends with make's report. A line
+/// such as `+ cc` only echoes a command and is not output.
+fn last_output(window: &[&str]) -> Option<usize> {
     let (of_make, said) = window.split_last()?;
     let line = said.last().filter(|_| is_of_bsd_make(of_make))?;
     (!line.trim().is_empty() && !line.starts_with("+ ")).then(|| said.len() - 1)
@@ -125,7 +125,7 @@ fn last_said(window: &[&str]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn told(log: &str) -> String {
+    fn cause_line(log: &str) -> String {
         let telling = telling_lines(log).unwrap();
         let line = telling.lines[telling.index].clone();
         assert_eq!(log.lines().nth(telling.line_number as usize - 1), Some(line.as_str()));
@@ -133,26 +133,26 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_error_is_told_and_not_what_follows_from_it() {
+    fn a_compiler_error_is_found_rather_than_its_consequences() {
         let log = "cc -c a.c\na.c:1:9: warning: error: in a string\ncc -c b.c\nb.c:3:5: error: unknown type 'x'\n    3 | x\nb.c:9:5: error: y\nmake[1]: *** [Makefile:3: b.o] Error 1\nmake: *** [all] Error 2\ndpkg-buildpackage: error: debian/rules binary subprocess returned exit status 2\n";
-        assert_eq!(told(log), "b.c:3:5: error: unknown type 'x'");
+        assert_eq!(cause_line(log), "b.c:3:5: error: unknown type 'x'");
     }
 
     #[test]
-    fn a_configure_error_is_told() {
+    fn a_configure_error_is_found() {
         let log = "checking for foo... no\nconfigure: error: foo is needed\n\ttail -v config.log\nmake: *** [debian/rules:5: build] Error 25\n";
-        assert_eq!(told(log), "configure: error: foo is needed");
+        assert_eq!(cause_line(log), "configure: error: foo is needed");
     }
 
     #[test]
-    fn a_file_of_two_packages_is_told() {
+    fn a_file_of_two_packages_is_found() {
         let log = "Unpacking b (1.0) ...\ndpkg: error processing archive /b.deb (--unpack):\n trying to overwrite '/usr/bin/a', which is also in package a 1.0\nErrors were encountered while processing:\n /b.deb\nE: Sub-process /usr/bin/dpkg returned an error code (1)\n";
-        assert_eq!(told(log), " trying to overwrite '/usr/bin/a', which is also in package a 1.0");
+        assert_eq!(cause_line(log), " trying to overwrite '/usr/bin/a', which is also in package a 1.0");
         assert_eq!(
             telling_lines(log).unwrap().cause(),
             "dpkg: error processing archive /b.deb (--unpack): trying to overwrite '/usr/bin/a', which is also in package a 1.0"
         );
-        // Without the line before it, and with another one there.
+        // Without the line before it, or with a different one there.
         for log in
             [" trying to overwrite '/usr/bin/a'\n", "Unpacking b:\n trying to overwrite '/usr/bin/a'\n"]
         {
@@ -161,36 +161,36 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_of_the_shell_is_told() {
+    fn a_failed_write_of_the_shell_is_found() {
         let log =
             "echo x > y\n/bin/sh: 1: echo: echo: I/O error\nmake: *** [debian/rules:12: build] Error 1\n";
-        assert_eq!(told(log), "/bin/sh: 1: echo: echo: I/O error");
+        assert_eq!(cause_line(log), "/bin/sh: 1: echo: echo: I/O error");
     }
 
     #[test]
-    fn what_pkgsrc_and_its_make_say_is_told() {
+    fn errors_of_pkgsrc_and_bmake_are_found() {
         let end = "*** Error code 1\n\nStop.\nbmake: stopped in /usr/pkgsrc/a/b\n";
         for (log, line) in [
             ("=> Fetching a.tgz\nERROR: Could not fetch a.tgz\n", "ERROR: Could not fetch a.tgz"),
             ("+ bmake package\npkg_create: can't stat `/a'\n", "pkg_create: can't stat `/a'"),
             ("+ bmake all\n", "*** Error code 1"),
         ] {
-            assert_eq!(told(&format!("{log}{end}")), line);
+            assert_eq!(cause_line(&format!("{log}{end}")), line);
         }
-        assert_eq!(told("x\n*** [all] Error code 1\n\nbmake: stopped in /a\n"), "x");
+        assert_eq!(cause_line("x\n*** [all] Error code 1\n\nbmake: stopped in /a\n"), "x");
         let test = "pkg_add: install script returned error status\npkg_add: a-1 was not installed\n";
-        assert_eq!(told(test), "pkg_add: install script returned error status");
+        assert_eq!(cause_line(test), "pkg_add: install script returned error status");
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_not_told() {
+    fn control_sequences_are_removed() {
         let telling = telling_lines("\u{1b}]0;owned\u{7}\u{1b}[31mx.c:1: error: no\u{1b}[0m\n").unwrap();
         assert_eq!(telling.lines, ["x.c:1: error: no"]);
     }
 
     #[test]
-    fn without_a_cause_the_last_line_is_told() {
-        assert_eq!(told("one\ntwo\n\n"), "two");
+    fn without_a_cause_the_last_line_is_taken() {
+        assert_eq!(cause_line("one\ntwo\n\n"), "two");
         assert_eq!(telling_lines(""), None);
         assert_eq!(telling_lines("\n\n"), None);
     }

@@ -1,4 +1,5 @@
-//! Versions, patterns and `distinfo` files of pkgsrc, compared with the crate `pkgsrc`, which others resolve with.
+//! Compares our versions, patterns and `distinfo` files of pkgsrc with those of the crate `pkgsrc`, which other
+//! programs use.
 
 use kilnyard_ecosystem::pkgsrc::distinfo::{self, Distfile};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
@@ -6,8 +7,8 @@ use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use proptest::prelude::*;
 use std::io::Write as _;
 
-/// Texts that versions are made of, odd ones among them. Single letters are not: that crate takes their ASCII codes
-/// for numbers, where pkg_install takes their places in the alphabet, as the tests of our own module do.
+/// Texts of which versions consist, including odd ones. Single letters are left out: that crate takes their ASCII
+/// codes as numbers, whereas pkg_install takes their positions in the alphabet, as our own module's tests check.
 fn version() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         "[0-9]{1,4}",
@@ -45,8 +46,8 @@ proptest! {
 
     #[test]
     fn globs_and_alternatives_match_the_same(
-        // With a version behind the name: without one, that crate takes a pattern for a whole name, where
-        // pkg_install tries it with `-[0-9]*` too.
+        // With a version after the name: without one, that crate takes a pattern for a full name, whereas
+        // pkg_install also tries it with `-[0-9]*`.
         pattern in "[ab]{1,2}([{](a|b|-c)?,(a|b)[}](-\\[0-9\\][*]|-[*])|(-[0-9][*]|-[*]|-\\[0-9\\][*]|[*]|-[0-9][.][0-9]))",
         name in "[ab]{1,3}(-c)?-[0-9]([.][0-9])?(nb[0-9])?",
     ) {
@@ -65,8 +66,8 @@ proptest! {
     }
 }
 
-/// Lines of a `distinfo` as pkgsrc writes them: files with and without folders, patches, and archives that are called
-/// patches. Few names, so that the lines of one file come apart.
+/// Lines of a `distinfo` as pkgsrc writes them: files with and without folders, patches, and archives that are
+/// called patches. There are few names, so that lines of one file are not adjacent.
 fn distinfo_text() -> impl Strategy<Value = String> {
     let name = prop_oneof![
         "[a-c]{1,2}-[0-9][.]tar[.]gz",
@@ -91,7 +92,7 @@ fn distinfo_text() -> impl Strategy<Value = String> {
     })
 }
 
-/// What the other crate reads: distfiles first, then patches, each in order.
+/// The other crate's result: distfiles first, then patches, each in order.
 fn theirs(bytes: &[u8]) -> Vec<Distfile> {
     let read = pkgsrc::distinfo::Distinfo::from_bytes(bytes);
     let of = |entry: &pkgsrc::distinfo::Entry| Distfile {
@@ -111,7 +112,7 @@ fn theirs(bytes: &[u8]) -> Vec<Distfile> {
     read.distfiles().chain(read.patchfiles()).map(of).collect()
 }
 
-/// Ours in their order; they know no order between distfiles and patches.
+/// Our result in their order; they have no order between distfiles and patches.
 fn distfiles_first(mut files: Vec<Distfile>) -> Vec<Distfile> {
     files.sort_by_key(|file| file.is_patch);
     files
@@ -121,8 +122,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn distinfo_files_say_the_same(text in distinfo_text()) {
-        // That crate takes a second size or hash of a file for one more or the last; here it is an error.
+    fn distinfo_files_are_read_alike(text in distinfo_text()) {
+        // That crate accepts a second size or hash of a file, as an additional or a replacing one; here it is an error.
         match distinfo::parse(text.as_bytes()) {
             Ok(files) => prop_assert_eq!(distfiles_first(files), theirs(text.as_bytes())),
             Err(error) => prop_assert!(error.to_string().contains("already"), "{}", error),
@@ -136,7 +137,7 @@ fn every_pattern_of_a_real_tree_matches_the_same() {
     let Ok(packed) = std::fs::read(&path) else {
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: every_pattern_of_a_real_tree_matches_the_same: the scan is not beside this repository"
+            "skipped: every_pattern_of_a_real_tree_matches_the_same: the scan is not next to this repository"
         );
         return;
     };
@@ -146,7 +147,7 @@ fn every_pattern_of_a_real_tree_matches_the_same() {
     let mut patterns: Vec<&str> = words.map(|word| word.rsplit_once(':').unwrap().0).collect();
     patterns.sort_unstable();
     patterns.dedup();
-    // Each pattern with the packages that sort around it: those that match, and their neighbours.
+    // Each pattern with the packages that sort around it: its matches and their neighbours.
     let mut names: Vec<&str> = file.stanzas.iter().map(|stanza| stanza.name).collect();
     names.sort_unstable();
     let mut compared = 0;
@@ -161,30 +162,31 @@ fn every_pattern_of_a_real_tree_matches_the_same() {
     assert!(patterns.len() > 5_000 && compared > 80_000, "{} patterns, {compared}", patterns.len());
 }
 
-/// Why that crate reads neither versions, patterns, scan files nor `distinfo` here (docs/pkgsrc.md). Where one of these
-/// fails after an update of it, the page is to be read again.
+/// The reasons why that crate is not used here for versions, patterns, scan files or `distinfo` (docs/pkgsrc.md).
+/// If one of these fails after an update of the crate, revise that page.
 #[test]
-fn what_the_other_crate_lacks_is_still_so() {
+fn the_other_crate_still_has_its_gaps() {
     let both = |pattern: &str, name: &str| {
         let ours = Pattern::parse(pattern).unwrap().matches(&PackageName::new(name));
         (ours, pkgsrc::Pattern::new(pattern).unwrap().matches(name))
     };
-    // Letters have their places in the alphabet for pkg_install, and words may be in upper case.
+    // pkg_install takes letters by their position in the alphabet, and words may be in upper case.
     assert_eq!(both("a>=1.0.5", "a-1.0b"), (false, true));
     assert_eq!(both("a<1.0", "a-1.0RC1"), (true, false));
     // Numbers have any length.
     assert_eq!(both("a>=1.0", "a-20250101000000000000000000"), (true, false));
     assert!(pkgsrc::Pattern::new("a>=20250101000000000000000000").is_err());
-    // A name is tried with `-[0-9]*` behind it, a class may lack its end, and a name with a dot is hidden from a star.
+    // A name is also tried with `-[0-9]*` appended, a class may lack its end, and a star does not match a name that
+    // begins with a dot.
     assert_eq!(both("foo", "foo-1.0"), (true, false));
     assert_eq!(both("*-1.0", ".a-1.0"), (false, true));
     assert!(Pattern::parse("foo-[0").is_ok() && pkgsrc::Pattern::new("foo-[0").is_err());
-    // What cannot be understood of distfiles is an error with its line, never passed over or believed.
+    // A malformed line about distfiles is an error with its number; it is never skipped or trusted.
     let text = b"nonsense\nSHA1 (../a) = x\n";
     assert!(distinfo::parse(text).unwrap_err().to_string().starts_with("line 1:"));
     let read = pkgsrc::distinfo::Distinfo::from_bytes(text);
     assert_eq!(read.distfile("../a").unwrap().checksums()[0].hash, "x");
-    // One reason in another encoding does not cost the package.
+    // A reason in another encoding does not invalidate the package.
     let scan = b"PKGNAME=a-1\nPKG_LOCATION=a/b\nPKG_FAIL_REASON=\xe9\n";
     assert_eq!(ScanFile::parse(scan).unwrap().stanzas.len(), 1);
     assert!(pkgsrc::ScanIndex::from_reader(&scan[..]).any(|stanza| stanza.is_err()));

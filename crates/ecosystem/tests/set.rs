@@ -74,7 +74,7 @@ fn workshop_of(packages: &str, sources_text: &str, names: &[&str], settings: Set
     workshop_with(packages, sources_text, names, settings, "")
 }
 
-/// The same, with what the yard's repository offers.
+/// Like [`workshop_of`], with these packages in the yard's repository.
 fn workshop_with(
     packages: &str,
     sources_text: &str,
@@ -98,7 +98,7 @@ fn workshop_with(
     Yard { stock: RefCell::new(set.clone().stock()), set }
 }
 
-/// A set, and what is there of it.
+/// A set with its stock.
 struct Yard {
     set: Arc<Workshop>,
     stock: RefCell<Box<dyn Stock>>,
@@ -167,21 +167,21 @@ fn direct_dependencies_on_the_set_are_edges() {
 }
 
 #[test]
-fn what_cannot_be_resolved_is_explained_and_stops_no_other_package() {
+fn unresolved_packages_are_explained_and_do_not_block_others() {
     let workshop = workshop(&["attr", "hopeless", "attrr", "libattr1"]);
     let explanation =
         |name: &str| workshop.left_out().iter().find(|left| left.name == name).unwrap().explanation.clone();
     let hopeless = explanation("hopeless");
     assert!(hopeless.contains("hopeless (source) needs"), "{hopeless}");
-    assert!(hopeless.contains("there is old 0.5, which is not old (>= 2)"), "{hopeless}");
-    assert!(hopeless.contains("there is no package acl-tools"), "{hopeless}");
+    assert!(hopeless.contains("old 0.5 is available, but does not satisfy old (>= 2)"), "{hopeless}");
+    assert!(hopeless.contains("package acl-tools not found"), "{hopeless}");
     assert!(explanation("attrr").contains("did you mean attr?"), "{}", explanation("attrr"));
     assert!(explanation("libattr1").contains("is made by attr"), "{}", explanation("libattr1"));
     assert!(workshop.key(id(&workshop, "attr")).is_ok());
 }
 
 #[test]
-fn a_cycle_is_cut_where_the_archive_has_a_stand_in() {
+fn a_cycle_is_cut_if_the_archive_can_stand_in() {
     let packages = packages() + &binary("knot", "1-1", "");
     let workshop = workshop_of(&packages, &sources(), &["knot", "knot2"], settings());
     let [cut] = workshop.cuts() else { panic!("{:?}", workshop.cuts()) };
@@ -192,7 +192,7 @@ fn a_cycle_is_cut_where_the_archive_has_a_stand_in() {
 }
 
 #[test]
-fn a_cycle_that_nothing_cuts_names_its_members() {
+fn an_uncut_cycle_names_its_members() {
     let workshop = workshop(&["knot", "knot2", "attr"]);
     let [one, two] = workshop.left_out() else { panic!("{:?}", workshop.left_out()) };
     for left_out in [one, two] {
@@ -201,7 +201,7 @@ fn a_cycle_that_nothing_cuts_names_its_members() {
 }
 
 #[test]
-fn a_cycle_is_cut_by_a_profile_where_the_dependency_falls_away() {
+fn a_cycle_is_cut_by_a_profile_that_drops_the_dependency() {
     let sources = [source("a", "a", "b <!nodoc>"), source("b", "b", "a")].concat();
     let settings = Settings { cycles: Cycles::Profile, ..settings() };
     let workshop = workshop_of(&packages(), &sources, &["a", "b"], settings);
@@ -210,12 +210,12 @@ fn a_cycle_is_cut_by_a_profile_where_the_dependency_falls_away() {
     let order = workshop.order(id(&workshop, "a"), 1).unwrap();
     let build = order.stages.iter().find(|stage| stage.stage == Stage::Build).unwrap();
     let profiles = build.commands[0].environment.iter().find(|(name, _)| name == "DEB_BUILD_PROFILES");
-    // The tests are off by configuration; of the profiles that cut, the one that changes the least.
+    // Tests are off by configuration; of the profiles that cut the cycle, the least intrusive one is added.
     assert_eq!(profiles.unwrap().1, "nocheck nodoc");
 }
 
 #[test]
-fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
+fn a_build_only_uses_its_ancestors_outputs_from_the_set() {
     let workshop = workshop(&["rsync", "acl", "attr"]);
     adopt_attr(&workshop, "c1");
     let order = workshop.order(id(&workshop, "acl"), 3).unwrap();
@@ -235,13 +235,13 @@ fn a_build_takes_ancestors_outputs_and_nothing_else_of_the_set() {
     let commands = rules(&order.family).unwrap().install(&depends);
     let install = commands.iter().map(|command| command.arguments.join(" "));
     assert!(install.into_iter().any(|line| line == "apt-get install libattr1=1-1+bk1 libattr1-dev=1-1+bk1"));
-    // The other way round, attr knows nothing of acl.
+    // In the other direction, attr does not depend on acl.
     let attr = workshop.order(id(&workshop, "attr"), 1).unwrap();
     assert!(attr.root.depends.is_empty());
 }
 
 #[test]
-fn a_key_follows_content_and_not_versions() {
+fn a_key_depends_on_content_and_not_on_versions() {
     let key = |content: &str| {
         let workshop = workshop(&["acl", "attr"]);
         adopt_attr(&workshop, content);
@@ -256,11 +256,11 @@ fn a_key_follows_content_and_not_versions() {
     let workshop = workshop_of(&packages(), &sources(), &["acl", "attr"], checked);
     adopt_attr(&workshop, "c1");
     let differences = words(&workshop.key(id(&workshop, "acl")).unwrap(), &key("c1"));
-    assert!(differences.contains(&"option checks is true and was false".to_owned()), "{differences:?}");
+    assert!(differences.contains(&"option checks changed from false to true".to_owned()), "{differences:?}");
 }
 
 #[test]
-fn outputs_that_exclude_each_other_are_tried_apart() {
+fn mutually_exclusive_outputs_are_tested_separately() {
     let workshop = workshop(&["attr"]);
     let one = output("libattr1", "x", "Conflicts: libattr1-dev\n");
     let two = output("libattr1-dev", "y", "");
@@ -275,11 +275,11 @@ fn outputs_that_exclude_each_other_are_tried_apart() {
     assert_eq!(installs, ["libattr1=1-1+bk1", "libattr1-dev=1-1+bk1"]);
     let broken = output("libattr1", "x", "Depends: nothing-like-this\n");
     let impossible = workshop.test(id(&workshop, "attr"), &[broken]).unwrap_err();
-    assert!(impossible.explanation.contains("there is no package nothing-like-this"), "{impossible}");
+    assert!(impossible.explanation.contains("package nothing-like-this not found"), "{impossible}");
 }
 
 #[test]
-fn what_a_machine_has_to_keep_is_not_removed() {
+fn packages_that_a_system_must_keep_are_not_removed() {
     let workshop = workshop(&["attr"]);
     for field in ["Essential", "Protected", "Important"] {
         let outputs = [output("libattr1", "x", &format!("{field}: yes\n")), output("libattr1-dev", "y", "")];
@@ -291,7 +291,7 @@ fn what_a_machine_has_to_keep_is_not_removed() {
 }
 
 #[test]
-fn what_outputs_need_is_installed_before_them_where_it_needs_none_of_them() {
+fn dependencies_that_need_no_output_are_installed_first() {
     let workshop = workshop(&["attr"]);
     let of_test = |needs: &str| {
         let outputs = [output("libattr1", "x", ""), output("libattr1-dev", "y", needs)];
@@ -304,13 +304,13 @@ fn what_outputs_need_is_installed_before_them_where_it_needs_none_of_them() {
     let (depends, before, all) = of_test("Depends: old\n");
     assert_eq!((depends, before), (vec!["old".to_owned()], vec!["old.deb".to_owned()]));
     assert!(own.iter().all(|file| all.contains(file)) && all.contains(&"old.deb".to_owned()), "{all:?}");
-    // rsync needs libacl1, and that needs libattr1, which is tried.
+    // rsync needs libacl1, which needs libattr1, which is being tested.
     let (depends, before, all) = of_test("Depends: rsync\n");
     assert!(depends.is_empty() && before.is_empty(), "{depends:?} {before:?}");
     assert!(all.contains(&"rsync.deb".to_owned()), "{all:?}");
 }
 
-/// A package file of this control file and nothing else, put together by hand: no tool writes a bad one.
+/// A package file with only this control file, assembled by hand: no tool writes a bad one.
 fn deb(control: &str) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -334,7 +334,7 @@ fn deb(control: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
+fn an_ambiguous_control_file_fails_its_own_build() {
     let workshop = workshop(&["attr"]);
     let collected = |control: &str| {
         let folder = tempfile::tempdir().unwrap();
@@ -351,7 +351,7 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
     for (more, reason) in [
         ("Package: libc6\n", "the field Package twice"),
         ("\nPackage: libc6\nVersion: 9\n", "an empty line"),
-        ("Filename\u{b}: ../x\n", "no field"),
+        ("Filename\u{b}: ../x\n", "not a field"),
     ] {
         let error = collected(&format!("{good}{more}")).unwrap_err();
         assert!(error.contains(reason), "{error}");
@@ -359,16 +359,16 @@ fn a_control_file_that_reads_in_two_ways_fails_its_own_build() {
     let error = collected("Package: libattr1\nSource: attr\n").unwrap_err();
     assert!(error.contains("its control file has no version"), "{error}");
     let error = collected(&good.replace("Version: ", "Version:\n ")).unwrap_err();
-    assert!(error.contains("its Version on another line"), "{error}");
+    assert!(error.contains("the value of Version on a different line"), "{error}");
 }
 
 #[test]
-fn a_name_is_made_by_its_owner_alone_and_its_number_rises() {
+fn only_the_owner_may_publish_a_name_and_its_number_increases() {
     let both = sources() + &source("fork", "libattr1", "make");
     let offered = "Package: libattr1\nSource: attr (1-1)\nVersion: 1-1+bk4\n";
     let workshop = workshop_with(&packages(), &both, &["fork", "attr", "acl"], settings(), offered);
     let [remark] = workshop.remarks() else { panic!("{:?}", workshop.remarks()) };
-    assert!(remark.contains("libattr1 is made by attr, and fork declares it too"), "{remark}");
+    assert!(remark.contains("libattr1 belongs to attr; fork also declares it"), "{remark}");
     assert_eq!(workshop.published_revision(id(&workshop, "attr")), 4);
     assert_eq!(workshop.published_revision(id(&workshop, "acl")), 0);
     let judge = |package: &str, version: &str| {
@@ -382,17 +382,17 @@ fn a_name_is_made_by_its_owner_alone_and_its_number_rises() {
         workshop.admit(id(&workshop, package), version, &[made]).map_err(|error| error.to_string())
     };
     assert!(judge("fork", "1-1+bk5").unwrap_err().contains("belongs to the source attr"));
-    assert!(judge("attr", "1-1+bk4").unwrap_err().contains("not above 1-1+bk4"));
-    // What was admitted is admitted again as it is.
+    assert!(judge("attr", "1-1+bk4").unwrap_err().contains("not above the published version 1-1+bk4"));
+    // Admitted outputs are admitted again unchanged.
     let admitted = judge("attr", "1-1+bk5").unwrap();
     assert_eq!(workshop.admit(id(&workshop, "attr"), "1-1+bk5", &admitted.outputs).unwrap(), admitted);
     let twice = [admitted.outputs[0].clone(), admitted.outputs[0].clone()];
     let error = workshop.admit(id(&workshop, "attr"), "1-1+bk5", &twice).unwrap_err();
-    assert!(error.to_string().contains("second package of the name libattr1"), "{error}");
+    assert!(error.to_string().contains("second package with the name libattr1"), "{error}");
     assert!(workshop.admit(id(&workshop, "attr"), "1-1+bk5", &[]).is_err());
-    // What a worker says of an output must be what the output says of itself.
+    // A worker's description of an output must match its control file.
     let mut lie = output("libattr1-dev", "x", "Source: attr\n");
     lie.name = "libattr1".into();
     let error = workshop.admit(id(&workshop, "attr"), "1-1+bk1", &[lie]).unwrap_err();
-    assert!(error.to_string().contains("described as another package"), "{error}");
+    assert!(error.to_string().contains("does not match its own control file"), "{error}");
 }

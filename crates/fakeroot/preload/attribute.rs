@@ -1,6 +1,6 @@
 //! Extended attributes and access lists.
 //!
-//! Which of them the table keeps is in `shared/attributes.rs`. `acl_*` are refused as these attributes are.
+//! `shared/attributes.rs` decides which of them the table keeps. The `acl_*` functions fail as these attributes do.
 
 use crate::facts::Named;
 use crate::next::{E2BIG, EEXIST, EINVAL, ENODATA, ENOSPC, ENOTSUP, ERANGE, errno, fail, next, set_errno};
@@ -10,7 +10,7 @@ use crate::shared::attributes::{Keeper, NAME_BYTES_MAX, VALUE_BYTES_MAX, is_kept
 use crate::shared::operations::{Known, Refused, Set};
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
-/// The real calls, by whichever way the file is named.
+/// The real call, in the variant for how the file is named.
 fn real_get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize {
     if file.flags & AT_EMPTY_PATH != 0 {
         next!(fgetxattr(file.folder => c_int, name => *const c_char, to => *mut c_void, room => usize) -> isize, or -1)
@@ -57,7 +57,7 @@ fn real_remove(file: Named, name: *const c_char) -> c_int {
 }
 
 fn name_of<'a>(name: *const c_char) -> Result<&'a [u8], c_int> {
-    // SAFETY: the caller's string.
+    // SAFETY: the caller's NUL-terminated string.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
     if bytes.is_empty() || bytes.len() > NAME_BYTES_MAX { Err(ERANGE) } else { Ok(bytes) }
 }
@@ -68,7 +68,7 @@ fn get(file: Named, name: *const c_char, to: *mut c_void, room: usize) -> isize 
         Ok(bytes) => bytes,
         Err(number) => return fail(number) as isize,
     };
-    if keeper(bytes) == Keeper::Nobody {
+    if keeper(bytes) == Keeper::Nowhere {
         return fail(ENOTSUP) as isize;
     }
     if !table.is_untouched() {
@@ -122,7 +122,7 @@ fn set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, fla
         _ => return fail(EINVAL),
     };
     match keeper(name_bytes) {
-        Keeper::Nobody => return fail(ENOTSUP),
+        Keeper::Nowhere => return fail(ENOTSUP),
         Keeper::Disk => {
             let result = real_set(file, name, value, bytes, flags);
             if result == 0 || errno() != ENOTSUP || !is_kept_for_disk(name_bytes) {
@@ -132,7 +132,7 @@ fn set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, fla
         Keeper::Table => {}
     }
     let Some(facts) = file.facts_to_keep(table) else { return -1 };
-    // SAFETY: the caller's value has so many bytes; an empty one may be null.
+    // SAFETY: the caller's value has this many bytes; an empty one may be null.
     let value = if bytes == 0 { &[] } else { unsafe { core::slice::from_raw_parts(value.cast(), bytes) } };
     match table.set_attribute(&facts, name_bytes, Some(value), when, is_on_disk(file, name)) {
         Ok(()) => 0,
@@ -147,7 +147,7 @@ fn remove(file: Named, name: *const c_char) -> c_int {
         Err(number) => return fail(number),
     };
     match keeper(bytes) {
-        Keeper::Nobody => return fail(ENOTSUP),
+        Keeper::Nowhere => return fail(ENOTSUP),
         Keeper::Disk => {
             let result = real_remove(file, name);
             if result == 0 || errno() != ENOTSUP || !is_kept_for_disk(bytes) {
@@ -178,7 +178,7 @@ fn list(file: Named, to: *mut c_char, room: usize) -> isize {
         on_disk = 0;
     }
     if room == 0 {
-        // Names of both are counted twice: it is a size that is enough.
+        // Names in both lists count twice: the result only has to be large enough.
         let mut bytes = on_disk as usize;
         table.attribute_names(&facts, |name, is_there| bytes += usize::from(is_there) * (name.len() + 1));
         return bytes as isize;
@@ -225,7 +225,7 @@ calls! {
     fgetxattr flistxattr fsetxattr fremovexattr (descriptor: c_int) Named::open(descriptor);
 }
 
-/// The calls as the kernel numbers them: to set, get, list and remove, each by a path, by a link and by a descriptor.
+/// The calls in the kernel's order: set, get, list and remove, each by path, by link and by descriptor.
 pub fn by_position(which: usize, [a, b, c, d, e, _]: [c_long; 6]) -> c_long {
     const WAYS: usize = 3;
     let file = match which % WAYS {

@@ -1,4 +1,4 @@
-//! The environment, read without libc's `getenv`: shells bring one of their own, which knows their variables only.
+//! The environment, read without libc's `getenv`: shells define their own, which only knows their variables.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -7,19 +7,19 @@ unsafe extern "C" {
     fn setenv(name: *const c_char, value: *const c_char, overwrite: c_int) -> c_int;
 }
 
-/// The value of a variable; it stays until somebody changes the environment.
+/// The value of a variable, valid until the environment changes.
 pub fn get(name: &[u8]) -> Option<&'static CStr> {
-    // SAFETY: libc's list; whoever changes it while others read it breaks libc's own rules.
+    // SAFETY: libc's list; a program that changes it while other threads read it violates libc's own rules.
     unsafe { get_from(environ, name) }
 }
 
-/// The value of a variable of another environment.
+/// The value of a variable in another environment.
 ///
 /// # Safety
-/// The list is null, or strings with a null at their end.
+/// The list is null, or a null-terminated list of strings.
 pub unsafe fn get_from<'a>(list: *const *const c_char, name: &[u8]) -> Option<&'a CStr> {
     let mut at = list;
-    // SAFETY: the caller's list; nothing is read behind its end.
+    // SAFETY: the caller's list; nothing is read after its end.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             let text = *at;
@@ -33,21 +33,21 @@ pub unsafe fn get_from<'a>(list: *const *const c_char, name: &[u8]) -> Option<&'
     None
 }
 
-/// A variable as a number.
+/// The value of a variable as a number; `None` if it is unset or not a number.
 pub fn number(name: &[u8]) -> Option<u32> {
     core::str::from_utf8(get(name)?.to_bytes()).ok()?.parse().ok()
 }
 
 /// Sets a variable, for programs that are started later.
 pub fn set(name: &CStr, value: &CStr) {
-    // SAFETY: both are strings.
+    // SAFETY: both are NUL-terminated strings.
     unsafe { setenv(name.as_ptr(), value.as_ptr(), 1) };
 }
 
-/// Room for the decimal digits of a number and a zero.
+/// Room for the decimal digits of a number and a NUL.
 pub type Digits = [u8; 11];
 
-/// A number as a string.
+/// Formats a number as a string.
 pub fn digits(mut number: u32, room: &mut Digits) -> &CStr {
     let mut at = room.len() - 1;
     room[at] = 0;

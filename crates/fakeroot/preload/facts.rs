@@ -1,4 +1,4 @@
-//! What the kernel knows of a file, with its birth.
+//! The kernel's facts about a file, including its birth time.
 
 use crate::next::{ENOSYS, errno, next, set_errno};
 use crate::shared::abi::{AT_EMPTY_PATH, AT_NO_AUTOMOUNT, STATX_BASIC, STATX_BIRTH, Stat, Statx, Time};
@@ -13,24 +13,24 @@ use core::ffi::{c_char, c_int};
 pub struct Named {
     /// The folder that the path is relative to, or the file itself if the path is empty.
     pub folder: c_int,
-    /// The path.
+    /// The path, which may be empty.
     pub path: *const c_char,
     /// `AT_SYMLINK_NOFOLLOW` and `AT_EMPTY_PATH`.
     pub flags: c_int,
 }
 
 impl Named {
-    /// A path, with flags.
+    /// A file by its path, with flags.
     pub fn path(path: *const c_char, flags: c_int) -> Named {
         Named { folder: crate::shared::abi::AT_FDCWD, path, flags }
     }
 
-    /// An open file.
+    /// An open file, by its descriptor.
     pub fn open(descriptor: c_int) -> Named {
         Named { folder: descriptor, path: c"".as_ptr(), flags: AT_EMPTY_PATH }
     }
 
-    /// What `statx` says; `None` if it fails, with `errno` set.
+    /// The result of `statx`; `None` if it fails, with `errno` set.
     pub fn statx(self) -> Option<Statx> {
         let mut statx = Statx::default();
         let flags = self.flags | AT_NO_AUTOMOUNT;
@@ -40,7 +40,7 @@ impl Named {
         if result == 0 {
             return Some(statx);
         }
-        // A kernel, a sandbox or a libc that does not know statx.
+        // A kernel, a sandbox or a libc without statx.
         if errno() == ENOSYS { self.stat() } else { None }
     }
 
@@ -54,12 +54,12 @@ impl Named {
         Some(Statx::from(&stat))
     }
 
-    /// What the table has to know; `None` if the file cannot be looked at, with `errno` set.
+    /// The facts that the table needs; `None` on error, with `errno` set.
     pub fn facts(self) -> Option<Facts> {
         self.statx().map(|statx| statx.facts().settled(false))
     }
 
-    /// The same for an entry that will be written: what will not change while the file stays.
+    /// The facts for an entry that will be written: they stay the same as long as the file exists.
     pub fn facts_to_keep(self, table: &Table<Mapping>) -> Option<Facts> {
         const REALTIME_COARSE: c_int = 5;
         let statx = self.statx()?;
@@ -70,13 +70,13 @@ impl Named {
         if self.is_layered(table, facts.key) && !is_known() { Some(self.raised(facts)) } else { Some(facts) }
     }
 
-    /// Whether it is in an overlay of layers.
+    /// Whether the file is in an overlayfs.
     pub fn is_layered(self, table: &Table<Mapping>, key: Key) -> bool {
         table.is_layered(key.device, || kernel::file_system(self.folder, self.path, self.flags))
     }
 
-    /// The facts of a file of an overlay when it is certain to be in the upper layer, where its birth stays: a change of
-    /// nothing brings it there, as the change that root would make.
+    /// The facts of a file in an overlayfs once it is certainly in the upper layer, where its birth time stays. A
+    /// chown that changes nothing copies it there, as root's chown would.
     fn raised(self, facts: Facts) -> Facts {
         use crate::shared::ownership::UNCHANGED;
         let before = errno();
@@ -86,7 +86,7 @@ impl Named {
         set_errno(before);
         match after {
             Some(after) => Facts { key: after.key, birth: after.birth, ..facts }.settled(false),
-            // The file is known by its number alone.
+            // The file is identified by its inode number alone.
             None => Facts { birth: 0, ..facts }.settled(false),
         }
     }

@@ -1,4 +1,4 @@
-//! The words by which a program is started by the gate: the gate's own before the caller's.
+//! Arguments for starting a program through the gate: the gate's own words, followed by the caller's.
 
 use crate::next::{ENOMEM, fail};
 use crate::program::List;
@@ -11,14 +11,14 @@ use core::sync::atomic::Ordering;
 
 /// The gate's own words: its name, the socket, the program.
 const OWN: usize = 3;
-/// Words that stand on the stack; for more, memory is taken.
+/// How many words fit on the stack; a longer list is allocated.
 const WORDS_ON_STACK: usize = 1024;
-/// What the socket has in place of the session file's ending.
+/// The extension of the socket, which replaces that of the session file.
 const ENDING: &[u8] = b".socket\0";
 const SESSION_ENDING: &[u8] = b".so";
 
-/// Calls `start` with the gate and its words for this program and the caller's words. Works in a child of vfork. Apart, for
-/// the room that it has on the stack: a program that is started as it is would pay for its pages.
+/// Calls `start` with the gate and its words for this program and the caller's words. Works in a child of vfork.
+/// Separate, because of its stack usage: a program that is started directly would pay for the pages.
 #[cold]
 #[inline(never)]
 pub fn with(path: *const c_char, arguments: List, start: impl FnOnce(*const c_char, List) -> c_int) -> c_int {
@@ -42,18 +42,18 @@ pub fn with(path: *const c_char, arguments: List, start: impl FnOnce(*const c_ch
         &mut on_stack[..all]
     } else {
         let Ok(address) = kernel::map_memory(bytes) else { return fail(ENOMEM) };
-        // SAFETY: fresh memory of this length, which nobody else knows.
+        // SAFETY: fresh memory of this length, to which no other pointer exists.
         unsafe { core::slice::from_raw_parts_mut(address as *mut *mut c_char, all) }
     };
     for (place, word) in words.iter_mut().zip(own) {
         *place = word.cast_mut().cast();
     }
     if count == 0 {
-        // A program has a name, if only its path's.
+        // Every program needs a name; here, its path.
         words[OWN] = path.cast_mut();
     }
     for at in 0..count {
-        // SAFETY: the list has so many.
+        // SAFETY: the list has this many words.
         words[OWN + at] = unsafe { *arguments.add(at) };
     }
     let result = start(gate.as_ptr().cast(), words.as_ptr());
@@ -65,7 +65,7 @@ pub fn with(path: *const c_char, arguments: List, start: impl FnOnce(*const c_ch
 
 fn length(list: List) -> usize {
     let mut length = 0;
-    // SAFETY: a list with a null at its end, or null.
+    // SAFETY: a null-terminated list, or null.
     while !list.is_null() && unsafe { !(*list.add(length)).is_null() } {
         length += 1;
     }

@@ -1,4 +1,5 @@
-//! Who the process believes to be, by the rules of `shared/identity.rs`; exec keeps it in the environment.
+//! The ids that the process appears to have, by the rules of `shared/identity.rs`; exec preserves them in the
+//! environment.
 
 use crate::environment::{self, Digits};
 use crate::next::{EACCES, EINVAL, EPERM, fail, next};
@@ -9,7 +10,7 @@ use crate::shared::identity::{
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-/// Users, or groups: in the order real, effective, saved, for files.
+/// User ids or group ids, in the order real, effective, saved, for files.
 struct Own {
     names: [&'static CStr; 4],
     ids: [AtomicU32; 4],
@@ -56,7 +57,7 @@ impl Own {
         }
     }
 
-    /// The one before, whether or not it was changed.
+    /// Returns the previous id, whether or not it changed.
     fn change_for_files(&self, asked: Become) -> c_int {
         let before = self.ids().files;
         let _ = self.become_(asked);
@@ -64,17 +65,17 @@ impl Own {
     }
 }
 
-/// Whether it may become whom it wants.
+/// Whether the process may assume any id.
 fn is_privileged() -> bool {
     USERS.ids().effective == 0
 }
 
-/// Whether what it makes is root's.
+/// Whether new files belong to root.
 pub fn makes_as_root() -> bool {
     makes_as() == (0, 0)
 }
 
-/// Whose what it makes is.
+/// The owner of new files.
 pub fn makes_as() -> (u32, u32) {
     (USERS.ids().files, GROUPS.ids().files)
 }
@@ -128,7 +129,7 @@ macro_rules! triple_getters {
             if session::table().is_none() {
                 return next!($name(real => *mut c_uint, effective => *mut c_uint, saved => *mut c_uint));
             }
-            // SAFETY: the caller's three places.
+            // SAFETY: the caller's three buffers.
             unsafe {
                 *real = $ids.ids().real;
                 *effective = $ids.ids().effective;
@@ -143,7 +144,7 @@ triple_getters! {
     getresgid GROUPS;
 }
 
-/// The groups that were set, or the process's own one.
+/// Visits the groups that were set, or the process's own group.
 fn groups(mut visit: impl FnMut(u32)) {
     match environment::get(GROUPS_VARIABLE.to_bytes()) {
         Some(text) => text
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn setgroups(count: usize, list: *const c_uint) -> c_int {
     if session::table().is_none() {
         return next!(setgroups(count => usize, list => *const c_uint));
     }
-    // SAFETY: the caller's list has so many; an empty one may be null.
+    // SAFETY: the caller's list has this many groups; an empty one may be null.
     set_groups(if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(list, count) } })
 }
 
@@ -218,7 +219,7 @@ pub unsafe extern "C" fn initgroups(user: *const c_char, group: c_uint) -> c_int
     set_groups(&list[..count as usize])
 }
 
-/// What root may and we may not, and what nobody sees afterwards: it is as if it were done.
+/// Reports success if a call was refused that only root may make and that has no visible effect.
 fn granted(result: c_int) -> c_int {
     let is_refusal = || matches!(crate::next::errno(), EPERM | EACCES);
     if result != 0 && session::table().is_some() && is_refusal() { 0 } else { result }

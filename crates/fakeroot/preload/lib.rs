@@ -1,15 +1,15 @@
-//! The preload library: what programs of a session call instead of libc.
+//! The preload library: the functions that programs of a session call instead of libc's.
 //!
-//! Each function does the real call, by the next library that has it, and changes what is seen of it or
-//! notes it in the session's table; the rules are in `shared/operations.rs`.
+//! Each function makes the real call, through the next library that has it, and changes the result or records it in
+//! the session's table; the rules are in `shared/operations.rs`.
 //!
-//! What must hold: nothing happens when the library is loaded, since every exec pays for it; the session is opened
-//! and functions are looked up at their first use, or once for all children. No memory is taken, no thread's own
-//! storage is used and no library is needed, so that it works in a child of vfork and in signal handlers. `errno` is
-//! left alone where a call succeeds.
+//! What must hold: nothing happens when the library is loaded, because every exec would pay for it; the session is
+//! opened and functions are looked up at first use, or once for all children. The library allocates no memory, uses
+//! no thread-local storage and needs no other library, so that it works in a child of vfork and in signal handlers.
+//! `errno` stays unchanged if a call succeeds.
 //!
-//! What it cannot do: see what programs do by system calls of their own, and what libc does inside
-//! (`fts`, `nftw`, `exec`, `system` and `popen` are therefore here).
+//! What it cannot do: intercept programs that make their own system calls, and calls that libc makes internally
+//! (this is why `fts`, `nftw`, `exec`, `system` and `popen` are here).
 
 #![no_std]
 #![warn(clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -39,10 +39,10 @@ mod signals;
 mod stat;
 mod walk;
 
-/// Nothing here panics knowingly; where it does, the program must not go on with wrong owners.
+/// No code here is expected to panic; if it does, the program must not continue with wrong owners.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    /// What a shell tells of a process that aborted: 128 and SIGABRT.
+    /// The exit status that a shell reports for an aborted process: 128 plus SIGABRT.
     const ABORTED: usize = 134;
     shared::kernel::complain(b"fakeroot: a bug in the preload library\n");
     shared::kernel::exit(ABORTED)

@@ -1,8 +1,7 @@
-//! `execl` and its siblings, whose words are arguments one after the other, with a null behind them.
+//! The variants of `execl`, whose words are consecutive arguments with a null at the end.
 //!
-//! What is in registers is put on the stack before what is there already, so that all of it becomes one list; the
-//! functions with a list do the rest. The return address lies in between on one machine, and is put elsewhere for the
-//! time.
+//! The words in registers are pushed below the words on the stack, so that all of them form one list; the functions
+//! that take a list do the rest. On one machine the return address is in between, and is kept elsewhere meanwhile.
 
 use crate::program::{self, List};
 use core::ffi::{c_char, c_int};
@@ -14,7 +13,7 @@ macro_rules! by_list {
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
-                // A place where calls may arrive.
+                // A valid target of indirect calls.
                 "endbr64",
                 "pop rax",
                 "push r9",
@@ -23,7 +22,7 @@ macro_rules! by_list {
                 "push rdx",
                 "push rsi",
                 "mov rsi, rsp",
-                // With it the stack is aligned for the call.
+                // This aligns the stack for the call.
                 "push rax",
                 "call {begin}",
                 "pop rcx",
@@ -39,7 +38,7 @@ macro_rules! by_list {
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
-                // A place where calls may arrive (bti c).
+                // A valid target of indirect calls (bti c).
                 "hint #34",
                 "sub sp, sp, #80",
                 "stp x29, x30, [sp]",
@@ -65,19 +64,19 @@ by_list! {
 }
 
 unsafe extern "C" fn by_path(path: *const c_char, words: List) -> c_int {
-    // SAFETY: the caller's, with a null at the end.
+    // SAFETY: the caller's arguments, with a null at the end.
     unsafe { program::execv(path, words) }
 }
 
 unsafe extern "C" fn by_name(name: *const c_char, words: List) -> c_int {
-    // SAFETY: the caller's, with a null at the end.
+    // SAFETY: the caller's arguments, with a null at the end.
     unsafe { program::execvp(name, words) }
 }
 
-/// The environment stands behind the null.
+/// The environment follows the null.
 unsafe extern "C" fn with_environment(path: *const c_char, words: List) -> c_int {
     let mut end = words;
-    // SAFETY: the caller's list, with a null at its end and one more behind it.
+    // SAFETY: the caller's list, which ends with a null that one more argument follows.
     unsafe {
         while !(*end).is_null() {
             end = end.add(1);

@@ -14,10 +14,10 @@ unsafe extern "C" {
     fn umask(mask: u32) -> u32;
 }
 
-/// The bits that new files do not get. There is no way to ask but to set it.
+/// The process's umask, which clears permission bits of new files. It can only be read by setting it.
 fn mask() -> u32 {
     const OWNERS: u32 = 0o022;
-    // SAFETY: umask has no conditions.
+    // SAFETY: umask has no preconditions.
     unsafe {
         let mask = umask(OWNERS);
         umask(mask);
@@ -28,7 +28,7 @@ fn mask() -> u32 {
 pub fn make_folder(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c_int {
     let Some(table) = session::table() else { return real(mode) };
     let result_of_real = real(mode_on_disk(mode, true));
-    // Root's folder with the mode that it has on the disk needs no entry.
+    // A folder of root's with the mode that it has on the disk needs no entry.
     if result_of_real != 0 || (mode & 0o700 == 0o700 && identity::makes_as_root()) {
         return result_of_real;
     }
@@ -42,11 +42,11 @@ fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) ->
     let Some(table) = session::table() else { return real(mode, number) };
     let kind = if mode & TYPE == 0 { REGULAR } else { mode & TYPE };
     let on_disk = mode_on_disk(mode & 0o777, false);
-    // A device is an empty regular file on the disk.
+    // On the disk, a device is an empty regular file.
     let result_of_real =
         if is_device(kind) { real(REGULAR | on_disk, 0) } else { real(kind | on_disk, number) };
     if result_of_real != 0 {
-        // A folder or worse.
+        // For example, a node of type folder.
         return if errno() == EPERM { fail(EPERM) } else { result_of_real };
     }
     let Some(facts) = file.facts() else { return -1 };
@@ -75,7 +75,7 @@ unsafe extern "C" fn mkdirat(folder: c_int, path: *const c_char, mode: u32) -> c
     )
 }
 
-/// Every `mknod` is this one: older libcs have it under another name only.
+/// Every variant of `mknod` uses this: older libcs only have it under another name.
 pub fn make_node_at(folder: c_int, path: *const c_char, mode: u32, number: u64) -> c_int {
     make_node(Named { folder, path, flags: AT_SYMLINK_NOFOLLOW }, mode, number, |mode, number| {
         const VERSION: c_int = 0;

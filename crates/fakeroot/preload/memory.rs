@@ -1,16 +1,17 @@
-//! The functions on memory that the compiler calls.
+//! The memory functions that the compiler calls.
 //!
-//! libc's would be looked up at each exec of a program, by name and in every library: the compiler calls them by a table
-//! that is filled when a library is loaded, and these few are a quarter of what an exec costs more with this library. The
-//! ones here are known by these names to the linker alone (`build.rs`), so that programs go on with libc's. What they are
-//! given is short.
+//! libc's functions would be looked up at each exec of a program, by name and in every library: the compiler calls
+//! them through a table that is filled when a library is loaded, and these few account for a quarter of the extra
+//! cost of an exec with this library. Only the linker knows the functions here by libc's names (`build.rs`), so
+//! programs continue to use libc's. They process short data.
 
 use core::arch::asm;
 use core::ffi::{c_char, c_int};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kilnyard_memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
-    // SAFETY: the caller's memory; strings go upwards in every function (System V ABI, "direction flag").
+    // SAFETY: the caller's memory; at function entry the direction flag is clear, so the copy ascends (System V
+    // ABI).
     unsafe {
         asm!(
             "rep movsb",
@@ -26,10 +27,11 @@ unsafe extern "C" fn kilnyard_memcpy(to: *mut u8, from: *const u8, bytes: usize)
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kilnyard_memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= bytes {
-        // SAFETY: nothing is written that is read later.
+        // SAFETY: the caller's memory; no byte is written before it is read.
         return unsafe { kilnyard_memcpy(to, from, bytes) };
     }
-    // SAFETY: the caller's memory, of a byte at the least, downwards from its end; strings go upwards again behind it.
+    // SAFETY: the caller's memory, at least one byte, copied downwards from its end; the direction flag is cleared
+    // again.
     unsafe {
         asm!(
             "std",
@@ -46,7 +48,7 @@ unsafe extern "C" fn kilnyard_memmove(to: *mut u8, from: *const u8, bytes: usize
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kilnyard_memset(to: *mut u8, value: c_int, bytes: usize) -> *mut u8 {
-    // SAFETY: as of `kilnyard_memcpy`.
+    // SAFETY: as in `kilnyard_memcpy`.
     unsafe {
         asm!(
             "rep stosb",
@@ -62,7 +64,8 @@ unsafe extern "C" fn kilnyard_memset(to: *mut u8, value: c_int, bytes: usize) ->
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kilnyard_bcmp(one: *const u8, other: *const u8, bytes: usize) -> c_int {
     for at in 0..bytes {
-        // SAFETY: the caller's memory. Read as if it mattered how: the compiler would call this function for it.
+        // SAFETY: the caller's memory. Volatile, because the compiler would replace the loop with a call of this
+        // function.
         let (one, other) = unsafe { (one.add(at).read_volatile(), other.add(at).read_volatile()) };
         if one != other {
             return 1;
@@ -74,7 +77,7 @@ unsafe extern "C" fn kilnyard_bcmp(one: *const u8, other: *const u8, bytes: usiz
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kilnyard_strlen(text: *const c_char) -> usize {
     let mut bytes = 0;
-    // SAFETY: the caller's text, which ends with a zero; read as in `kilnyard_bcmp`.
+    // SAFETY: the caller's NUL-terminated text; volatile as in `kilnyard_bcmp`.
     while unsafe { text.add(bytes).read_volatile() } != 0 {
         bytes += 1;
     }

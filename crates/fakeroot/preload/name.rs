@@ -1,4 +1,4 @@
-//! Removing and replacing names. While nothing was ever noted, this is the real call alone.
+//! Removing and replacing names. As long as the table was never written to, only the real call is made.
 
 use crate::facts::Named;
 use crate::next::{errno, next, set_errno};
@@ -7,7 +7,7 @@ use crate::shared::abi::AT_SYMLINK_NOFOLLOW;
 use crate::shared::ownership::Facts;
 use core::ffi::{c_char, c_int, c_uint};
 
-/// What is known of the file that will lose a name.
+/// The facts of a file that will lose a name, if it may have an entry.
 fn known(folder: c_int, path: *const c_char) -> Option<Facts> {
     let table = session::table().filter(|table| !table.is_untouched())?;
     let before = errno();
@@ -35,7 +35,7 @@ pub fn replace_name(
 ) -> c_int {
     const RENAME_EXCHANGE: c_uint = 2;
     let replaced = if flags & RENAME_EXCHANGE != 0 { None } else { known(new.0, new.1) };
-    // Two names of one file are left as they are.
+    // The kernel does nothing if both names belong to one file.
     let replaced = replaced.filter(|facts| known(old.0, old.1).is_none_or(|moved| moved.key != facts.key));
     let result = real();
     if result == 0

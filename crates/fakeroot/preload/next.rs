@@ -1,32 +1,32 @@
-//! The functions of the next library, looked up at their first use.
+//! The functions of the next library, looked up at first use.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// "The next one after this library", as dlfcn.h has it.
+/// The next library after this one, as dlfcn.h defines it.
 const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
 
-/// Not permitted.
+/// Operation not permitted.
 pub const EPERM: c_int = 1;
-/// Not permitted, by the file's mode or a limit.
+/// Permission denied.
 pub const EACCES: c_int = 13;
-/// There already.
+/// File exists.
 pub const EEXIST: c_int = 17;
-/// Not a valid argument.
+/// Invalid argument.
 pub const EINVAL: c_int = 22;
-/// No space.
+/// No space left.
 pub const ENOSPC: c_int = 28;
-/// Too long for the buffer.
+/// Result too large for the buffer.
 pub const ERANGE: c_int = 34;
-/// There is no such function.
+/// Function not implemented.
 pub const ENOSYS: c_int = 38;
-/// No such attribute.
+/// No data: the attribute does not exist.
 pub const ENODATA: c_int = 61;
-/// Not supported.
+/// Operation not supported.
 pub const ENOTSUP: c_int = 95;
-/// Too large.
+/// Argument too large.
 pub const E2BIG: c_int = 7;
-/// No memory.
+/// Out of memory.
 pub const ENOMEM: c_int = 12;
 
 unsafe extern "C" {
@@ -38,12 +38,12 @@ unsafe extern "C" {
 pub struct Next(AtomicPtr<c_void>);
 
 impl Next {
-    /// One that was not looked up.
+    /// A function that is not looked up yet.
     pub const fn new() -> Next {
         Next(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// Its address, or null if there is none.
+    /// The address of the function; null if no library has it.
     #[inline]
     pub fn get(&self, name: &CStr) -> *mut c_void {
         let known = self.0.load(Ordering::Relaxed);
@@ -53,8 +53,8 @@ impl Next {
     #[cold]
     fn look_up(&self, name: &CStr) -> *mut c_void {
         let before = errno();
-        // SAFETY: the name ends with a zero. The address is stored afterwards, so this is no tail call, and the
-        // linker sees that this library asks.
+        // SAFETY: the name is NUL-terminated. The address is stored afterwards, so this is not a tail call, and
+        // dlsym sees that this library is the caller.
         let found = unsafe { dlsym(RTLD_NEXT, name.as_ptr()) };
         self.0.store(found, Ordering::Relaxed);
         set_errno(before);
@@ -62,19 +62,19 @@ impl Next {
     }
 }
 
-/// The name of a function, as it is looked up.
+/// The name of a function as a C string.
 macro_rules! name {
     ($name:ident) => {
         match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
             Ok(name) => name,
-            Err(_) => panic!("a name has no zero inside"),
+            Err(_) => panic!("a function name contains no NUL"),
         }
     };
 }
 pub(crate) use name;
 
-/// Calls a function of the next library by its name; where there is none, the result is -1 and the error
-/// ENOSYS, in the type that is given. With `by` what was looked up is kept there, for other callers too.
+/// Calls a function of the next library by name. If no library has it, sets `errno` to ENOSYS and returns -1, or
+/// the value given with the result type. With `by`, the address is kept in the given static, for other callers too.
 macro_rules! next {
     ($name:ident ( $($value:expr => $kind:ty),* $(,)? ) -> $result:ty, or $none:expr) => {{
         static NEXT: $crate::next::Next = $crate::next::Next::new();
@@ -93,7 +93,7 @@ macro_rules! next {
             $crate::next::set_errno($crate::next::ENOSYS);
             $none
         } else {
-            // SAFETY: the function of this name has this type, by libc's headers; the arguments are the caller's.
+            // SAFETY: by libc's headers, the function of this name has this type; the arguments are the caller's.
             unsafe {
                 let function: unsafe extern "C" fn($($kind),*) -> $result = core::mem::transmute(address);
                 function($($value),*)
@@ -103,25 +103,25 @@ macro_rules! next {
 }
 pub(crate) use next;
 
-/// The number of the last error.
+/// The error number of this thread.
 pub fn errno() -> c_int {
-    // SAFETY: libc's pointer to this thread's number.
+    // SAFETY: libc's pointer to this thread's error number.
     unsafe { *__errno_location() }
 }
 
-/// Sets the number of the last error.
+/// Sets the error number of this thread.
 pub fn set_errno(number: c_int) {
     // SAFETY: as above.
     unsafe { *__errno_location() = number };
 }
 
-/// Fails with an error.
+/// Sets `errno` and returns -1.
 pub fn fail(number: c_int) -> c_int {
     set_errno(number);
     -1
 }
 
-/// A result of the table as one of libc.
+/// Converts a result of the table to one of libc.
 pub fn result(result: Result<(), crate::shared::memory::Full>) -> c_int {
     match result {
         Ok(()) => 0,

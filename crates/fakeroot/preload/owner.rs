@@ -10,8 +10,8 @@ use crate::shared::ownership::{FOLDER, LINK, TYPE, mode_on_disk};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Whether the real call may succeed, and so is tried: by root, unless somebody says otherwise. For everybody
-/// else it would be refused.
+/// Whether the real call is tried, because it may succeed: by root, unless FAKEROOTDONTTRYCHOWN is set. For other
+/// users it would be refused.
 fn is_tried() -> bool {
     static TRIED: AtomicU8 = AtomicU8::new(0);
     match TRIED.load(Relaxed) {
@@ -31,7 +31,7 @@ pub fn change_owner(file: Named, user: u32, group: u32, real: impl FnOnce() -> c
     let Some(facts) = file.facts_to_keep(table) else { return -1 };
     if is_tried() {
         let before = errno();
-        // A user namespace without these ids says that they are not valid.
+        // A user namespace that does not map these ids reports them as not valid.
         if real() != 0 && errno() != EPERM && errno() != EINVAL {
             return -1;
         }
@@ -51,8 +51,8 @@ pub fn change_mode(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c
     let before = errno();
     if real(given) == 0 {
         facts.mode = facts.mode & TYPE | given;
-        // The kernel takes this bit away from those who are not of the group; and in an overlay the file may be
-        // another one now.
+        // The kernel clears the set-group-id bit unless the process is in the group; and in an overlay the chmod
+        // may have replaced the inode.
         if (given & SET_GROUP != 0 || file.is_layered(table, facts.key))
             && let Some(after) = file.facts()
         {

@@ -1,8 +1,8 @@
-//! Starting programs. Those that make system calls of their own, without a dynamic linker or with one, are started
-//! by the gate, where the launcher answers them; where it does not, that is said, once. Those of another word length
-//! are refused.
+//! Starting programs. A program that makes its own system calls, with or without a dynamic linker, is started by
+//! the gate if the launcher answers such programs; otherwise a warning is printed once. A program of another word
+//! length is rejected.
 //!
-//! `execl` and its siblings are in `list.rs`, `system` and `popen` in `shell.rs`.
+//! `execl` and its variants are in `list.rs`, `system` and `popen` in `shell.rs`.
 
 use crate::environment;
 use crate::gate;
@@ -16,19 +16,21 @@ use crate::shared::program::{self, Program};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
-/// "Accessing a corrupted shared library": what there is for a library that does not fit a program.
+/// "Accessing a corrupted shared library": the closest error for a library that does not fit a program.
 const ELIBBAD: c_int = 80;
-/// Bytes of a path at most (PATH_MAX).
+/// Maximum length of a path (PATH_MAX).
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Programs are told apart by this many bits of their path's hash: of 64, so that a word remembers which were told.
-const TOLD_BITS: u64 = 64;
+/// Programs are distinguished by this many hash values of their paths: 64, so that one word records which ones a
+/// warning was printed for.
+const WARNED_BITS: u64 = 64;
 
 static EXECVE: Next = Next::new();
 static EXECVP: Next = Next::new();
 
-/// Looks up beforehand what children start programs by: a child would have to do that each time anew, with pages in its
-/// memory that it needs for nothing else, and that is half of what a program costs more that is started so.
+/// Before a fork, looks up the functions by which children start programs. Each child would otherwise repeat the
+/// lookup, with pages in its memory that it needs for nothing else, which is half of the extra cost of starting a
+/// program this way.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fork() -> c_int {
     if session::table().is_some() {
@@ -38,14 +40,14 @@ unsafe extern "C" fn fork() -> c_int {
     next!(fork())
 }
 
-/// How a program is to be started.
+/// How a program is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// As it is.
+    /// Directly.
     AsItIs,
     /// By the gate.
     ByGate,
-    /// Not at all.
+    /// The program is rejected.
     Refused,
 }
 
@@ -54,10 +56,10 @@ pub fn needs_gate(path: &CStr) -> bool {
     how(path.as_ptr(), own()) == Start::ByGate
 }
 
-/// How a program is to be started that gets this environment. What is to be known of it is said.
+/// How a program with this environment is started. Prints the warnings about it.
 fn how(path: *const c_char, environment: List) -> Start {
     let Some(table) = session::table() else { return Start::AsItIs };
-    // Without the library the program is meant to see what is real.
+    // Without the library, the program is meant to see the real owners.
     // SAFETY: the caller's list.
     if path.is_null() || unsafe { environment::get_from(environment.cast(), b"LD_PRELOAD") }.is_none() {
         return Start::AsItIs;
@@ -70,22 +72,25 @@ fn how(path: *const c_char, environment: List) -> Start {
             Start::ByGate
         }
         Program::Static => {
-            tell_once(path, b" is a program without a dynamic linker: it sees real owners\n");
+            warn_once(path, b" is a program without a dynamic linker: it sees real owners\n");
             Start::AsItIs
         }
         Program::Direct => {
-            tell_once(path, b" makes system calls of its own, by which it sees real owners\n");
+            warn_once(path, b" makes its own system calls, so it sees real owners\n");
             Start::AsItIs
         }
         Program::Dynamic => Start::AsItIs,
         Program::Foreign => {
-            tell(path, b" is a program of another machine or word length, which this session cannot serve\n");
+            warn(
+                path,
+                b" is a program for another machine or word length, which this session cannot serve\n",
+            );
             Start::Refused
         }
     }
 }
 
-/// Whether a file can be started, and so may be by somebody else in this process's place.
+/// Whether this process may execute a file. If it may not, the gate must not start it either.
 fn may_start(path: *const c_char) -> bool {
     let executable = 1;
     let before = errno();
@@ -94,19 +99,19 @@ fn may_start(path: *const c_char) -> bool {
     may
 }
 
-fn tell_once(path: &CStr, what: &[u8]) {
+fn warn_once(path: &CStr, what: &[u8]) {
     let Some(table) = session::table() else { return };
     let hash = path.to_bytes().iter();
     let hash = hash.fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-    let bit = 1 << (hash % TOLD_BITS);
+    let bit = 1 << (hash % WARNED_BITS);
     if table.memory().load(HEADER_WARNED, Ordering::Relaxed) & bit == 0 {
         table.memory().set_bits(HEADER_WARNED, bit, Ordering::Relaxed);
-        tell(path, what);
+        warn(path, what);
     }
 }
 
-/// Says something of a program, in one piece.
-fn tell(path: &CStr, what: &[u8]) {
+/// Prints a warning about a program, in one write.
+fn warn(path: &CStr, what: &[u8]) {
     let mut line = [0; 1024];
     let mut end = 0;
     for part in [b"fakeroot: ", path.to_bytes(), what] {
@@ -117,7 +122,8 @@ fn tell(path: &CStr, what: &[u8]) {
     complain(&line[..end]);
 }
 
-/// The first file of this name in PATH that can be started, written into `room`. A name with a slash is that file.
+/// The path of the first executable file of this name in PATH, written into `room`. A name with a slash is returned
+/// unchanged.
 fn found(name: *const c_char, room: &mut [u8; PATH_BYTES_MAX]) -> *const c_char {
     if session::table().is_none() || name.is_null() {
         return name;
@@ -129,7 +135,7 @@ fn found(name: *const c_char, room: &mut [u8; PATH_BYTES_MAX]) -> *const c_char 
     }
     let list = environment::get(b"PATH").map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
     for folder in list.split(|byte| *byte == b':') {
-        // An empty one is the current one.
+        // An empty entry is the current directory.
         let folder = if folder.is_empty() { &b"."[..] } else { folder };
         let length = folder.len() + 1 + bytes.len();
         if length >= PATH_BYTES_MAX {
@@ -146,7 +152,7 @@ fn found(name: *const c_char, room: &mut [u8; PATH_BYTES_MAX]) -> *const c_char 
     core::ptr::null()
 }
 
-/// A list of strings with a null at its end.
+/// A null-terminated list of strings.
 pub type List = *const *mut c_char;
 
 unsafe extern "C" {
@@ -156,11 +162,11 @@ unsafe extern "C" {
 
 /// The process's own environment.
 fn own() -> List {
-    // SAFETY: libc's list; whoever changes it while others read it breaks libc's own rules.
+    // SAFETY: libc's list; a program that changes it while other threads read it violates libc's own rules.
     unsafe { ENVIRON }
 }
 
-/// Becomes a program: `path` is what is looked at, `real` becomes it by the caller's way.
+/// Executes a program: `path` is checked, and `real` makes the caller's call.
 fn start(path: *const c_char, arguments: List, environment: List, real: impl FnOnce() -> c_int) -> c_int {
     match how(path, environment) {
         Start::AsItIs => real(),
@@ -207,8 +213,8 @@ unsafe extern "C" fn execvpe(name: *const c_char, arguments: List, environment: 
     )
 }
 
-/// A file that is named by a descriptor is another one after `exec`, or none: it is named by one that stays open,
-/// and which the program then has.
+/// Executes a file that a descriptor names. After `exec` the descriptor may be closed or another file, so the gate
+/// receives a copy that stays open, which the program then has.
 fn start_open(
     folder: c_int,
     path: *const c_char,
@@ -287,7 +293,7 @@ pub unsafe extern "C" fn execveat(
 
 macro_rules! spawns {
     ($($name:ident $found:expr;)*) => {$(
-        /// `process` is where the number of the process goes, or a descriptor of it.
+        /// `process` receives the process id, or a descriptor of the process.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             process: *mut c_int,

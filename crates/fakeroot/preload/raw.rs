@@ -1,5 +1,5 @@
-//! `syscall`: calls by their numbers, for what libc has no function for yet, or had none when the program was
-//! written. Those that matter here are led to the functions; all others go on as they are.
+//! `syscall`: calls by number, for calls for which libc has no function, or had none when the program was written.
+//! Calls that matter here are dispatched to the functions of this library; all others are passed through.
 
 use crate::attribute;
 use crate::facts::Named;
@@ -48,7 +48,7 @@ mod number {
     pub const SETPRIORITY: c_long = 141;
     pub const PIVOT_ROOT: c_long = 155;
     pub const CHROOT: c_long = 161;
-    /// `setxattr`, and eleven more behind it.
+    /// `setxattr`, which eleven related calls follow.
     pub const ATTRIBUTES: c_long = 188;
     pub const MKDIRAT: c_long = 258;
     pub const MKNODAT: c_long = 259;
@@ -65,7 +65,7 @@ mod number {
 #[cfg(target_arch = "aarch64")]
 mod number {
     use core::ffi::c_long;
-    /// `setxattr`, and eleven more behind it.
+    /// `setxattr`, which eleven related calls follow.
     pub const ATTRIBUTES: c_long = 5;
     pub const MKNODAT: c_long = 33;
     pub const MKDIRAT: c_long = 34;
@@ -103,19 +103,19 @@ mod number {
     pub const STATX: c_long = 291;
 }
 
-/// The same on all machines.
+/// The number is the same on all machines.
 const FCHMODAT2: c_long = 452;
 
 type Arguments = [c_long; 6];
 
-/// The call as it is; -1 with `errno`, as libc's `syscall` has it.
+/// Makes the call unchanged; -1 with `errno` on error, as libc's `syscall`.
 fn real(number: c_long, arguments: Arguments) -> c_long {
     let [a, b, c, d, e, f] = arguments;
     next!(syscall(number => c_long, a => c_long, b => c_long, c => c_long, d => c_long, e => c_long, f => c_long)
         -> c_long, or -1)
 }
 
-/// It takes as many arguments as the call has; the others are whatever stands in their registers.
+/// Receives as many arguments as the call has; the others are leftover register contents.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(
     number: c_long,
@@ -130,14 +130,14 @@ unsafe extern "C" fn syscall(
         return real(number, [a, b, c, d, e, f]);
     }
     // SAFETY: the arguments are those of the call with this number.
-    unsafe { led(number, [a, b, c, d, e, f]) }
+    unsafe { dispatch(number, [a, b, c, d, e, f]) }
 }
 
-/// Leads a call to the function that it is.
+/// Dispatches a call to its function.
 ///
 /// # Safety
-/// As the call itself.
-unsafe fn led(number: c_long, arguments: Arguments) -> c_long {
+/// The requirements of the call itself apply.
+unsafe fn dispatch(number: c_long, arguments: Arguments) -> c_long {
     let [a, b, c, d, e, f] = arguments;
     let (folder, path) = (a as c_int, b as *const c_char);
     let file = |flags: c_long| Named { folder, path, flags: flags as c_int };
@@ -193,10 +193,10 @@ unsafe fn led(number: c_long, arguments: Arguments) -> c_long {
     result.into()
 }
 
-/// The calls by a path alone, which newer machines do not have.
+/// The calls that only take a path, which newer machines do not have.
 ///
 /// # Safety
-/// As the call itself.
+/// The requirements of the call itself apply.
 #[cfg(target_arch = "x86_64")]
 unsafe fn by_path(number: c_long, path: *const c_char, [b, c]: [c_long; 2]) -> c_int {
     // SAFETY: the caller's arguments.
@@ -217,10 +217,10 @@ unsafe fn by_path(number: c_long, path: *const c_char, [b, c]: [c_long; 2]) -> c
     }
 }
 
-/// The calls about who the process is.
+/// The calls for the process's ids.
 ///
 /// # Safety
-/// As the call itself.
+/// The requirements of the call itself apply.
 unsafe fn identities(number: c_long, arguments: Arguments) -> c_long {
     let [a, b, c, ..] = arguments;
     let (a32, b32, c32) = (a as u32, b as u32, c as u32);

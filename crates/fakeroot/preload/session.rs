@@ -1,4 +1,4 @@
-//! The session of this process, opened when it is first needed.
+//! The session of this process, opened when first needed.
 
 use crate::environment;
 use crate::next::next;
@@ -10,7 +10,7 @@ use crate::shared::table::Table;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// The linker's script knows it by its section.
+/// The linker script refers to it by its section.
 #[unsafe(link_section = ".room")]
 static ROOM: Room = Room::empty();
 
@@ -20,7 +20,7 @@ const UNASKED: u8 = 0;
 const OPEN: u8 = 1;
 const NONE: u8 = 2;
 
-/// The session's table; none if this process is in no session, and then everything is as it is.
+/// The session's table; `None` if this process is not in a session, and then no call is changed.
 #[inline]
 pub fn table() -> Option<&'static Table<Mapping>> {
     match STATE.load(Ordering::Acquire) {
@@ -30,7 +30,7 @@ pub fn table() -> Option<&'static Table<Mapping>> {
     }
 }
 
-/// The path of the session's file; empty without one.
+/// The path of the session's file; empty without a session.
 pub fn path() -> &'static CStr {
     TABLE.memory().path()
 }
@@ -43,17 +43,17 @@ fn open() -> Option<&'static Table<Mapping>> {
         Some(key) => TABLE.memory().open_in_place(key, &ROOM) || open_by(key),
         None => false,
     };
-    // The launcher does it all where a program without the library has started this one.
+    // If a program without the library has started this one, the launcher answers all calls.
     let is_answered =
         is_open && TABLE.memory().load(HEADER_ANSWERED, Ordering::Acquire) != 0 && kernel::is_answered();
     STATE.store(if is_open && !is_answered { OPEN } else { NONE }, Ordering::Release);
     (is_open && !is_answered).then_some(&TABLE)
 }
 
-/// Opens a session by its key, where it is not the one that the library was loaded from.
+/// Opens a session by its key, if it is not the one that the library was loaded from.
 fn open_by(key: &CStr) -> bool {
-    /// The path: the environment may be freed by the program. Threads that open the session at once write the
-    /// same bytes.
+    /// A copy of the path, because the program may free the environment. Threads that open the session at the same
+    /// time write the same bytes.
     static PATH: [AtomicU8; PATH_BYTES_MAX] = [const { AtomicU8::new(0) }; PATH_BYTES_MAX];
     let key = key.to_bytes();
     if key.len() >= PATH_BYTES_MAX {
@@ -62,17 +62,17 @@ fn open_by(key: &CStr) -> bool {
     for (place, byte) in PATH.iter().zip(key) {
         place.store(*byte, Ordering::Relaxed);
     }
-    // SAFETY: a zero follows the bytes, and nobody writes other ones. Nobody else knows the room.
+    // SAFETY: the bytes are NUL-terminated, and no thread writes other ones. Only this table uses the room.
     let opened = unsafe { TABLE.memory().open_over(CStr::from_ptr(PATH.as_ptr().cast()), &ROOM) };
     if opened.is_err() {
         kernel::complain(
-            b"fakeroot: the session is gone (its launcher has ended); owners are real from here on\n",
+            b"fakeroot: the session is gone (its launcher has ended); programs see real owners from now on\n",
         );
     }
     opened.is_ok()
 }
 
-/// Makes ready for changes behind a call that takes the session's file its name.
+/// Maps for writing before a call after which the session's file may no longer have its name.
 pub fn prepare() {
     if let Some(table) = table() {
         table.memory().prepare();

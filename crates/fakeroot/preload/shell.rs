@@ -1,7 +1,7 @@
-//! `system` and `popen`, which start a shell inside of libc.
+//! `system` and `popen`, which start a shell inside libc.
 //!
-//! A shell that needs the gate is told to become itself by the gate before it does anything else. Any other
-//! is libc's own matter.
+//! If the shell needs the gate, its first command replaces it with a shell that the gate starts. Otherwise libc
+//! handles the call.
 
 use crate::gate;
 use crate::next::{ENOMEM, next, set_errno};
@@ -12,7 +12,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 const SHELL: &CStr = c"/bin/sh";
 
-/// Calls `run` with the command, or with one that lets a shell begin anew by the gate; `failed` without memory.
+/// Calls `run` with the command, or with one that restarts the shell through the gate. Returns `failed` if no
+/// memory is left.
 fn with_command<R>(command: *const c_char, failed: R, run: impl FnOnce(*const c_char) -> R) -> R {
     if command.is_null() || session::table().is_none() || !needs_gate(SHELL) {
         return run(command);
@@ -31,8 +32,8 @@ fn with_command<R>(command: *const c_char, failed: R, run: impl FnOnce(*const c_
     })
 }
 
-/// Makes one line of a program and its words, as a shell reads it, for the time of `run`. The first word is the
-/// program's name, and is not given to a shell.
+/// Builds one shell command line from a program and its words, valid during `run`. The first word is the program's
+/// name, which the shell sets itself.
 fn with_line<R>(
     program: *const c_char,
     words: List,
@@ -40,11 +41,11 @@ fn with_line<R>(
 ) -> Option<R> {
     const BEGIN: &[u8] = b"exec";
     const BYTES_EACH: usize = 4;
-    // SAFETY: strings, and a list with a null at its end.
+    // SAFETY: NUL-terminated strings, and a null-terminated list.
     let text = |word: *const c_char| unsafe { CStr::from_ptr(word) }.to_bytes();
     let rest = || {
         (1..).map_while(|at| {
-            // SAFETY: nothing is read behind the null.
+            // SAFETY: nothing is read after the null.
             let word = unsafe { *words.add(at) };
             (!word.is_null()).then(|| text(word))
         })
@@ -52,7 +53,7 @@ fn with_line<R>(
     let all = || core::iter::once(text(program)).chain(rest());
     let bytes = BEGIN.len() + all().map(|word| word.len() * BYTES_EACH + BYTES_EACH).sum::<usize>() + 1;
     let address = kernel::map_memory(bytes).ok()?;
-    // SAFETY: fresh memory of this length, which nobody else knows; it ends with zeros.
+    // SAFETY: fresh memory of this length, to which no other pointer exists; it ends with zeros.
     let line = unsafe { core::slice::from_raw_parts_mut(address as *mut u8, bytes) };
     let mut end = 0;
     let mut put = |part: &[u8]| {

@@ -1,12 +1,12 @@
-//! Setting signal handlers: whoever has any may call `chown` or `unlink` in one, and must not while the thread that
-//! was interrupted holds a lock of the table. Programs without any, such as `chown` and `rm` themselves, are spared two
+//! Setting signal handlers. A handler may call `chown` or `unlink`, and must not do so while the thread that it
+//! interrupted holds a lock of the table. Programs without handlers, such as `chown` and `rm` themselves, save two
 //! system calls for each change.
 
 use crate::next::next;
 use crate::shared::kernel::expect_handlers;
 use core::ffi::{c_int, c_void};
 
-/// "It is ignored", which is no function; nor is what stands before it, "what is done without one".
+/// The value of SIG_IGN, which is not a function; neither is the smaller SIG_DFL.
 const SIG_IGN: usize = 1;
 
 fn expect(handler: *mut c_void) {
@@ -17,7 +17,7 @@ fn expect(handler: *mut c_void) {
 
 macro_rules! with_actions {
     ($($name:ident)*) => {$(
-        /// The handler is the action's first word.
+        /// The handler is the first word of the action.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(signal: c_int, action: *const *mut c_void, old: *mut c_void) -> c_int {
             if !action.is_null() {

@@ -1,9 +1,9 @@
-//! Looking at files.
+//! `stat` and its variants.
 //!
-//! Almost all files that are looked at are unknown, and then the real call and a look at the filter is all. Where
-//! there is an entry and the inode has not been changed since it was written, that is all as well. Else its birth
-//! has to be known, which `statx` alone tells: a second call. A process whose last file was such a one therefore
-//! begins with `statx`, and pays once.
+//! Almost all files have no entry, and then the real call and a check of the filter is enough. It is also enough if
+//! there is an entry and the inode is unchanged since it was written. Otherwise the birth time is needed, which
+//! only `statx` reports: a second call. So if the last file needed it, the process calls `statx` first for the next
+//! one, and pays only once.
 
 use crate::facts::Named;
 use crate::next::next;
@@ -15,10 +15,10 @@ use crate::shared::table::Table;
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether the last file that was looked at was a known one whose birth had to be compared.
+/// Whether the last file had an entry whose birth time had to be compared.
 static LAST_WAS_COMPARED: AtomicBool = AtomicBool::new(false);
 
-/// Looks at a file: by the real call, or by `statx`.
+/// Stats a file with the real call, or with `statx`.
 #[inline]
 pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
     let Some(table) = session::table() else { return real() };
@@ -33,7 +33,7 @@ pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Shows a file that was looked at as it looks in the session.
+/// Overwrites the result of a real call with what the session shows.
 #[inline]
 pub fn show(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
     match table.trace(stat.key()) {
@@ -57,7 +57,7 @@ fn show_known(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
         Some(entry) if ownership::is_surely_of(&entry, &facts) => ownership::view(&entry),
         Some(_) => {
             let before = crate::next::errno();
-            // What was looked at may have gone from its name meanwhile.
+            // The name may refer to another file by now.
             match file.facts() {
                 Some(born) if born.key == facts.key => facts.birth = born.birth,
                 _ => crate::next::set_errno(before),
@@ -163,7 +163,7 @@ by_folder! {
     fstatat64 __fxstatat64;
 }
 
-/// `statx` with its own flags; what the table has to know is asked for as well.
+/// `statx` with the caller's flags; the mask additionally includes what the table needs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn statx(
     folder: c_int,

@@ -1,4 +1,4 @@
-//! `fts` and `nftw`, which look at files inside of libc.
+//! `fts` and `nftw`, which call `stat` inside libc.
 
 use crate::facts::Named;
 use crate::next::{ENOMEM, fail, next};
@@ -8,7 +8,7 @@ use crate::stat::show;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// `FTSENT`, as fts.h has it.
+/// `FTSENT`, as fts.h defines it.
 #[repr(C)]
 struct Found {
     cycle: *mut Found,
@@ -35,15 +35,15 @@ struct Found {
     stat: *mut Stat,
 }
 
-/// Shows what was found; what was not looked at has nothing to show.
+/// Shows a file as the session does. A record without a `stat` stays unchanged.
 fn show_found(found: *mut Found) {
-    const NOT_LOOKED_AT: [u16; 3] = [10, 11, 7];
+    const WITHOUT_STAT: [u16; 3] = [10, 11, 7];
     // SAFETY: the walk's own record, or null at its end.
     let (Some(table), Some(found)) = (session::table(), unsafe { found.as_mut() }) else { return };
-    if found.stat.is_null() || NOT_LOOKED_AT.contains(&found.info) {
+    if found.stat.is_null() || WITHOUT_STAT.contains(&found.info) {
         return;
     }
-    // SAFETY: it was looked at, so its stat is filled.
+    // SAFETY: libc has filled the record's stat.
     let stat = unsafe { &mut *found.stat };
     show(table, Named::path(found.accessible_path, AT_SYMLINK_NOFOLLOW), stat);
 }
@@ -76,30 +76,31 @@ fts! {
     fts64_read fts64_children;
 }
 
-/// A callback of nftw(3), or of ftw(3), which is given one argument less and does not mind.
+/// A callback of nftw(3), or of ftw(3), which receives one argument less; the extra one does no harm.
 type Visit = unsafe extern "C" fn(*const c_char, *mut Stat, c_int, *mut c_void) -> c_int;
 
-/// Walks at once in one process, nested ones and those of other threads; one more gets ENOMEM.
+/// How many walks a process can run at once, including nested ones and those of other threads; one more fails with
+/// ENOMEM.
 const WALKS_MAX: usize = 32;
 static VISITS: [AtomicPtr<c_void>; WALKS_MAX] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WALKS_MAX];
 
-/// What libc is given in place of the callback: a function for each walk, since it is given nothing by which
-/// it could know the walk.
+/// The function that libc calls in place of the callback. Each walk has its own, because no argument identifies the
+/// walk.
 unsafe extern "C" fn visit<const WALK: usize>(
     path: *const c_char,
     stat: *mut Stat,
     kind: c_int,
     place: *mut c_void,
 ) -> c_int {
-    const NOT_LOOKED_AT: c_int = 3;
-    if kind != NOT_LOOKED_AT
+    const WITHOUT_STAT: c_int = 3;
+    if kind != WITHOUT_STAT
         && let Some(table) = session::table()
     {
-        // A walk that changes the folder gives paths that are not valid there; then the birth stays unknown.
+        // A walk that changes directory passes paths that are not valid there; the birth time then stays unknown.
         // SAFETY: libc's own record.
         show(table, Named::path(path, AT_SYMLINK_NOFOLLOW), unsafe { &mut *stat });
     }
-    // SAFETY: the walk was given a callback before it began.
+    // SAFETY: the walk's callback was stored before it started.
     unsafe {
         let visit: Visit = core::mem::transmute(VISITS[WALK].load(Ordering::Acquire));
         visit(path, stat, kind, place)

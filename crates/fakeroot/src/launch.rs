@@ -1,8 +1,8 @@
-//! Running a command in a session: the options of fakeroot, and what is done with them.
+//! Runs a command in a session, with fakeroot's options.
 //!
-//! [`Options::parse`] is pure. [`run`] makes the session, loads a state, starts the command, waits, saves, and
-//! removes the session. Interrupts from the terminal reach the command by themselves and are waited out; being asked
-//! to end is passed on to it.
+//! [`Options::parse`] is pure. [`run`] creates the session, loads a state, starts the command, waits for it, saves
+//! the state, and removes the session. Interrupts from the terminal reach the command directly, and the launcher
+//! waits until it ends; termination signals are forwarded to the command.
 
 use crate::session::{library_folders, table_folders};
 use crate::shared::ownership::Unknown;
@@ -17,22 +17,22 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// What fakeroot's options say.
+/// The options of a fakeroot command line.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Options {
-    /// `-i`: a state to begin with.
+    /// `-i`: a state to start with.
     pub load: Option<PathBuf>,
-    /// `-s`: where the state goes at the end.
+    /// `-s`: where to save the state at the end.
     pub save: Option<PathBuf>,
-    /// `-u`: unknown files belong to whom they really belong to.
+    /// `-u`: files without an entry keep their real owners.
     pub is_unknown_real: bool,
-    /// `--static=off`: programs that make system calls of their own are not answered.
+    /// `--static=off`: programs that make their own system calls are not answered.
     pub is_static_off: bool,
-    /// The command; none for a shell.
+    /// The command and its arguments; empty for a shell.
     pub command: Vec<OsString>,
 }
 
-/// What a command line asks for.
+/// The request that a command line makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Run a command.
@@ -43,41 +43,41 @@ pub enum Request {
     Version,
 }
 
-/// A command line that is not understood.
+/// An invalid command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// An option that there is not.
+    /// An unknown or ambiguous option.
     #[error("{0} is not an option of fakeroot")]
     Unknown(String),
     /// An option without its value.
     #[error("{0} needs a value")]
     NoValue(String),
-    /// A value that an option cannot have.
-    #[error("{0} is auto or off, not {1}")]
+    /// An option with an invalid value.
+    #[error("{0} must be auto or off, not {1}")]
     Value(String, String),
 }
 
-/// The options, for people.
+/// The help text.
 pub const USAGE: &str = "\
 usage: fakeroot [-i FILE] [-s FILE] [-u] [--] [COMMAND [ARGUMENT...]]
-  -i FILE                 begin with the state that was saved in FILE
+  -i FILE                 start with the state saved in FILE
   -s FILE                 save the state in FILE when the command ends
-  -u, --unknown-is-real   files that nobody changed belong to whom they really belong to
-  -l, --lib LIBRARY       accepted and not used: the library is in this program
-  -f, --faked PROGRAM     accepted and not used: there is no daemon
-  -b, --fd-base FD        accepted and not used: no descriptor is kept open
-  --static=auto|off       serve programs with system calls of their own too (auto), or not (off)
-  -h, --help              print this
+  -u, --unknown-is-real   unchanged files keep their real owners
+  -l, --lib LIBRARY       accepted and ignored: the library is part of this program
+  -f, --faked PROGRAM     accepted and ignored: there is no daemon
+  -b, --fd-base FD        accepted and ignored: no descriptor is kept open
+  --static=auto|off       also serve programs that make their own system calls (auto), or not (off)
+  -h, --help              print this help
   -v, --version           print the version
-Without a command a shell is started. Exit status: that of the command.
+Without a command, fakeroot starts a shell. The exit status is that of the command.
 ";
 
-/// In place of a letter that `--static` does not have.
+/// Stands for `--static`, which has no short option.
 const STATIC: char = '\0';
 
 impl Options {
-    /// Reads fakeroot's options as getopt(3) does with a leading `+`: the first word that is no option begins the
-    /// command.
+    /// Parses fakeroot's options as getopt(3) does with a leading `+`: the first word that is not an option starts
+    /// the command.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, OptionError> {
         let mut options = Options::default();
         let mut rest = arguments.into_iter();
@@ -117,7 +117,7 @@ impl Options {
             ("help", 'h'),
         ];
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-        // As getopt does, a beginning that only one name has is that name.
+        // As in getopt_long(3), a prefix of only one option's name stands for that option.
         let mut names = LONG.iter().filter(|(long, _)| !name.is_empty() && long.starts_with(name));
         let exact = LONG.iter().find(|(long, _)| *long == name);
         let letter = match (exact, names.next(), names.next()) {
@@ -174,7 +174,7 @@ impl Options {
     }
 }
 
-/// What of the surroundings a launch depends on.
+/// The environment variables that a launch depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// TMPDIR.
@@ -192,22 +192,23 @@ pub struct Surroundings {
 /// Why a launch failed; each reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// This already is in a session.
-    #[error("begin a session within the session {}: they cannot be nested", .0.display())]
+    /// FAKEROOTKEY shows that this process is already in a session.
+    #[error("start a session inside the session {}: sessions cannot be nested", .0.display())]
     Nested(PathBuf),
-    /// There is no session.
+    /// The session cannot be created, loaded or saved.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The command cannot be started.
     #[error("start {}", .0.display())]
     Start(PathBuf, #[source] io::Error),
-    /// The command is a program of another kind.
-    #[error("serve {}: it is a program of another machine or word length", .0.display())]
+    /// The command is a program of another word length or machine.
+    #[error("serve {}: it is a program for another machine or word length", .0.display())]
     Foreign(PathBuf),
 }
 
 impl LaunchError {
-    /// The exit status for it: a shell's for a command that is not there or cannot be started, else 1.
+    /// The exit status: as a shell's, 127 for a command that is not found, 126 for one that cannot be started;
+    /// otherwise 1.
     pub fn code(&self) -> u8 {
         match self {
             LaunchError::Start(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
@@ -217,16 +218,16 @@ impl LaunchError {
     }
 }
 
-/// The exit status of a command as a shell has it.
+/// The exit status of a command, as a shell reports it.
 fn code_of(status: ExitStatus) -> u8 {
     const SIGNALLED: i32 = 128;
     let code = status.code().or(status.signal().map(|signal| SIGNALLED + signal));
     code.unwrap_or(i32::from(u8::MAX)) as u8
 }
 
-/// Runs a command in a session of its own; its exit status as a shell has it. What was passed over, and people
-/// should know, is told.
-pub fn run(options: &Options, around: &Surroundings, tell: fn(&str)) -> Result<u8, LaunchError> {
+/// Runs a command in a new session, and returns its exit status as a shell reports it. Warnings are passed to
+/// `report`.
+pub fn run(options: &Options, around: &Surroundings, report: fn(&str)) -> Result<u8, LaunchError> {
     if let Some(key) = around.key.as_ref().filter(|key| !key.is_empty()) {
         return Err(LaunchError::Nested(key.into()));
     }
@@ -234,26 +235,26 @@ pub fn run(options: &Options, around: &Surroundings, tell: fn(&str)) -> Result<u
     let temporary = around.temporary.as_deref();
     let mut session = Session::make(&table_folders(temporary), &library_folders(temporary), unknown)?;
     match &options.load {
-        Some(path) if !path.exists() => tell(&format!("the state {} does not exist", path.display())),
+        Some(path) if !path.exists() => report(&format!("the state {} does not exist", path.display())),
         Some(path) => session.load(path)?,
         None => {}
     }
     if !options.is_static_off
-        && let Err(error) = session.answer(tell)
+        && let Err(error) = session.answer(report)
     {
-        tell(&format!("programs that make system calls of their own see real owners: {error}"));
+        report(&format!("programs that make their own system calls see real owners: {error}"));
     }
-    let status = run_in(&session, options, around, tell)?;
+    let status = run_in(&session, options, around, report)?;
     if let Some(path) = &options.save {
         session.save(path)?;
     }
     Ok(code_of(status))
 }
 
-/// The command's process, which being asked to end is passed on to; 0 before and after.
+/// The command's process id, for forwarding termination signals; 0 before and after the command runs.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
-/// A signal that came before the command's process was known.
+/// A signal that arrived before the command's process id was available.
 static EARLY: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn pass_on(signal: libc::c_int) {
@@ -261,19 +262,19 @@ extern "C" fn pass_on(signal: libc::c_int) {
     if process == 0 {
         EARLY.store(signal, Ordering::Release);
     } else {
-        // SAFETY: kill has no conditions and may be called in a handler.
+        // SAFETY: kill has no preconditions and is async-signal-safe.
         unsafe { libc::kill(process, signal) };
     }
 }
 
 extern "C" fn wait_out(_: libc::c_int) {}
 
-/// The command as it is to be started: as it is, or by the gate.
+/// Prepares the command, started directly or by the gate.
 fn command(
     session: &Session,
     words: &[OsString],
     path: Option<&OsStr>,
-    tell: fn(&str),
+    report: fn(&str),
 ) -> Result<Command, LaunchError> {
     let program = program(&words[0], path);
     let path = program.as_deref().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
@@ -288,11 +289,11 @@ fn command(
         (kind, program, _) => {
             let what = match kind {
                 Some(Program::Static) => Some("is a program without a dynamic linker: it sees real owners"),
-                Some(Program::Direct) => Some("makes system calls of its own, by which it sees real owners"),
+                Some(Program::Direct) => Some("makes its own system calls, so it sees real owners"),
                 _ => None,
             };
             if let (Some(what), Some(program)) = (what, program) {
-                tell(&format!("{} {what}", program.display()));
+                report(&format!("{} {what}", program.display()));
             }
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]);
@@ -301,7 +302,7 @@ fn command(
     }
 }
 
-/// The file that a name stands for, as execvp(3) finds it.
+/// The file that a name refers to, as execvp(3) finds it.
 fn program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let is_there =
         |path: &PathBuf| path.metadata().is_ok_and(|facts| facts.is_file() && facts.mode() & 0o111 != 0);
@@ -316,11 +317,11 @@ fn run_in(
     session: &Session,
     options: &Options,
     around: &Surroundings,
-    tell: fn(&str),
+    report: fn(&str),
 ) -> Result<ExitStatus, LaunchError> {
     let shell = [around.shell.clone().unwrap_or("/bin/sh".into())];
     let words = if options.command.is_empty() { &shell[..] } else { &options.command };
-    let mut command = command(session, words, around.path.as_deref(), tell)?;
+    let mut command = command(session, words, around.path.as_deref(), report)?;
     command.envs(session.environment(around.preload.as_deref()));
     let handlers: [(libc::c_int, extern "C" fn(libc::c_int)); 4] = [
         (libc::SIGTERM, pass_on),
@@ -329,8 +330,8 @@ fn run_in(
         (libc::SIGQUIT, wait_out),
     ];
     for (signal, handler) in handlers {
-        // A signal that was ignored stays so, as for nohup's commands. A handler is gone in the command by itself.
-        // SAFETY: the handlers do nothing that a handler may not.
+        // An ignored signal stays ignored, as for nohup's commands. exec resets a handler by itself.
+        // SAFETY: the handlers are async-signal-safe.
         unsafe {
             if libc::signal(signal, handler as *const () as libc::sighandler_t) == libc::SIG_IGN {
                 libc::signal(signal, libc::SIG_IGN);
@@ -338,8 +339,9 @@ fn run_in(
         }
     }
     let child = command.spawn();
-    // A state that is larger than a file may be is an error, and the command has the limit's own signal.
-    // SAFETY: no handler runs.
+    // Saving a state larger than the file size limit is then an error instead of a signal. The command was started
+    // before, so it keeps the signal.
+    // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let mut child = child.map_err(|error| LaunchError::Start(words[0].clone().into(), error))?;
     COMMAND.store(child.id() as i32, Ordering::Release);
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_that_is_no_option_begins_the_command() {
+    fn the_first_word_that_is_not_an_option_starts_the_command() {
         let found = options("-u -s a -ib echo -1 -- -2");
         assert!(found.is_unknown_real);
         assert_eq!((found.save, found.load), (Some("a".into()), Some("b".into())));
@@ -380,14 +382,14 @@ mod tests {
     }
 
     #[test]
-    fn static_programs_are_answered_unless_somebody_says_no() {
+    fn static_programs_are_answered_by_default() {
         assert!(!options("true").is_static_off && !options("--static=auto true").is_static_off);
         assert!(options("--static=off true").is_static_off && options("--static off true").is_static_off);
         assert_eq!(parse("--static=on"), Err(OptionError::Value("--static".into(), "on".into())));
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn invalid_command_lines_are_rejected() {
         assert_eq!(parse("-x"), Err(OptionError::Unknown("-x".into())));
         assert_eq!(parse("--f"), Err(OptionError::Unknown("--f".into())));
         assert_eq!(parse("-u -s"), Err(OptionError::NoValue("-s".into())));

@@ -1,30 +1,31 @@
-//! Ownership without privilege: programs see files that belong to root, and to whom they gave them, without being
-//! root.
+//! File ownership without privilege: to the programs of a session, files belong to root or to the owner that
+//! `chown` gave them, although no process is root.
 //!
-//! A [`Session`] is a file that every process of it maps: a table of the inodes that were given an owner, a mode or
-//! an attribute that the disk does not have, behind the preload library (`preload/`, carried in [`PRELOAD`]), which asks
-//! it around libc's calls, and with which the dynamic linker maps it. There is no daemon and no message: an inode that
-//! nobody changed is told by one bit, without a lock. [`launch`] makes a session, runs one command in it, saves the state
-//! if asked, and removes the session.
-//! Programs that make system calls of their own (without a dynamic linker, of Go, or with such calls in their text:
-//! [`shared::direct`]) are started by a small program, the gate (`gate/`, carried in [`GATE`]), and the launcher answers
-//! their system calls from the same table.
+//! A [`Session`] is a file that each of its processes maps. It starts with the preload library (`preload/`,
+//! embedded as [`PRELOAD`]), followed by a table of the inodes that were given an owner, a mode or an attribute
+//! that the disk does not have. The dynamic linker maps the table with the library, which consults it around libc's
+//! calls. There is no daemon and there are no messages: one bit shows that an inode is unchanged, without a lock.
+//! [`launch`] creates a session, runs one command in it, saves the state on request, and removes the session.
 //!
-//! A build in a root has a session that was made by [`Session::make_for_root`], whose folder is bound into the root. It
-//! lasts as long as the [`Session`], over all commands of the build.
+//! Programs that make their own system calls (statically linked, written in Go, or with such calls in their text:
+//! [`shared::direct`]) are started by a small program, the gate (`gate/`, embedded as [`GATE`]), and the launcher
+//! answers their system calls from the same table.
 //!
-//! What must hold: a process that is killed at any moment makes nobody wait, and no value is ever half of one
-//! and half of another; a session is gone when its launcher is, at the latest when the next one begins.
+//! A build in a root gets its session from [`Session::make_for_root`], whose folder is bound into the root. It
+//! lasts as long as the [`Session`], across all commands of the build.
 //!
-//! What it does not do: see system calls that a library makes without libc, or code that was written at run time;
-//! serve programs of another word length, which are refused; put itself back into an environment that a program has
-//! emptied for another one (`env -i`).
+//! What must hold: a process that is killed at any moment makes no other process wait, and no value is ever half
+//! old and half new; a session disappears with its launcher, at the latest when the next session starts.
 //!
-//! Known downsides: a launcher that is killed takes the session from processes that it leaves behind: programs that
-//! they start then see real owners, and say so. Who has looked only opens the file again to change something; where it
-//! cannot (it is gone, or hidden by a mount, or there is no descriptor left), the change fails, and is told. What is
-//! answered by the launcher is answered some 30 times slower, and so is all that such a program starts; it gains no
-//! privileges by set-user-id bits, which no preload library leaves it either.
+//! What it does not do: intercept system calls that a library makes without libc, or calls in code generated at run
+//! time; serve programs of another word length, which are rejected; restore itself in an environment that a program
+//! has cleared for another one (`env -i`).
+//!
+//! Known downsides: killing a launcher takes the session away from the processes that it leaves behind: programs
+//! that they start then see the real owners, and say so. A process that has only read opens the file again for its
+//! first change; where it cannot (the file is gone, a mount hides it, or no descriptor is left), the change fails
+//! with a message. A call that the launcher answers takes about 30 times as long, and so does everything that such
+//! a program starts. As with any preload library, the program gains no privileges through set-user-id bits.
 
 pub mod launch;
 mod session;
@@ -34,8 +35,8 @@ mod supervisor;
 
 pub use session::{Session, SessionError};
 
-/// The preload library, as it is written beside a session.
+/// The preload library, as it is written into a session's file.
 pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libfakeroot-kilnyard.so"));
 
-/// The gate, as it is written beside a session.
+/// The gate, as it is written into a session's folder.
 pub const GATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gate"));

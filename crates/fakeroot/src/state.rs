@@ -1,7 +1,8 @@
-//! Saved sessions, in fakeroot's own text, so that either loads the other's.
+//! Saved sessions, in fakeroot's own text format, so that each program can load the other's states.
 //!
-//! A line for each file, as fakeroot writes it; after all of them lines of our own for what it does not keep
-//! (when files were born, attributes). It stops reading at the first of them, without harm.
+//! The file has a line for each changed file, in fakeroot's format; after all of them come additional lines for
+//! facts that fakeroot does not keep (birth times, attributes). fakeroot stops reading at the first of these, which
+//! does no harm.
 //!
 //! ```text
 //! dev=fe01,ino=1234,mode=100644,uid=0,gid=0,nlink=1,rdev=0
@@ -16,29 +17,29 @@ use crate::shared::table::{Entry, Key, Table};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A line that is not understood.
+/// A line that is not part of a saved state.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not one of a saved fakeroot state: {text}")]
+#[error("invalid line {line} in a saved fakeroot state: {text}")]
 pub struct StateError {
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What it says.
+    /// The start of the line.
     pub text: String,
 }
 
 /// A file of a saved session.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Saved {
-    /// Its entry; attributes are apart.
+    /// The entry, without its attributes.
     pub entry: Entry,
-    /// Its attributes by their names; `None` for one that it looks not to have.
+    /// The attributes by name; `None` for one that appears absent.
     pub attributes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// A saved session, in the order of inodes.
+/// A saved session, in the order of devices and inodes.
 pub type State = BTreeMap<Key, Saved>;
 
-/// Reads a saved session.
+/// Parses a saved session.
 pub fn parse(text: &str) -> Result<State, StateError> {
     let mut state = State::new();
     for (number, line) in text.lines().enumerate() {
@@ -86,7 +87,7 @@ fn parse_line(line: &str, state: &mut State) -> Option<()> {
     rest.next().is_none().then_some(())
 }
 
-/// Writes a saved session.
+/// Formats a session for saving.
 pub fn format(state: &State) -> String {
     let mut text = String::new();
     for (Key { device, inode }, Saved { entry, .. }) in state {
@@ -122,7 +123,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| Some((digit(pair.first()?)? << 4 | digit(pair.get(1)?)?) as u8)).collect()
 }
 
-/// What a table holds.
+/// The state that a table holds.
 pub fn of(table: &Table<Mapping>) -> State {
     let mut state = State::new();
     table.visit(|key, entry| {
@@ -143,7 +144,7 @@ pub fn of(table: &Table<Mapping>) -> State {
     state
 }
 
-/// Puts a saved session into a table.
+/// Adds a saved session to a table.
 pub fn restore(state: &State, table: &Table<Mapping>) -> Result<(), crate::shared::memory::Full> {
     for (key, saved) in state {
         let mut list = 0;
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_of_fakeroot_is_read_and_written_as_it_was() {
+    fn a_state_of_fakeroot_round_trips() {
         let text = "dev=fe01,ino=12,mode=100755,uid=5,gid=6,nlink=2,rdev=0\n\
                     dev=fe01,ino=13,mode=20644,uid=0,gid=0,nlink=1,rdev=259\n";
         let state = parse(text).unwrap();
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn births_and_attributes_are_kept() {
+    fn birth_times_and_attributes_round_trip() {
         let mut state = State::new();
         let entry = Entry { user: 1, mode: 0o100_644, birth: 1_700_000_000_123_456_789, ..Entry::default() };
         let attributes = [(b"security.x".to_vec(), Some(vec![0, 255])), (b"trusted.y".to_vec(), None)];
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_refused_with_their_number() {
+    fn other_lines_are_rejected_with_their_number() {
         let good = "dev=1,ino=2,mode=100644,uid=0,gid=0,nlink=1,rdev=0";
         for bad in [
             "x",

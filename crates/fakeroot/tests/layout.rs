@@ -1,4 +1,4 @@
-//! The structures that calls hand over, against those of the `libc` crate, and the layout of a session file.
+//! The structures of calls, compared with those of the `libc` crate, and the layout of a session file.
 
 use kilnyard_fakeroot::shared::abi;
 use kilnyard_fakeroot::shared::layout::{self, Hash};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 
 #[test]
-fn structures_are_libcs() {
+fn structures_match_libcs() {
     macro_rules! same {
         ($ours:ty, $theirs:ty: $($field:ident $other:ident),* $(,)?) => {
             assert_eq!(size_of::<$ours>(), size_of::<$theirs>());
@@ -34,7 +34,7 @@ fn a_statx_fills_the_same_stat() {
     use std::os::unix::fs::MetadataExt;
     let name = std::ffi::CString::new(env!("CARGO_MANIFEST_DIR")).unwrap();
     let (mut statx, mut stat) = (abi::Statx::default(), abi::Stat::default());
-    // SAFETY: a path, and a place of the right layout, as the test above shows.
+    // SAFETY: a path, and a structure of the correct layout, as the test above verifies.
     let result = unsafe {
         libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, libc::STATX_BASIC_STATS, (&raw mut statx).cast())
     };
@@ -50,9 +50,10 @@ fn a_statx_fills_the_same_stat() {
     assert_eq!((stat.changed.seconds, stat.accessed.nanoseconds), (facts.ctime(), facts.atime_nsec()));
 }
 
-/// Every word that the table can use lies in one region, which lies apart from all others, on whole pages.
+/// Every word that the table can use lies in one region, which consists of whole pages and does not overlap any
+/// other.
 #[test]
-fn regions_are_apart() {
+fn regions_do_not_overlap() {
     let mut words = vec![0, layout::FILTER_AT, layout::INDEX_AT, layout::WINDOW_WORDS - 1];
     for level in 0..layout::LEVELS {
         for stripe in [0, layout::STRIPES - 1] {
@@ -88,9 +89,9 @@ fn regions_are_apart() {
     assert_eq!(numbers.len(), regions.len());
 }
 
-/// The filter and the stripes are used evenly by inodes in a row, as file systems give them.
+/// Consecutive inodes, as file systems assign them, use the filter and the stripes evenly.
 #[test]
-fn inodes_in_a_row_spread() {
+fn consecutive_inodes_spread() {
     let mut stripes = [0u32; layout::STRIPES];
     let mut bits = std::collections::BTreeSet::new();
     const INODES: u32 = 64_000;

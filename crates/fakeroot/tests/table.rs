@@ -1,5 +1,5 @@
-//! The table in a real session file: against a simple model, and with processes that are killed in the middle
-//! of writing.
+//! The table in a real session file, compared with a simple model, and with processes that are killed while they
+//! write.
 
 use kilnyard_fakeroot::Session;
 use kilnyard_fakeroot::shared::mapping::Mapping;
@@ -36,7 +36,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few inodes, so that they meet; and all of them go through removal and new life.
+    // Few inodes, so that the steps affect each other, and each inode is removed and inserted again.
     let inode = 0u64..400;
     prop_oneof![
         4 => (inode.clone(), any::<u32>()).prop_map(|(inode, number)| Step::Put(inode, number)),
@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_a_map(steps in proptest::collection::vec(step(), 1..4000)) {
+    fn the_table_is_a_map(steps in proptest::collection::vec(step(), 1..4000)) {
         let session = session();
         let mut model = BTreeMap::new();
         for step in steps {
@@ -76,9 +76,9 @@ proptest! {
 }
 
 proptest! {
-    /// What is asked for most is what the whole entry says.
+    /// The fast path for the most frequent query agrees with the whole entry.
     #[test]
-    fn a_sure_look_is_what_the_entry_says(
+    fn a_sure_look_agrees_with_the_entry(
         entries in proptest::collection::vec((0u64..40, any::<u32>(), 0u32..3), 1..60),
         modes in proptest::collection::vec(any::<u32>(), 4),
     ) {
@@ -105,10 +105,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each process has inodes of its own, which share stripes, lines and lists of free nodes with those of all others;
-    /// what it finds on its way and what is there in the end is what its own steps say.
+    /// Each process has its own inodes, which share stripes, cache lines and free-node lists with those of all
+    /// others. The entries that it finds meanwhile, and the final content, agree with its own steps.
     #[test]
-    fn it_is_a_map_for_each_of_many_processes(
+    fn the_table_is_a_map_for_many_processes(
         all in proptest::collection::vec(proptest::collection::vec(step(), 1..1500), 8)
     ) {
         let session = session();
@@ -118,7 +118,7 @@ proptest! {
         let mut running = Vec::new();
         for (process, steps) in all.iter().enumerate() {
             let own = |inode: u64| key(inode * processes + process as u64);
-            // What each step has to find, worked out before the fork: the child takes no memory.
+            // The expected result of each step, computed before the fork: the child allocates no memory.
             let mut model = BTreeMap::new();
             let found: Vec<Option<Entry>> = steps
                 .iter()
@@ -137,15 +137,15 @@ proptest! {
             expected.extend(model);
             running.push(fork(|| {
                 for (step, found) in steps.iter().zip(&found) {
-                    let is_right = match step {
+                    let is_correct = match step {
                         Step::Put(inode, number) => {
                             table.change(own(*inode), |_| Change::Put(entry(*number))).is_ok()
                         }
                         Step::Remove(inode) => table.change(own(*inode), |_| Change::Remove).is_ok(),
                         Step::Find(inode) => table.find(own(*inode)) == *found,
                     };
-                    if !is_right {
-                        // SAFETY: it has no conditions.
+                    if !is_correct {
+                        // SAFETY: _exit has no preconditions.
                         unsafe { libc::_exit(1) };
                     }
                 }
@@ -165,7 +165,7 @@ proptest! {
     }
 }
 
-/// Bytes that a file takes up.
+/// The bytes that a file occupies on the disk.
 fn bytes_used(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap()) * 512
 }
@@ -185,7 +185,7 @@ fn fifty_thousand_entries_take_less_than_128_bytes_each() {
 }
 
 #[test]
-fn what_comes_and_goes_takes_no_more_memory() {
+fn removed_entries_are_reused() {
     let session = session();
     let round = |round: u64| {
         for inode in round * 1000..round * 1000 + 1000 {
@@ -198,35 +198,35 @@ fn what_comes_and_goes_takes_no_more_memory() {
     (0..20).for_each(round);
     let before = bytes_used(session.path());
     (20..200).for_each(round);
-    // Nodes go round in their stripes, which are not filled alike in each round.
+    // Freed nodes are reused within their stripes, which are not filled alike in each round.
     assert!(bytes_used(session.path()) < before * 2, "{} and {before}", bytes_used(session.path()));
 }
 
-/// Starts a process that works on the table until it is killed. It shares nothing with us but the file.
+/// Starts a process that works on the table until it is killed. It shares only the file with this process.
 fn fork(work: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child calls nothing of libc but system calls, and never returns.
+    // SAFETY: the child makes only system calls, and never returns.
     let process = unsafe { libc::fork() };
     assert!(process >= 0);
     if process == 0 {
         work();
-        // SAFETY: it has no conditions.
+        // SAFETY: _exit has no preconditions.
         unsafe { libc::_exit(0) };
     }
     process
 }
 
 fn kill(process: libc::pid_t) {
-    // SAFETY: our own child, which nobody else waits for.
+    // SAFETY: our own child, for which no other thread waits.
     unsafe {
         libc::kill(process, libc::SIGKILL);
         libc::waitpid(process, std::ptr::null_mut(), 0);
     }
 }
 
-/// The clients are killed at random moments of writing; readers go on, see no half values, and what others
-/// wrote stays.
+/// Writers are killed at random moments; readers continue and see no half-written values, and the entries of other
+/// writers stay.
 #[test]
-fn a_thousand_killed_writers_harm_nobody() {
+fn a_thousand_killed_writers_do_no_harm() {
     const KILLS: u64 = 1000;
     const SHARED: u64 = 97;
     let session = session();
@@ -244,7 +244,7 @@ fn a_thousand_killed_writers_harm_nobody() {
                 }
             }
         });
-        // Somewhere in its work, another place each time.
+        // Kill the writer at a different point each time.
         let until = Instant::now() + Duration::from_micros(100 + round * 7919 % 900);
         while Instant::now() < until {
             for inode in 0..SHARED {
@@ -255,7 +255,7 @@ fn a_thousand_killed_writers_harm_nobody() {
         }
         kill(writer);
         assert!(Instant::now() < deadline, "kill {round}");
-        // Each stripe can still be written to, also the one that the dead one held.
+        // Each stripe can still be written to, including the one that the killed writer held.
         let inode = 1_000_000 + round;
         put(table, key(inode), round as u32);
         kept.insert(key(inode), entry(round as u32));
@@ -268,7 +268,7 @@ fn a_thousand_killed_writers_harm_nobody() {
     }
 }
 
-/// Processes that write different inodes at once lose nothing.
+/// Processes that write different inodes at the same time lose no entry.
 #[test]
 fn many_processes_write_at_once() {
     const PROCESSES: u64 = 16;

@@ -1,4 +1,4 @@
-//! Debian: the archive's index, sets of sources, an apt repository.
+//! Debian: the archive's index, sets of source packages, an apt repository.
 
 pub mod base;
 mod check;
@@ -40,15 +40,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Debian, before there is a yard.
+/// The part of the Debian family that works without a yard.
 pub struct Entry;
 
-/// Of the table, and of the command that makes a yard.
+/// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "debian";
-/// The command that is the family's own.
+/// The command that only this family has.
 const CHECK: &str = "check";
 
-/// The name of the family, for people.
+/// The name of the family in messages.
 pub const TITLE: &str = "Debian";
 
 impl family::Entry for Entry {
@@ -82,7 +82,7 @@ impl family::Entry for Entry {
 
     fn commands(&self, all: Command) -> Command {
         let check = check::Check::augment_args(Command::new(CHECK));
-        all.subcommand(check.about("Say which sources of the release cannot be built, and why"))
+        all.subcommand(check.about("List the sources of the release that cannot be built, and why"))
     }
 
     fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
@@ -117,7 +117,7 @@ impl Family for Debian {
     fn check_name(&self, name: &str) -> Result<()> {
         match name.ends_with(".dsc") || relation::is_name(name) {
             true => Ok(()),
-            false => Err(Error::usage(format!("`{name}` cannot be the name of a source package"))),
+            false => Err(Error::usage(format!("`{name}` is not a valid source package name"))),
         }
     }
 
@@ -159,8 +159,8 @@ impl Family for Debian {
 
     fn remedy_for_absent_files(&self) -> Option<&'static str> {
         Some(
-            "a snapshot of the day of the index, such as https://snapshot.debian.org/archive/debian/20240101T000000Z/ with \
-             check-valid-until = false",
+            "a snapshot from the day of the index, such as \
+             https://snapshot.debian.org/archive/debian/20240101T000000Z/ with check-valid-until = false",
         )
     }
 
@@ -185,7 +185,7 @@ impl Family for Debian {
     }
 
     fn keep_rescanned(&self, _yard: &Yard, _cancel: &AtomicBool, _say: &(dyn Fn(&str) + Sync)) -> Result<()> {
-        // A source of this machine is in no index.
+        // Local sources are not in any index.
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl Family for Debian {
     }
 }
 
-/// A set of sources.
+/// A resolved set of source packages, with the settings to publish it.
 pub struct SourceSet {
     debian: Debian,
     workshop: Arc<Workshop>,

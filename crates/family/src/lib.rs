@@ -1,14 +1,15 @@
-//! The package families, a folder each, behind one door: [`FAMILIES`].
+//! The package families, one folder each, behind one door: [`FAMILIES`].
 //!
-//! A folder has all of a family that a yard needs: the keys of its table, its scan, its layers, its set, its repository, what
-//! it needs of this machine. What is known of packages without a yard is in the crate `ecosystem`.
+//! A family's folder has everything that a yard needs: the keys of its table, its scan, its layers, its set, its
+//! repository, and the checks of this machine. Rules about packages that do not need a yard are in the crate
+//! `ecosystem`.
 //!
-//! What must hold: nothing outside of these folders names a family; a new one is a folder here, one in `ecosystem`, and a
-//! line in each of the two lists.
+//! Invariant: nothing outside these folders names a family. A new family is a folder here, a folder in `ecosystem`,
+//! and a line in each of the two lists.
 //!
-//! Known downside: builds of pkgsrc happen in a base root of Debian, so that its folder uses the other one's.
+//! Known downside: pkgsrc builds run in a Debian base root, so the pkgsrc folder uses the Debian one.
 
-/// Writes a line for people.
+/// Prints a line to the user.
 macro_rules! say {
     ($program:expr, $($what:tt)*) => { $program.say(&format!($($what)*)) };
 }
@@ -19,5 +20,5 @@ pub mod pkgsrc;
 
 use kilnyard_yard::family::Entry;
 
-/// The families, in the order in which people meet them.
+/// The families, in the order in which help and messages list them.
 pub const FAMILIES: &[&dyn Entry] = &[&debian::Entry, &pkgsrc::Entry];

@@ -1,4 +1,4 @@
-//! pkgsrc: a tree asked in a root, its bootstrap kit, sets of its directories, a repository for `pkg_add`.
+//! pkgsrc: scans of a tree in a root, its bootstrap kit, sets of its directories, a repository for `pkg_add`.
 
 pub mod asking;
 mod changed;
@@ -52,13 +52,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// pkgsrc, before there is a yard.
+/// The part of the pkgsrc family that works without a yard.
 pub struct Entry;
 
-/// Of the table, and of the command that makes a yard.
+/// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "pkgsrc";
 
-/// The name of the family, for people.
+/// The name of the family in messages.
 pub const TITLE: &str = "pkgsrc";
 
 impl family::Entry for Entry {
@@ -83,7 +83,7 @@ impl family::Entry for Entry {
     }
 
     fn init_command(&self) -> Command {
-        init::Init::augment_args(Command::new(NAME)).about("A yard of packages of a pkgsrc tree")
+        init::Init::augment_args(Command::new(NAME)).about("A yard of packages from a pkgsrc tree")
     }
 
     fn init(&self, folder: &Path, arguments: &ArgMatches, program: &dyn Program) -> Result<NewYard> {
@@ -92,16 +92,16 @@ impl family::Entry for Entry {
 
     fn commands(&self, all: Command) -> Command {
         let resolve = options::Resolve::augment_args(Command::new("resolve"))
-            .about("Turn a scan file into exact dependencies, without a yard");
+            .about("Resolve the dependencies of a scan file, without a yard");
         let index = options::Index::augment_subcommands(Command::new("index"))
-            .about("Make and read files in which one package is found without parsing the others")
+            .about("Make and query look-up files, which find a package without parsing the others")
             .subcommand_required(true)
             .arg_required_else_help(true);
         all.subcommand(resolve)
             .subcommand(index)
-            .mut_subcommand("scan", extend::<options::ScanBeside>)
-            .mut_subcommand("plan", extend::<options::PlanBeside>)
-            .mut_subcommand("history", extend::<options::HistoryOfOthers>)
+            .mut_subcommand("scan", extend::<options::ScanOptions>)
+            .mut_subcommand("plan", extend::<options::PlanOptions>)
+            .mut_subcommand("history", extend::<options::HistoryOptions>)
     }
 
     fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
@@ -110,7 +110,7 @@ impl family::Entry for Entry {
             "resolve" => Some(resolve::run(&read(arguments)?, program)?),
             "index" => Some(index::run(&read(arguments)?, program)?),
             "scan" => {
-                let scan: options::ScanBeside = read(arguments)?;
+                let scan: options::ScanOptions = read(arguments)?;
                 match &scan.tree {
                     Some(tree) => Some(scan_tree::run(tree, &scan, as_json(), program)?),
                     None if scan.import.is_some() || scan.export.is_some() => {
@@ -119,11 +119,11 @@ impl family::Entry for Entry {
                     None => None,
                 }
             }
-            "plan" => match read::<options::PlanBeside>(arguments)?.pbulk_rules {
+            "plan" => match read::<options::PlanOptions>(arguments)?.pbulk_rules {
                 true => Some(plan_pbulk::run(&program.yard()?, as_json(), program)?),
                 false => None,
             },
-            "history" => match read::<options::HistoryOfOthers>(arguments)?.import_bob {
+            "history" => match read::<options::HistoryOptions>(arguments)?.import_bob {
                 Some(file) => {
                     history::import_bob(&program.yard()?, &file, program)?;
                     Some(ExitCode::SUCCESS)
@@ -165,7 +165,7 @@ impl Family for Pkgsrc {
     fn check_name(&self, name: &str) -> Result<()> {
         match is_location(name) || is_category(name) {
             true => Ok(()),
-            false => Err(Error::usage(format!("`{name}` cannot be a directory of a tree"))
+            false => Err(Error::usage(format!("`{name}` is not a package directory or category"))
                 .hint("category/package, such as mail/mutt, or a category, such as mail")),
         }
     }
@@ -252,18 +252,18 @@ impl Family for Pkgsrc {
     }
 }
 
-/// A set of directories of a tree.
+/// A resolved set of a tree's packages.
 pub struct TreeSet {
     workshop: Arc<Workshop>,
 }
 
 impl TreeSet {
-    /// Of what was resolved.
+    /// Wraps a resolved workshop.
     pub fn new(workshop: Workshop) -> TreeSet {
         TreeSet { workshop: Arc::new(workshop) }
     }
 
-    /// The set by its own type.
+    /// The set as pkgsrc's own type, for commands that only this family has.
     pub fn workshop(&self) -> &Workshop {
         &self.workshop
     }

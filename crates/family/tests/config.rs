@@ -1,4 +1,4 @@
-//! What every yard's configuration says, read beside the tables of the families that there are.
+//! Configurations of yards, parsed with the tables of the real families.
 
 use kilnyard_family::FAMILIES;
 use kilnyard_family::debian::{Debian, template as debian_template};
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Config> {
 }
 
 #[test]
-fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
+fn the_template_of_init_parses_and_its_comments_are_the_defaults() {
     let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into(), "acl".into()]);
     let config = parse(&text).unwrap();
     assert_eq!(config.package_names(Path::new("/")).unwrap(), Some(vec!["zlib".into(), "acl".into()]));
@@ -23,7 +23,7 @@ fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
                 if rest.contains(" = ")
                     && !rest.starts_with("packages-file")
                     && !rest.starts_with("suites")
-                    // By default the machine's.
+                    // The default is the machine's memory.
                     && !rest.starts_with("memory") =>
             {
                 format!("{rest}\n")
@@ -34,7 +34,7 @@ fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
     let all = parse(&uncommented).unwrap();
     let settings = |config: &Config| config.family.of::<Debian>().unwrap().settings();
     assert_eq!(settings(&all), settings(&config));
-    // A configured value is the same limit, and one of a first build as well.
+    // A configured value sets the same limit, and also that of a first build.
     let unset = LimitRules { cpu_seconds_unknown_max: None, ..all.limits() };
     assert_eq!(all.limits().cpu_seconds_unknown_max, Some(all.limits().cpu_seconds_min));
     assert_eq!((unset, all.log_limits()), (config.limits(), config.log_limits()));
@@ -42,7 +42,7 @@ fn what_init_writes_is_read_and_its_comments_are_the_defaults() {
 }
 
 #[test]
-fn all_stands_alone() {
+fn all_excludes_other_names() {
     let all = debian_template("bookworm", "http://deb.example/debian", &["all".into()]);
     assert_eq!(parse(&all).unwrap().package_names(Path::new("/")).unwrap(), None);
     let with_file = all.replace("# packages-file", "packages-file");
@@ -55,7 +55,7 @@ fn all_stands_alone() {
 }
 
 #[test]
-fn a_misspelt_key_is_refused_with_its_line() {
+fn a_misspelled_key_is_rejected_with_its_line() {
     let text =
         debian_template("bookworm", "http://deb.example/debian", &[]).replace("# slots = 2 ", "slotz = 2 #");
     let error = parse(&text).unwrap_err().to_string();
@@ -65,7 +65,7 @@ fn a_misspelt_key_is_refused_with_its_line() {
 }
 
 #[test]
-fn values_that_cannot_be_are_refused() {
+fn invalid_values_are_rejected() {
     let good = debian_template("bookworm", "http://deb.example/debian", &[]);
     for (from, to) in [
         ("\"bookworm\"", "\"../x\""),
@@ -75,7 +75,7 @@ fn values_that_cannot_be_are_refused() {
     ] {
         let text = good.replacen(from, to, 1);
         assert_ne!(text, good);
-        assert!(parse(&text).is_err(), "{to} is let pass");
+        assert!(parse(&text).is_err(), "{to} is accepted");
     }
     assert_eq!(
         parse(&good.replace("packages = [\n]", "packages = \"all\""))
@@ -87,7 +87,7 @@ fn values_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_is_written_below_a_table_is_read() {
+fn keys_that_edit_adds_to_a_table_are_read() {
     let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into()]);
     let lines = [("backend", "overlay"), ("scratch", "memory")];
     let edited = edit::set(&text, "root", &lines, edit::Otherwise::Refuse).unwrap();
@@ -95,16 +95,16 @@ fn what_is_written_below_a_table_is_read() {
 }
 
 #[test]
-fn a_yard_has_one_family_and_no_table_that_is_misspelt() {
+fn a_yard_has_one_family_and_no_misspelled_table() {
     let text = debian_template("bookworm", "http://deb.example/debian", &[]);
     let refused = |text: &str| parse(text).unwrap_err().to_string();
     let tables: Vec<String> = FAMILIES.iter().map(|entry| format!("[{}]", entry.name())).collect();
     assert!(refused("packages = []").contains(&tables.join(" or ")));
     let both: String = tables.iter().map(|table| format!("{table}\n")).collect();
     assert!(refused(&both).contains(&tables.join(" and ")));
-    let misspelt = refused(&text.replace("[build]", "[bild]"));
+    let misspelled = refused(&text.replace("[build]", "[bild]"));
     let line = text.lines().position(|line| line == "[build]").unwrap() + 1;
-    assert!(misspelt.contains(&format!("line {line}: unknown key `bild`")), "{misspelt}");
+    assert!(misspelled.contains(&format!("line {line}: unknown key `bild`")), "{misspelled}");
     let in_table = refused(&text.replace("release =", "relaese ="));
     let line = text.lines().position(|line| line.starts_with("release =")).unwrap() + 1;
     assert!(in_table.contains(&format!("line {line}")) && in_table.contains("relaese"), "{in_table}");

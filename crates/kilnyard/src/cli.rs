@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// The folder of the yard.
+    /// The yard's folder.
     #[arg(long, short = 'y', global = true, env = "KILNYARD_YARD", default_value = HERE, value_name = "DIR")]
     pub yard: PathBuf,
-    /// Work on a yard that belongs to another user, who can then use what you may do.
+    /// Work on another user's yard. That user can then act with your privileges.
     #[arg(long, global = true)]
     pub foreign_yard: bool,
     /// The command.
@@ -59,7 +59,7 @@ const ORDER: [&str; 32] = [
     "completions",
 ];
 
-/// The command line, with what families add to it.
+/// The command line, with the additions of families.
 pub fn command() -> clap::Command {
     let command = FAMILIES.iter().fold(Arguments::command(), |all, family| family.commands(all));
     ORDER
@@ -90,7 +90,7 @@ impl Given {
         Given { yard, is_foreign: arguments.get_flag("foreign_yard"), arguments }
     }
 
-    /// The yard, if a later command has to name it too: it is neither the current folder nor `KILNYARD_YARD`.
+    /// The yard, if later commands must name it too because it is neither the current folder nor `KILNYARD_YARD`.
     pub fn yard_to_name(&self) -> Option<PathBuf> {
         let environment = environment_of_process();
         let of_environment =
@@ -129,7 +129,7 @@ pub enum Command {
     Build(Build),
     /// Show the state of the current or last run.
     Status(Status),
-    /// Show a log, at the first telling line.
+    /// Show a log, starting at the first relevant line.
     Log(Log),
     /// Explain why a package was built, left out, blocked or failed.
     Why(Package),
@@ -166,10 +166,10 @@ pub enum Command {
     Restore(Restore),
     /// Simulate a run: how long it takes on given machines, and what limits it.
     Simulate(Simulate),
-    /// Run a command that believes to be root; a link to this program named fakeroot does the same.
+    /// Run a command that sees files as root does; also available through a link named `fakeroot`.
     #[command(after_help = kilnyard_fakeroot::launch::USAGE)]
     Fakeroot {
-        /// The options of fakeroot, and the command.
+        /// Options of fakeroot, followed by the command.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         words: Vec<std::ffi::OsString>,
     },
@@ -203,7 +203,7 @@ pub struct Demo {
     /// Build twenty packages instead of twelve.
     #[arg(long)]
     pub large: bool,
-    /// The folder of the demo's yard: that of --yard, or else demo-yard.
+    /// The folder of the demo's yard. Default: --yard if given, else demo-yard.
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Do not install missing packages on this machine, even as root.
@@ -293,25 +293,25 @@ pub struct Build {
     /// Build each package twice, even if it is up to date, and compare the bytes.
     #[arg(long)]
     pub check_reproducible: bool,
-    /// Use the current index without asking for a newer one.
+    /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
     /// Do not update the repository.
     #[arg(long)]
     pub no_publish: bool,
-    /// The most builds in parallel; by default as many as keep the cores busy.
+    /// Maximum number of parallel builds; by default as many as keep the cores busy.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
-    /// The most cores of one build; all by default.
+    /// Maximum number of cores for one build; all by default.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
-    /// Build this package and its dependencies before all others; several in this order.
+    /// Build this package and its dependencies before all others; may be repeated, in order of priority.
     #[arg(long, value_name = "PACKAGE")]
     pub first: Vec<String>,
-    /// Memory for all builds together, such as 8G; by default what the machine has.
+    /// Memory for all builds together, such as 8G; by default the machine's memory.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Show what would be done, and do nothing.
+    /// Show the plan without building.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
     /// Print events as JSON, one per line.
@@ -468,7 +468,7 @@ pub struct Publish {
 /// `lease`.
 #[derive(Debug, Args)]
 pub struct Lease {
-    /// The package. Its dependencies within the set must be built.
+    /// The package. Its dependencies within the set must already be built.
     pub package: String,
     /// The folder for `lease.json` and the artifacts: base root, sources, dependencies, each by its digest.
     #[arg(long, value_name = "FOLDER")]
@@ -492,10 +492,10 @@ pub struct Worker {
 /// `restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// Replace an intact store too.
+    /// Replace the store even if it is intact.
     #[arg(long)]
     pub force: bool,
-    /// Use no backup: take what the repository has, and lose the rest.
+    /// Ignore backups: recover what the repository has, and lose the rest.
     #[arg(long)]
     pub without_backup: bool,
 }
@@ -503,16 +503,16 @@ pub struct Restore {
 /// `clean`.
 #[derive(Debug, Args)]
 pub struct Clean {
-    /// Show what would be removed, and remove nothing.
+    /// Show what would be removed, without removing it.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// List every file; by default distfiles, whose names are hashes, are counted.
+    /// List every file; by default distfiles, whose names are hashes, are only counted.
     #[arg(long)]
     pub list: bool,
     /// Remove the index; the next scan fetches it again.
     #[arg(long)]
     pub index: bool,
-    /// Remove the base root; the next build makes it again.
+    /// Remove the base root; the next build makes a new one.
     #[arg(long)]
     pub base: bool,
     /// Keep the logs of this many runs.
@@ -524,24 +524,24 @@ pub struct Clean {
 #[derive(Debug, Args)]
 #[command(after_help = SIMULATE)]
 pub struct Simulate {
-    /// The dependencies: lines `A -> B` (B depends on A), or a scan of a tree; plain or in zstd. By default all packages of
-    /// the yard, as if none were up to date.
+    /// The dependencies: lines `A -> B` (B depends on A), or a scan of a tree; plain or in zstd. By default all
+    /// packages of the yard, as if none were up to date.
     #[arg(long, value_name = "FILE", requires = "history")]
     pub graph: Option<PathBuf>,
     /// The build times: a CSV file as bob writes it, plain or in zstd. By default those in the yard's store.
     #[arg(long, value_name = "FILE", requires = "graph")]
     pub history: Option<PathBuf>,
-    /// Cores of the machine; this machine's by default.
+    /// Number of cores; this machine's by default.
     #[arg(long, value_name = "N", conflicts_with = "machines")]
     pub cores: Option<u32>,
-    /// The machines: their number, their cores, and their speed if it is not 1, as in 4x16,2x64@1.5.
+    /// The machines: count, cores, and speed if it is not 1, as in 4x16,2x64@1.5.
     #[arg(long, value_name = "NxCORES,...", value_delimiter = ',')]
     pub machines: Vec<String>,
     /// The scheduling policy.
     #[arg(long, value_name = "NAME", default_value = "rank")]
     pub policy: PolicyName,
-    /// The builds in parallel on each machine. By default, rank has as many as keep the cores busy, and other policies are
-    /// shown with the best of several numbers.
+    /// Parallel builds on each machine. By default, rank runs as many as keep the cores busy, and other policies
+    /// are shown with the best of several numbers.
     #[arg(long, value_name = "N")]
     pub workers: Option<u32>,
     /// Multiply build times by a random factor whose logarithm has this standard deviation.
@@ -553,13 +553,13 @@ pub struct Simulate {
     /// The memory of each machine, as in 64G; unlimited by default.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// The build time of packages that the history does not have, in seconds.
+    /// Build time of packages without history, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub unknown: f64,
-    /// Write a line for each start and end: time_seconds start|end package cores. With several seeds, the first.
+    /// Write a line for each start and end: time_seconds start|end package cores. With several seeds, only the first.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Draw the builds over time and the use of cores. With several seeds, the first.
+    /// Draw the builds over time and the use of cores. With several seeds, only the first.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print JSON.
@@ -567,27 +567,27 @@ pub struct Simulate {
     pub json: bool,
 }
 
-const SIMULATE: &str = "The bound is what no schedule can beat: the longest path with each package alone on the \
-best machine, or all the work spread over all cores. The simulation lets a parallel part use all cores it is given; \
-where a machine has more jobs than cores they share the cores alike.";
+const SIMULATE: &str = "The bound is the time that no schedule can beat: the longest path with each package alone on the \
+best machine, or all the work spread over all cores. The simulation assumes that parallel parts use all cores they get; \
+jobs beyond the number of cores share them equally.";
 
 /// A scheduling policy of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
-    /// Kilnyard: the longest remaining path first, and cores follow it.
+    /// Kilnyard: the longest remaining path first, with cores following it.
     Rank,
-    /// Like most builders: the most dependents first, an equal share of the cores for each build.
+    /// Like most builders: most dependents first, an equal share of the cores for each build.
     Dependents,
-    /// bob 1.0: the same order, jobs by the CPU time of earlier builds.
+    /// bob 1.0: the same order, with jobs set by the CPU time of earlier builds.
     Bob,
-    /// One job for each build, as many builds as cores, the most dependents first.
+    /// One job per build, as many builds as cores, most dependents first.
     OneJob,
-    /// The longest remaining path first, and one jobserver that all builds share alike.
+    /// The longest remaining path first, with one jobserver shared equally by all builds.
     EqualJobserver,
 }
 
 impl PolicyName {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             PolicyName::Rank => "rank",
@@ -602,16 +602,16 @@ impl PolicyName {
 /// `tune`.
 #[derive(Debug, Args)]
 pub struct Tune {
-    /// The source package to measure with, if nothing was measured yet.
+    /// The source package to measure with, if there is no measurement yet.
     #[arg(long, default_value = "libmd")]
     pub package: String,
     /// Measure again, even after `kilnyard bench roots`.
     #[arg(long)]
     pub measure: bool,
-    /// Replace a different setting in the configuration.
+    /// Replace a contradicting setting in the configuration.
     #[arg(long)]
     pub force: bool,
-    /// Show what would change, and write nothing.
+    /// Show the changes without writing them.
     #[arg(long)]
     pub dry_run: bool,
     /// Print JSON.

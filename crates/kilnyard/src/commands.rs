@@ -42,14 +42,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Answers `--version` without parsing the command line.
+/// Performs the commands of families that must start fast, without parsing the command line.
 pub fn answer_at_once() -> Option<Result<ExitCode>> {
     let words: Vec<OsString> = std::env::args_os().skip(1).take(WORDS_AT_ONCE_MAX).collect();
     let console = Console::new(PathBuf::new(), false);
     FAMILIES.iter().find_map(|family| family.answer_at_once(&words, &console))
 }
 
-/// One more than the number of its arguments.
+/// One more than the number of arguments of such a command, so that extra ones are noticed.
 const WORDS_AT_ONCE_MAX: usize = 5;
 
 /// Performs a command line.
@@ -98,9 +98,9 @@ pub fn run(given: Given) -> Result<ExitCode> {
     }
 }
 
-/// The program, as commands of families see it.
+/// The program as seen by the commands of families.
 pub struct Console {
-    /// The folder of the yard of the command line.
+    /// The folder given by `--yard`.
     folder: PathBuf,
     /// Whether it may belong to another user.
     is_foreign: bool,
@@ -156,19 +156,19 @@ fn open(folder: &Path) -> Result<Yard> {
     Yard::open(folder, FAMILIES, &environment_of_process())
 }
 
-/// Scans a yard that was never scanned, so that queries have an answer.
+/// Scans the yard if it was never scanned, so that queries have an answer.
 fn ensure_scanned(yard: &Yard) -> Result<()> {
     signals::install();
     family::ensure_scanned(yard, signals::cancel(), &|text| tell!("{text}"))
 }
 
-/// Writes a text to standard output, with all that a terminal would obey escaped.
+/// Writes a text to standard output, with terminal control sequences escaped.
 fn print(text: &str) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     printed(out.write_all(foreign::text(text).as_bytes()).and_then(|()| out.flush()))
 }
 
-/// The result of writing to standard output. A closed pipe is no error; a full disk is.
+/// The result of writing to standard output. A closed pipe is not an error; a full disk is.
 fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -189,7 +189,7 @@ fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
     })
 }
 
-/// The state of a run in a word. A run without a process was killed.
+/// The state of a run in one word. A running run without a process was killed.
 fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
     match run.state {
         RunState::Running if !yard.is_locked() => "killed",
@@ -197,19 +197,19 @@ fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
     }
 }
 
-/// An error for a package without any record.
+/// The error for a package without records.
 fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
     let known: Vec<String> = match store.plan().map_err(store_error)? {
         Some(plan) => plan.packages.into_iter().map(|row| row.package.name).collect(),
         None => yard.config.package_names(&yard.folder)?.unwrap_or_default(),
     };
     if known.iter().any(|known| known == name) {
-        return Ok(Error::usage(format!("nothing is known of {name} yet")).hint(Remedy::command("build")));
+        return Ok(Error::usage(format!("there is no record of {name} yet")).hint(Remedy::command("build")));
     }
     Ok(unknown_package(name, &known))
 }
 
-/// An error for an unknown name, with similar names.
+/// The error for an unknown name, with similar names as hints.
 fn unknown_package(name: &str, known: &[String]) -> Error {
     let error = Error::usage(format!("{name} is not a package of this yard"));
     let mut near: Vec<&String> =
@@ -219,7 +219,7 @@ fn unknown_package(name: &str, known: &[String]) -> Error {
     }
     near.truncate(3);
     match near[..] {
-        [] => error.hint(Remedy::command("plan --all").then(", which lists them")),
+        [] => error.hint(Remedy::command("plan --all").then(", which lists all packages")),
         _ => {
             let near: Vec<&str> = near.iter().map(|name| name.as_str()).collect();
             error.hint(format!("one of: {}", near.join(", ")))

@@ -1,7 +1,7 @@
 //! Kilnyard: rebuilds whole trees of packages.
 //!
 //! This program is the top floor: it reads the command line, the configuration and the environment,
-//! talks to people, and drives the crates below, which do none of that.
+//! prints messages, and drives the crates below, which do none of that.
 
 #[macro_use]
 mod talk;
@@ -12,7 +12,7 @@ mod input;
 mod run;
 mod signals;
 
-// The rooms of a yard are the commands' too, by the same names.
+// Modules of the yard, available to commands under the same names.
 use kilnyard_yard::{
     causes, config, due, environment, error, estimates, family, files, init, layers, lease, mirror, plan,
     report, shape, words, worker, yard,
@@ -20,7 +20,7 @@ use kilnyard_yard::{
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A build's root is entered by this program itself, started again.
+    // To enter a build's root, this program starts itself again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
     kilnyard_process::become_onlooker_if_asked();
     if let Some(code) = kilnyard_bench::fakeroot::become_client_if_asked() {
@@ -29,15 +29,16 @@ fn main() -> ExitCode {
     if let Some(arguments) = commands::fakeroot::arguments() {
         return commands::fakeroot::run(arguments);
     }
-    // What this program starts is other people's code: package managers, servers, builds. It must not get the caller's files.
+    // Children run other people's code: package managers, servers, builds. They must not inherit the caller's
+    // descriptors.
     if let Err(error) = kilnyard_root::sandbox::close_descriptors() {
         return failed(error::Error::new(
             error::Kind::Machine,
             format!("failed to close inherited descriptors: {error}"),
         ));
     }
-    // What the users of roots read must be readable by others, whatever the shell's mask says; what must not
-    // be, gets its mode by name.
+    // The users of roots must be able to read the yard's files, whatever the shell's umask; private files get an
+    // explicit mode.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(ended) = commands::answer_at_once() {
         return ended.unwrap_or_else(failed);
@@ -55,7 +56,7 @@ fn failed(error: error::Error) -> ExitCode {
     ExitCode::from(error.kind as u8)
 }
 
-/// The variables of the environment that are text.
+/// The environment variables that are valid UTF-8.
 #[expect(clippy::disallowed_methods, reason = "the one door to the environment")]
 fn environment_of_process() -> environment::Environment {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {

@@ -2,15 +2,15 @@
 //!
 //! The threads of a run, and what each owns:
 //!
-//! - the owner ([`owner`]): the state of the run, as the driver with the coordinator within it. All events go to it;
+//! - the owner ([`owner`]): the state of the run, in the driver, which contains the coordinator. It receives all events;
 //! - the recorder ([`book`]): the store. It writes decisions, and reads requests from other processes;
 //! - the preparer ([`preparer`]): the existing outputs of the set. It runs the solver;
 //! - the feed ([`feed`]), on the thread that started the run: the picture and the view;
-//! - the worker ([`kilnyard_worker::Client`]): its builds and the cores of this machine. Coordinator and worker send each other messages
-//!   ([`link`]), as they would over a network;
+//! - the worker ([`kilnyard_worker::Client`]): its builds and the cores of this machine. Coordinator and worker
+//!   exchange messages ([`link`]), as they would over a network;
 //! - fetchers, which send events.
 //!
-//! They share nothing that changes. Signals are a flag.
+//! They share no mutable state, except for the flag that signals set.
 
 mod book;
 mod feed;
@@ -55,14 +55,14 @@ use view::{Seen, Snapshot, View};
 pub struct Options {
     /// Packages that are built even if they are up to date.
     pub forced: Forced,
-    /// Whether each package is built twice, to compare.
+    /// Whether each package is built twice, to compare the bytes.
     pub checks_reproducible: bool,
-    /// Where all messages of coordinator and worker are written, if anywhere.
+    /// The file that records all messages of coordinator and worker; absent if they are not recorded.
     pub transcript: Option<PathBuf>,
 }
 
 impl Options {
-    /// What is forced, as the store keeps it.
+    /// The forced packages, in the store's form.
     fn forced_run(&self) -> Option<ForcedRun> {
         let mut packages: Vec<String> = match &self.forced {
             Forced::Nothing => return None,
@@ -79,13 +79,12 @@ impl Options {
 pub struct Outcome {
     /// The run's number; absent if there was nothing to do.
     pub run: Option<Number>,
-    /// How it ended.
     pub state: RunState,
     /// The number of packages in each state.
     pub counts: Vec<(PackageState, u64)>,
     /// Packages that cannot be built at all, with the reason.
     pub left_out: Vec<(String, String)>,
-    /// Whether recipes were read again, so that the set differs from the one that the run began with.
+    /// Whether recipes were read again, so that the set differs from that at the start of the run.
     pub has_rescanned: bool,
 }
 
@@ -99,7 +98,7 @@ pub enum Message {
     OfWorker(Vec<u8>),
     /// This number of bytes arrived from a mirror.
     Received(u64),
-    /// The view asks for the end of the run.
+    /// The user asked the view to end the run.
     Enough,
     /// The run cannot continue.
     Failed(Box<Error>),
@@ -107,7 +106,7 @@ pub enum Message {
     Gone,
 }
 
-/// Reports the end of a thread, also by a panic.
+/// Reports the end of a thread, even after a panic.
 struct Leaving(Sender<Message>);
 
 impl Drop for Leaving {
@@ -119,22 +118,18 @@ impl Drop for Leaving {
 
 /// Everything that a run needs.
 pub struct Run<'a> {
-    /// The yard.
     pub yard: &'a Yard,
-    /// The store.
     pub store: &'a mut dyn Store,
     /// The set and its plan.
     pub planned: Planned,
-    /// The files.
     pub distfiles: Arc<DistfileStore>,
-    /// Its settings.
     pub options: Options,
 }
 
 impl Run<'_> {
     /// Runs until everything is decided, or the run is interrupted.
     pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
-        // From here on: views show what is decided by reading it.
+        // Before the first decision: views read decisions from the store.
         let follower = Follower::new(Box::new(self.yard.store()?)).map_err(store_error)?;
         let included = self.included();
         let lead = self.store.lead().map_err(store_error)?;
@@ -243,7 +238,7 @@ impl Run<'_> {
     }
 }
 
-/// What a run needs apart from its store.
+/// The inputs of a run other than its store.
 struct Parts<'a> {
     yard: &'a Yard,
     planned: &'a mut Planned,
@@ -361,7 +356,7 @@ impl Parts<'_> {
                 let ended = owner.drive(&receiver, asked);
                 let closed = owner.link.close();
                 owner.fetchers.cancel();
-                // At worst they are made again.
+                // If this fails, layers are made again.
                 let _ = worker.keep_layers();
                 (ended.and_then(|ended| closed.map(|()| ended)), receiver)
             });
@@ -373,7 +368,7 @@ impl Parts<'_> {
             (Ended::In(state), _) => state,
             (Ended::Refused, Some(error)) => return Err(store_error(error)),
             (Ended::Refused, None) => {
-                return Err(Error::new(Kind::Internal, "the store refused something and gave no reason"));
+                return Err(Error::new(Kind::Internal, "the store rejected a record without a reason"));
             }
         };
         picture.follow(view);
@@ -394,17 +389,17 @@ impl Parts<'_> {
     }
 }
 
-/// The name of this machine, by which records name the worker that is in this process.
+/// The name of this machine, which records use for the worker in this process.
 fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
-/// How the worker in this process introduces itself.
+/// The hello of the worker in this process.
 fn hello(machine: &Machine) -> Hello {
     Hello {
         worker: host_name(),
-        // There is one of this coordinator.
+        // A process id suffices: this coordinator has only one worker.
         process: std::process::id().to_string(),
         versions: Versions::OURS,
         cores: machine.cores,
@@ -435,10 +430,10 @@ fn requests(store: &mut dyn Store) -> Result<Vec<Request>> {
     }
 }
 
-/// This machine's worker, after it removed what earlier builds left.
+/// This machine's worker, after removing leftovers of earlier builds.
 fn worker(yard: &Yard, distfiles: &Arc<DistfileStore>) -> Result<Worker> {
     let worker = Worker::new(crate::worker::settings(yard), distfiles.clone());
-    for left in worker.sweep().context(Kind::Machine, "remove what an earlier run left")? {
+    for left in worker.sweep().context(Kind::Machine, "remove leftovers of an earlier run")? {
         tell!("note: {left}");
     }
     Ok(worker)

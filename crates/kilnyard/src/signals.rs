@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP: counted, and handled where it is safe.
+//! SIGINT, SIGTERM and SIGHUP: handlers only count them; the program reacts where that is safe.
 
 pub use kilnyard_yard::interrupt::{cancel, count};
 
@@ -8,7 +8,7 @@ const IMPATIENT: u32 = 3;
 extern "C" fn received(_signal: libc::c_int) {
     if kilnyard_yard::interrupt::note() >= IMPATIENT {
         crate::run::view::restore_echo();
-        // SAFETY: _exit may be called in a signal handler. What is below dies with this process.
+        // SAFETY: _exit is async-signal-safe. Child processes die with this one.
         unsafe { libc::_exit(130) }
     }
 }

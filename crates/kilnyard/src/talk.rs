@@ -1,7 +1,7 @@
-//! Lines for people.
+//! Messages for people, on standard error.
 
-/// Writes a line to standard error. Control sequences are escaped, since lines may have text of archives and packages. A closed
-/// standard error is ignored, so that the work continues.
+/// Writes a line to standard error. Control sequences are escaped, since lines may contain text of archives and
+/// packages. A closed standard error is ignored, so that the work continues.
 macro_rules! tell {
     ($($what:tt)*) => {{
         use std::io::Write as _;

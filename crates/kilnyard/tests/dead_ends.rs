@@ -1,4 +1,4 @@
-//! Trials of what a person does wrong first: each error names the thing and what helps, and costs no minutes.
+//! Trials of typical first mistakes: each error names the problem and the remedy, and appears at once.
 
 mod support;
 
@@ -7,8 +7,8 @@ use support::tiny::Tiny;
 use support::trials::{case, run};
 use support::{Ended, Yard, folder};
 
-fn a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps() {
-    let tiny = Tiny::new("misspelt");
+fn an_unknown_release_is_reported_with_a_working_hint() {
+    let tiny = Tiny::new("misspelled");
     let good = tiny.yard.read("kilnyard.toml");
     let wrong = good.replace("release = \"tiny\"", "release = \"tyni\"");
     tiny.yard.configure(&wrong);
@@ -18,7 +18,7 @@ fn a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps() {
     tiny.scan().exits(0);
     tiny.yard.configure(&wrong);
     tiny.scan().exits(3).says(&["the mirror has no tyni", "build --no-scan"]);
-    // One file of the release is not there.
+    // One file of the release is missing.
     let newer = Archive { date_seconds: tiny.archive.date_seconds + 60, ..tiny.archive.clone() };
     let mut files = newer.files_with(support::archive::key(), b"Package: other\nVersion: 1\n", true);
     files.remove(Archive::PACKAGES_PATH);
@@ -27,7 +27,7 @@ fn a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps() {
     tiny.scan().exits(3).says(&["status 404", "being updated"]);
 }
 
-fn init_refuses_what_cannot_be_built() {
+fn init_rejects_names_that_cannot_be_built() {
     let tiny = Tiny::new("init-checks");
     let folder = folder("init-checks");
     let yard = Yard { folder: folder.path().join("yard") };
@@ -38,7 +38,7 @@ fn init_refuses_what_cannot_be_built() {
         yard.run(&words)
     };
     init("tyni", &["goodsource"]).exits(2).says(&["has no release tyni", "codename"]);
-    init("tiny", &["absent.dsc"]).exits(2).says(&["absent.dsc is not there"]);
+    init("tiny", &["absent.dsc"]).exits(2).says(&["absent.dsc does not exist"]);
     init("tiny", &[]).exits(2).says(&["PACKAGE"]);
     init("tiny", &["all", "goodsource"]).exits(2).says(&["`all` alone"]);
     init("tiny", &["Good Source"]).exits(2).says(&["Good Source"]);
@@ -52,7 +52,7 @@ fn init_refuses_what_cannot_be_built() {
     yard.run(&["plan"]).exits(0).says(&["goodsource", "3 left out"]);
 }
 
-fn init_of_a_tree_asks_the_mirror_for_the_release_of_its_roots() {
+fn init_of_a_tree_checks_the_mirror_for_the_release_of_its_roots() {
     let tiny = Tiny::new("init-tree");
     let folder = folder("init-tree");
     std::fs::create_dir_all(folder.path().join("tree/mk")).unwrap();
@@ -66,23 +66,23 @@ fn init_of_a_tree_asks_the_mirror_for_the_release_of_its_roots() {
         &format!("the mirror {url} has no release tyni"),
         "--release with a codename, such as bookworm",
     ]);
-    // What can be seen without a mirror is said first.
+    // Mistakes that need no mirror to detect are reported first.
     init("a b", &url).exits(2).says(&["a b"]);
-    assert!(!yard.folder.exists(), "what is refused leaves nothing");
+    assert!(!yard.folder.exists(), "a rejected init left something behind");
     let made = init("tiny", &url).exits(0).says(&["made the yard"]);
-    assert!(!made.stderr.contains("is not known"), "{}", made.stderr);
+    assert!(!made.stderr.contains("could not check"), "{}", made.stderr);
     let text = yard.read("kilnyard.toml");
     assert!(text.contains("\nrelease = \"tiny\"\n") && text.contains(&url), "{text}");
-    // Without a network a yard can be made all the same.
+    // A yard can be made without a network.
     std::fs::remove_dir_all(&yard.folder).unwrap();
     let nowhere = "http://127.0.0.1:1/debian";
     init("tyni", nowhere)
         .exits(0)
-        .says(&[&format!("note: whether {nowhere} has tyni is not known"), "made the yard"]);
+        .says(&[&format!("note: could not check whether {nowhere} has tyni"), "made the yard"]);
     assert!(yard.read("kilnyard.toml").contains("\nrelease = \"tyni\"\n"));
 }
 
-fn all_and_nothing_are_said_in_one_way() {
+fn all_and_no_packages_have_one_spelling() {
     let tiny = Tiny::new("all");
     tiny.scan().exits(0);
     let good = tiny.yard.read("kilnyard.toml");
@@ -93,12 +93,12 @@ fn all_and_nothing_are_said_in_one_way() {
     std::fs::write(tiny.yard.path("names"), "all\n").unwrap();
     with("packages = [\"all\"]").exits(2).says(&["packages = \"all\"", "without brackets"]);
     with("packages-file = \"names\"").exits(2).says(&["without brackets"]);
-    with("packages = \"all\"\npackages-file = \"names\"").exits(2).says(&["remove one of the two"]);
+    with("packages = \"all\"\npackages-file = \"names\"").exits(2).says(&["remove one of them"]);
     with("packages = []").exits(0).says(&["asks for no package", "0 packages to build"]);
     with("packages = \"all\"").exits(0).says(&["goodsource", "3 left out"]);
 }
 
-fn a_source_that_is_not_there_leaves_the_others() {
+fn a_missing_source_does_not_affect_the_others() {
     let tiny = Tiny::new("absent-dsc");
     tiny.configure("\"absent.dsc\", \"goodsource\"", "");
     let plan = tiny.yard.run(&["plan"]).exits(0);
@@ -106,7 +106,7 @@ fn a_source_that_is_not_there_leaves_the_others() {
     tiny.yard.run(&["why", "absent"]).exits(0).says(&["left-out", "No such file"]);
 }
 
-fn a_question_about_a_new_yard_scans_it() {
+fn a_query_on_a_new_yard_scans_it() {
     for question in [&["plan"][..], &["plan", "--json"], &["check"], &["why", "goodsource"]] {
         let tiny = Tiny::new("unscanned");
         tiny.yard.run(question).exits(0).says(&["fetching main/source/Sources"]);
@@ -114,7 +114,7 @@ fn a_question_about_a_new_yard_scans_it() {
     }
 }
 
-fn a_name_that_is_no_package_is_refused_before_the_base_root_is_made() {
+fn an_unknown_package_is_rejected_before_the_base_root_is_made() {
     let tiny = Tiny::new("helo");
     for name in ["helo", "needs-missing"] {
         let ended = tiny.yard.run(&["build", name]).exits(2).says(&[name]);
@@ -123,7 +123,7 @@ fn a_name_that_is_no_package_is_refused_before_the_base_root_is_made() {
     assert!(!tiny.yard.path("logs/base.log").exists());
 }
 
-fn check_names_the_profiles_it_checks_under() {
+fn check_prints_the_profiles_that_it_uses() {
     let tiny = Tiny::new("profiles");
     let mut archive = tiny.archive.clone();
     let hash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -144,7 +144,7 @@ fn check_names_the_profiles_it_checks_under() {
         "--checks",
     ]);
     let ended = tiny.yard.run(&["check", "--checks"]).exits(0);
-    ended.says(&["4 sources cannot be built", "nowhere-test", "under no build profile"]);
+    ended.says(&["4 sources cannot be built", "nowhere-test", "without build profiles"]);
     tiny.configure_for("\"goodsource\"", &tiny.server.url(), "");
     let config = tiny.yard.read("kilnyard.toml");
     tiny.yard.configure(&config.replace("[debian]", "[debian]\nprofiles = [\"nodoc\", \"nocheck\"]"));
@@ -156,14 +156,14 @@ fn main() {
         ($($name:ident),* $(,)?) => { vec![$(case(stringify!($name), $name)),*] };
     }
     let cases = cases![
-        a_release_that_the_mirror_does_not_have_is_named_with_advice_that_helps,
-        init_refuses_what_cannot_be_built,
-        init_of_a_tree_asks_the_mirror_for_the_release_of_its_roots,
-        all_and_nothing_are_said_in_one_way,
-        a_source_that_is_not_there_leaves_the_others,
-        a_question_about_a_new_yard_scans_it,
-        a_name_that_is_no_package_is_refused_before_the_base_root_is_made,
-        check_names_the_profiles_it_checks_under,
+        an_unknown_release_is_reported_with_a_working_hint,
+        init_rejects_names_that_cannot_be_built,
+        init_of_a_tree_checks_the_mirror_for_the_release_of_its_roots,
+        all_and_no_packages_have_one_spelling,
+        a_missing_source_does_not_affect_the_others,
+        a_query_on_a_new_yard_scans_it,
+        an_unknown_package_is_rejected_before_the_base_root_is_made,
+        check_prints_the_profiles_that_it_uses,
     ];
     run(cases, 4, || {});
 }

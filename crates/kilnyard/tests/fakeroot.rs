@@ -1,5 +1,5 @@
-//! The program in fakeroot's place: called by its name, as a link and as a copy, with the options and variables that
-//! dpkg-buildpackage, makepkg, abuild, buildroot and OpenWrt use.
+//! The program as a replacement of fakeroot: called by that name, as a link and as a copy, with the options and
+//! variables that dpkg-buildpackage, makepkg, abuild, buildroot and OpenWrt use.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kilnyard");
 
-/// A folder with the program in it, called `fakeroot`.
+/// A folder with a link to the program, named `fakeroot`.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(PROGRAM, folder.path().join("fakeroot")).unwrap();
@@ -23,7 +23,7 @@ fn run(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output 
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// What a command prints that must end well.
+/// The output of a command that must succeed.
 fn printed(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let output = run(folder, arguments, variables);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -36,7 +36,7 @@ fn a_link_and_a_copy_are_fakeroot() {
     let link = folder();
     assert_eq!(printed(link.path(), &["id", "-u"], &[]), "0");
     let copy = tempfile::tempdir().unwrap();
-    // By another process: a child that another test forks meanwhile would keep the file open for writing.
+    // Another process copies it: a child that another test forks meanwhile would keep the file open for writing.
     assert!(Command::new("cp").arg(PROGRAM).arg(copy.path().join("fakeroot")).status().unwrap().success());
     assert_eq!(printed(copy.path(), &["--", "id", "-u"], &[]), "0");
     let output =
@@ -48,7 +48,7 @@ fn a_link_and_a_copy_are_fakeroot() {
 fn every_option_is_taken() {
     let folder = folder();
     let folder = folder.path();
-    // As dpkg-buildpackage, makepkg and buildroot call it, and with what they never ask for here.
+    // The calls of dpkg-buildpackage, makepkg and buildroot, and options that they never use.
     let words = ["-l", "library", "-f", "faked", "-b", "17", "--", "sh", "-c", "echo $FAKED_MODE"];
     assert_eq!(printed(folder, &words, &[]), "unknown-is-root");
     let words =
@@ -73,7 +73,7 @@ fn every_option_is_taken() {
 fn every_variable_is_taken() {
     let folder = folder();
     let folder = folder.path();
-    // Callers ask for the key, and refuse to go on without it; borg looks for the name in LD_PRELOAD.
+    // Callers check the key and stop without it; borg searches for the name in LD_PRELOAD.
     let shown = printed(folder, &["sh", "-c", "echo \"${FAKEROOTKEY:?} $LD_PRELOAD\""], &[]);
     assert!(shown.split(' ').nth(1).unwrap().contains("fakeroot"), "{shown}");
     let nested = printed(folder, &["sh", "-c", "./fakeroot true 2>&1 || echo $?"], &[]);
@@ -85,7 +85,7 @@ fn every_variable_is_taken() {
         found = os.stat('theirs'); print(found.st_uid, found.st_gid)";
     let shown = printed(folder, &["python3", "-c", script], &variables);
     assert_eq!(shown, "(1, 2, 3) (5, 6, 7)\n4 8");
-    // Root's own chown is tried, unless somebody says otherwise.
+    // A real chown is tried as root, unless FAKEROOTDONTTRYCHOWN is set.
     let owner = |variables: &[(&str, &str)]| {
         printed(
             folder,
@@ -102,7 +102,7 @@ fn every_variable_is_taken() {
     }
 }
 
-/// Puts the filter that roots have for flushes before what it starts: fsync (74 on x86_64) is answered with success.
+/// Installs the filter that roots have for flushes, then executes the command: fsync (74 on x86_64) returns success.
 const BEHIND_A_FILTER: &str = "import ctypes, os, struct, sys
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 74), (6, 0, 0, 0x50000), (6, 0, 0, 0x7fff0000)]
 code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *step) for step in steps))
@@ -118,7 +118,7 @@ fn it_works_where_flushes_are_discarded() {
         return;
     }
     let folder = folder();
-    // A program without a dynamic linker is served through a filter of its own, above that one.
+    // For a program without a dynamic linker, another filter is installed above that one.
     for shell in [&["busybox", "sh"][..], &["sh"]] {
         let script = "touch file; chown 5:6 file; sync file; stat -c %u:%g file; rm file";
         let output = Command::new("python3")

@@ -1,4 +1,4 @@
-//! Trials of the program against an archive that is signed and hostile all the same, or that holds back what is new.
+//! Trials against an archive that is correctly signed but hostile, or that withholds updates.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::tiny::Tiny;
 use support::trials::{case, run};
 use support::{Ended, Yard, folder, kilnyard};
 
-/// Runs the program with a limit of its address space.
+/// Runs the program with a limit on its address space.
 fn within(mebibytes: u64, tiny: &Tiny, arguments: &[&str]) -> Ended {
     let mut command = std::process::Command::new("prlimit");
     command.arg(format!("--as={}", mebibytes << 20)).arg(support::program()).arg("--yard");
@@ -19,7 +19,7 @@ fn within(mebibytes: u64, tiny: &Tiny, arguments: &[&str]) -> Ended {
     command.output().unwrap().into()
 }
 
-fn an_index_of_bytes_that_are_no_text_takes_no_more_memory_than_it_has_bytes() {
+fn an_index_that_is_not_text_needs_no_more_memory_than_its_size() {
     const BYTES: usize = 200 << 20;
     let tiny = Tiny::new("bytes");
     let mut packages = tiny.archive.packages.clone().into_bytes();
@@ -30,14 +30,14 @@ fn an_index_of_bytes_that_are_no_text_takes_no_more_memory_than_it_has_bytes() {
     within(1000, &tiny, &["plan"]).exits(0).says(&["goodsource", "1 package to build"]);
 }
 
-fn an_index_that_unpacks_beyond_the_bound_is_refused() {
+fn an_index_that_unpacks_beyond_the_limit_is_rejected() {
     let tiny = Tiny::new("bomb");
     tiny.scan().exits(0);
     let before = tiny.index();
     let archive = Archive { date_seconds: tiny.archive.date_seconds + 60, ..tiny.archive.clone() };
     let packages = vec![b'\n'; (256 << 20) + 1];
     for (lists_plain, words) in
-        [(true, "268435456 is the limit"), (false, "more than the limit of 268435456")]
+        [(true, "the limit is 268435456"), (false, "more than the limit of 268435456")]
     {
         tiny.server.serve(archive.files_with(key(), &packages, lists_plain));
         within(300, &tiny, &["scan"]).exits(3).says(&[words, "main/binary-amd64/Packages"]);
@@ -46,7 +46,7 @@ fn an_index_that_unpacks_beyond_the_bound_is_refused() {
     }
 }
 
-fn an_index_with_too_many_names_is_refused() {
+fn an_index_with_too_many_names_is_rejected() {
     let tiny = Tiny::new("names");
     let names: Vec<String> = (0..5_000_000).map(|number| format!("{number:x}a")).collect();
     let packages = format!("Package: aa\nVersion: 1\nProvides: {}\n", names.join(","));
@@ -55,7 +55,7 @@ fn an_index_with_too_many_names_is_refused() {
     within(2000, &tiny, &["plan"]).exits(3).says(&["more than 4194304 packages", "fewer suites"]);
 }
 
-fn a_frozen_mirror_is_refused_once_its_time_is_over() {
+fn a_frozen_mirror_is_rejected_after_it_expires() {
     let tiny = Tiny::new("frozen");
     let archive = Archive { valid_until_seconds: Some(now_seconds() + 4), ..tiny.archive.clone() };
     tiny.server.serve(archive.files());
@@ -66,7 +66,7 @@ fn a_frozen_mirror_is_refused_once_its_time_is_over() {
     // The mirror says that nothing has changed.
     tiny.scan().exits(3).says(&["was valid until", "check-valid-until = false", "date -u"]);
     assert_eq!(tiny.server.answers(Archive::RELEASE_PATH).last(), Some(&304));
-    // It gives the same file once more.
+    // The mirror sends the same file again.
     let index = tiny.yard.read("index/index.json");
     let mut value: serde_json::Value = serde_json::from_str(&index).unwrap();
     value["suites"][0]["etag"] = serde_json::Value::Null;
@@ -81,7 +81,7 @@ fn a_frozen_mirror_is_refused_once_its_time_is_over() {
     tiny.scan().exits(0).says(&["warning: ", "was valid until", "nothing new"]);
 }
 
-fn a_rollback_is_seen_whatever_else_has_changed() {
+fn a_rollback_is_detected_whatever_else_has_changed() {
     let tiny = Tiny::new("rollback-mirror");
     tiny.scan().exits(0);
     let older = Archive { date_seconds: tiny.archive.date_seconds - 7 * DAY, ..tiny.archive.clone() };
@@ -90,7 +90,7 @@ fn a_rollback_is_seen_whatever_else_has_changed() {
     let before = tiny.index();
     tiny.scan().exits(3).says(&["was seen before", "clean --index"]);
     assert_eq!(tiny.index(), before);
-    // Also after another suite was scanned in between.
+    // The rollback is also detected after another suite was scanned in between.
     let elsewhere = Archive { codename: "other".to_owned(), ..tiny.archive.clone() };
     let mut files = elsewhere.files();
     files = files.into_iter().map(|(path, bytes)| (path.replace("/tiny/", "/other/"), bytes)).collect();
@@ -105,12 +105,12 @@ fn a_rollback_is_seen_whatever_else_has_changed() {
     tiny.scan().exits(0).says(&["a new index"]);
 }
 
-fn a_date_that_is_none_or_to_come_is_refused() {
+fn invalid_and_future_dates_are_rejected() {
     let tiny = Tiny::new("dates");
     let dated = |text: &str| Archive { date_text: Some(text.to_owned()), ..tiny.archive.clone() };
     let ahead = Archive { date_seconds: now_seconds() + 300 * DAY, ..tiny.archive.clone() };
     for (archive, words) in
-        [(dated("some day"), "no date: `some day`"), (dated(""), "no date"), (ahead, "and now is")]
+        [(dated("some day"), "not a date: `some day`"), (dated(""), "not a date"), (ahead, "in the future")]
     {
         tiny.server.serve(archive.files());
         tiny.scan().exits(3).says(&[words, "the Release file of tiny"]);
@@ -119,7 +119,7 @@ fn a_date_that_is_none_or_to_come_is_refused() {
     tiny.scan().exits(0).says(&["a new index"]);
 }
 
-/// Asserts that a terminal shows all of it and obeys nothing.
+/// Asserts that the output has no characters that control a terminal.
 #[track_caller]
 fn is_harmless(ended: &Ended) {
     for text in [&ended.stdout, &ended.stderr] {
@@ -128,7 +128,7 @@ fn is_harmless(ended: &Ended) {
     }
 }
 
-fn nothing_of_an_archive_commands_the_terminal() {
+fn an_archive_cannot_control_the_terminal() {
     let tiny = Tiny::new("escapes");
     let escape = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}\0";
     let mut archive = tiny.archive.clone();
@@ -157,11 +157,11 @@ fn nothing_of_an_archive_commands_the_terminal() {
     is_harmless(&ended);
     let named = Archive { codename: format!("other{escape}"), ..tiny.archive.clone() };
     tiny.server.serve(named.files());
-    let ended = tiny.scan().exits(3).says(&["the mirror gives other"]);
+    let ended = tiny.scan().exits(3).says(&["the mirror sent other"]);
     is_harmless(&ended);
 }
 
-/// The files below a folder that other users of the machine can read.
+/// Collects the files below a folder that other users of the machine can read.
 fn readable_files(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let metadata = entry.metadata().unwrap();
@@ -174,7 +174,7 @@ fn readable_files(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-fn a_password_of_a_mirror_is_kept_to_oneself() {
+fn the_password_of_a_mirror_is_never_shown() {
     const PASSWORD: &str = "s3cr3t-word";
     let tiny = Tiny::new("password");
     let mirror = tiny.server.url().replace("http://", &format!("http://me:{PASSWORD}@"));
@@ -192,7 +192,7 @@ fn a_password_of_a_mirror_is_kept_to_oneself() {
     silent(tiny.scan()).exits(3).says(&["verify the Release file of tiny from http://***@127.0.0.1"]);
     tiny.server.serve(std::collections::BTreeMap::new());
     silent(tiny.scan()).exits(3).says(&["status 404"]);
-    // Where the host cannot be read, it is not known what of the address is a password.
+    // If the host cannot be parsed, it is unknown which part of the URL is a password.
     for bad in [format!("gopher://me:{PASSWORD}@h/x"), format!("http://me:a/{PASSWORD}@h/x")] {
         tiny.configure_for("\"goodsource\"", &bad, "");
         silent(tiny.scan()).exits(2).says(&["mirror"]);
@@ -223,14 +223,14 @@ fn main() {
         ($($name:ident),* $(,)?) => { vec![$(case(stringify!($name), $name)),*] };
     }
     let cases = cases![
-        an_index_of_bytes_that_are_no_text_takes_no_more_memory_than_it_has_bytes,
-        an_index_that_unpacks_beyond_the_bound_is_refused,
-        an_index_with_too_many_names_is_refused,
-        a_frozen_mirror_is_refused_once_its_time_is_over,
-        a_rollback_is_seen_whatever_else_has_changed,
-        a_date_that_is_none_or_to_come_is_refused,
-        nothing_of_an_archive_commands_the_terminal,
-        a_password_of_a_mirror_is_kept_to_oneself,
+        an_index_that_is_not_text_needs_no_more_memory_than_its_size,
+        an_index_that_unpacks_beyond_the_limit_is_rejected,
+        an_index_with_too_many_names_is_rejected,
+        a_frozen_mirror_is_rejected_after_it_expires,
+        a_rollback_is_detected_whatever_else_has_changed,
+        invalid_and_future_dates_are_rejected,
+        an_archive_cannot_control_the_terminal,
+        the_password_of_a_mirror_is_never_shown,
     ];
     run(cases, 2, || {});
 }

@@ -1,4 +1,4 @@
-//! What the program keeps of its caller's open files: everything that it starts would have them too.
+//! Open files inherited from the caller: every process that the program starts would inherit them, too.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A number that no shell uses by itself.
+/// A descriptor that shells do not use themselves.
 const NUMBER: i32 = 9;
 
-/// Starts the program so that it waits for a pipe that nothing is written to, with a folder open that it was not given by
-/// name: the idiom of `( flock -n 9; kilnyard build ) 9>lock`.
+/// Starts the program so that it waits for a pipe without a writer, with an inherited descriptor of a folder, as in
+/// `( flock -n 9; kilnyard build ) 9>lock`.
 fn start(folder: &Path, words: &[&str]) -> Child {
     let pipe = folder.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -35,14 +35,14 @@ fn has(child: &Child, folder: &str) -> bool {
 }
 
 #[test]
-fn what_the_caller_has_open_is_closed_before_anything_is_started() {
+fn open_files_of_the_caller_are_closed_before_anything_is_started() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), &["resolve", "--ecosystem", "pkgsrc", "--import"]);
     let until = Instant::now() + Duration::from_secs(30);
     while has(&child, "/etc") && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It still waits, so that it is the program that closed it.
+    // The program still runs, so the program itself closed the descriptor.
     assert!(child.try_wait().unwrap().is_none());
     let kept = has(&child, "/etc");
     child.kill().unwrap();
@@ -50,9 +50,9 @@ fn what_the_caller_has_open_is_closed_before_anything_is_started() {
     assert!(!kept);
 }
 
-/// make hands its jobserver to `fakeroot debian/rules` like this.
+/// make passes its jobserver to `fakeroot debian/rules` this way.
 #[test]
-fn a_fakeroot_hands_on_what_its_caller_has_open() {
+fn fakeroot_passes_on_the_open_files_of_its_caller() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), &["fakeroot", "--", "cat"]);
     std::thread::sleep(Duration::from_millis(300));

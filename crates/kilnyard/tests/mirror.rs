@@ -1,7 +1,7 @@
-//! Trials of the program against a mirror: scans, plans and explanations, without a root or a privilege.
+//! Trials against a mirror: scans, plans and explanations, without a root and without privileges.
 //!
-//! Each asserts the exit code, that the message names the thing, and that the same command works afterwards
-//! with everything that was there before.
+//! Each trial asserts the exit code, that the message names the problem, and that the same command works afterwards
+//! with all earlier data.
 
 mod support;
 
@@ -30,17 +30,17 @@ fn an_honest_mirror_is_scanned_and_then_has_nothing_new() {
     assert_eq!(tiny.server.answers(Archive::SOURCES_PATH), [200]);
 }
 
-fn a_mirror_that_is_not_there_is_named() {
+fn an_unreachable_mirror_is_reported() {
     let tiny = Tiny::new("unreachable");
-    // Nobody listens on a port that was just given back.
+    // No process listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let nowhere = format!("http://127.0.0.1:{port}");
     let spoil = |tiny: &Tiny| tiny.configure_for("\"goodsource\"", &nowhere, "");
-    // Another mirror than that of the index: the plan goes on with the index that is there.
+    // The mirror differs from that of the index: the plan still uses the existing index.
     tiny.survives(spoil, &[&nowhere, " doctor"]);
 }
 
-fn a_signature_of_a_stranger_is_refused() {
+fn a_signature_by_an_unknown_key_is_rejected() {
     let tiny = Tiny::new("stranger");
     let stranger = YardKey::generate("Stranger <stranger@example.org>").unwrap();
     let mut archive = tiny.archive.clone();
@@ -49,7 +49,7 @@ fn a_signature_of_a_stranger_is_refused() {
     tiny.survives(spoil, &["verify the Release file of tiny", &tiny.server.url()]);
 }
 
-fn a_changed_release_file_is_refused() {
+fn a_changed_release_file_is_rejected() {
     let tiny = Tiny::new("tampered");
     let spoil = |tiny: &Tiny| {
         tiny.server.change(Archive::RELEASE_PATH, |bytes| {
@@ -68,7 +68,7 @@ fn newer(tiny: &Tiny) -> Archive {
     archive
 }
 
-fn an_index_with_another_hash_is_refused() {
+fn an_index_with_another_hash_is_rejected() {
     let tiny = Tiny::new("hash");
     let spoil = |tiny: &Tiny| {
         tiny.server.serve(newer(tiny).files());
@@ -77,7 +77,7 @@ fn an_index_with_another_hash_is_refused() {
     tiny.survives(spoil, &["main/binary-amd64/Packages.xz"]);
 }
 
-fn an_index_that_ends_early_is_refused() {
+fn a_truncated_index_is_rejected() {
     let tiny = Tiny::new("truncated");
     let spoil = |tiny: &Tiny| {
         tiny.server.serve(newer(tiny).files());
@@ -100,16 +100,16 @@ fn a_mirror_that_stalls_gives_way_to_the_next() {
     tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
 }
 
-fn another_suite_than_asked_is_refused() {
+fn another_suite_is_rejected() {
     let tiny = Tiny::new("suite");
     let spoil = |tiny: &Tiny| {
         let archive = Archive { codename: "other".to_owned(), ..newer(tiny) };
         tiny.server.serve(archive.files());
     };
-    tiny.survives(spoil, &["the mirror gives other", "where tiny was asked"]);
+    tiny.survives(spoil, &["the mirror sent other", "instead of tiny"]);
 }
 
-fn a_release_file_past_its_time_is_refused() {
+fn an_expired_release_file_is_rejected() {
     let tiny = Tiny::new("expired");
     let spoil = |tiny: &Tiny| {
         let archive = Archive { valid_until_seconds: Some(now_seconds() - DAY / 2), ..newer(tiny) };
@@ -118,7 +118,7 @@ fn a_release_file_past_its_time_is_refused() {
     tiny.survives(spoil, &["was valid until", "clock"]);
 }
 
-fn an_older_state_than_seen_is_refused() {
+fn an_older_state_is_rejected() {
     let tiny = Tiny::new("rollback");
     let spoil = |tiny: &Tiny| {
         let archive = Archive { date_seconds: tiny.archive.date_seconds - 7 * DAY, ..newer(tiny) };
@@ -140,7 +140,7 @@ fn left_out(tiny: &Tiny, package: &str) -> String {
     reason
 }
 
-fn a_near_name_is_proposed() {
+fn a_similar_name_is_suggested() {
     let tiny = Tiny::new("near");
     tiny.configure("\"goodsorce\", \"goodsource\"", "");
     tiny.scan().exits(0);
@@ -150,7 +150,7 @@ fn a_near_name_is_proposed() {
     tiny.yard.run(&["why", "godsource"]).exits(2).says(&["godsource is not a package", "goodsource"]);
 }
 
-fn a_build_dependency_that_cannot_be_is_explained() {
+fn an_impossible_build_dependency_is_explained() {
     let tiny = Tiny::new("impossible");
     tiny.configure("\"needs-missing\", \"needs-newer\", \"needs-both\", \"goodsource\"", "");
     tiny.scan().exits(0);
@@ -163,7 +163,7 @@ fn a_build_dependency_that_cannot_be_is_explained() {
     tiny.yard.run(&["plan"]).exits(0).says(&["1 package to build", "3 left out"]);
 }
 
-fn check_finds_what_cannot_be_built_in_the_whole_release() {
+fn check_finds_unbuildable_sources_in_the_whole_release() {
     let tiny = Tiny::new("check");
     tiny.scan().exits(0);
     let json = tiny.yard.run(&["check", "--json"]).exits(0).json();
@@ -175,7 +175,7 @@ fn check_finds_what_cannot_be_built_in_the_whole_release() {
     tiny.yard.run(&["check"]).exits(0).says(&["needs nowhere-dev", "3 sources cannot be built"]);
 }
 
-fn a_cycle_is_named_and_cut() {
+fn a_cycle_is_reported_and_cut() {
     let tiny = Tiny::new("cycle");
     tiny.configure("\"round-a\", \"round-b\"", "");
     tiny.scan().exits(0);
@@ -187,7 +187,7 @@ fn a_cycle_is_named_and_cut() {
     assert!(text.contains("round-a") && text.contains("round-b"), "{text}");
 }
 
-fn what_is_wrong_in_the_configuration_is_named() {
+fn mistakes_in_the_configuration_are_reported() {
     let tiny = Tiny::new("configuration");
     tiny.scan().exits(0);
     let good = tiny.yard.read("kilnyard.toml");
@@ -216,7 +216,7 @@ fn what_is_wrong_in_the_configuration_is_named() {
     tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
 }
 
-fn values_beyond_all_bounds_are_refused() {
+fn values_beyond_the_limits_are_rejected() {
     let tiny = Tiny::new("bounds");
     let good = tiny.yard.read("kilnyard.toml");
     for (key, value) in [
@@ -233,7 +233,7 @@ fn values_beyond_all_bounds_are_refused() {
     }
 }
 
-fn a_yard_that_is_not_there_is_named() {
+fn a_missing_yard_is_reported() {
     let folder = folder("absent");
     let yard = Yard { folder: folder.path().join("nothing") };
     for command in ["scan", "plan", "build", "status", "check", "clean", "publish", "history"] {
@@ -246,7 +246,7 @@ fn a_yard_that_is_not_there_is_named() {
     tiny.scan().exits(0);
 }
 
-/// A scan that goes on until it is told otherwise.
+/// Starts a scan that runs until it is interrupted.
 fn slow_scan(tiny: &Tiny) -> support::Started {
     tiny.server.behave(Archive::PACKAGES_PATH, Some(Manner::Drip));
     let started = tiny.yard.start(&["scan"]);
@@ -254,11 +254,11 @@ fn slow_scan(tiny: &Tiny) -> support::Started {
     started
 }
 
-fn a_second_process_on_a_yard_is_refused() {
+fn a_second_process_on_a_yard_is_rejected() {
     let tiny = Tiny::new("lock");
     let mut first = slow_scan(&tiny);
     let number = format!("process {}", first.child.id());
-    tiny.scan().exits(2).says(&[&number, "at work"]);
+    tiny.scan().exits(2).says(&[&number, "working on"]);
     tiny.yard.run(&["clean"]).exits(2).says(&[&number]);
     assert!(first.is_running());
     first.signal(libc::SIGINT);
@@ -267,7 +267,7 @@ fn a_second_process_on_a_yard_is_refused() {
     tiny.scan().exits(0).says(&["a new index"]);
 }
 
-fn an_interrupted_scan_goes_on() {
+fn an_interrupted_scan_resumes() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGKILL] {
         let tiny = Tiny::new("signal");
         tiny.scan().exits(0);
@@ -307,7 +307,7 @@ fn can_mount() -> bool {
     command.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-fn a_yard_that_cannot_be_written_is_named() {
+fn a_read_only_yard_is_reported() {
     let tiny = Tiny::new("readonly");
     tiny.scan().exits(0);
     let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && \"$2\" --yard \"$1\" scan";
@@ -315,7 +315,7 @@ fn a_yard_that_cannot_be_written_is_named() {
     tiny.scan().exits(0).says(&["nothing new"]);
 }
 
-fn a_yard_that_is_only_read_can_be_asked() {
+fn a_read_only_yard_can_be_queried() {
     let tiny = Tiny::new("ask-readonly");
     tiny.scan().exits(0);
     tiny.yard.run(&["plan"]).exits(0);
@@ -327,7 +327,7 @@ fn a_yard_that_is_only_read_can_be_asked() {
     for question in ["plan", "plan --json", "why goodsource"] {
         ask(&tiny, question).exits(0).says(&["goodsource"]);
     }
-    // There is a store, and no run in it.
+    // The store exists, but has no run.
     ask(&tiny, "status").exits(2).says(&["nothing was built"]);
     tiny.configure("\"goodsource\", \"needs-newer\"", "");
     ask(&tiny, "plan").exits(0).says(&["needs-newer", "1 left out"]);
@@ -335,9 +335,9 @@ fn a_yard_that_is_only_read_can_be_asked() {
     tiny.yard.run(&["plan", "--json"]).exits(0).says(&["needs-newer"]);
 }
 
-fn a_full_disk_is_named_and_room_helps() {
+fn a_full_disk_is_reported_and_more_space_helps() {
     let tiny = Tiny::new("full");
-    // What does not compress, so that the disk is full before the index is there.
+    // The data does not compress, so that the disk is full before the index is complete.
     let mut noise = String::new();
     let mut state: u64 = 1;
     for number in 0..40_000 {
@@ -366,7 +366,7 @@ fn a_clock_that_was_set_back_harms_nothing() {
         support::quiet(command.args(arguments));
         command.output().unwrap().into()
     };
-    // The archive's signature is of a time to come; whatever is decided of it, it is said, not crashed on.
+    // The archive's signature is in the future: it may be accepted or rejected with a message, but must not crash.
     let ended = back(&["scan"]);
     match ended.code {
         Some(0) => {}
@@ -384,12 +384,12 @@ fn dsc(files: &str) -> String {
     )
 }
 
-fn a_source_of_this_machine_is_checked() {
+fn a_local_source_is_checked() {
     let tiny = Tiny::new("dsc");
     tiny.configure("\"local.dsc\", \"goodsource\"", "");
     tiny.scan().exits(0);
     let write = |bytes: &[u8]| std::fs::write(tiny.yard.path("local.dsc"), bytes).unwrap();
-    // Whatever is wrong with one source, the other one is built.
+    // An error in one source does not affect the other.
     let left_out = |words: &[&str]| {
         let plan =
             tiny.yard.run(&["plan"]).exits(0).says(&["1 package to build", "1 left out", "goodsource"]);
@@ -401,7 +401,7 @@ fn a_source_of_this_machine_is_checked() {
     let hash = support::archive::hex_of(b"secret");
     std::fs::write(tiny.yard.folder.parent().unwrap().join("x"), b"secret").unwrap();
     write(dsc(&format!(" {hash} 6 ../x\n")).as_bytes());
-    left_out(&["../x", "another folder"]);
+    left_out(&["../x", "outside its folder"]);
     write(dsc(&format!(" {hash} 6 absent.tar.xz\n")).as_bytes());
     left_out(&["absent.tar.xz"]);
     std::fs::write(tiny.yard.path("local_1.tar.xz"), b"changed").unwrap();
@@ -421,7 +421,7 @@ fn a_source_of_this_machine_is_checked() {
     left_out(&["no usable field Version"]);
 }
 
-fn what_is_for_programs_parses() {
+fn json_output_parses() {
     let tiny = Tiny::new("json");
     tiny.yard.run(&["scan", "--json"]).exits(0).json();
     tiny.yard.run(&["plan", "--json", "--all"]).exits(0).json();
@@ -496,7 +496,7 @@ fn init_makes_a_yard_once() {
     assert!(!other.folder.exists());
 }
 
-fn a_broken_store_or_index_is_named() {
+fn a_broken_store_or_index_is_reported() {
     let tiny = Tiny::new("broken");
     tiny.scan().exits(0);
     tiny.yard.run(&["plan"]).exits(0);
@@ -509,7 +509,7 @@ fn a_broken_store_or_index_is_named() {
     tiny.yard.run(&["build", "--no-scan", "--dry-run"]).exits(2).says(&[" scan"]);
     tiny.yard.run(&["check"]).exits(0).says(&["cannot be built"]);
     for name in tiny.yard.names("state").into_iter().filter(|name| name.starts_with("kilnyard.db")) {
-        std::fs::write(tiny.yard.path(&format!("state/{name}")), b"this is no database at all").unwrap();
+        std::fs::write(tiny.yard.path(&format!("state/{name}")), b"this is not a database at all").unwrap();
     }
     tiny.yard.run(&["plan"]).exits(3).says(&["store"]);
 }
@@ -523,33 +523,33 @@ fn main() {
     let mut cases = cases![
         a_mirror_that_stalls_gives_way_to_the_next,
         an_honest_mirror_is_scanned_and_then_has_nothing_new,
-        a_mirror_that_is_not_there_is_named,
-        a_signature_of_a_stranger_is_refused,
-        a_changed_release_file_is_refused,
-        an_index_with_another_hash_is_refused,
-        an_index_that_ends_early_is_refused,
-        another_suite_than_asked_is_refused,
-        a_release_file_past_its_time_is_refused,
-        an_older_state_than_seen_is_refused,
-        a_near_name_is_proposed,
-        a_build_dependency_that_cannot_be_is_explained,
-        check_finds_what_cannot_be_built_in_the_whole_release,
-        a_cycle_is_named_and_cut,
-        what_is_wrong_in_the_configuration_is_named,
-        values_beyond_all_bounds_are_refused,
-        a_yard_that_is_not_there_is_named,
-        a_second_process_on_a_yard_is_refused,
-        an_interrupted_scan_goes_on,
-        a_source_of_this_machine_is_checked,
-        what_is_for_programs_parses,
+        an_unreachable_mirror_is_reported,
+        a_signature_by_an_unknown_key_is_rejected,
+        a_changed_release_file_is_rejected,
+        an_index_with_another_hash_is_rejected,
+        a_truncated_index_is_rejected,
+        another_suite_is_rejected,
+        an_expired_release_file_is_rejected,
+        an_older_state_is_rejected,
+        a_similar_name_is_suggested,
+        an_impossible_build_dependency_is_explained,
+        check_finds_unbuildable_sources_in_the_whole_release,
+        a_cycle_is_reported_and_cut,
+        mistakes_in_the_configuration_are_reported,
+        values_beyond_the_limits_are_rejected,
+        a_missing_yard_is_reported,
+        a_second_process_on_a_yard_is_rejected,
+        an_interrupted_scan_resumes,
+        a_local_source_is_checked,
+        json_output_parses,
         every_command_has_help_a_manual_and_completions,
         init_makes_a_yard_once,
-        a_broken_store_or_index_is_named,
+        a_broken_store_or_index_is_reported,
     ];
     for (name, run) in [
-        ("a_yard_that_cannot_be_written_is_named", a_yard_that_cannot_be_written_is_named as fn()),
-        ("a_yard_that_is_only_read_can_be_asked", a_yard_that_is_only_read_can_be_asked),
-        ("a_full_disk_is_named_and_room_helps", a_full_disk_is_named_and_room_helps),
+        ("a_read_only_yard_is_reported", a_read_only_yard_is_reported as fn()),
+        ("a_read_only_yard_can_be_queried", a_read_only_yard_can_be_queried),
+        ("a_full_disk_is_reported_and_more_space_helps", a_full_disk_is_reported_and_more_space_helps),
     ] {
         cases.push(mounts(case(name, run)));
     }

@@ -1,11 +1,11 @@
-//! Moving over from another builder of pkgsrc: its configuration and its history become those of a yard.
+//! Moving from another builder of pkgsrc: a yard takes over its configuration and history.
 
 mod support;
 
 use std::path::{Path, PathBuf};
 use support::{Ended, Yard, command, folder};
 
-/// A folder with a tree, in which the other builder would be started; the yard comes beside it.
+/// A folder with a tree, in which the other builder would be started; the yard is made in the same folder.
 struct Home {
     folder: tempfile::TempDir,
 }
@@ -35,7 +35,7 @@ impl Home {
         Yard { folder: self.path("yard") }
     }
 
-    /// `init pkgsrc` in this folder, where nothing else of the machine is found, and no mirror answers.
+    /// Runs `init pkgsrc` in this folder, isolated from the user's files, and with a mirror that does not respond.
     fn init(&self, more: &[&str]) -> Ended {
         let mut command = command();
         command.current_dir(self.folder.path()).env("HOME", self.folder.path()).env_remove("XDG_DATA_HOME");
@@ -47,7 +47,8 @@ impl Home {
         self.yard().read("kilnyard.toml").parse().unwrap()
     }
 
-    /// A history as bob 1.0 makes it: each build with its directory, name, outcome, and times in milliseconds.
+    /// Writes a history in the format of bob 1.0. Each build has a directory, name, outcome, and wall and CPU times in
+    /// milliseconds.
     fn history(&self, name: &str, builds: &[(&str, &str, u32, i64, i64)]) {
         self.write(name, "");
         let database = rusqlite::Connection::open(self.path(name)).unwrap();
@@ -62,7 +63,7 @@ impl Home {
         }
     }
 
-    /// What is kept in the yard of imported times.
+    /// The imported times in the yard's store.
     fn imported(&self) -> Vec<(String, f64, f64)> {
         let store = rusqlite::Connection::open(self.path("yard/state/kilnyard.db")).unwrap();
         let mut rows =
@@ -102,14 +103,14 @@ mail=:
 ";
 
 #[test]
-fn a_yard_is_made_of_a_pbulk_conf() {
+fn a_yard_is_made_from_a_pbulk_conf() {
     let home = Home::new();
     home.write("etc/pbulk.conf", PBULK);
     home.write("lists/minimal", "# ours\nmail/mutt\ndevel/gmake\n");
     home.init(&["--from-pbulk", "etc/pbulk.conf"]).exits(0).says(&[
         &format!("made the yard yard for the tree {}", home.text("tree")),
-        "7 settings of etc/pbulk.conf are carried over, and 2 are not:",
-        "line 1, base: it is no setting of pbulk's",
+        "carried over 7 settings of etc/pbulk.conf; 2 not carried over:",
+        "line 1, base: it is not a setting of pbulk",
         "line 8, packages: it runs a command",
         "next: kilnyard --yard yard build",
     ]);
@@ -127,23 +128,23 @@ fn a_yard_is_made_of_a_pbulk_conf() {
         (Some(0), Some(3))
     );
     let text = home.yard().read("kilnyard.toml");
-    let (_, end) = text.split_once("\n\n# 7 settings of etc/pbulk.conf").unwrap();
+    let (_, end) = text.split_once("\n\n# carried over 7 settings of etc/pbulk.conf").unwrap();
     assert!(end.ends_with("\n# line 8, packages: it runs a command\n"), "{end}");
     home.yard().run(&["history"]).exits(0);
 }
 
 #[test]
-fn what_the_command_line_says_wins() {
+fn the_command_line_overrides_the_file() {
     let home = Home::new();
     home.write("pbulk.conf", &PBULK.replace("pkgsrc=tree", "pkgsrc=/nowhere"));
     let options =
         ["--from-pbulk", "pbulk.conf", "--tree", "tree", "--prefix", "/usr/pkg", "--make", "/bin/bmake"];
     home.init(&[&options[..], &["--mk-conf", "mk.conf", "mail/mutt"]].concat()).exits(0).says(&[
-        "3 settings of pbulk.conf are carried over, and 6 are not:",
-        "line 3, limited_list: the command line says it",
-        "line 4, pkgsrc: --tree says it",
-        "line 5, prefix: --prefix says it",
-        "line 6, make: --make says it",
+        "carried over 3 settings of pbulk.conf; 6 not carried over:",
+        "line 3, limited_list: overridden by the command line",
+        "line 4, pkgsrc: overridden by --tree",
+        "line 5, prefix: overridden by --prefix",
+        "line 6, make: overridden by --make",
     ]);
     let made = home.made();
     assert_eq!(made["packages"], toml::Value::from(vec!["mail/mutt"]));
@@ -156,14 +157,14 @@ fn what_the_command_line_says_wins() {
 }
 
 #[test]
-fn a_yard_is_made_of_a_config_lua_with_the_times_of_its_builds() {
+fn a_yard_is_made_from_a_config_lua_with_the_times_of_its_builds() {
     let home = Home::new();
     let config = "options = { build_threads = 2, dbdir = \"state\" }\npkgsrc = { basedir = \"tree\", pkgpaths = { \"mail/mutt\" } }\n";
     home.write("bob/config.lua", config);
     let builds = [("lang/py", "py39-x", 8, 9_000, 7_000), ("mail/mutt", "mutt", 8, 2_000, 1_500)];
     home.history("bob/state/history.db", &[&builds[..], &[("mail/mutt", "mutt", 9, 100, 100)]].concat());
     home.init(&["--from-bob", "bob/config.lua"]).exits(0).says(&[
-        "3 settings of bob/config.lua are carried over, and 1 are not:",
+        "carried over 3 settings of bob/config.lua; 1 not carried over:",
         "line 1, options.dbdir: it is in a folder of the yard",
         &format!("imported the times of 2 packages from {}", home.text("bob/state/history.db")),
     ]);
@@ -180,7 +181,7 @@ fn a_yard_is_made_of_a_config_lua_with_the_times_of_its_builds() {
     assert_eq!(home.imported(), expected.map(|(name, wall, cpu)| (name.to_owned(), wall, cpu)));
 }
 
-/// bob's configuration has make and no prefix, so that the two may not be of one kit.
+/// bob's configuration has make but no prefix, so the two may belong to different kits.
 #[test]
 fn doctor_reports_a_make_of_another_prefix() {
     let home = Home::new();
@@ -193,26 +194,26 @@ fn doctor_reports_a_make_of_another_prefix() {
     let made = yard.read("kilnyard.toml");
     let (make, prefix) = ("make = \"/opt/pkg/bin/bmake\"", "# prefix = \"/usr/pkg\"");
     assert!(made.contains(make) && made.contains(prefix), "{made}");
-    // The mirror does not answer here, so that the exit code is the same in any case.
+    // The mirror does not respond, so the exit code is 3 in any case.
     yard.run(&["doctor"]).exits(3).says(&[
         "MISS make: /opt/pkg/bin/bmake is neither in the prefix /usr/pkg nor a program of the base root",
-        "try: make in kilnyard.toml: /usr/pkg/bin/bmake, or prefix, as the kit was bootstrapped with",
+        "try: make in kilnyard.toml: /usr/pkg/bin/bmake, or prefix, set to the prefix of the kit",
     ]);
     yard.configure(&made.replace(prefix, "prefix = \"/opt/pkg\""));
     yard.run(&["doctor"]).exits(3).says(&["ok   make: /opt/pkg/bin/bmake\n"]);
 }
 
 #[test]
-fn a_history_is_beside_the_configuration_or_not_there_or_only_told() {
+fn a_missing_or_unreadable_history_is_only_reported() {
     let home = Home::new();
     home.write(
         "bob/config.lua",
         "pkgsrc = { basedir = \"tree\", pkgpaths = read_pkgpaths(os.getenv(\"LIST\")) }\n",
     );
     home.init(&["--from-bob", "bob/config.lua"]).exits(0).says(&[
-        &format!("there is no history of bob at {}", home.text("bob/db/history.db")),
+        &format!("no history of bob found at {}", home.text("bob/db/history.db")),
         "line 1, pkgsrc.pkgpaths: ",
-        "it could not be told which packages: name them in yard/kilnyard.toml",
+        "the set of packages is unknown: name them in yard/kilnyard.toml",
     ]);
     assert_eq!(home.made()["packages"].as_array().map(Vec::len), Some(0));
     for (name, words) in [
@@ -220,7 +221,7 @@ fn a_history_is_beside_the_configuration_or_not_there_or_only_told() {
         (".local/share/bob/history.db", "cannot be read as a history of bob"),
     ] {
         std::fs::remove_dir_all(home.path("yard")).unwrap();
-        home.write(name, "this is no database, but it is long enough to look at");
+        home.write(name, "this is not a database, but it is long enough to check");
         home.init(&["--from-bob", "bob/config.lua"]).exits(0).says(&[
             "warning: failed to import times",
             words,
@@ -262,7 +263,7 @@ fn times_of_bob_are_imported_later() {
 }
 
 #[test]
-fn what_cannot_be_taken_over_makes_no_yard() {
+fn a_configuration_that_cannot_be_taken_over_makes_no_yard() {
     let home = Home::new();
     home.write("open.conf", "make='/usr/pkg\n");
     home.write("list.conf", "pkgsrc=tree\nlimited_list=absent\n");
@@ -277,10 +278,10 @@ fn what_cannot_be_taken_over_makes_no_yard() {
         ("--from-pbulk", "absent.conf", &["failed to read absent.conf", "No such file"]),
         ("--from-pbulk", "latin.conf", &["failed to read latin.conf", "UTF-8"]),
         ("--from-pbulk", "tree", &["failed to read tree", "Is a directory"]),
-        ("--from-pbulk", "list.conf", &["packages-file", "absent", "its option beside --from-pbulk"]),
-        ("--from-pbulk", "names.conf", &["`../../etc` cannot be a directory of a tree"]),
-        ("--from-pbulk", "tree.conf", &["/nowhere is no pkgsrc tree", "--tree with the folder"]),
-        ("--from-pbulk", "make.conf", &["make `bmake` must be a path", "its option beside --from-pbulk"]),
+        ("--from-pbulk", "list.conf", &["packages-file", "absent", "together with --from-pbulk"]),
+        ("--from-pbulk", "names.conf", &["`../../etc` is not a package directory or category"]),
+        ("--from-pbulk", "tree.conf", &["/nowhere is not a pkgsrc tree", "--tree with the folder"]),
+        ("--from-pbulk", "make.conf", &["make `bmake` must be a path", "together with --from-pbulk"]),
         ("--from-bob", "open.lua", &["failed to read open.lua", "line 2: there is `the end of the file`"]),
     ] {
         home.init(&[option, name]).exits(2).says(words);
@@ -289,5 +290,5 @@ fn what_cannot_be_taken_over_makes_no_yard() {
     home.init(&["--from-pbulk", "tree.conf", "--from-bob", "open.lua"])
         .exits(2)
         .says(&["cannot be used with"]);
-    home.init(&["--tree", "/nowhere"]).exits(2).says(&["/nowhere is no pkgsrc tree"]);
+    home.init(&["--tree", "/nowhere"]).exits(2).says(&["/nowhere is not a pkgsrc tree"]);
 }

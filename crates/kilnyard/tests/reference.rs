@@ -1,10 +1,10 @@
-//! The command line as it is documented: `docs/commands.md` is what the program says of itself.
+//! The reference of the command line: `docs/commands.md` is the program's own help.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// What `--help` says of a command and of those below it.
+/// Appends the `--help` of a command and its subcommands.
 fn describe(words: &[&str], text: &mut String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilnyard"));
     command.args(words).arg("--help").env_remove("KILNYARD_YARD").env("NO_COLOR", "1").env("COLUMNS", "100");
@@ -19,7 +19,7 @@ fn describe(words: &[&str], text: &mut String) {
     text.push_str("```\n");
     let below =
         help.split_once("Commands:\n").map_or("", |(_, rest)| rest.split("\n\n").next().unwrap_or(""));
-    // A name stands after two spaces; what wraps stands further right.
+    // Names are indented by two spaces; continuation lines are indented further.
     let names = below.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     for name in names.filter(|name| !name.is_empty() && *name != "help") {
         describe(&[words, &[name]].concat(), text);
@@ -27,7 +27,7 @@ fn describe(words: &[&str], text: &mut String) {
 }
 
 #[test]
-fn the_reference_is_what_the_program_says() {
+fn the_reference_matches_the_help() {
     let mut text = "# Commands\n\nWhat `kilnyard --help` and each command's own `--help` say.\n".to_owned();
     describe(&[], &mut text);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
@@ -36,6 +36,6 @@ fn the_reference_is_what_the_program_says() {
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     let first = text.lines().zip(kept.lines()).find(|(now, then)| now != then);
-    let advice = "if it should be so: KILNYARD_UPDATE=1 cargo test -p kilnyard --test reference";
-    assert!(text == kept, "the first line that differs: {first:?}; {advice}");
+    let advice = "if the change is intended: KILNYARD_UPDATE=1 cargo test -p kilnyard --test reference";
+    assert!(text == kept, "first different line: {first:?}; {advice}");
 }

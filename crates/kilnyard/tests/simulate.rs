@@ -1,5 +1,5 @@
-//! `kilnyard simulate` on recorded runs. Its traces are checked here from the input files alone: nothing of the
-//! scheduler or of the simulation is used to judge them.
+//! `kilnyard simulate` on recorded runs. The traces are checked against the input files only, without code of the
+//! scheduler or the simulation.
 
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -7,14 +7,13 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Real data that is not part of Kilnyard, beside the repository.
+/// The folder of real data, which is not part of the repository.
 fn data(test: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pkgsrc");
     if folder.is_dir() {
         return Some(folder);
     }
-    let _ =
-        writeln!(std::io::stderr(), "skipped: {test}: {} is not beside this repository", folder.display());
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {} does not exist", folder.display());
     None
 }
 
@@ -43,7 +42,7 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("{key} in {value}"))
 }
 
-/// The dependencies of each package, by an edge list.
+/// The dependencies of each package, from an edge list.
 fn dependencies(graph: &str) -> HashMap<&str, BTreeSet<&str>> {
     let mut dependencies: HashMap<&str, BTreeSet<&str>> = HashMap::new();
     for line in graph.lines() {
@@ -54,7 +53,7 @@ fn dependencies(graph: &str) -> HashMap<&str, BTreeSet<&str>> {
     dependencies
 }
 
-/// Checks a trace, and returns when each package began and ended.
+/// Checks a trace, and returns the start and end time of each package.
 fn check<'a>(
     trace: &'a str,
     dependencies: &HashMap<&str, BTreeSet<&str>>,
@@ -67,7 +66,7 @@ fn check<'a>(
     for line in trace.lines() {
         let [time, what, package, cores] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
         let (time, cores): (f64, u32) = (time.parse().unwrap(), cores.parse().unwrap());
-        assert!(time >= last, "{line}: before the line above it");
+        assert!(time >= last, "{line}: earlier than the line before it");
         last = time;
         assert!((1..=cores_max).contains(&cores), "{line}");
         match what {
@@ -76,8 +75,8 @@ fn check<'a>(
                     assert!(times.contains_key(dependency), "{line}: {dependency} is not built");
                 }
                 assert!(began.insert(package, time).is_none(), "{line}: a second start");
-                let going_on = began.len() - times.len();
-                assert!(going_on <= builds_max, "{line}: {going_on} builds at once");
+                let running = began.len() - times.len();
+                assert!(running <= builds_max, "{line}: {running} builds at once");
             }
             "end" => assert!(times.insert(package, (began[package], time)).is_none(), "{line}: a second end"),
             _ => panic!("{line}"),
@@ -123,13 +122,13 @@ fn the_recorded_run_ends_near_its_bound() {
         let times = check(&trace, &dependencies, cores as usize, cores);
         let last = times.values().map(|(_, end)| *end).fold(0.0, f64::max);
         assert!((last - makespan).abs() < 1e-3);
-        // No build is faster than all of it spread over all cores would be, and nothing takes a negative time.
+        // No build is faster than if all its work were spread over all cores, and no time is negative.
         for (package, (begin, end)) in &times {
             let (wall, jobs) = walls.get(package).copied().unwrap_or((1.0, 1.0));
             let least = wall * (jobs / f64::from(cores)).min(1.0);
             assert!(end - begin >= least * (1.0 - 1e-6) - 1e-3, "{package}: {} of {least}", end - begin);
         }
-        // The path that is told is one.
+        // The reported path is a chain of dependencies.
         let path: Vec<&str> =
             answer["path"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect();
         assert!(
@@ -140,8 +139,8 @@ fn the_recorded_run_ends_near_its_bound() {
 }
 
 #[test]
-fn other_builders_take_what_the_record_says() {
-    let Some(folder) = data("other_builders_take_what_the_record_says") else { return };
+fn other_builders_take_the_recorded_time() {
+    let Some(folder) = data("other_builders_take_the_recorded_time") else { return };
     let hours = |words: &[&str]| number(&recorded(&folder, "bulk-large", words), "makespan_seconds") / 3600.0;
     // The run was recorded with four workers of four jobs: 17.9 hours.
     let four = hours(&["--cores", "16", "--policy", "dependents", "--workers", "4"]);
@@ -163,8 +162,8 @@ fn other_builders_take_what_the_record_says() {
 }
 
 #[test]
-fn noise_and_memory_are_kept_to() {
-    let Some(folder) = data("noise_and_memory_are_kept_to") else { return };
+fn noise_and_memory_limits_are_respected() {
+    let Some(folder) = data("noise_and_memory_limits_are_respected") else { return };
     let noise = ["--cores", "32", "--noise", "0.5", "--seeds", "10"];
     let answer = recorded(&folder, "bulk-large", &noise);
     assert!(number(&answer, "ratio") <= 1.06, "{answer}");
@@ -183,8 +182,8 @@ fn noise_and_memory_are_kept_to() {
 }
 
 #[test]
-fn a_run_on_several_machines_keeps_to_each() {
-    let Some(folder) = data("a_run_on_several_machines_keeps_to_each") else { return };
+fn a_run_on_several_machines_respects_each_machine() {
+    let Some(folder) = data("a_run_on_several_machines_respects_each_machine") else { return };
     let graph = text(&folder.join("depgraph-mutt.zst"));
     let scratch = tempfile::tempdir().unwrap();
     let (trace, svg) = (scratch.path().join("trace"), scratch.path().join("run.svg"));
@@ -219,7 +218,7 @@ fn a_scan_of_all_of_pkgsrc_is_simulated() {
     ]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Who depends on whom is written by another command, which is compared with other resolvers elsewhere.
+    // The dependencies come from another command, which other tests compare with other resolvers.
     let mut resolve = Command::new(env!("CARGO_BIN_EXE_kilnyard"));
     let resolved =
         resolve.args(["resolve", "--ecosystem", "pkgsrc", "--import"]).arg(&graph).output().unwrap();
@@ -246,7 +245,7 @@ fn a_scan_of_all_of_pkgsrc_is_simulated() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn bad_input_is_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = scratch.path().join(name);
@@ -265,7 +264,7 @@ fn bad_input_is_named() {
     let cycle = message(&file("cycle", "a -> b\nb -> a\n"), &history, &[]);
     assert!(cycle.contains("a cycle: a -> b -> a"), "{cycle}");
     let nowhere = message(&file("nowhere", "a -> b\nb ->\n"), &history, &[]);
-    assert!(nowhere.contains("line 2") && nowhere.contains("leads to nowhere"), "{nowhere}");
+    assert!(nowhere.contains("line 2") && nowhere.contains("lacks an end"), "{nowhere}");
     let negative = message(&good, &file("negative", &format!("{HEADER}1,a,success,4,0,-8,9\n")), &[]);
     assert!(negative.contains("line 2: a: \"-8\" is not a number from 0 up"), "{negative}");
     let absurd = message(&good, &file("absurd", &format!("{HEADER}1,a,success,4,0,9e18,9\n")), &[]);

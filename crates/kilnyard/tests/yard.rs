@@ -1,4 +1,4 @@
-//! What the program makes of a yard's own folders: who may enter them, where links in them lead, whose they are.
+//! The folders of a yard: their permissions, links in them, and their owners.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use support::{Yard, folder, is_root};
 
-/// A user of the machine who has no files.
+/// The id of another user, who has no files.
 const ANOTHER: u32 = 0x7720_0000;
 
 const CONFIG: &str = "packages = [\"a\"]\n[debian]\nrelease = \"bookworm\"\narchitecture = \"amd64\"\n\
@@ -25,7 +25,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn files_of_others_are_closed_whatever_the_umask_and_whatever_was_before() {
+fn private_folders_are_closed_whatever_the_umask_and_mode_were() {
     let folder = folder("closed");
     let yard = yard(folder.path());
     for name in ["layers", "state"] {
@@ -45,7 +45,7 @@ fn files_of_others_are_closed_whatever_the_umask_and_whatever_was_before() {
 }
 
 #[test]
-fn a_lock_that_is_another_file_is_refused_and_the_file_stays() {
+fn a_lock_that_links_to_another_file_is_rejected_and_the_file_stays() {
     let folder = folder("lock");
     let yard = yard(folder.path());
     yard.run(&["clean"]).exits(0);
@@ -54,7 +54,7 @@ fn a_lock_that_is_another_file_is_refused_and_the_file_stays() {
     let lock = yard.path("state/lock");
     fs::remove_file(&lock).unwrap();
     symlink(&victim, &lock).unwrap();
-    yard.run(&["clean", "--dry-run"]).exits(3).says(&["state/lock", "is a link; remove it"]);
+    yard.run(&["clean", "--dry-run"]).exits(3).says(&["state/lock", "is a symbolic link; remove it"]);
     fs::remove_file(&lock).unwrap();
     fs::hard_link(&victim, &lock).unwrap();
     yard.run(&["clean", "--dry-run"]).exits(3).says(&["state/lock", "remove it"]);
@@ -64,7 +64,7 @@ fn a_lock_that_is_another_file_is_refused_and_the_file_stays() {
 }
 
 #[test]
-fn links_in_a_yard_lead_nowhere() {
+fn links_in_a_yard_are_not_followed() {
     let folder = folder("links");
     let yard = yard(folder.path());
     yard.run(&["clean"]).exits(0);
@@ -92,7 +92,7 @@ fn links_in_a_yard_lead_nowhere() {
 }
 
 #[test]
-fn a_yard_of_another_user_is_refused_without_a_flag() {
+fn a_yard_of_another_user_is_rejected_without_a_flag() {
     if !is_root() {
         eprintln!("skipped: only root can give a yard away");
         return;
@@ -110,16 +110,17 @@ fn a_yard_of_another_user_is_refused_without_a_flag() {
     assert_eq!(fs::metadata(yard.path("distfiles")).unwrap().uid(), ANOTHER + 1);
 }
 
-/// The first id of root's own roots where /etc/subuid gives root none, and how many ids a range has (docs/security.md).
+/// The first id of root's own roots if /etc/subuid gives root no ids, and the number of ids in a range
+/// (docs/security.md).
 const FIRST_ID: u32 = 0x7800_0000;
 const RANGE_IDS: u32 = 0x1_0000;
 
 #[test]
-fn roots_of_two_yards_have_ids_of_their_own() {
+fn roots_of_different_yards_have_different_ids() {
     let is_given = fs::read_to_string("/etc/subuid")
         .is_ok_and(|text| text.lines().any(|line| line.starts_with("root:")));
     if !is_root() || is_given {
-        // Others have as many ranges as their administrator gave them: most have one.
+        // Other users have as many ranges as their administrator gave them: most have one.
         return;
     }
     let folder = folder("ranges");

@@ -1,8 +1,8 @@
-//! What an HTTP answer means for a file of which a part is already here. Pure.
+//! Interprets an HTTP response for a file that may be partly here already. Pure.
 
 use crate::AttemptError;
 
-/// The head of an answer, as far as it matters.
+/// The relevant fields of a response head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) status: u16,
@@ -12,16 +12,16 @@ pub(crate) struct Head {
     pub(crate) last_modified: Option<String>,
 }
 
-/// What to do with the body.
+/// How to use the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// It is the whole file: a part that is here is dropped.
+    /// It is the whole file; an existing part is discarded.
     Whole,
-    /// It is the rest after the part.
+    /// It continues the existing part.
     Rest,
 }
 
-/// Judge the answer to a request for a file of a known size, of which the first bytes are here.
+/// Judges the response to a request for a file of known size, of which the first `part_bytes` bytes are here.
 pub(crate) fn judge(head: &Head, part_bytes: u64, size_bytes: u64) -> Result<Body, AttemptError> {
     match head.status {
         200 => match head.content_length {
@@ -39,7 +39,7 @@ pub(crate) fn judge(head: &Head, part_bytes: u64, size_bytes: u64) -> Result<Bod
                 Some(got_bytes) if got_bytes != size_bytes => {
                     Err(AttemptError::SizeDiffers { size_bytes, got_bytes })
                 }
-                // A server may send less than the whole rest; the next attempt continues from there.
+                // A server may send less than the rest; the next attempt continues from there.
                 Some(_) | None if part_bytes > 0 && range.first == part_bytes => Ok(Body::Rest),
                 Some(_) | None => Err(AttemptError::BadRange { got }),
             }
@@ -53,7 +53,7 @@ struct Range {
     size_bytes: Option<u64>,
 }
 
-/// `bytes 5-9/10` or `bytes 5-9/*`.
+/// Parses `bytes 5-9/10` or `bytes 5-9/*`.
 fn parse_range(text: &str) -> Option<Range> {
     let (range, size) = text.trim().strip_prefix("bytes ")?.trim().split_once('/')?;
     let (first, last) = range.split_once('-')?;

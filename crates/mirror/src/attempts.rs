@@ -1,7 +1,7 @@
-//! Which url is tried next, and when to give up.
+//! Decides which url to try next, and when to give up.
 //!
-//! The urls are tried in their order, one round after the other, with a pause between rounds: a mirror that
-//! is down costs no pause while there is another. What can pass is tried again, what is final is not.
+//! The urls are tried in order, in rounds, with a pause between rounds: while another mirror works, one that is down
+//! costs no pause. Transient failures are retried, permanent ones are not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::error::{AttemptError, FailedAttempt, FetchError, Outlook, without_password};
 use crate::limits::Limits;
 
-/// An attempt that brought less than this is as good as none. A connection that breaks every few megabytes
-/// thus fetches a large file in the end, and one that breaks after every byte does not continue forever.
+/// An attempt that brings less than this does not count as progress. So a connection that breaks every few megabytes
+/// still fetches a large file in the end, while one that breaks after every byte does not continue forever.
 const PROGRESS_BYTES_MIN: u64 = 1 << 20;
 
 /// How often the cancel flag is checked while waiting.
@@ -19,9 +19,9 @@ pub(crate) const POLL: Duration = Duration::from_millis(20);
 /// Why an attempt ended without the file.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// This url failed; the part has this many bytes now.
+    /// This url failed; the part now has this many bytes.
     Url { error: AttemptError, part_bytes: u64 },
-    /// No url can help.
+    /// No other url would help.
     Whole(FetchError),
 }
 
@@ -33,7 +33,7 @@ struct Candidate<'a> {
     last: Option<AttemptError>,
 }
 
-/// Try the urls until one brings the thing, or all are given up.
+/// Tries the urls until one succeeds or all are given up.
 pub(crate) fn run<T>(
     name: &str,
     urls: &[String],
@@ -101,7 +101,7 @@ impl Candidate<'_> {
     }
 }
 
-/// An error if the cancel flag is up.
+/// Fails if the cancel flag is set.
 pub(crate) fn check(name: &str, cancel: &AtomicBool) -> Result<(), FetchError> {
     if cancel.load(Ordering::Relaxed) {
         return Err(FetchError::Cancelled { name: name.to_owned() });
@@ -109,7 +109,7 @@ pub(crate) fn check(name: &str, cancel: &AtomicBool) -> Result<(), FetchError> {
     Ok(())
 }
 
-/// Wait, but no longer than until the cancel flag is up.
+/// Waits for a duration, or until the cancel flag is set.
 fn pause(duration: Duration, cancel: &AtomicBool) {
     let began = Instant::now();
     while !cancel.load(Ordering::Relaxed) {
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Run over two urls, each answering by its own script; the calls in their order.
+    /// Runs with two urls, each with scripted answers, and returns the calls in order.
     fn calls(
         mut answer: impl FnMut(&str, usize) -> Result<(), Stop>,
     ) -> (Vec<String>, Result<(), FetchError>) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_final_is_not_tried_again() {
+    fn permanent_failures_are_not_retried() {
         let (calls, result) = calls(|url, _| status(if url == "a" { 404 } else { 503 }));
         assert_eq!(calls.concat(), "abbb");
         assert_eq!(
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn the_same_progress_again_is_none() {
-        // A server without ranges that always breaks at the same place.
+    fn repeating_the_same_progress_does_not_count() {
+        // A server without ranges, whose connection always breaks at the same offset.
         let (calls, result) = calls(|_, _| cut(5 << 20));
         assert_eq!(calls.concat(), "abababa");
         assert!(result.is_err());

@@ -1,4 +1,4 @@
-//! What can go wrong, for one attempt and for the whole.
+//! The errors of single attempts and of whole fetches.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,65 +8,65 @@ use std::time::Duration;
 use crate::Sha256Hex;
 use crate::pace::Slow;
 
-/// A failure to fetch or to store. The text reads after "failed to".
+/// A failure to fetch or store a file. The message reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Every url failed.
     #[error("fetch {name}: {}", list(failed))]
     Failed {
-        /// What was wanted.
+        /// The name of the file.
         name: String,
         /// The last failure of each url, in the order of the urls.
         failed: Vec<FailedAttempt>,
     },
-    /// There is no url to fetch it from, and the store does not have it.
-    #[error("fetch {name}: no url is known for it")]
+    /// The store lacks the file, and there is no url to fetch it from.
+    #[error("fetch {name}: no url is available")]
     NoUrl {
-        /// What was wanted.
+        /// The name of the file.
         name: String,
     },
-    /// The cancel flag was raised.
-    #[error("fetch {name}: it was cancelled")]
+    /// The cancel flag was set.
+    #[error("fetch {name}: cancelled")]
     Cancelled {
-        /// What was wanted.
+        /// The name of the file.
         name: String,
     },
     /// The disk, or the user's quota, is full.
     #[error("store {name}: {} is full, and {needed_bytes} more bytes are needed", folder.display())]
     DiskFull {
-        /// What was to be stored.
+        /// The name of the file.
         name: String,
         /// The folder of the store.
         folder: PathBuf,
-        /// What was still missing when the disk was found full.
+        /// The bytes still missing when the disk was found full.
         needed_bytes: u64,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: io::Error,
     },
     /// A file or folder of the store cannot be used.
     #[error("{action} {}", path.display())]
     Store {
-        /// What was to be done.
+        /// The failed operation, as a verb phrase.
         action: &'static str,
-        /// With what.
+        /// The affected file or folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// The proxy's address is no address.
+    /// The proxy's address is invalid.
     #[error("use the proxy {proxy}: {reason}")]
     Proxy {
-        /// The address.
+        /// The address, without a password.
         proxy: String,
-        /// What is wrong.
+        /// The flaw in the address.
         reason: String,
     },
-    /// Another thread fetched the same file and failed.
+    /// Another thread fetched the same file, and failed.
     #[error(transparent)]
     Shared(Arc<FetchError>),
 }
 
-/// A url and why it did not bring the file.
+/// A url that did not deliver the file, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{url}: {error}")]
 pub struct FailedAttempt {
@@ -77,108 +77,108 @@ pub struct FailedAttempt {
     pub error: AttemptError,
 }
 
-/// Why one attempt at one url failed. The text is a clause.
+/// Why one attempt at one url failed. The message is a clause.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
-    /// The server says no.
+    /// The server responded with an error status.
     #[error("the server answers with status {code}")]
     Status {
-        /// The status.
+        /// The HTTP status code.
         code: u16,
     },
-    /// No connection, no answer, or a broken one.
+    /// No connection, no response, or a broken one.
     #[error("{reason}")]
     Transport {
-        /// What happened.
+        /// The description of the failure.
         reason: String,
     },
-    /// The server did not begin to answer in time.
+    /// The server did not start to respond in time.
     #[error("no answer within {} seconds", seconds(*waited))]
     NoAnswer {
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// The body comes too slowly.
+    /// The body arrives too slowly.
     #[error(
         "stalled after {received_bytes} bytes: {speed_bytes_per_second} bytes per second over {} seconds, \
-         and the least is {speed_min_bytes_per_second}",
+         below the minimum of {speed_min_bytes_per_second}",
         seconds(*window)
     )]
     TooSlow {
-        /// What came in this attempt.
+        /// The bytes received in this attempt.
         received_bytes: u64,
         /// The speed over the last window.
         speed_bytes_per_second: u64,
-        /// The least speed.
+        /// The minimum speed.
         speed_min_bytes_per_second: u64,
-        /// The window.
+        /// The length of the window.
         window: Duration,
     },
     /// The body ended early.
     #[error("the connection ended after {received_bytes} bytes{}", of(*size_bytes))]
     Truncated {
-        /// What is there, an earlier part included.
+        /// The bytes received so far, including an earlier part.
         received_bytes: u64,
-        /// What should be there, if it is known.
+        /// The expected size, if it is known.
         size_bytes: Option<u64>,
     },
-    /// The server has a file of another size.
-    #[error("the server has a file of {got_bytes} bytes where {size_bytes} were expected")]
+    /// The server has a file of a different size.
+    #[error("the server has a file of {got_bytes} bytes, expected {size_bytes}")]
     SizeDiffers {
-        /// The size that was asked for.
+        /// The expected size.
         size_bytes: u64,
-        /// The size that the server tells.
+        /// The size that the server reports.
         got_bytes: u64,
     },
-    /// The body is longer than the caller allows.
+    /// The body exceeds the caller's limit.
     #[error("the file is larger than the limit of {size_bytes_max} bytes")]
     TooLarge {
         /// The limit.
         size_bytes_max: u64,
     },
-    /// The server's answer to a request for the rest of a file makes no sense.
-    #[error("the server answers the request for a part with {got:?}")]
+    /// The server's response to a range request makes no sense.
+    #[error("the server answered a range request with {got:?}")]
     BadRange {
-        /// The range that it names.
+        /// The range in the response.
         got: String,
     },
-    /// The content is not what was asked for.
-    #[error("the SHA-256 is {got} where {expected} was expected")]
+    /// The content does not match the expected hash.
+    #[error("the SHA-256 is {got}, expected {expected}")]
     HashDiffers {
-        /// The hash that was asked for.
+        /// The expected hash.
         expected: Sha256Hex,
-        /// The hash of what came.
+        /// The hash of the received content.
         got: Sha256Hex,
     },
     /// A url that cannot be used.
     #[error("the url cannot be used: {reason}")]
     BadUrl {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A `file` url whose file cannot be read.
     #[error("the file cannot be read: {reason}")]
     LocalFile {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What a failure says about trying the same url again.
+/// Whether trying the same url again makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
-    /// It may be better next time.
+    /// The failure may be transient.
     Passing,
-    /// The content was wrong: once may be the fault of an old part or a cache on the way.
+    /// The content was wrong, which may once be the fault of an old part or of a cache in between.
     OnceMore,
-    /// It will be the same next time.
+    /// The result would be the same.
     Final,
 }
 
 impl AttemptError {
     pub(crate) fn outlook(&self) -> Outlook {
         match self {
-            // 416 answers a range that begins behind the end: without the part it may do.
+            // 416 rejects a range that starts beyond the end; without the part, the request may succeed.
             AttemptError::Status { code: 408 | 416 | 425 | 429 | 500..=599 } => Outlook::Passing,
             AttemptError::Status { .. } => Outlook::Final,
             AttemptError::Transport { .. }
@@ -205,7 +205,7 @@ impl AttemptError {
 }
 
 impl FetchError {
-    /// A failure of the store's own disk, with a full disk as a kind of its own.
+    /// A failure of the store's disk; a full disk is a separate variant.
     pub(crate) fn disk(
         name: &str,
         action: &'static str,
@@ -224,7 +224,7 @@ impl FetchError {
         }
     }
 
-    /// The failure itself, also when it was another thread's.
+    /// The underlying failure, even if it was another thread's.
     pub fn root(&self) -> &FetchError {
         match self {
             FetchError::Shared(error) => error.root(),
@@ -232,7 +232,7 @@ impl FetchError {
         }
     }
 
-    /// Whether it may be better another time: the network failed, or a server was busy.
+    /// Whether a later try may succeed: the network failed, or a server was busy.
     pub fn is_passing(&self) -> bool {
         match self.root() {
             FetchError::Failed { failed, .. } => {
@@ -242,19 +242,19 @@ impl FetchError {
         }
     }
 
-    /// Whether there was no room for the file.
+    /// Whether there was no space for the file.
     pub fn is_disk_full(&self) -> bool {
         matches!(self.root(), FetchError::DiskFull { .. })
     }
 
-    /// Was it the caller who ended it?
+    /// Whether the caller cancelled it.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.root(), FetchError::Cancelled { .. })
     }
 }
 
-/// A text for people, with the user and password of each url in it replaced by `***`: a password stays out of messages,
-/// logs and files that others can read.
+/// Replaces the user and password of each url in a text with `***`, so that passwords stay out of messages, logs and
+/// files that others can read.
 pub fn without_password(text: &str) -> String {
     const SCHEME_END: &str = "://";
     let mut shown = String::with_capacity(text.len());
@@ -274,7 +274,7 @@ pub fn without_password(text: &str) -> String {
     shown + rest
 }
 
-/// More than these mirrors are not read by anyone.
+/// The most mirrors listed in a message; more would not be read.
 const LISTED_MAX: usize = 8;
 
 fn list(failed: &[FailedAttempt]) -> String {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_apart() {
+    fn a_full_disk_is_a_separate_error() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = FetchError::disk("a.tar", "write", Path::new("/store/ab/abcd"), 7, full);
         assert_eq!(error.to_string(), "store a.tar: /store/ab is full, and 7 more bytes are needed");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_failures_are_retried() {
         let outlook = |code| AttemptError::Status { code }.outlook();
         assert_eq!([404, 410, 403, 304].map(outlook), [Outlook::Final; 4]);
         assert_eq!([500, 503, 429, 416].map(outlook), [Outlook::Passing; 4]);

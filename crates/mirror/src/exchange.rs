@@ -1,8 +1,8 @@
-//! One request and its answer, in a thread of its own that only reads the socket.
+//! One request and its response, on a separate thread that only reads the socket.
 //!
-//! The caller's thread takes the events and is never blocked for longer than a moment, so it can look at the
-//! clock and at the cancel flag whatever the server does. When it loses interest the socket is shut down; the
-//! thread then ends at once, or with the connection's own limit while it is still connecting.
+//! The caller's thread receives the events and never blocks for more than a moment, so it can check the clock and the
+//! cancel flag whatever the server does. When it drops the exchange, the socket is shut down. The thread then ends at
+//! once, or, while it is still connecting, after the connection timeout.
 
 use std::io::{self, Read};
 use std::sync::atomic::AtomicBool;
@@ -18,10 +18,10 @@ use crate::limits::Limits;
 use crate::pace::Pace;
 use crate::sha256::CHUNK_BYTES;
 
-/// Chunks that wait to be written. A disk slower than the network slows the network.
+/// The most chunks that wait to be written. If the disk is slower than the network, the transfer slows down.
 const CHUNKS_WAITING_MAX: usize = 16;
 
-/// The head of an answer; a mirror needs a few hundred bytes.
+/// The largest response head; a mirror needs a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 const USER_AGENT: &str = concat!("kilnyard/", env!("CARGO_PKG_VERSION"));
@@ -31,12 +31,12 @@ enum Event {
     Chunk(Vec<u8>),
     /// The body is complete, as far as HTTP can tell.
     End,
-    /// The connection ended within the body.
+    /// The connection ended in the middle of the body.
     Cut,
     Failed(AttemptError),
 }
 
-/// An exchange whose head has come.
+/// An exchange whose response head has arrived.
 pub(crate) struct Exchange<'a> {
     name: &'a str,
     cancel: &'a AtomicBool,
@@ -55,7 +55,7 @@ pub(crate) enum Piece {
 }
 
 impl<'a> Exchange<'a> {
-    /// Send a request and wait for the head of the answer.
+    /// Sends a request, and waits for the head of the response.
     pub(crate) fn open(
         name: &'a str,
         url: &str,
@@ -104,7 +104,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The next piece of the body.
+    /// Waits for the next piece of the body.
     pub(crate) fn next(&mut self) -> Result<Piece, Stop> {
         loop {
             let event = self.next_event()?;
@@ -128,7 +128,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// An event, or nothing for a moment.
+    /// The next event, or none if nothing arrives for a moment.
     fn next_event(&self) -> Result<Option<Event>, Stop> {
         check(self.name, self.cancel).map_err(Stop::Whole)?;
         match self.events.recv_timeout(POLL) {
@@ -152,17 +152,17 @@ fn failed(error: AttemptError) -> Stop {
 }
 
 fn ended() -> AttemptError {
-    AttemptError::Transport { reason: "the exchange ended out of order".to_owned() }
+    AttemptError::Transport { reason: "the exchange ended unexpectedly".to_owned() }
 }
 
 fn agent(limits: &Limits, proxy: Option<&ureq::Proxy>) -> ureq::Agent {
     ureq::Agent::config_builder()
-        // Said explicitly, because the default is whatever the environment says.
+        // Set explicitly, because the default takes the proxy from the environment.
         .proxy(proxy.cloned())
         .http_status_as_error(false)
         .max_redirects(limits.redirects_max)
         .user_agent(USER_AGENT)
-        // A range of a compressed body is of no use, and sizes must be those of the file.
+        // A range of a compressed body is useless, and sizes must be those of the file.
         .accept_encoding("identity")
         .max_response_header_size(HEAD_BYTES_MAX)
         .timeout_resolve(Some(limits.connect_max))
@@ -181,7 +181,7 @@ struct Request {
 }
 
 impl Request {
-    /// Runs in its own thread. A send fails when its receiver is gone.
+    /// Runs on its own thread. A send fails once the receiver is gone.
     fn run(self, events: &SyncSender<Event>) {
         let mut request = self.agent.get(&self.url);
         for (name, value) in &self.headers {

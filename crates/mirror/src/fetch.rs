@@ -1,4 +1,4 @@
-//! Fetching: one file whose hash is known, or a few bytes whose hash is not.
+//! Fetches files with a known hash, and small ones without.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,74 +14,74 @@ use crate::local;
 use crate::part::Part;
 use crate::sha256::CHUNK_BYTES;
 
-/// A file that is wanted, and where it may be.
+/// A file to fetch, and where it may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// `http`, `https` and `file` urls, the best first.
+    /// `http`, `https` and `file` urls, best first.
     pub urls: Vec<String>,
-    /// The hash that its content must have.
+    /// The hash that the content must have.
     pub sha256: Sha256Hex,
-    /// Its size.
+    /// The size that the content must have.
     pub size_bytes: u64,
-    /// What people call it; for errors only.
+    /// The name shown in errors.
     pub name: String,
 }
 
-/// What happens while a file is fetched.
+/// An event during a fetch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress<'a> {
-    /// A url is asked, for everything after the bytes that are here.
+    /// A url is requested, for everything after the bytes already here.
     Asking {
         /// The url, without a password.
         url: &'a str,
-        /// What is here already.
+        /// The bytes already here.
         part_bytes: u64,
     },
-    /// Something came.
+    /// Bytes arrived.
     Received {
-        /// What is here now.
+        /// The bytes here now.
         part_bytes: u64,
-        /// What there will be.
+        /// The final size.
         size_bytes: u64,
     },
-    /// A url failed; another one, or the same once more, may follow.
+    /// A url failed; another one, or the same again, may follow.
     Failed {
         /// The url, without a password.
         url: &'a str,
-        /// Why.
+        /// Why it failed.
         error: &'a AttemptError,
     },
 }
 
-/// What the caller has of a file already, so that it need not be sent again.
+/// Identifies the caller's copy of a file, so that an unchanged file is not sent again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// The tag that came with it.
+    /// The tag received with the copy.
     pub etag: Option<String>,
-    /// The date that came with it, as it came.
+    /// The date received with the copy, verbatim.
     pub last_modified: Option<String>,
 }
 
-/// The answer to a request for bytes.
+/// The result of [`Client::fetch_bytes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched {
-    /// What the caller has is still right.
+    /// The caller's copy is still current.
     NotModified,
-    /// The bytes, with what makes a [`Condition`] for the next time.
+    /// The content, with the fields of a [`Condition`] for the next request.
     Body {
         /// The content.
         bytes: Vec<u8>,
-        /// Its tag.
+        /// The tag of the content, if the server sent one.
         etag: Option<String>,
-        /// Its date, as the server writes it.
+        /// The date of the content, as sent by the server.
         last_modified: Option<String>,
-        /// The url that brought it, without a password.
+        /// The url that delivered it, without a password.
         url: String,
     },
 }
 
-/// Fetches, within limits. Cheap to share; every exchange has a connection of its own.
+/// Fetches files within limits. Cheap to clone; every exchange uses its own connection.
 #[derive(Debug, Clone)]
 pub struct Client {
     limits: Limits,
@@ -89,12 +89,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that connects directly. What the environment says of proxies is not read.
+    /// Creates a client that connects directly. Proxy settings in the environment are ignored.
     pub fn new(limits: Limits) -> Client {
         Client { limits, proxy: None }
     }
 
-    /// A client that connects through a proxy, such as `http://proxy.example:3128`.
+    /// Creates a client that connects through a proxy, such as `http://proxy.example:3128`.
     pub fn with_proxy(limits: Limits, proxy: &str) -> Result<Client, FetchError> {
         match ureq::Proxy::new(proxy) {
             Ok(proxy) => Ok(Client { limits, proxy: Some(proxy) }),
@@ -104,13 +104,13 @@ impl Client {
         }
     }
 
-    /// The limits it keeps.
+    /// The limits of its fetches.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Fetch a file to a path, through a `.part` beside it that is resumed if it is there. The path has the
-    /// checked file when this returns without an error; one that was there before is replaced then.
+    /// Fetches a file to a path, through a `.part` file next to it, which is resumed if it exists. On success, the
+    /// path holds the checked file, which has replaced any earlier one.
     pub fn fetch_checked(
         &self,
         wanted: &Wanted,
@@ -122,7 +122,7 @@ impl Client {
         check(name, cancel)?;
         let mut part = Part::open(name, target, wanted.size_bytes)?;
         if part.is_complete() {
-            // An earlier process was ended between the last byte and the name.
+            // An earlier process ended between the last byte and the renaming.
             if part.sha256() == wanted.sha256 {
                 return part.finish();
             }
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// One attempt; the part is complete and right afterwards, or it is an error.
+    /// Makes one attempt. On success, the part is complete and has the expected hash.
     fn attempt(
         &self,
         url: &str,
@@ -187,14 +187,14 @@ impl Client {
             Ok(Body::Rest) => {}
             Ok(Body::Whole) => part.reset().map_err(Stop::Whole)?,
             Err(error) => {
-                // A server that cannot continue a file is asked for all of it next time.
+                // A server that cannot resume a file is asked for all of it next time.
                 if matches!(error, AttemptError::BadRange { .. } | AttemptError::Status { code: 416 }) {
                     part.reset().map_err(Stop::Whole)?;
                 }
                 return Err(stop(error));
             }
         }
-        // Bytes beyond the size are not read: the hash decides.
+        // Bytes beyond the size are not read; the hash decides.
         while !part.is_complete() {
             match exchange.next()? {
                 Piece::Chunk(chunk) => {
@@ -248,8 +248,8 @@ impl Client {
         Ok(())
     }
 
-    /// Fetch bytes of which neither hash nor size is known, such as an `InRelease`. The caller must verify
-    /// them by other means. The name is what people call it.
+    /// Fetches a file whose hash and size are unknown, such as an `InRelease`. The caller must verify the content by
+    /// other means. `name` is shown in errors.
     pub fn fetch_bytes(
         &self,
         name: &str,
@@ -324,7 +324,7 @@ impl Client {
     ) -> Result<(answer::Head, Exchange<'a>), Stop> {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(stop(AttemptError::BadUrl {
-                reason: "only http, https and file are known".to_owned(),
+                reason: "only http, https and file are supported".to_owned(),
             }));
         }
         Exchange::open(name, url, headers, &self.limits, self.proxy.as_ref(), cancel)

@@ -1,10 +1,10 @@
 //! Distfiles: fetched once, checked, resumed.
 //!
-//! A [`DistfileStore`] is a folder of files by their SHA-256. A build asks it for what it needs
-//! ([`DistfileStore::ensure`]); the store has the file, or fetches it from the first mirror that has it.
-//! Small files whose hash is not known beforehand (an `InRelease`) come through [`Client::fetch_bytes`].
+//! A [`DistfileStore`] is a folder of files named by their SHA-256. A build asks the store for each file it needs
+//! ([`DistfileStore::ensure`]); the store has the file, or fetches it from the first mirror that does.
+//! [`Client::fetch_bytes`] fetches small files whose hash is not known beforehand, such as an `InRelease`.
 //!
-//! The way of a file:
+//! The path of a file:
 //!
 //! ```text
 //! ensure --is it there?--> done
@@ -12,28 +12,28 @@
 //!        --else--> attempts (urls, rounds, pauses) --> one exchange --chunks--> .part --hash--> fsync, rename
 //! ```
 //!
-//! The decisions are pure and apart: what an answer means (`answer`), whether a mirror is too slow (`pace`),
-//! what is tried next (`attempts`). The doing is one thread for each exchange, which only reads the socket,
-//! and the caller's thread, which writes, hashes, and checks the clock and the cancel flag. An exchange
-//! that is given up has its socket shut down, so nothing waits for a dead mirror.
+//! The decisions are pure and separate: what a response means (`answer`), whether a mirror is too slow (`pace`), and
+//! what to try next (`attempts`). The work is done by one thread per exchange, which only reads the socket, and by
+//! the caller's thread, which writes, hashes, and checks the clock and the cancel flag. When an exchange is given up,
+//! its socket is shut down, so nothing waits for a dead mirror.
 //!
-//! What must hold:
+//! Invariants:
 //!
-//! - A file under its own name in the store was hashed in full and flushed before it got that name. A crash
-//!   at any point leaves at most a `.part`, which the next fetch resumes after hashing it from its start.
-//! - No mirror is believed: not its status, its lengths, its ranges or its content. The size and the hash
-//!   that were asked for decide, and nothing beyond that size is read.
-//! - No mirror holds up a build: a body that brings less than the least speed over any window of patience
-//!   is ended, so a fetch takes at most its size at that speed and one window more, for each attempt.
-//! - Within a process a file is fetched once, however many ask for it.
+//! - A file under its final name in the store was fully hashed and flushed before it got that name. A crash at any
+//!   point leaves at most a `.part`, which the next fetch hashes from its start and then resumes.
+//! - No mirror is trusted: not its status, its lengths, its ranges or its content. The expected size and hash decide,
+//!   and nothing beyond that size is read.
+//! - No mirror holds up a build: a body slower than the minimum speed over any window of patience is aborted. So each
+//!   attempt takes at most the time for the file at that speed, plus one window.
+//! - A process fetches each file once, however many threads ask for it.
 //!
-//! What it does not do: judge who signed what it fetched, choose mirrors by speed, keep a store within a
-//! size, or keep two processes from fetching the same file (they would disturb each other's `.part`, and
-//! the hash would tell).
+//! What it does not do: judge who signed the fetched files, choose mirrors by speed, limit the size of a store, or
+//! keep two processes from fetching the same file (they would disturb each other's `.part`, which the hash would
+//! reveal).
 //!
-//! Known downsides: each exchange makes a connection of its own, which costs a handshake for every small
-//! file. The certificate roots are those of the browsers, compiled in; a mirror of a private authority
-//! must be reached over `http`, which is safe for files whose hash is known.
+//! Known downsides: each exchange opens its own connection, which costs a handshake for every small file. The
+//! certificate roots are those of the browsers, compiled in; a mirror with a private certificate authority must be
+//! reached over `http`, which is safe for files with a known hash.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

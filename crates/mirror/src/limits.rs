@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-/// The bounds of a fetch. The defaults suit the internet; a test or a local mirror may choose shorter ones.
+/// The limits of a fetch. The defaults suit the internet; tests and local mirrors may use shorter ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// For the name, the connection and the handshake together. A mirror on the other side of the world
-    /// answers within two seconds; one that needs ten times that is of no use.
+    /// The time for name resolution, connection and handshake together. A mirror on the other side of the world
+    /// responds within two seconds; one that needs ten times as long is useless.
     pub connect_max: Duration,
-    /// How long a server may take to begin its answer, and the window over which its speed is measured.
-    /// Long enough for a proxy that fetches the file itself first.
+    /// How long a server may take to start its response, and the window over which its speed is measured. Long enough
+    /// for a proxy that fetches the file itself first.
     pub patience: Duration,
-    /// What a body must bring on average over a window of patience. A modem did better; what is slower is
+    /// The minimum average speed of a body over a window of patience. A modem did better, so anything slower has
     /// stalled.
     pub speed_min_bytes_per_second: u64,
-    /// How many times one url may fail without bringing anything new.
+    /// How often one url may fail without making progress.
     pub attempts_max: u32,
-    /// The pause before the second round over the urls; it doubles with each round.
+    /// The pause before the second round over the urls. It doubles with each round.
     pub pause_first: Duration,
-    /// The longest pause. An overloaded mirror needs some peace, and a build waits meanwhile.
+    /// The longest pause. An overloaded mirror needs time to recover, but a build is waiting.
     pub pause_max: Duration,
-    /// How many redirects are followed. Mirror networks use two or three.
+    /// The most redirects followed. Mirror networks use two or three.
     pub redirects_max: u32,
 }
 
@@ -39,7 +39,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The pause after a number of rounds in which nothing was fetched.
+    /// The pause after a number of rounds without progress.
     pub(crate) fn pause_after(&self, rounds: u32) -> Duration {
         let doublings = rounds.saturating_sub(1).min(31);
         self.pause_first.saturating_mul(1 << doublings).min(self.pause_max)

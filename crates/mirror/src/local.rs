@@ -1,4 +1,4 @@
-//! `file` urls: a mirror on a disk.
+//! `file` urls: mirrors on a local disk.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::AttemptError;
 
-/// The path of a `file` url; nothing if the url is of another kind.
+/// The path of a `file` url; none for any other url.
 pub(crate) fn path_of(url: &str) -> Option<Result<PathBuf, AttemptError>> {
     let rest = url.strip_prefix("file:")?;
     let path = match rest.strip_prefix("//") {
@@ -24,12 +24,12 @@ pub(crate) fn path_of(url: &str) -> Option<Result<PathBuf, AttemptError>> {
     }))
 }
 
-/// Open a regular file, with its size. Anything else (a pipe, a device) might never end.
+/// Opens a regular file and returns its size. Anything else (a pipe, a device) might never end.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), AttemptError> {
     let fail = |reason: String| AttemptError::LocalFile { reason };
     let is_file = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?.is_file();
     if !is_file {
-        return Err(fail("it is no regular file".to_owned()));
+        return Err(fail("it is not a regular file".to_owned()));
     }
     let file = File::open(path).map_err(|error| fail(error.to_string()))?;
     let size_bytes = file.metadata().map_err(|error| fail(error.to_string()))?.len();

@@ -1,13 +1,13 @@
-//! Whether a body arrives fast enough. Pure: the caller passes the time.
+//! Decides whether a body arrives fast enough. Pure: the caller passes the time.
 
 use std::time::Duration;
 
 use crate::Limits;
 
-/// Measures a body over one window of patience after the other.
+/// Measures a body in consecutive windows of patience.
 ///
-/// In each window at least the least speed must hold on average. So a whole body takes at most its size at
-/// the least speed and one window, and a mirror that stalls after a fast start is found out just as soon.
+/// Each window must reach the minimum speed on average. So a whole body takes at most its size at that speed, plus
+/// one window, and a mirror that stalls after a fast start is detected just as soon.
 #[derive(Debug)]
 pub(crate) struct Pace {
     window: Duration,
@@ -17,24 +17,24 @@ pub(crate) struct Pace {
     began_bytes: u64,
 }
 
-/// A body that came too slowly.
+/// A body that arrived too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slow {
     /// The speed over the last window.
     pub(crate) speed_bytes_per_second: u64,
-    /// The least speed that was asked for.
+    /// The required minimum speed.
     pub(crate) speed_min_bytes_per_second: u64,
-    /// The window.
+    /// The length of the window.
     pub(crate) window: Duration,
 }
 
 impl Pace {
-    /// A body that begins at a time.
+    /// Starts measuring a body at a time.
     pub(crate) fn begin(limits: &Limits, now: Duration) -> Pace {
         let bytes_min = u128::from(limits.speed_min_bytes_per_second) * limits.patience.as_millis() / 1000;
         Pace {
             window: limits.patience,
-            // At least one byte, so that silence is always too slow.
+            // At least one byte, so that a silent server is always too slow.
             window_bytes_min: u64::try_from(bytes_min).unwrap_or(u64::MAX).max(1),
             speed_min_bytes_per_second: limits.speed_min_bytes_per_second,
             began: now,
@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// Judge the bytes that have come until now.
+    /// Judges the total of bytes received so far.
     pub(crate) fn judge(&mut self, now: Duration, received_bytes: u64) -> Result<(), Slow> {
         let elapsed = now.saturating_sub(self.began);
         if elapsed < self.window {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_start_is_no_credit() {
+    fn a_fast_start_gives_no_credit() {
         let mut pace = begin(30, 4096);
         assert_eq!(pace.judge(at(30), 1 << 30), Ok(()));
         assert_eq!(pace.judge(at(59), 1 << 30), Ok(()));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_speed_is_enough_for_ever() {
+    fn the_minimum_speed_is_always_enough() {
         let mut pace = begin(30, 4096);
         for second in 0..10_000 {
             assert_eq!(pace.judge(at(second), second * 4096), Ok(()));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_too_slow_even_without_a_least_speed() {
+    fn silence_is_too_slow_even_without_a_minimum_speed() {
         let mut pace = begin(30, 0);
         assert_eq!(pace.judge(at(31), 1), Ok(()));
         assert!(pace.judge(at(62), 1).is_err());

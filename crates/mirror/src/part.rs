@@ -1,4 +1,4 @@
-//! A file on its way: the `.part` beside its target, with the hash of what is there so far.
+//! A partly fetched file: the `.part` next to its target, with the running hash of its content.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -13,14 +13,15 @@ use crate::Sha256Hex;
 use crate::error::FetchError;
 use crate::sha256::hash_rest;
 
-/// How much room is asked for at once. An index decides the size of a file: what is reserved is no more than what a few builds
-/// write, however many files are fetched at a time.
+/// How much space is reserved at once. File sizes come from an index: with this bound, a reservation takes no more
+/// than a few builds write, however many files are fetched at the same time.
 const RESERVED_BYTES_MAX: u64 = 1 << 30;
 
-/// What a file leaves free, as a divisor of the file system's size: builds and the store need room meanwhile.
+/// How much of the file system a file leaves free, as a divisor of its size: builds and the store need space
+/// meanwhile.
 const FREE_PART: u64 = 100;
 
-/// The part of one file, owned by the one thread that fetches it.
+/// The part of one file, owned by the thread that fetches it.
 pub(crate) struct Part<'a> {
     name: &'a str,
     target: &'a Path,
@@ -32,15 +33,15 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Open the part of a target, or begin one. What an earlier process left is hashed from its start; what
-    /// is longer than the file can be is dropped.
+    /// Opens the part of a target, or creates it. What an earlier process left is hashed from its start; a part
+    /// longer than the file is discarded.
     pub(crate) fn open(name: &'a str, target: &'a Path, size_bytes: u64) -> Result<Part<'a>, FetchError> {
         let path = path_of(target);
         let fail = |action, source| FetchError::disk(name, action, &path, size_bytes, source);
         if let Some(folder) = target.parent() {
-            fs::create_dir_all(folder).map_err(|source| fail("make the folder of", source))?;
+            fs::create_dir_all(folder).map_err(|source| fail("create the folder of", source))?;
         }
-        check_room(&path, size_bytes).map_err(|source| fail("reserve room for", source))?;
+        check_room(&path, size_bytes).map_err(|source| fail("reserve space for", source))?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -49,7 +50,7 @@ impl<'a> Part<'a> {
             .open(&path)
             .map_err(|source| fail("open", source))?;
         let mut hasher = Sha256::new();
-        let length = file.metadata().map_err(|source| fail("look at", source))?.len();
+        let length = file.metadata().map_err(|source| fail("get the size of", source))?.len();
         let length_bytes = if length > size_bytes {
             file.set_len(0).map_err(|source| fail("truncate", source))?;
             0
@@ -66,12 +67,12 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// How much is there.
+    /// The number of bytes so far.
     pub(crate) fn length_bytes(&self) -> u64 {
         self.length_bytes
     }
 
-    /// Take bytes; what goes beyond the size of the file is not taken.
+    /// Appends bytes, and ignores those beyond the size of the file.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
         let room = usize::try_from(self.missing_bytes()).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -83,7 +84,7 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// Begin again from nothing.
+    /// Starts again with an empty part.
     pub(crate) fn reset(&mut self) -> Result<(), FetchError> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         if let Err(source) = emptied {
@@ -94,19 +95,18 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// Is everything there?
     pub(crate) fn is_complete(&self) -> bool {
         self.length_bytes == self.size_bytes
     }
 
-    /// The hash of what is there.
+    /// The hash of the bytes so far.
     pub(crate) fn sha256(&self) -> Sha256Hex {
         Sha256Hex::finish(self.hasher.clone())
     }
 
-    /// Give the file its name: flushed first, so that the name never stands for less than the file.
+    /// Renames the part to its final name. It is flushed first, so that the name never stands for an incomplete file.
     pub(crate) fn finish(self) -> Result<(), FetchError> {
-        // Builds get at it by hard links; none of them shall change it for the others by accident.
+        // Builds access the file through hard links, and none may change it for the others by accident.
         let read_only = Permissions::from_mode(0o444);
         let flushed = self.file.set_permissions(read_only).and_then(|()| self.file.sync_all());
         if let Err(source) = flushed {
@@ -118,15 +118,15 @@ impl<'a> Part<'a> {
         sync_folder(self.target).map_err(|source| self.error("flush the folder of", source))
     }
 
-    /// Give back the room of a part that failed: all that is reserved, and the part itself if nothing of it can be used. What
-    /// it cannot give back stays as it is: the failure to report is the one before.
+    /// Frees the space of a failed part: everything reserved, and the part itself if it is empty. Errors are ignored,
+    /// because the error to report is the one before.
     pub(crate) fn give_back(self) {
         if self.length_bytes == 0 {
             let _ = fs::remove_file(&self.path);
             return;
         }
         let _ = self.file.set_len(self.length_bytes);
-        // Some file systems keep what is reserved behind the end where the length does not change.
+        // If the length does not change, some file systems keep the space reserved beyond the end.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(&self.file, flags, self.length_bytes, RESERVED_BYTES_MAX);
     }
@@ -135,7 +135,7 @@ impl<'a> Part<'a> {
         self.size_bytes.saturating_sub(self.length_bytes)
     }
 
-    /// Ask for room at once, within a bound.
+    /// Reserves space, within a bound.
     fn reserve(&mut self) -> Result<(), FetchError> {
         if self.is_complete() {
             return Ok(());
@@ -148,9 +148,9 @@ impl<'a> Part<'a> {
         );
         match reserved {
             Err(errno @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
-                Err(self.error("reserve room for", errno.into()))
+                Err(self.error("reserve space for", errno.into()))
             }
-            // Not every file system can; then the write will tell.
+            // Not every file system supports this. Without it, a full disk shows when writing.
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -160,12 +160,12 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A disk that is too small is reported before an hour of fetching, not after, and before anything is reserved on it.
+/// Reports a disk that is too small before an hour of fetching, not after, and before anything is reserved on it.
 fn check_room(part: &Path, size_bytes: u64) -> io::Result<()> {
-    // Blocks of 512 bytes (stat(2)).
+    // stat(2) counts blocks of 512 bytes.
     let have_bytes = fs::symlink_metadata(part).map_or(0, |metadata| metadata.blocks() * 512);
     let missing_bytes = size_bytes.saturating_sub(have_bytes);
-    // A file system that cannot say shows it at the write.
+    // If the free space is unknown, a full disk shows when writing.
     let Ok(facts) = rustix::fs::statvfs(part.parent().unwrap_or(Path::new("."))) else { return Ok(()) };
     let kept_bytes = (facts.f_blocks / FREE_PART).saturating_mul(facts.f_frsize);
     let free_bytes = facts.f_bavail.saturating_mul(facts.f_frsize).saturating_sub(kept_bytes);
@@ -175,14 +175,14 @@ fn check_room(part: &Path, size_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The part's path: the target's with `.part` after it.
+/// The path of the part: that of the target, with `.part` appended.
 pub(crate) fn path_of(target: &Path) -> PathBuf {
     let mut path = OsString::from(target);
     path.push(".part");
     PathBuf::from(path)
 }
 
-/// Make a new name in a folder last.
+/// Flushes the folder of a file, so that a new name survives a crash.
 pub(crate) fn sync_folder(file: &Path) -> io::Result<()> {
     match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_dropped() {
+    fn a_part_that_is_too_long_is_discarded() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
         fs::write(path_of(&target), b"abcdefg").unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_taken_for_a_size_that_the_disk_cannot_have() {
+    fn no_space_is_reserved_for_a_file_larger_than_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
         for size_bytes in [1 << 50, 1 << 62, u64::MAX] {
@@ -234,14 +234,14 @@ mod tests {
             assert!(error.is_disk_full(), "{error}");
             assert!(!path_of(&target).exists());
         }
-        // One that was begun for another size stays as it is.
+        // A part that was started for another size is left alone.
         fs::write(path_of(&target), b"abc").unwrap();
         assert!(Part::open("x", &target, 1 << 50).is_err());
         assert_eq!(fs::read(path_of(&target)).unwrap(), b"abc");
     }
 
     #[test]
-    fn what_is_reserved_is_bounded_and_given_back() {
+    fn reserved_space_is_bounded_and_freed() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
         let blocks = || fs::metadata(path_of(&target)).unwrap().blocks();

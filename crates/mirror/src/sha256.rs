@@ -1,13 +1,13 @@
-//! Hashing what is on the disk.
+//! Hashes files on disk.
 
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Read from a file at a time; larger brings nothing.
+/// How much is read from a file at a time; more is not faster.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Hash a file from where it stands to its end; the hasher continues with its state. The count is of bytes.
+/// Hashes a file from its current position to its end, starting from the hasher's state. Returns the number of bytes.
 pub(crate) fn hash_rest(file: &mut File, hasher: &mut Sha256) -> io::Result<u64> {
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut count = 0;

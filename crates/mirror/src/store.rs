@@ -1,4 +1,4 @@
-//! A folder of files by their hash, shared by the threads of a process.
+//! A folder of files named by their hash, shared by the threads of a process.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,16 +15,16 @@ use crate::error::FetchError;
 use crate::fetch::{Client, Progress, Wanted};
 use crate::limits::Limits;
 
-/// Files by their SHA-256, in `<folder>/<first two digits>/<hash>`.
+/// Files named by their SHA-256, in `<folder>/<first two digits>/<hash>`.
 #[derive(Debug)]
 pub struct DistfileStore {
     artifacts: Folder,
     client: Client,
-    // A lock, and no owner with messages: it is held for a look-up only, never while something is fetched.
+    // A lock rather than an owner with messages: it is held only for a look-up, never during a fetch.
     flights: Mutex<HashMap<Sha256Hex, Arc<Flight>>>,
 }
 
-/// A file on its way, for those who wait for it.
+/// A file being fetched, for the threads that wait for it.
 #[derive(Debug, Default)]
 struct Flight {
     outcome: Mutex<Option<Outcome>>,
@@ -35,48 +35,48 @@ struct Flight {
 enum Outcome {
     Stored,
     Failed(Arc<FetchError>),
-    /// The fetch was cancelled; another thread may begin.
+    /// The fetch was cancelled; another thread may start it again.
     Abandoned,
 }
 
 impl DistfileStore {
-    /// Open a store, with a folder that is made if it is missing.
+    /// Opens a store, and creates its folder if missing.
     pub fn open(folder: &Path, limits: Limits) -> Result<DistfileStore, FetchError> {
         DistfileStore::open_with(folder, Client::new(limits))
     }
 
-    /// Open a store that fetches with a given client.
+    /// Opens a store that fetches with the given client.
     pub fn open_with(folder: &Path, client: Client) -> Result<DistfileStore, FetchError> {
         let artifacts = Folder::open(folder)
-            .map_err(|source| FetchError::disk("the store", "make the folder", folder, 0, source))?;
+            .map_err(|source| FetchError::disk("the store", "create the folder", folder, 0, source))?;
         Ok(DistfileStore { artifacts, client, flights: Mutex::default() })
     }
 
-    /// The client it fetches with.
+    /// The client used for fetching.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Where a file is, or will be.
+    /// Where a file is, or would be.
     pub fn path(&self, sha256: &Sha256Hex) -> PathBuf {
         self.artifacts.path(sha256)
     }
 
-    /// The size of a file of the store, if it is there. Its hash was checked when it was put there, and is
-    /// not checked again.
+    /// The size of a file, or none if the store lacks it. The hash was checked when the file was stored, and is not
+    /// checked again.
     pub fn size_bytes(&self, sha256: &Sha256Hex) -> Option<u64> {
         let metadata = fs::symlink_metadata(self.path(sha256)).ok()?;
         metadata.is_file().then_some(metadata.len())
     }
 
-    /// Is a file there?
+    /// Whether the store has a file.
     pub fn contains(&self, sha256: &Sha256Hex) -> bool {
         self.size_bytes(sha256).is_some()
     }
 
-    /// The path of a file, fetched if the store lacks it. When many threads ask for one file, the first
-    /// fetches it and the others wait for it; only the first gets progress. If it fails, all fail with
-    /// the same error; if it is cancelled, one of the others continues.
+    /// The path of a file, which is fetched if the store lacks it. If several threads ask for the same file, the
+    /// first one fetches it and gets the progress, and the others wait. If it fails, all get the same error; if it is
+    /// cancelled, one of the others continues.
     pub fn ensure(
         &self,
         wanted: &Wanted,
@@ -91,7 +91,7 @@ impl DistfileStore {
             check(&wanted.name, cancel)?;
             let outcome = match self.join(&wanted.sha256) {
                 Role::Fetches(landing) => {
-                    // It may have landed between the look and the joining.
+                    // Another thread may have stored it between the check and `join`.
                     let result = if self.has(wanted) {
                         Ok(())
                     } else {
@@ -115,8 +115,8 @@ impl DistfileStore {
         }
     }
 
-    /// Put a copy of a local file into the store, readable by all and writable by none. It is a copy, not a
-    /// link: later changes of the file must not change what the store has under its hash.
+    /// Copies a local file into the store, readable by all and writable by none. It is not a link, because later
+    /// changes of the file must not change what the store has under its hash.
     pub fn insert(&self, file: &Path) -> Result<(Sha256Hex, u64), FetchError> {
         let name = file.display().to_string();
         let fail = |action, source| {
@@ -125,7 +125,7 @@ impl DistfileStore {
         };
         let mut from = File::open(file).map_err(|source| fail("open", source))?;
         if !from.metadata().is_ok_and(|metadata| metadata.is_file()) {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
             return Err(fail("insert", source));
         }
         self.artifacts.insert(&mut from, Storage::Plain).map_err(|error| match error {
@@ -134,7 +134,7 @@ impl DistfileStore {
         })
     }
 
-    /// The files as artifacts, for what is no distfile.
+    /// The files as artifacts, for content other than distfiles.
     pub fn artifacts(&self) -> &Folder {
         &self.artifacts
     }
@@ -190,7 +190,7 @@ impl Flight {
                 return Ok(outcome.clone());
             }
             check(name, cancel)?;
-            // In steps, because the flag is raised without a word to the condition.
+            // In steps, because setting the flag does not notify the condition variable.
             outcome = match self.landed.wait_timeout(outcome, POLL) {
                 Ok((outcome, _)) => outcome,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -199,7 +199,7 @@ impl Flight {
     }
 }
 
-/// A panic of another thread leaves nothing half done behind these locks.
+/// Ignores poisoning: a panic while one of these locks is held leaves nothing half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Small files without a known hash: conditions, limits, the next mirror.
+//! Small files without a known hash: conditions, limits, and the next mirror.
 
 mod support;
 
@@ -54,11 +54,11 @@ fn not_modified_without_a_condition_is_an_error() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn a_file_that_is_too_large_is_refused() {
     let (server, content) = (Server::start(), content(5000));
-    let told = server.page("/told", &content, [Act::Serve]);
-    let untold = server.page("/untold", &content, [Act::TooMuch]);
-    for url in [told.clone(), untold] {
+    let announced = server.page("/announced", &content, [Act::Serve]);
+    let unannounced = server.page("/unannounced", &content, [Act::TooMuch]);
+    for url in [announced.clone(), unannounced] {
         let error = fetch(&[url], 4999, None).unwrap_err();
         let FetchError::Failed { failed, .. } = &error else {
             panic!("{error}");
@@ -66,7 +66,7 @@ fn what_is_too_large_is_refused() {
         assert!(matches!(failed[0].error, AttemptError::TooLarge { size_bytes_max: 4999 }), "{error}");
     }
     assert_eq!(server.requests().len(), 2);
-    assert!(bytes_of(fetch(&[told], 5000, None).unwrap()) == content);
+    assert!(bytes_of(fetch(&[announced], 5000, None).unwrap()) == content);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_local_file_is_read() {
 }
 
 #[test]
-fn a_raised_flag_ends_it_before_it_begins() {
+fn a_set_flag_prevents_any_request() {
     let server = Server::start();
     let url = server.page("/a", b"text", [Act::Serve]);
     let cancel = AtomicBool::new(true);
@@ -117,7 +117,7 @@ fn a_proxy_is_asked_instead() {
     let cancel = AtomicBool::new(false);
     let error =
         client.fetch_bytes("x", &["http://mirror.invalid/a".to_owned()], 100, None, &cancel).unwrap_err();
-    // The name does not exist, so only the proxy can have answered, or refused the tunnel.
+    // The host name does not exist, so the proxy must have answered, or refused the tunnel.
     assert!(!server.requests().is_empty(), "{error}");
     assert!(matches!(Client::with_proxy(limits(), "::"), Err(FetchError::Proxy { .. })));
 }

@@ -1,4 +1,4 @@
-//! Local files into a store, and a store on a full disk.
+//! Inserting local files into a store, and a store on a full disk.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn a_file_is_copied_into_the_store() {
     let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
     let file = folder.path().join("thing.tar");
     fs::write(&file, b"content").unwrap();
-    // Twice, and by a symbolic link: the same content.
+    // Twice, and through a symbolic link: the same content.
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for path in [&file, &file, &link] {
@@ -31,7 +31,7 @@ fn a_file_is_copied_into_the_store() {
     }
     assert!(!store.contains(&Sha256Hex::of(b"other")));
 
-    // A later change of the file changes nothing in the store.
+    // A later change of the file does not change the store.
     fs::write(&file, b"changed").unwrap();
     let cancel = AtomicBool::new(false);
     let path = store.ensure(&wanted(b"content", []), &|_| {}, &cancel).unwrap();
@@ -39,7 +39,7 @@ fn a_file_is_copied_into_the_store() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn only_regular_files_are_inserted() {
     let folder = tempfile::tempdir().unwrap();
     let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
     for path in [folder.path().to_owned(), folder.path().join("missing"), PathBuf::from("/dev/zero")] {
@@ -48,7 +48,7 @@ fn what_is_no_file_is_refused() {
     assert_eq!(fs::read_dir(folder.path().join("store")).unwrap().count(), 0);
 }
 
-/// A file system in memory of a given size, for as long as it lives.
+/// A mounted tmpfs of a given size, until dropped.
 struct SmallDisk {
     folder: tempfile::TempDir,
 }
@@ -103,10 +103,10 @@ fn a_full_disk_is_its_own_error() {
     assert!(folder.starts_with(disk.path()), "{}", folder.display());
     assert_eq!((*needed_bytes, name.as_str()), (200_000, "thing-1.0.tar.xz"));
     assert!(error.to_string().contains("200000 more bytes are needed"), "{error}");
-    // Known before a byte was fetched.
+    // The error came before a byte was fetched.
     assert_eq!(server.requests().len(), 0);
 
-    // What fits is still stored.
+    // A file that fits is still stored.
     let small = &content[..10_000];
     let url = server.page("/b", small, [Act::Serve]);
     let path = store.ensure(&wanted(small, [url]), &|_| {}, &AtomicBool::new(false)).unwrap();
@@ -114,8 +114,8 @@ fn a_full_disk_is_its_own_error() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_is_not_half_there() {
-    let Some(disk) = SmallDisk::mount("a_file_that_does_not_fit_is_not_half_there", "64k") else {
+fn a_file_that_does_not_fit_leaves_nothing_behind() {
+    let Some(disk) = SmallDisk::mount("a_file_that_does_not_fit_leaves_nothing_behind", "64k") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -129,6 +129,6 @@ fn a_file_that_does_not_fit_is_not_half_there() {
     fs::write(&file, content(200_000)).unwrap();
     let error = store.insert(&file).unwrap_err();
     assert!(matches!(error, FetchError::DiskFull { needed_bytes: 200_000, .. }), "{error}");
-    // The failed copy does not stay.
+    // Nothing remains of the failed copy.
     assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 1);
 }

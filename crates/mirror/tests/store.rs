@@ -1,4 +1,4 @@
-//! A store against mirrors of every kind.
+//! A store with mirrors of every kind.
 
 mod support;
 
@@ -57,7 +57,7 @@ impl Fixture {
         self.store.path(&kilnyard_mirror::Sha256Hex::of(&self.content))
     }
 
-    /// The file is there, right, and nothing is beside it.
+    /// Asserts that the file is stored with the right content, and that no other file is.
     #[track_caller]
     fn assert_stored(&self, path: &Path) {
         assert_eq!(path, self.path());
@@ -84,7 +84,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The only url's failure.
+/// The failure of the only url.
 #[track_caller]
 fn only(error: &FetchError) -> &AttemptError {
     match error.root() {
@@ -103,7 +103,7 @@ fn a_file_is_fetched_once() {
     assert!(path.ends_with(format!("{}/{digits}", &digits[..2])));
     fixture.fetch([url]).unwrap();
     assert_eq!(fixture.server.ranges(), [None]);
-    // Nothing is asked of a server that is not needed, and no url is needed either.
+    // With the file stored, no server is asked, and no url is needed.
     fixture.fetch([]).unwrap();
 }
 
@@ -235,7 +235,7 @@ fn a_stalled_mirror_is_ended() {
         "{error}"
     );
     let text = error.to_string();
-    for words in [&url, "stalled after", "bytes per second", "the least is 10000"] {
+    for words in [&url, "stalled after", "bytes per second", "below the minimum of 10000"] {
         assert!(text.contains(words), "{words} is not in {text}");
     }
 }
@@ -313,7 +313,7 @@ fn a_file_of_another_size_is_not_read() {
 fn nothing_beyond_the_size_is_read() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::TooMuch]);
-    // The beginning is the file that was asked for, and the endless rest is left to the server.
+    // The beginning is the requested file; the endless rest is not read.
     fixture.assert_stored(&fixture.fetch([url.clone()]).unwrap());
 
     let longer = [&fixture.content[..], b"!"].concat();
@@ -323,7 +323,7 @@ fn nothing_beyond_the_size_is_read() {
 }
 
 #[test]
-fn redirects_are_followed_but_not_for_ever() {
+fn redirects_are_followed_up_to_a_limit() {
     let fixture = Fixture::start();
     let good = fixture.page("/b", [Act::Serve]);
     let url = fixture.page("/a", [Act::Redirect(good)]);
@@ -333,12 +333,12 @@ fn redirects_are_followed_but_not_for_ever() {
     let url = fixture.page("/a", [Act::Redirect("/a".to_owned())]);
     let error = fixture.fetch([url]).unwrap_err();
     assert!(matches!(only(&error), AttemptError::BadUrl { .. }), "{error}");
-    // The first request and four redirects, and no second attempt.
+    // The first request and four redirects, without a second attempt.
     assert_eq!(fixture.server.requests().len(), 5);
 }
 
 #[test]
-fn unknown_urls_are_told_without_their_password() {
+fn unsupported_urls_are_reported_without_passwords() {
     let fixture = Fixture::start();
     for url in ["ftp://me:secret@mirror.example/a", "nonsense", "http://", "file:relative"] {
         let error = fixture.fetch([url.to_owned()]).unwrap_err();
@@ -387,7 +387,7 @@ fn many_threads_make_one_request() {
 }
 
 #[test]
-fn those_who_wait_share_the_failure() {
+fn waiting_threads_share_the_failure() {
     let fixture = Fixture::with(impatient());
     let url = fixture.page("/a", [Act::Silence]);
     let barrier = std::sync::Barrier::new(4);
@@ -401,7 +401,7 @@ fn those_who_wait_share_the_failure() {
             });
         }
     });
-    // Each of the three attempts, once.
+    // One request for each of the three attempts.
     assert_eq!(fixture.server.requests().len(), 3);
 }
 
@@ -437,7 +437,7 @@ fn cancelling_ends_the_wait_for_a_silent_server() {
         while fixture.server.requests().is_empty() {
             std::thread::yield_now();
         }
-        // One who only waits for the first can be cancelled as well.
+        // A thread that only waits for the first can be cancelled as well.
         let waits = scope.spawn(|| store.ensure(&wanted(&fixture.content, []), &|_| {}, cancel));
         cancel.store(true, Ordering::SeqCst);
         assert!(fetches.join().unwrap().unwrap_err().is_cancelled());
@@ -470,7 +470,7 @@ fn another_continues_when_the_first_is_cancelled() {
 }
 
 #[test]
-fn progress_tells_what_happens() {
+fn progress_reports_each_event() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Truncate(50_000), Act::Serve]);
     let (received, failed) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,14 +1,14 @@
-//! The random id of a build, beside its number.
+//! The random id of a build, in addition to its number.
 //!
-//! A build's number is for people: it is short, and counts up within one store. A store that is restored from a backup counts the same
-//! numbers again, so that a number alone cannot say whose a late result is. An attempt can: it is made anew for each build, and
-//! is never used twice, whatever becomes of the store.
+//! A build's number is for users: it is short, and increases within one store. But a store that is restored from a
+//! backup uses the same numbers again, so a number cannot identify the build of a late result. An attempt can: it is
+//! random, and is never used twice, whatever happens to the store.
 
 use crate::random_id::random_id;
 
 random_id! {
-    /// The id of one build: 128 random bits. As text, in JSON too, it is 32 hexadecimal digits. A worker that could guess the
-    /// attempts of others could end their builds.
+    /// The id of one build: 128 random bits. As text and in JSON it is 32 hexadecimal digits. A worker that could
+    /// guess the attempts of others could end their builds.
     Attempt
 }
 

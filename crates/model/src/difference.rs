@@ -1,22 +1,22 @@
-//! What is different between two keys, as data.
+//! Differences between two keys, as data.
 
 use crate::order::Key;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One thing that goes into a build and is not what it was. Its words are made when it is shown.
+/// A changed input of a build. Its text is made for display only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// The kind of thing, as the lines of keys name it.
+    /// The kind of input, as in the lines of keys.
     pub kind: String,
-    /// The thing.
+    /// The name of the input.
     pub name: String,
-    /// What happened to it.
+    /// Whether it was added, removed or changed.
     pub change: Change,
 }
 
-/// What happened to a thing that goes into a build.
+/// How an input of a build changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
@@ -24,25 +24,25 @@ pub enum Change {
     New,
     /// Only the earlier key has it.
     Gone,
-    /// It has another hash.
+    /// Its hash differs.
     Changed,
-    /// It has another value, which people can read.
+    /// Its value differs, and the value is readable.
     Value {
-        /// The value now.
+        /// The current value.
         is: String,
         /// The value in the earlier key.
         was: String,
     },
 }
 
-/// A key has one line for the base root, whose name says nothing.
+/// A key has one line of this kind, for the base root, with a hash instead of a name.
 const ROOT: &str = "root";
 
 impl Key {
-    /// What is different in `self` from an earlier key, ordered; what is gone comes last.
+    /// The differences from an earlier key, in order; removed inputs come last.
     pub fn differences(&self, earlier: &Key) -> Vec<Difference> {
         let [now, before] = self.comparable(earlier);
-        let (now, before) = (things(now), things(before));
+        let (now, before) = (inputs(now), inputs(before));
         let mut differences = Vec::new();
         let mut add = |(kind, name): &(&str, &str), change| {
             differences.push(Difference { kind: (*kind).to_owned(), name: (*name).to_owned(), change });
@@ -65,14 +65,14 @@ impl Key {
 }
 
 /// The values of a key's lines, by kind and name.
-fn things(lines: Vec<&str>) -> BTreeMap<(&str, &str), &str> {
-    let mut things = BTreeMap::new();
+fn inputs(lines: Vec<&str>) -> BTreeMap<(&str, &str), &str> {
+    let mut inputs = BTreeMap::new();
     for line in lines {
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or("");
-        things.insert((word(), word()), word());
+        inputs.insert((word(), word()), word());
     }
-    things
+    inputs
 }
 
 impl fmt::Display for Difference {
@@ -84,10 +84,10 @@ impl fmt::Display for Difference {
             other => other,
         };
         match change {
-            Change::Value { is, was } => write!(f, "{kind} {name} is {is} and was {was}"),
+            Change::Value { is, was } => write!(f, "{kind} {name} changed from {was} to {is}"),
             _ if kind == ROOT => f.write_str("the base root changed"),
-            Change::New => write!(f, "{thing} {name} is new"),
-            Change::Gone => write!(f, "{thing} {name} is gone"),
+            Change::New => write!(f, "{thing} {name} was added"),
+            Change::Gone => write!(f, "{thing} {name} was removed"),
             Change::Changed => write!(f, "{thing} {name} changed"),
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_tell_what_is_different() {
+    fn differences_name_each_changed_input() {
         let key = |lines: &[&str]| Key {
             digest: String::new(),
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
@@ -111,11 +111,11 @@ mod tests {
         assert_eq!(
             words,
             [
-                "dependency new is new",
+                "dependency new was added",
                 "dependency zlib1g changed",
-                "option checks is true and was false",
+                "option checks changed from false to true",
                 "the base root changed",
-                "dependency old is gone",
+                "dependency old was removed",
             ]
         );
         assert!(now.differences(&now).is_empty());

@@ -1,25 +1,25 @@
-//! Text of others (an archive, a source, a package, a mirror, a log), made fit for a terminal.
+//! Makes foreign text (from an archive, source, package, mirror or log) safe for a terminal.
 //!
-//! A name or path within a message goes through [`Foreign`]: it becomes one line of bounded length, and what a terminal
-//! would obey, or what changes how the rest is read, is shown as an escape such as `\u{1b}`. So a hostile name stays
+//! Use [`Foreign`] for a name or path in a message. It becomes one line of bounded length. Characters that a terminal
+//! would execute, or that change how the rest is read, are shown as escapes such as `\u{1b}`. So a hostile name stays
 //! visible, and cannot forge a line of a message.
 //!
-//! A text of several lines, such as an explanation or a whole screen of output, goes through [`text()`]: the same
-//! escapes, but line feeds and tabs stay, and its length is the caller's to bound.
+//! Use [`text()`] for a text of several lines, such as an explanation or a whole screen of output. It escapes the same
+//! characters, but line feeds and tabs stay, and the caller must bound the length.
 //!
-//! A log goes through [`log()`]: line feeds and tabs stay, and colours (SGR) and all other control sequences are removed
-//! rather than escaped, since honest builds are full of them. Give it whole lines: a sequence that is cut in two between
-//! calls loses its beginning only.
+//! Use [`log()`] for a log. Line feeds and tabs stay; colours (SGR) and all other control sequences are removed
+//! rather than escaped, since ordinary builds print many of them. Pass whole lines: if a sequence is split between
+//! calls, only its beginning is removed.
 
 use crate::text::{misleads, strip};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Characters of one foreign word that are shown: longer than any file name (255 bytes) and most paths, and short enough
-/// that the message around it stays readable.
+/// The maximum length of a foreign word: longer than any file name (255 bytes) and most paths, and short enough to
+/// keep the message around it readable.
 pub const CHARACTERS_MAX: usize = 600;
 
-/// Shows foreign text as one harmless line.
+/// Displays foreign text as one safe line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign<'a>(pub &'a str);
 
@@ -33,7 +33,7 @@ impl fmt::Display for Foreign<'_> {
     }
 }
 
-/// Foreign text of several lines: line feeds and tabs stay, everything else is escaped as by [`Foreign`].
+/// Escapes text of several lines like [`Foreign`], except that line feeds and tabs stay.
 pub fn text(text: &str) -> Cow<'_, str> {
     let stays = |character: char| matches!(character, '\n' | '\t') || !is_obeyed(character);
     if text.chars().all(stays) {
@@ -49,7 +49,7 @@ pub fn text(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Lines of a log: line feeds and tabs stay, control sequences are removed.
+/// Removes control sequences from lines of a log; line feeds and tabs stay.
 pub fn log(text: &str) -> Cow<'_, str> {
     let is_plain = |character: char| matches!(character, '\n' | '\t') || !is_obeyed(character);
     if text.chars().all(is_plain) { Cow::Borrowed(text) } else { Cow::Owned(strip(text)) }
@@ -59,8 +59,8 @@ fn write(character: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if is_obeyed(character) { write!(f, "{}", character.escape_default()) } else { f.write_char(character) }
 }
 
-/// Whether a terminal obeys a character rather than shows it, or it changes how others are read: controls (C0, DEL, C1),
-/// and characters without a shape of their own.
+/// Whether a terminal executes a character instead of displaying it (the controls C0, DEL and C1), or the character is
+/// invisible and changes how others are read.
 pub fn is_obeyed(character: char) -> bool {
     character.is_control() || misleads(character)
 }

@@ -1,4 +1,4 @@
-//! Which package of a set waits for which, and where cycles are cut.
+//! The dependency graph of a set, and cutting its cycles.
 
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -10,43 +10,43 @@ use std::collections::{BTreeSet, HashMap};
 pub struct PackageId(pub u32);
 
 impl PackageId {
-    /// The number as an index.
+    /// The number, as an index of arrays.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// How a dependency that would close a cycle is done without.
+/// What replaces a dependency that would close a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StandIn {
-    /// A binary package of the archive stands in for the set's own.
+    /// A binary package of the archive replaces the set's own.
     Archive,
-    /// The dependency falls away under a build profile.
+    /// A build profile drops the dependency.
     Profile,
 }
 
-/// In a knot of more packages than this, cut edges are not tried again: each try walks
-/// the whole knot, and a few edges more or less do not matter there.
+/// In a knot of more packages than this, cut edges are not put back: each attempt walks the whole knot, and a few
+/// edges more or less do not matter there.
 const PUT_BACK_MEMBERS_MAX: usize = 300;
 
-/// An edge that was taken out to cut a cycle.
+/// An edge that was removed to cut a cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
-    /// Who depends.
+    /// The dependent package.
     pub package: PackageId,
-    /// On whom.
+    /// The package that it no longer waits for.
     pub dependency: PackageId,
     /// All packages of the cycle, or of the knot of cycles.
     pub members: Vec<PackageId>,
-    /// What serves instead.
+    /// The replacement of the dependency.
     pub stand_in: StandIn,
 }
 
-/// A cycle that nothing may cut.
+/// A cycle that cannot be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uncut {
-    /// Its packages.
+    /// All packages of the cycle.
     pub members: Vec<PackageId>,
 }
 
@@ -60,12 +60,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without packages.
+    /// An empty graph.
     pub fn new() -> Graph {
         Graph::default()
     }
 
-    /// Adds a package, or finds the one of this name.
+    /// Adds a package, or finds the existing one with this name.
     pub fn add(&mut self, name: &str) -> PackageId {
         if let Some(id) = self.by_name.get(name) {
             return *id;
@@ -78,7 +78,7 @@ impl Graph {
         id
     }
 
-    /// Says that a package waits for another one. A package does not wait for itself.
+    /// Adds an edge: a package waits for another one. An edge to itself is ignored.
     pub fn depend(&mut self, package: PackageId, dependency: PackageId) {
         if package != dependency {
             self.dependencies[package.index()].insert(dependency);
@@ -91,52 +91,53 @@ impl Graph {
         self.dependents[dependency.index()].remove(&package);
     }
 
-    /// How many packages there are.
+    /// The number of packages.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is none.
+    /// Whether the graph has no packages.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// All packages.
+    /// All packages, in the order in which they were added.
     pub fn packages(&self) -> impl Iterator<Item = PackageId> + use<> {
         (0..self.names.len() as u32).map(PackageId)
     }
 
-    /// The name of a package.
+    /// The name that a package was added with.
     pub fn name(&self, package: PackageId) -> &str {
         &self.names[package.index()]
     }
 
-    /// The package of this name.
+    /// The package with this name, if there is one.
     pub fn find(&self, name: &str) -> Option<PackageId> {
         self.by_name.get(name).copied()
     }
 
-    /// What a package waits for.
+    /// The packages that a package waits for directly.
     pub fn dependencies(&self, package: PackageId) -> &BTreeSet<PackageId> {
         &self.dependencies[package.index()]
     }
 
-    /// Who waits for a package.
+    /// The packages that wait for a package directly.
     pub fn dependents(&self, package: PackageId) -> &BTreeSet<PackageId> {
         &self.dependents[package.index()]
     }
 
-    /// All that a package waits for, directly or through others.
+    /// All packages that a package waits for, directly or indirectly.
     pub fn ancestors(&self, package: PackageId) -> BTreeSet<PackageId> {
         reach(package, |id| &self.dependencies[id.index()])
     }
 
-    /// All who wait for a package, directly or through others.
+    /// All packages that wait for a package, directly or indirectly.
     pub fn descendants(&self, package: PackageId) -> BTreeSet<PackageId> {
         reach(package, |id| &self.dependents[id.index()])
     }
 
-    /// The packages so that each comes after what it waits for; those of a cycle are not there.
+    /// A topological order: each package comes after its dependencies. Packages in a cycle, and their dependents, are
+    /// missing.
     pub fn order(&self) -> Vec<PackageId> {
         let mut waits: Vec<usize> = self.dependencies.iter().map(BTreeSet::len).collect();
         let mut order: Vec<PackageId> = self.packages().filter(|id| waits[id.index()] == 0).collect();
@@ -212,14 +213,14 @@ impl Graph {
         found
     }
 
-    /// Takes out edges until no cycle is left. `stand_in` says whether, and how, a package can do without
-    /// the set's own package of a dependency.
+    /// Removes edges until no cycle is left. `stand_in` returns the replacement for a dependency of a package, if the
+    /// edge may be cut.
     ///
-    /// The members of a cycle, or of a knot of cycles, are put into an order that breaks few edges (Eades,
-    /// Lin and Smyth, "A fast and effective heuristic for the feedback arc set problem", 1993), and what
-    /// still points backwards is cut where it may be. If cycles are left, because some edges may not be
-    /// cut, single members are freed of their cycle. An edge that turns out not to close a cycle is put
-    /// back. What can be cut nowhere is returned as uncut, with its edges as they are.
+    /// The members of a cycle, or of a knot of cycles, are put into an order with few backward edges (Eades, Lin and
+    /// Smyth, "A fast and effective heuristic for the feedback arc set problem", 1993), and backward edges are cut
+    /// where possible. If cycles remain, because some edges may not be cut, single members are freed from their
+    /// cycle. Cut edges that turn out not to close a cycle are put back. Cycles that cannot be cut are returned as
+    /// uncut, and keep their edges.
     pub fn cut_cycles(
         &mut self,
         stand_in: &dyn Fn(PackageId, PackageId) -> Option<StandIn>,
@@ -251,7 +252,7 @@ impl Graph {
         (cuts, uncut)
     }
 
-    /// An order of the members of a cycle in which few come before something that they depend on.
+    /// An order of a cycle's members in which few come before one of their dependencies.
     fn order_of_cycle(&self, members: &[PackageId]) -> Vec<PackageId> {
         let inside =
             |edges: &BTreeSet<PackageId>| edges.iter().filter(|id| members.binary_search(id).is_ok()).count();
@@ -259,8 +260,8 @@ impl Graph {
             .iter()
             .map(|id| (*id, (inside(&self.dependencies[id.index()]), inside(&self.dependents[id.index()]))))
             .collect();
-        // Those without open dependencies first, then those without open dependents, then the one with the
-        // most dependents left for its dependencies.
+        // First the members without open dependencies, then those without open dependents, then the one with the
+        // largest surplus of open dependents over open dependencies.
         let rank = |id: PackageId, (needs, needed): (usize, usize)| match (needs, needed) {
             (0, _) => (0, 0, id),
             (_, 0) => (1, 0, id),
@@ -291,7 +292,7 @@ impl Graph {
         first
     }
 
-    /// Frees single members of the cycles that are left.
+    /// Frees single members from the remaining cycles.
     fn free_members(
         &mut self,
         stand_in: &dyn Fn(PackageId, PackageId) -> Option<StandIn>,
@@ -321,7 +322,7 @@ impl Graph {
         }
     }
 
-    /// The member that loses the fewest edges when it is freed of the cycle, and those edges.
+    /// The member that loses the fewest edges when it is freed from the cycle, and those edges.
     #[allow(clippy::type_complexity)]
     fn freed(
         &self,
@@ -337,12 +338,12 @@ impl Graph {
                 inside(package).into_iter().map(|to| Some((to, stand_in(*package, to)?))).collect();
             Some((*package, edges?))
         });
-        // Where no member can be freed as a whole, any single edge that can be cut is a step.
+        // If no member can be freed completely, cutting any single edge is progress.
         let waiting = |package: &PackageId| {
             let dependents = self.dependents[package.index()].iter();
             dependents.filter(|from| members.binary_search(from).is_ok()).count()
         };
-        // Among equals, the one that most others wait for.
+        // Among equals, prefer the member that most others wait for.
         let cost =
             |(package, edges): &(PackageId, Vec<_>)| (edges.len(), Reverse(waiting(package)), *package);
         whole.min_by_key(cost).or_else(|| {
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_stand_in_stays_uncut() {
+    fn a_cycle_without_replacements_stays_uncut() {
         let mut graph = graph(&[("a", "b"), ("b", "a")]);
         let (cuts, uncut) = graph.cut_cycles(&|_, _| None);
         assert_eq!((cuts.len(), uncut.len()), (0, 1));
@@ -410,7 +411,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn after_the_cut_all_packages_have_an_order(edges in prop::collection::vec((0u32..12, 0u32..12), 0..60)) {
+        fn all_packages_have_an_order_after_cutting(edges in prop::collection::vec((0u32..12, 0u32..12), 0..60)) {
             let mut graph = Graph::new();
             for number in 0..12 {
                 graph.add(&number.to_string());
@@ -423,7 +424,7 @@ mod tests {
             prop_assert!(uncut.is_empty());
             prop_assert_eq!(graph.order().len(), 12);
             prop_assert!(before.cycles().is_empty() == cuts.is_empty());
-            // Nothing is cut but what the cuts say.
+            // No edge is missing except those in `cuts`.
             let edges_of = |g: &Graph| g.packages().map(|p| g.dependencies(p).len()).sum::<usize>();
             prop_assert_eq!(edges_of(&before), edges_of(&graph) + cuts.len());
         }

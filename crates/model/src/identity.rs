@@ -1,29 +1,29 @@
-//! Whose rows are whose: the farm, the yard in it, and what the yard builds for.
+//! The ids of farms and yards, which say what the rows of a store belong to.
 //!
-//! A store on one machine has one farm and one yard, which get their ids when the store is made. The ids are of use as soon as
-//! rows of several yards meet in one database, or on one screen.
+//! A store on one machine has one farm and one yard, which get their ids when the store is made. The ids distinguish
+//! rows of several yards in one database, or on one screen.
 
 use crate::random_id::random_id;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 
 random_id! {
-    /// The id of a farm: of all yards that share machines.
+    /// The id of a farm, which is a group of yards that share machines.
     FarmId
 }
 
 random_id! {
-    /// The id of a yard. It stays when the yard is moved, copied to another machine or restored from a backup.
+    /// The id of a yard. It stays the same when the yard is moved, copied to another machine or restored from a backup.
     YardId
 }
 
-/// What every row belongs to.
+/// The farm, yard and target that rows of a store belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// The farm.
+    /// The farm of the yard.
     pub farm: FarmId,
-    /// The yard.
+    /// Unique across all farms.
     pub yard: YardId,
-    /// What it builds for.
+    /// The target that the yard builds for.
     pub target: Target,
 }

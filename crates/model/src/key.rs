@@ -1,8 +1,8 @@
-//! The key of a build: what goes in, as lines, and their hash.
+//! The key of a build: its inputs as lines, and the hash of the lines.
 //!
-//! Version 2 has the target, the version of the family's rules, what builds may do, and the content of the trees that roots begin
-//! with. Version 1 had the architecture, and what the base root was made from. Packages that were built under version 1 stay as they
-//! are: what a key would have been is found from its lines.
+//! Keys of version 2 contain the target, the version of the family's rules, the sandbox version, and the content of
+//! the trees of the root. Version 1 had the architecture, and the sources of the base root. Packages built under
+//! version 1 stay valid: the former key is computed from the lines of the current one.
 
 use crate::order::Key;
 use crate::sha256::Sha256Hex;
@@ -10,17 +10,17 @@ use crate::target::Target;
 
 /// The first line of a key of this version.
 const FORMAT: &str = "format kilnyard-key 2";
-/// The first line of a key of the version before.
+/// The first line of a key of the previous version.
 const FORMAT_1: &str = "format kilnyard-key 1";
-/// What a build may do: no network; flushes are discarded; system calls that builds do not need are refused; one user that is
-/// not root. A change that a build could see raises it.
+/// The version of the sandbox: no network; syncs are discarded; unneeded system calls are refused; one user, which is
+/// not root. Increment it for any change that a build could observe.
 const SANDBOX: u32 = 1;
-/// Kinds of lines that one of the two versions has, or that mean another thing in each.
+/// Kinds of lines that only one of the two versions has, or whose meaning differs.
 const OF_ONE_VERSION: [&str; 5] = ["ecosystem", "root", "rules", "sandbox", "target"];
 
 impl Key {
-    /// The key of what follows from the package and its options, a line `KIND NAME VALUE` for each thing; of the target; of the
-    /// version of the rules that the family builds by; and of the trees that the root begins with, as one hash.
+    /// Makes a key from the lines of the package and its options, each `KIND NAME VALUE`; the target; the version of
+    /// the family's rules; and `root`, one hash of all trees of the root.
     pub fn new(mut lines: Vec<String>, target: &Target, rules: u32, root: &str) -> Key {
         lines.extend([
             format!("target {target}"),
@@ -31,12 +31,13 @@ impl Key {
         hashed(FORMAT, lines)
     }
 
-    /// Whether what was built under a key is what this one asks for. `former_root` is what keys of version 1 say of the root.
+    /// Whether outputs built under the key `kept` are valid for this one. `former_root` is the value of `root` in
+    /// keys of version 1.
     pub fn is_met_by(&self, kept: &Key, former_root: &str) -> bool {
         kept.digest == self.digest || is_former(kept) && kept.digest == self.former(former_root).digest
     }
 
-    /// What the key would have been in version 1.
+    /// The same key in version 1.
     fn former(&self, root: &str) -> Key {
         let target = self.lines.iter().find_map(|line| line.strip_prefix("target ")?.parse::<Target>().ok());
         let system = target
@@ -46,7 +47,7 @@ impl Key {
         hashed(FORMAT_1, common.cloned().chain([system, format!("root {root}")]).collect())
     }
 
-    /// The lines of this key and of an earlier one that can be compared.
+    /// The lines that can be compared, of this key and of an earlier one.
     pub(crate) fn comparable<'a>(&'a self, earlier: &'a Key) -> [Vec<&'a str>; 2] {
         let is_other = is_former(self) != is_former(earlier);
         [self, earlier].map(|key| {
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_built_under_version_1_stays() {
+    fn outputs_of_version_1_stay_valid() {
         let target: Target = "debian/linux/bookworm/amd64".parse().unwrap();
         let key = |version: &str| {
             let lines = vec![format!("recipe zlib {version}"), "option checks true".to_owned()];
@@ -95,7 +96,7 @@ mod tests {
             "target debian/linux/bookworm/amd64",
         ];
         assert_eq!(now.lines, expected);
-        // As a yard of that version has it; the digest is of sha256sum(1).
+        // A key of that version; sha256sum(1) computed the digest.
         let lines =
             [FORMAT_1, "ecosystem debian amd64", "option checks true", "recipe zlib 1.2", "root list"];
         let before = Key {
@@ -104,7 +105,7 @@ mod tests {
         };
         assert!(now.is_met_by(&before, "list") && now.is_met_by(&now, "list"));
         assert!(!now.is_met_by(&before, "another list") && !key("1.3").is_met_by(&before, "list"));
-        // A former key is no key of now, whatever its digest.
+        // A key without the format line of version 1 is not a former one, whatever its digest.
         assert!(!now.is_met_by(&Key { lines: Vec::new(), ..before.clone() }, "list"));
         let [now, before] = now.comparable(&before);
         assert_eq!(now, before);

@@ -1,11 +1,13 @@
-//! The nouns of Kilnyard and the pure decisions about them: no I/O, no clock, no runtime.
+//! The data types of Kilnyard, and pure functions on them: no I/O, no clock, no runtime.
 //!
-//! [`solver`] finds which binary packages go together; [`graph`] holds which package of a set waits
-//! for which, and cuts cycles; [`order`] is what a build is made of, ready to be performed anywhere;
-//! [`result`] is what became of it; [`artifact`] are files known by their content; [`attempt`] is a build's random id; [`reason`] is why
-//! a package stands where it stands, and [`difference`] what changed in its key; [`target`] is what something is built for, and
-//! [`identity`] whose it is, by a [`random_id`];
-//! [`text`] makes what builds say fit to be shown; [`foreign`] is the one printer for text of others in messages.
+//! - [`solver`] finds binary packages that can be installed together.
+//! - [`graph`] has the dependencies between the packages of a set, and cuts cycles.
+//! - [`order`] describes a build so that any machine can perform it; [`result`] is its outcome.
+//! - [`artifact`] names files by their content; [`attempt`] is a build's random id.
+//! - [`reason`] explains the state of a package; [`difference`] shows changes between keys.
+//! - [`target`] is the system that packages are built for; [`identity`] has the ids of farms and yards, made by
+//!   [`random_id`].
+//! - [`text`] makes output of builds safe to display; [`foreign`] prints all other foreign text in messages.
 
 pub mod artifact;
 pub mod attempt;

@@ -1,8 +1,8 @@
-//! What a build is made of: everything a worker needs to know, and nothing of the run.
+//! Build orders: everything that a worker needs to perform a build, without anything about the run.
 //!
-//! An ecosystem makes a [`BuildOrder`] for a package whose dependencies are there; a worker performs it
-//! on any machine. Its [`Key`] is the hash of all that goes in, with the lines that were hashed, so that
-//! two keys can be compared and their differences named.
+//! An ecosystem makes a [`BuildOrder`] for a package whose dependencies are available; a worker performs it on any
+//! machine. Its [`Key`] is the hash of all inputs, together with the hashed lines, so that keys can be compared and
+//! their differences named.
 
 use crate::artifact::Artifact;
 use serde::{Deserialize, Serialize};
@@ -13,28 +13,28 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Sources and binary packages come to this machine.
+    /// Downloads sources and binary packages to this machine.
     Fetch,
-    /// The source is checked, and unpacked where that is no part of the next step.
+    /// Verifies the source, and unpacks it unless a later stage does.
     Unpack,
-    /// Dependencies are installed.
+    /// Installs dependencies.
     Depends,
-    /// The package is configured, where that is a step of its own.
+    /// Configures the package, if that is a separate step.
     Configure,
-    /// The package is built.
+    /// Builds the package.
     Build,
-    /// What was built goes into a folder as it will be installed, where that is a step of its own.
+    /// Installs the files into a staging folder, if that is a separate step.
     Install,
-    /// Binary packages are made, where that is a step of its own.
+    /// Makes binary packages, if that is a separate step.
     Package,
-    /// Outputs are read and taken over.
+    /// Reads and stores the outputs.
     Collect,
-    /// Outputs are installed in a clean root and removed again.
+    /// Installs the outputs in a clean root and removes them again.
     Test,
 }
 
 impl Stage {
-    /// All stages. Families have some of them, and not all in this order.
+    /// All stages. A family may use only some of them, and in another order.
     pub const ALL: [Stage; 9] = [
         Stage::Fetch,
         Stage::Unpack,
@@ -47,7 +47,7 @@ impl Stage {
         Stage::Test,
     ];
 
-    /// The stage's name.
+    /// The name of the stage, as in JSON and names of logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Fetch => "fetch",
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// The stage of this name.
+    /// The stage with this name; absent if there is none.
     pub fn parse(name: &str) -> Option<Stage> {
         Stage::ALL.into_iter().find(|stage| stage.as_str() == name)
     }
@@ -74,57 +74,57 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The key of a build.
+/// The key of a build: outputs are up to date if their key is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The hash of the lines, in hexadecimal digits.
     pub digest: String,
-    /// What was hashed: a line `KIND NAME VALUE` for each thing that goes in, ordered.
+    /// The hashed lines: a line `KIND NAME VALUE` for each input, sorted.
     pub lines: Vec<String>,
 }
 
-/// A file that must be there before a build begins, by its content.
+/// A file that a build needs before it starts, identified by its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// The file's name in the root's folder of inputs.
     pub name: String,
-    /// Its SHA-256, in hexadecimal digits.
+    /// The file's SHA-256, in hexadecimal digits.
     pub sha256: String,
-    /// Its size.
+    /// The file's size.
     pub size_bytes: u64,
-    /// Where it can be had; empty for what the yard made itself.
+    /// Where to download it; empty for files that the yard made itself.
     pub urls: Vec<String>,
 }
 
-/// A small file of Kilnyard's own that is written into the root's folder of texts.
+/// A small file that Kilnyard writes into the root's folder of texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputText {
-    /// The file's name.
+    /// The file's name in that folder.
     pub name: String,
-    /// What stands in it.
+    /// The file's content.
     pub text: String,
 }
 
-/// A folder that is shown in a root, for reading: a tree of recipes, or files that were fetched.
+/// A folder that is mounted in a root, read-only: a tree of recipes, or fetched files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedFolder {
-    /// Its name, of the family's own. The coordinator's machine has it by this name, and other machines may.
+    /// A name that the family chooses. The coordinator's machine has a folder with this name, and other machines may.
     pub name: String,
-    /// Where it is shown, inside.
+    /// Path inside the root.
     pub inside: String,
-    /// The files of it that the build needs; absent where that is all of it.
+    /// The files that the build needs; absent if it needs the whole folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// What is in it, for a machine that does not have it by its name.
+    /// The content, for machines that do not have a folder with this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<FolderContent>,
 }
 
-/// What is in a folder, by its content.
+/// The content of a folder, as references to artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FolderContent {
-    /// All of a tree.
+    /// A whole tree.
     Tree(Artifact),
     /// These files and no others.
     Files(Vec<FolderFile>),
@@ -133,52 +133,52 @@ pub enum FolderContent {
 /// A file of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderFile {
-    /// Its path, relative to the folder.
+    /// Path relative to the folder.
     pub name: String,
-    /// What it is.
+    /// The file's content.
     pub artifact: Artifact,
 }
 
-/// Where a build does its work.
+/// The work folder of a build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkOrder {
-    /// The folder, inside.
+    /// Path inside the root.
     pub inside: String,
-    /// What it is expected to hold in the end. By it the worker decides whether it is in memory or on the disk.
+    /// The expected size at the end. The worker uses it to decide whether the folder is in memory or on the disk.
     pub expected_bytes: u64,
 }
 
-/// Files that the package's own tools fetch, in addition to the inputs: commands that may use the network.
+/// Files that the package's own commands fetch, in addition to the inputs. These commands may use the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchOrder {
-    /// The commands, run in a root of their own.
+    /// The commands, which run in a separate root.
     pub stage: StageOrder,
-    /// Where the files are kept, by its name. What the commands add to it goes in when they have ended well.
+    /// The folder that stores the files. It gets new files after all commands have succeeded.
     pub folder: SharedFolder,
-    /// The files that they may bring: no two builds fetch one at the same time.
+    /// The files that the commands may add. A file is fetched by one build at a time.
     pub files: Vec<FetchFile>,
 }
 
-/// A file that commands may bring.
+/// A file that fetch commands may add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchFile {
-    /// Its path, relative to the folder.
+    /// Path relative to the folder.
     pub name: String,
-    /// Its size, where that is known.
+    /// The expected size; absent if it is unknown.
     pub size_bytes: Option<u64>,
 }
 
-/// Who runs a command in a root.
+/// The user that a command runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Account {
-    /// Root of the root: installs packages.
+    /// The root user inside the root, which installs packages.
     Root,
-    /// The ordinary user that builds.
+    /// The unprivileged user that builds.
     Builder,
 }
 
-/// In arguments and environments of commands: how many processes of the build may run at once, which the worker decides.
+/// In arguments and environments of commands, the worker replaces this by the number of parallel jobs.
 pub const JOBS: &str = "%{jobs}";
 
 /// One command of a stage.
@@ -186,16 +186,16 @@ pub const JOBS: &str = "%{jobs}";
 pub struct CommandOrder {
     /// The program and its arguments.
     pub arguments: Vec<String>,
-    /// Who runs it.
+    /// The user that it runs as.
     pub account: Account,
-    /// The folder it starts in.
+    /// Its working directory inside the root.
     pub directory: String,
-    /// Its environment, in addition to that of every command.
+    /// Environment variables, in addition to those of every command.
     pub environment: Vec<(String, String)>,
 }
 
 impl CommandOrder {
-    /// The command with a number in the place of [`JOBS`].
+    /// The command with [`JOBS`] replaced by a number.
     pub fn with_jobs(&self, jobs: u32) -> CommandOrder {
         let jobs = jobs.to_string();
         let filled = |text: &String| text.replace(JOBS, &jobs);
@@ -210,103 +210,104 @@ impl CommandOrder {
 /// One stage: commands in a root, in order, until one fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOrder {
-    /// Which stage.
+    /// The stage that these commands belong to.
     pub stage: Stage,
-    /// The commands.
+    /// May be empty.
     pub commands: Vec<CommandOrder>,
 }
 
-/// A binary package that is installed in a root before anything else.
+/// A binary package that is installed in a root before the build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
-    /// Its name.
+    /// The name of the binary package.
     pub name: String,
-    /// Its version.
+    /// The version of the binary package.
     pub version: String,
-    /// The input that it is.
+    /// The name of its input.
     pub file: String,
-    /// The SHA-256 of that, in hexadecimal digits.
+    /// The SHA-256 of that input, in hexadecimal digits.
     pub sha256: String,
 }
 
-/// What there is in a root before the first command runs in it.
+/// The content of a root before its first command runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootOrder {
-    /// The trees that lie over each other in the root, the uppermost first.
+    /// The trees stacked in the root, the uppermost first.
     pub layers: Vec<Artifact>,
-    /// Files that must be there.
+    /// Files for the root's folder of inputs.
     pub inputs: Vec<Input>,
-    /// Files that are written.
+    /// Files for the root's folder of texts.
     pub texts: Vec<InputText>,
-    /// Folders that are shown.
+    /// Folders to mount.
     pub folders: Vec<SharedFolder>,
-    /// Folders, inside, that nothing writes to. One that lies in one layer alone is shown as it is there, for reading, where that
-    /// is faster.
+    /// Folders inside the root that nothing writes to. If only one layer has such a folder, it may be mounted
+    /// directly and read-only, which is faster.
     pub sealed: Vec<String>,
-    /// Folders, inside, that the builder may write in, in addition to those that are made for it. Where there is one id alone, so that files
-    /// of the root's root are the builder's too, all else is shown to the builder for reading; nothing is where none is named.
+    /// Folders inside the root that the builder may write to, in addition to those made for it. If there is only one
+    /// id, so that the builder owns the files of the root user as well, everything else is read-only for the builder.
+    /// If the list is empty, nothing is made read-only.
     pub open: Vec<String>,
-    /// What is installed first: each package behind those that it needs, where the family knows. What roots have in common is
-    /// installed once.
+    /// Packages to install first, each after its dependencies if the family knows the order. Packages that several
+    /// roots have in common are installed once.
     pub depends: Vec<Dependency>,
 }
 
-/// By which rules a worker installs dependencies and reads outputs: it knows families, and no set.
+/// The rules by which a worker installs dependencies and reads outputs. A worker knows families, but no sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FamilyOrder {
     /// The family's name.
     pub name: String,
-    /// What its rules need to know, by names of the family's own.
+    /// Parameters of its rules, by names that the family defines.
     pub facts: BTreeMap<String, String>,
 }
 
 /// Everything a worker needs for one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOrder {
-    /// The package.
+    /// The name of the package.
     pub package: String,
     /// The version that the outputs get.
     pub version: String,
     /// The family's rules.
     pub family: FamilyOrder,
-    /// The key.
+    /// Identifies everything that the build depends on.
     pub key: Key,
-    /// What the root begins with.
+    /// The content of the root at the start.
     pub root: RootOrder,
-    /// Where it works, if that may be in memory.
+    /// The work folder; absent if it must not be in memory.
     pub work: Option<WorkOrder>,
-    /// What has to be fetched by commands before it begins; nothing where all of it is an input.
+    /// Files to fetch by commands before the build; absent if all files are inputs.
     pub fetch: Option<FetchOrder>,
     /// The stages that run in the root, in order.
     pub stages: Vec<StageOrder>,
-    /// Programs of the root, by their paths inside, that use a jobserver if they are given one.
+    /// Paths inside the root of programs that support a jobserver.
     pub clients: Vec<String>,
-    /// Programs of the root, by their paths inside, that are a fakeroot: where the build may not be root and there is no
-    /// range of ids, Kilnyard's own stands in for them.
+    /// Paths inside the root of fakeroot programs. If the build cannot be root and has no range of ids, Kilnyard's own
+    /// fakeroot replaces them.
     pub fakeroots: Vec<String>,
-    /// The folder, inside the root, where outputs are found after the stages.
+    /// The folder inside the root that contains the outputs after the stages.
     pub output_folder: String,
 }
 
-/// What is tried with a build's outputs in a clean root.
+/// The test of a build's outputs in a clean root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestOrder {
-    /// What the root begins with: all that can be installed before the outputs.
+    /// The content of the root at the start: everything that can be installed before the outputs.
     pub root: RootOrder,
-    /// Further files that must exist, including the outputs.
+    /// Additional inputs, including the outputs.
     pub inputs: Vec<Input>,
-    /// Further files, which replace those of the same name.
+    /// Additional texts, which replace those of the same name.
     pub texts: Vec<InputText>,
-    /// The commands.
+    /// Installs and removes the outputs.
     pub stage: StageOrder,
 }
 
 /// A binary package that a build made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The package's name.
+    /// The name of the binary package.
     pub name: String,
-    /// Its version.
+    /// The version of the binary package.
     pub version: String,
     /// Its architecture, as the ecosystem names it.
     pub architecture: String,
@@ -316,9 +317,9 @@ pub struct Output {
     pub sha256: String,
     /// The file's size.
     pub size_bytes: u64,
-    /// The hash of what it holds, but for what differs between two builds of the same thing.
+    /// A hash of its contents, without the parts that differ between two builds of the same source.
     pub content: String,
-    /// What an index says of it, in the ecosystem's own format, without file name, size and hashes.
+    /// Its entry for an index, in the ecosystem's format, without file name, size and hashes.
     pub description: String,
 }
 
@@ -327,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_are_known_by_their_names() {
+    fn names_of_stages_can_be_parsed() {
         for stage in Stage::ALL {
             assert_eq!(Stage::parse(stage.as_str()), Some(stage));
             assert_eq!(serde_json::to_string(&stage).unwrap(), format!("\"{stage}\""));

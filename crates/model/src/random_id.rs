@@ -1,13 +1,13 @@
-//! Ids of 128 random bits, and the one text that each of them has.
+//! Ids of 128 random bits, each with exactly one text form.
 //!
-//! Nothing here makes random numbers: the bytes come from above.
+//! This module does not generate random numbers: callers provide the bytes.
 
 use std::fmt;
 
-/// Length of the text.
+/// Length of the text form.
 const DIGITS: usize = 32;
 
-/// A text that is not 32 hexadecimal digits in lower case.
+/// A text is not 32 hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAnId;
 
@@ -19,7 +19,7 @@ impl fmt::Display for NotAnId {
 
 impl std::error::Error for NotAnId {}
 
-/// The number of this text. One text is one id: capitals, signs and blanks are rejected.
+/// Parses the text form. Capitals, signs and spaces are rejected, so that each id has only one text.
 pub(crate) fn parse(text: &str) -> Result<u128, NotAnId> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if text.len() != DIGITS || !text.bytes().all(is_digit) {
@@ -32,7 +32,7 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, id: u128) -> fmt::Result {
     write!(f, "{id:0DIGITS$x}")
 }
 
-/// Makes a type of ids.
+/// Defines a type of ids.
 macro_rules! random_id {
     ($(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
@@ -41,15 +41,15 @@ macro_rules! random_id {
         pub struct $name(u128);
 
         impl $name {
-            /// The id of these bytes, which must come from a generator that is fit for secrets.
+            /// Makes an id from random bytes, which must come from a cryptographically secure generator.
             pub const fn from_bytes(bytes: [u8; 16]) -> $name {
                 $name(u128::from_be_bytes(bytes))
             }
 
-            /// The id of this text.
+            /// Parses the text form.
             ///
             /// # Errors
-            /// Anything but 32 hexadecimal digits in lower case.
+            /// The text is not 32 hexadecimal digits in lower case.
             pub fn parse(text: &str) -> Result<$name, $crate::random_id::NotAnId> {
                 $crate::random_id::parse(text).map($name)
             }

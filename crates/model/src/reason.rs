@@ -1,7 +1,7 @@
-//! Why a package stands where it stands, as data.
+//! Why a package is in its state, as data.
 //!
-//! Stores keep reasons and programs read them as data, so that no decision follows from English text. The words that people read are made
-//! here alone, by [`Display`](fmt::Display): one line, but for explanations, which have a line for each step.
+//! Stores and programs handle reasons as data, so that no decision depends on English text. Only this module makes
+//! their text, by [`Display`](fmt::Display): one line, except for explanations, which have one line per step.
 
 use crate::difference::Difference;
 use crate::order::Stage;
@@ -9,10 +9,10 @@ use crate::result::{BuildOutcome, Failure, FailureKind, PackageState};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How many differences between two keys a reason names; further ones are counted.
+/// How many differences between two keys a reason names; the others are only counted.
 const DIFFERENCES_MAX: usize = 5;
 
-/// Why a package stands where it stands.
+/// Why a package is in its state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reason {
@@ -21,39 +21,39 @@ pub enum Reason {
     Undecided,
     /// It is built: a command forced it.
     Forced,
-    /// It is built: there was no build of it before.
+    /// It is built: it was never built before.
     FirstBuild,
     /// It is built: its last build left no outputs, or they are no longer kept.
     NoOutputs {
-        /// The last build.
+        /// The number of the last build.
         build: u64,
-        /// Its run.
+        /// The run of that build.
         run: u64,
-        /// How it ended.
+        /// The outcome of that build.
         outcome: BuildOutcome,
     },
     /// It is built: a file of its outputs is missing, or its size changed.
     Broken {
-        /// The file.
+        /// The name of the file.
         file: String,
     },
     /// It is built: an input changed.
     Changed {
-        /// The first differences; empty if only the form of keys changed.
+        /// The first differences; empty if only the key format changed.
         differences: Vec<Difference>,
-        /// How many more there are.
+        /// The number of further differences.
         more: u64,
     },
     /// It is built if the content of these packages changes, which are built first.
     Depends {
-        /// The packages.
+        /// Names of the packages.
         packages: Vec<String>,
     },
-    /// Its dependencies are there, and its key is being worked out.
+    /// Its dependencies are available, and its key is being computed.
     Prepares,
-    /// It waits again for a package that failed before.
+    /// It waits for a package that failed and is built again.
     Waits {
-        /// The package.
+        /// The name of that package.
         package: String,
     },
     /// It is up to date: no input changed.
@@ -64,44 +64,45 @@ pub enum Reason {
     SameContent,
     /// It cannot be resolved or built.
     Impossible {
-        /// The explanation, a line for each step.
+        /// One line per step.
         explanation: String,
     },
     /// It is blocked by another package.
     Blocked {
-        /// Its own dependency.
+        /// Its direct dependency.
         dependency: String,
-        /// The package to blame, which may be the same.
+        /// The package that is to blame, which may be the same.
         culprit: String,
-        /// The state of that package.
+        /// The state of the package that is to blame.
         state: PackageState,
     },
     /// A stage failed.
     Failed(StageFailed),
-    /// Its worker was lost, more often than is retried.
+    /// Its worker was lost, and there are no retries left.
     WorkerLost,
     /// It is retried.
     Again {
-        /// What went wrong.
+        /// The cause of the failure.
         cause: FailureKind,
-        /// What changes on the retry.
+        /// How it is retried.
         how: Again,
-        /// What failed; absent if a worker was lost.
+        /// The stage that failed; absent if a worker was lost.
         failed: Option<StageFailed>,
     },
     /// Its fetch was cancelled.
     FetchCancelled,
     /// Its build was cancelled.
     BuildCancelled,
-    /// It waits for a worker again, since one gave it back before it started.
+    /// It waits for a worker again, since one returned it before it started.
     GivenBack,
-    /// A request asked to skip it.
+    /// A user requested to skip it.
     SkipRequested,
-    /// A request asked to try it again.
+    /// A user requested to retry it.
     RetryRequested,
-    /// A reason of which only the words are known: an earlier version recorded it, or a later one with kinds that this one does not know.
+    /// Text only: an earlier version recorded the reason as text, or a later one recorded a kind that this version
+    /// does not know.
     Words {
-        /// The words.
+        /// The text, as it is displayed.
         text: String,
     },
 }
@@ -109,9 +110,9 @@ pub enum Reason {
 /// A stage that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageFailed {
-    /// The stage.
+    /// The stage that failed.
     pub stage: Stage,
-    /// What went wrong: one sentence.
+    /// The cause, in one sentence.
     pub message: String,
 }
 
@@ -121,35 +122,35 @@ impl From<&Failure> for StageFailed {
     }
 }
 
-/// What changes on a retry.
+/// How a package is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Again {
-    /// Nothing: it starts at once.
+    /// Immediately.
     AtOnce,
-    /// No other build runs beside it.
+    /// While no other build runs.
     Alone,
-    /// It waits first.
+    /// After a pause.
     After {
-        /// How long.
+        /// The length of the pause.
         pause_seconds: f64,
     },
 }
 
 impl Reason {
-    /// A reason to build, from the differences of two keys.
+    /// Makes [`Reason::Changed`] from the differences of two keys.
     pub fn changed(mut differences: Vec<Difference>) -> Reason {
         let more = differences.len().saturating_sub(DIFFERENCES_MAX) as u64;
         differences.truncate(DIFFERENCES_MAX);
         Reason::Changed { differences, more }
     }
 
-    /// A package cannot be resolved or built, with the explanation.
+    /// Makes [`Reason::Impossible`].
     pub fn impossible(explanation: impl Into<String>) -> Reason {
         Reason::Impossible { explanation: explanation.into() }
     }
 
-    /// Its words up to the end of the first line.
+    /// The first line of the text.
     pub fn first_line(&self) -> String {
         self.to_string().lines().next().unwrap_or("").to_owned()
     }
@@ -172,7 +173,7 @@ impl fmt::Display for Reason {
             },
             Reason::Broken { file } => write!(f, "{file} is missing or damaged"),
             Reason::Changed { differences, .. } if differences.is_empty() => {
-                f.write_str("the form of its key changed")
+                f.write_str("the key format changed")
             }
             Reason::Changed { differences, more } => {
                 for (place, difference) in differences.iter().enumerate() {
@@ -185,38 +186,38 @@ impl fmt::Display for Reason {
                 Ok(())
             }
             Reason::Depends { packages } => {
-                write!(f, "it is built again if the content of {} changes", packages.join(", "))
+                write!(f, "rebuilt if the content of {} changes", packages.join(", "))
             }
-            Reason::Prepares => f.write_str("its dependencies are there"),
-            Reason::Waits { package } => write!(f, "it waits for {package}"),
+            Reason::Prepares => f.write_str("its dependencies are available"),
+            Reason::Waits { package } => write!(f, "waiting for {package}"),
             Reason::NothingChanged => f.write_str("nothing changed"),
             Reason::SameDependencies => f.write_str("its dependencies were rebuilt with the same content"),
             Reason::SameContent => f.write_str("rebuilt with the same content; the earlier outputs stay"),
             Reason::Impossible { explanation } => f.write_str(explanation),
             Reason::Blocked { dependency, culprit, state } if dependency == culprit => {
-                write!(f, "it needs {culprit}, which is {state}")
+                write!(f, "it needs {culprit} ({state})")
             }
             Reason::Blocked { dependency, culprit, state } => {
-                write!(f, "it needs {dependency}, which needs {culprit}, which is {state}")
+                write!(f, "it needs {dependency}, which needs {culprit} ({state})")
             }
             Reason::Failed(failed) => failed.fmt(f),
             Reason::WorkerLost => f.write_str(circumstance(FailureKind::Lost)),
             Reason::Again { cause, how, failed } => {
-                f.write_str("again")?;
+                f.write_str("retrying")?;
                 match how {
                     Again::AtOnce => {}
-                    Again::Alone => f.write_str(", alone")?,
+                    Again::Alone => f.write_str(" alone")?,
                     Again::After { pause_seconds } => write!(f, " in {pause_seconds} s")?,
                 }
-                write!(f, ", since {}", circumstance(*cause))?;
+                write!(f, " ({})", circumstance(*cause))?;
                 match failed {
                     Some(failed) => write!(f, ": {failed}"),
                     None => Ok(()),
                 }
             }
-            Reason::FetchCancelled => f.write_str("its fetch was cancelled"),
-            Reason::BuildCancelled => f.write_str("its build was cancelled"),
-            Reason::GivenBack => f.write_str("its worker gave it back before it started"),
+            Reason::FetchCancelled => f.write_str("fetch cancelled"),
+            Reason::BuildCancelled => f.write_str("build cancelled"),
+            Reason::GivenBack => f.write_str("its worker returned it before it started"),
             Reason::SkipRequested => f.write_str("skipped on request"),
             Reason::RetryRequested => f.write_str("retry requested"),
             Reason::Words { text } => f.write_str(text),
@@ -230,16 +231,16 @@ impl fmt::Display for StageFailed {
     }
 }
 
-/// What went wrong, as a clause.
+/// The cause of a retry, in a few words.
 fn circumstance(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::Memory => "it ran out of memory",
-        FailureKind::Disk => "the disk was full",
-        FailureKind::Signal => "a signal ended it",
-        FailureKind::Network => "the network failed",
-        FailureKind::Machine => "the machine was at fault",
+        FailureKind::Memory => "out of memory",
+        FailureKind::Disk => "disk full",
+        FailureKind::Signal => "killed by a signal",
+        FailureKind::Network => "network failure",
+        FailureKind::Machine => "machine failure",
         FailureKind::Lost => "worker lost",
-        _ => "such failures are retried",
+        _ => "temporary failure",
     }
 }
 
@@ -252,9 +253,9 @@ mod tests {
         Difference { kind: "depends".to_owned(), name: name.to_owned(), change: Change::Changed }
     }
 
-    /// One reason of each kind, with its words.
+    /// One reason of each kind, with its text.
     fn all() -> Vec<(Reason, &'static str)> {
-        let failed = || StageFailed { stage: Stage::Build, message: "cc ended with 1".to_owned() };
+        let failed = || StageFailed { stage: Stage::Build, message: "cc exited with 1".to_owned() };
         let blocked = |dependency: &str| Reason::Blocked {
             dependency: dependency.to_owned(),
             culprit: "attr".to_owned(),
@@ -275,37 +276,37 @@ mod tests {
                 Reason::changed(vec![difference("a"), difference("b")]),
                 "dependency a changed; dependency b changed",
             ),
-            (Reason::changed(Vec::new()), "the form of its key changed"),
+            (Reason::changed(Vec::new()), "the key format changed"),
             (
                 Reason::Depends { packages: vec!["a".to_owned(), "b".to_owned()] },
-                "it is built again if the content of a, b changes",
+                "rebuilt if the content of a, b changes",
             ),
-            (Reason::Prepares, "its dependencies are there"),
-            (Reason::Waits { package: "a".to_owned() }, "it waits for a"),
+            (Reason::Prepares, "its dependencies are available"),
+            (Reason::Waits { package: "a".to_owned() }, "waiting for a"),
             (Reason::NothingChanged, "nothing changed"),
             (Reason::SameDependencies, "its dependencies were rebuilt with the same content"),
             (Reason::SameContent, "rebuilt with the same content; the earlier outputs stay"),
             (Reason::impossible("a needs b\n  there is no b"), "a needs b\n  there is no b"),
-            (blocked("attr"), "it needs attr, which is failed"),
-            (blocked("acl"), "it needs acl, which needs attr, which is failed"),
-            (Reason::Failed(failed()), "build failed: cc ended with 1"),
+            (blocked("attr"), "it needs attr (failed)"),
+            (blocked("acl"), "it needs acl, which needs attr (failed)"),
+            (Reason::Failed(failed()), "build failed: cc exited with 1"),
             (Reason::WorkerLost, "worker lost"),
             (
                 again(FailureKind::Machine, Again::AtOnce, Some(failed())),
-                "again, since the machine was at fault: build failed: cc ended with 1",
+                "retrying (machine failure): build failed: cc exited with 1",
             ),
             (
                 again(FailureKind::Memory, Again::Alone, Some(failed())),
-                "again, alone, since it ran out of memory: build failed: cc ended with 1",
+                "retrying alone (out of memory): build failed: cc exited with 1",
             ),
             (
                 again(FailureKind::Network, Again::After { pause_seconds: 20.0 }, Some(failed())),
-                "again in 20 s, since the network failed: build failed: cc ended with 1",
+                "retrying in 20 s (network failure): build failed: cc exited with 1",
             ),
-            (again(FailureKind::Lost, Again::AtOnce, None), "again, since worker lost"),
-            (Reason::FetchCancelled, "its fetch was cancelled"),
-            (Reason::BuildCancelled, "its build was cancelled"),
-            (Reason::GivenBack, "its worker gave it back before it started"),
+            (again(FailureKind::Lost, Again::AtOnce, None), "retrying (worker lost)"),
+            (Reason::FetchCancelled, "fetch cancelled"),
+            (Reason::BuildCancelled, "build cancelled"),
+            (Reason::GivenBack, "its worker returned it before it started"),
             (Reason::SkipRequested, "skipped on request"),
             (Reason::RetryRequested, "retry requested"),
             (Reason::Words { text: "as it was".to_owned() }, "as it was"),
@@ -313,20 +314,20 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_has_its_words() {
-        for (reason, words) in all() {
-            assert_eq!(reason.to_string(), words);
+    fn each_reason_has_its_text() {
+        for (reason, text) in all() {
+            assert_eq!(reason.to_string(), text);
         }
         assert_eq!(Reason::impossible("a needs b\n  there is no b").first_line(), "a needs b");
     }
 
     #[test]
-    fn each_reason_comes_back_from_json_as_it_was() {
+    fn each_reason_survives_json() {
         for (reason, _) in all() {
             let text = serde_json::to_string(&reason).unwrap();
             assert_eq!(serde_json::from_str::<Reason>(&text).unwrap(), reason, "{text}");
         }
-        // Stores have these texts.
+        // Stores contain these texts.
         let text = |reason: &Reason| serde_json::to_string(reason).unwrap();
         assert_eq!(text(&Reason::FirstBuild), r#"{"kind":"first-build"}"#);
         let failed = StageFailed { stage: Stage::Test, message: "no".to_owned() };

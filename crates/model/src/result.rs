@@ -1,29 +1,28 @@
-//! What became of packages and builds.
+//! Results of packages and builds.
 
 use crate::order::Stage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a package stands in a run.
+/// The state of a package in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageState {
-    /// Its dependencies are not all there yet.
+    /// Not all of its dependencies are available.
     Waiting,
-    /// It can be built; what it needs is being worked out or fetched, or it waits for a slot.
+    /// It can be built: its order is being prepared or its files fetched, or it waits for a slot.
     Ready,
     /// It is being built.
     Building,
     /// It was built in this run, and its outputs are new.
     Built,
-    /// It was built in this run to the same content, or what it needs turned out the same; the outputs that
-    /// were there stay.
+    /// It was built in this run with the same content, or its dependencies were; the existing outputs stay.
     Unchanged,
-    /// Its key is that of the outputs that are there: nothing to do.
+    /// The existing outputs have the same key: nothing to build.
     UpToDate,
     /// It could not be built.
     Failed,
-    /// Something that it needs failed or was skipped.
+    /// A dependency failed or was skipped.
     Blocked,
     /// It was left out of the run on request.
     Skipped,
@@ -46,7 +45,7 @@ impl PackageState {
         PackageState::LeftOut,
     ];
 
-    /// The state's name.
+    /// The name of the state, as in databases and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             PackageState::Waiting => "waiting",
@@ -62,12 +61,12 @@ impl PackageState {
         }
     }
 
-    /// The state of this name.
+    /// The state with this name; absent if there is none.
     pub fn parse(name: &str) -> Option<PackageState> {
         PackageState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether the package's outputs are there, so that its dependents can be built.
+    /// Whether the package's outputs exist, so that its dependents can be built.
     pub fn is_there(self) -> bool {
         matches!(self, PackageState::Built | PackageState::Unchanged | PackageState::UpToDate)
     }
@@ -84,20 +83,20 @@ impl fmt::Display for PackageState {
     }
 }
 
-/// How a build ended, or that it has not.
+/// The outcome of a build, including one that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BuildOutcome {
-    /// It has not ended, or nothing recorded its end.
+    /// It has not ended, or its end was not recorded.
     Building,
     /// Its outputs are new.
     Built,
-    /// Its outputs have the same content as those that were there, which stay.
+    /// Its outputs have the same content as the existing ones, which stay.
     Unchanged,
     /// It failed.
     Failed,
     /// It ended without a result: it was cancelled, or its worker was lost.
     Lost,
-    /// A newer version of Kilnyard recorded it; its text, which is shown as it is.
+    /// A newer version of Kilnyard recorded this text, which is displayed unchanged.
     Unknown(String),
 }
 
@@ -111,7 +110,7 @@ impl BuildOutcome {
         BuildOutcome::Lost,
     ];
 
-    /// The text that stores and programs see.
+    /// The name of the outcome, as in databases and JSON.
     pub fn as_str(&self) -> &str {
         match self {
             BuildOutcome::Building => "building",
@@ -123,13 +122,13 @@ impl BuildOutcome {
         }
     }
 
-    /// The outcome of this text. Every text has one, so that a store of a newer version stays readable.
+    /// The outcome with this name. Every text gives an outcome, so that a store of a newer version stays readable.
     pub fn parse(text: &str) -> BuildOutcome {
         let known = BuildOutcome::ALL.into_iter().find(|outcome| outcome.as_str() == text);
         known.unwrap_or_else(|| BuildOutcome::Unknown(text.to_owned()))
     }
 
-    /// Whether it made outputs that can be published, so that its times count for estimates.
+    /// Whether the build made outputs that can be published. Estimates use the times of such builds.
     pub fn is_good(&self) -> bool {
         match self {
             BuildOutcome::Built | BuildOutcome::Unchanged => true,
@@ -158,7 +157,7 @@ impl<'de> Deserialize<'de> for BuildOutcome {
     }
 }
 
-/// What kind of thing went wrong.
+/// The verdict on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -168,24 +167,25 @@ pub enum FailureKind {
     WallLimit,
     /// A stage used too much CPU time.
     CpuLimit,
-    /// A stage did nothing at all for too long: it waits for what does not come.
+    /// A stage did nothing at all for too long: it waits for an event that does not come.
     Hung,
-    /// A stage used CPU time for too long, and neither printed anything nor began a process: it does not end.
+    /// A stage used CPU time for too long, without printing anything or starting a process: an endless loop.
     Spinning,
-    /// A stage began processes and printed nothing for too long. It was called `idle-limit` once, whatever it did.
+    /// A stage started processes but printed nothing for too long. Earlier versions called all three kinds
+    /// `idle-limit`.
     #[serde(alias = "idle-limit")]
     Silent,
-    /// There was not enough memory.
+    /// The build or the machine ran out of memory.
     Memory,
     /// It had too many processes at once.
     Processes,
     /// The disk was full.
     Disk,
-    /// It wrote more than a build may.
+    /// It wrote more than its limit.
     DiskLimit,
-    /// One of its processes was refused to open more files.
+    /// One of its processes was not allowed to open another file.
     OpenFiles,
-    /// A signal ended the command, and no process of the package is known to have sent it.
+    /// A signal ended the command, probably from outside of the package.
     Signal,
     /// It needs the network, which builds do not have.
     NoNetwork,
@@ -199,7 +199,7 @@ pub enum FailureKind {
     Outputs,
     /// The outputs cannot be installed or removed.
     Test,
-    /// The machine failed and not the package.
+    /// The machine failed, not the package.
     Machine,
     /// Its worker was lost.
     Lost,
@@ -208,7 +208,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// All kinds.
+    /// All kinds, in the order of their definition.
     pub const ALL: [FailureKind; 21] = [
         FailureKind::Command,
         FailureKind::WallLimit,
@@ -233,7 +233,7 @@ impl FailureKind {
         FailureKind::Cancelled,
     ];
 
-    /// The kind's name.
+    /// The name of the kind, as in databases and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             FailureKind::Command => "command",
@@ -260,7 +260,7 @@ impl FailureKind {
         }
     }
 
-    /// Whether it may come from the circumstances and not from the package, so that it may be gone another time.
+    /// Whether the cause may be outside of the package and temporary, so that a retry may succeed.
     pub fn is_transient(self) -> bool {
         match self {
             FailureKind::Memory
@@ -291,101 +291,102 @@ impl FailureKind {
 /// Why a build failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// In which stage.
+    /// The stage that failed.
     pub stage: Stage,
-    /// What kind of thing went wrong.
+    /// The verdict, by which failures are counted and retried.
     pub kind: FailureKind,
-    /// One sentence.
+    /// The cause, in one sentence.
     pub message: String,
-    /// The line of the stage's log that matters, from 1.
+    /// The line of the stage's log that explains the failure, from 1; absent if none was found.
     pub line_number: Option<u64>,
-    /// That line with some around it.
+    /// That line with its context.
     pub lines: Vec<String>,
 }
 
-/// What a stage did and used.
+/// The result and resource usage of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageResult {
-    /// Which stage.
+    /// The stage that ended.
     pub stage: Stage,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started_seconds: f64,
-    /// How long it took.
+    /// Elapsed time.
     pub wall_seconds: f64,
     /// User and system time of all its processes.
     pub cpu_seconds: f64,
-    /// The largest memory that was sampled.
+    /// The largest sampled memory usage.
     pub memory_peak_bytes: u64,
-    /// What the build's work folder held at its end, if that was measured.
+    /// Size of the build's work folder at the end of the stage, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_bytes: Option<u64>,
-    /// What the build had written to its root at its end, without its work folder, if that was measured.
+    /// Size of the files written to the build's root by the end of the stage, without its work folder, if it was
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
-    /// For how long it could have used more than one core, if that was measured.
+    /// How long it could have used more than one core, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel_seconds: Option<f64>,
-    /// Whether it did what it should.
+    /// Whether it succeeded.
     pub is_ok: bool,
-    /// Its log, relative to the yard, without the suffix of the compression.
+    /// Path of its log, relative to the yard, without the suffix of the compression.
     pub log: Option<String>,
-    /// Processes that it left running and that were ended, and what it left in shared memory.
+    /// Processes that it left running, which were killed, and objects that it left in shared memory.
     pub left_behind: Vec<String>,
-    /// What else was measured.
+    /// Other measurements.
     #[serde(default)]
     pub measures: Measures,
 }
 
-/// Further measurements of a stage. Stages that were recorded before it was measured have
-/// none of it.
+/// Further measurements of a stage. They have default values in stages recorded before they were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measures {
-    /// User time of all its processes; with the system time it is the CPU time, where no sandbox had to be killed.
+    /// User time of all its processes. With the system time it is the CPU time, unless a sandbox had to be killed.
     pub user_seconds: f64,
-    /// Their system time.
+    /// System time of all its processes.
     pub system_seconds: f64,
-    /// Bytes that were read from disks, if the kernel counts them.
+    /// Bytes read from disks, if the kernel counts them.
     pub read_bytes: Option<u64>,
-    /// Bytes that were written, or were to be written, to disks, if the kernel counts them.
+    /// Bytes written to disks, or due to be written, if the kernel counts them.
     pub written_bytes: Option<u64>,
-    /// Processes and threads that were begun.
+    /// Number of processes and threads started.
     pub processes: u64,
-    /// For how long some process waited for a core, if the kernel counts it.
+    /// How long some process waited for a core, if the kernel counts it.
     pub cpu_stalled_seconds: Option<f64>,
-    /// The same of memory.
+    /// How long some process waited for memory, if the kernel counts it.
     pub memory_stalled_seconds: Option<f64>,
-    /// The same of a disk.
+    /// How long some process waited for a disk, if the kernel counts it.
     pub io_stalled_seconds: Option<f64>,
-    /// Whether what is stalled is that of all processes of the machine.
+    /// Whether the stall times are those of all processes of the machine.
     pub is_stalled_of_machine: bool,
-    /// The longest in which nothing at all happened.
+    /// The longest time without any activity.
     pub still_seconds_max: f64,
-    /// The longest in which nothing was printed.
+    /// The longest time without output.
     pub silent_seconds_max: f64,
 }
 
-/// What a stage of a package took at the most in builds that went well: from this its limits are learned.
+/// The maximum resource usage of a package's stage in successful builds, from which its limits are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageSeen {
-    /// Which stage.
+    /// The stage that was measured.
     pub stage: Stage,
     /// User and system time of all its processes.
     pub cpu_seconds: f64,
-    /// The longest in which nothing at all happened.
+    /// The longest time without any activity.
     pub still_seconds: f64,
-    /// The longest in which nothing was printed.
+    /// The longest time without output.
     pub silent_seconds: f64,
-    /// The largest memory that was sampled.
+    /// The largest sampled memory usage.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// What the build had written, with its work folder, where that was measured at the end of the stage.
+    /// Size of the files that the build had written, including its work folder, if it was measured at the end of the
+    /// stage.
     #[serde(default)]
     pub written_bytes: u64,
 }
 
 impl StageSeen {
-    /// Of these results of a package's stages; those that failed say nothing.
+    /// Computes the maxima of a package's stages; failed ones are ignored.
     pub fn of<'a>(stages: impl IntoIterator<Item = &'a StageResult>) -> Vec<StageSeen> {
         let mut all: Vec<StageSeen> = Vec::new();
         for result in stages.into_iter().filter(|stage| stage.is_ok) {
@@ -418,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_known_by_their_names() {
+    fn names_of_states_can_be_parsed() {
         for state in PackageState::ALL {
             assert_eq!(PackageState::parse(state.as_str()), Some(state));
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
@@ -427,8 +428,8 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_known_by_their_texts_and_unknown_ones_stay_readable() {
-        // Texts of stores that there are.
+    fn names_of_outcomes_can_be_parsed_and_unknown_ones_stay_readable() {
+        // Existing stores contain these texts.
         let texts = ["building", "built", "unchanged", "failed", "lost"];
         assert_eq!(BuildOutcome::ALL.map(|outcome| outcome.to_string()), texts);
         for outcome in BuildOutcome::ALL {
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_known_by_their_names_and_by_one_of_before() {
+    fn kinds_have_their_names_and_one_former_name() {
         for kind in FailureKind::ALL {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.as_str()));
         }
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_was_recorded_before_more_was_measured_is_read() {
+    fn a_stage_recorded_without_later_measurements_is_read() {
         let before = r#"{"stage":"build","started_seconds":1.0,"wall_seconds":2.0,"cpu_seconds":3.0,
             "memory_peak_bytes":4,"is_ok":true,"log":null,"left_behind":[]}"#;
         let stage: StageResult = serde_json::from_str(before).unwrap();

@@ -1,18 +1,18 @@
-//! Which packages go together: installability, closures, and why there is none.
+//! The dependency solver: installability, closures, and explanations.
 //!
-//! A [`Universe`] says for each candidate (one version of one package, or a request that only asks)
-//! what it needs, as clauses of alternatives in order of preference, and what it cannot be installed
-//! with. [`Solver::solve`] finds a set that contains the root, satisfies every clause of every member
-//! and has no two members in conflict, or shows that there is none.
+//! A candidate is one version of one package, or a request that only has dependencies. A [`Universe`] provides each
+//! candidate's dependencies, as clauses of alternatives in order of preference, and its conflicts. [`Solver::solve`]
+//! finds a set that contains the root, satisfies every clause of every member, and has no conflicting members, or
+//! proves that there is none.
 //!
-//! It works in two steps. First a greedy walk: clauses with one alternative are followed at once, the
-//! others wait and take the first alternative that is possible when their turn comes. Nearly every
-//! request of a real archive ends there. Where it does not, the search is conflict-driven clause
-//! learning (Marques-Silva and Sakallah, GRASP, 1999; Moskewicz and others, Chaff, 2001), on demand:
-//! only what a chosen candidate asks for is ever loaded or decided, and what is learned serves the
-//! requests that come after. The answer is complete: "no" means that no set exists.
+//! It works in two steps. The first is a greedy walk: clauses with one alternative are followed at once; the others
+//! wait, and take the first possible alternative when their turn comes. This answers nearly every request to a real
+//! archive. If it fails, the second step is a search by conflict-driven clause learning (Marques-Silva and Sakallah,
+//! GRASP, 1999; Moskewicz and others, Chaff, 2001). It works on demand: it only loads and decides requirements of
+//! chosen candidates, and later requests use the learned clauses. The answer is complete: "no" means that no set
+//! exists.
 //!
-//! Downside: the set found is a good one by the order of alternatives, not the smallest or newest one.
+//! Downside: the set is a good one by the order of alternatives, but not always the smallest or newest.
 
 mod explain;
 mod learn;
@@ -26,13 +26,13 @@ use learn::Search;
 pub struct Candidate(pub u32);
 
 impl Candidate {
-    /// The number as an index.
+    /// The number, as an index of arrays.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What one candidate needs and what it cannot be installed with.
+/// The dependencies and conflicts of one candidate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
     alternatives: Box<[Candidate]>,
@@ -41,7 +41,7 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// Packs clauses and conflicts.
+    /// Stores clauses and conflicts compactly.
     pub fn new<C: AsRef<[Candidate]>>(clauses: &[C], conflicts: Vec<Candidate>) -> Requirements {
         let mut alternatives = Vec::with_capacity(clauses.iter().map(|c| c.as_ref().len()).sum());
         let mut ends = Vec::with_capacity(clauses.len());
@@ -56,52 +56,52 @@ impl Requirements {
         }
     }
 
-    /// The clauses: of each, one alternative must be there.
+    /// The clauses: a set must contain at least one alternative of each.
     pub fn clauses(&self) -> impl ExactSizeIterator<Item = &[Candidate]> {
         (0..self.ends.len()).map(|index| self.clause(index))
     }
 
-    /// The clause of this number.
+    /// One clause, by its position.
     pub fn clause(&self, index: usize) -> &[Candidate] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         &self.alternatives[start..self.ends[index] as usize]
     }
 
-    /// The candidates that cannot be installed beside this one. It need not be said from both sides.
+    /// The candidates that cannot be installed together with this one. One side of a conflict suffices.
     pub fn conflicts(&self) -> &[Candidate] {
         &self.conflicts
     }
 }
 
-/// The candidates of an archive and what they ask for.
+/// The candidates of an archive and their requirements.
 pub trait Universe {
-    /// How many candidates there are.
+    /// The number of candidates.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Whether there are no candidates.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a candidate needs and excludes.
+    /// The dependencies and conflicts of a candidate.
     fn requirements(&self, candidate: Candidate) -> &Requirements;
 
-    /// Whether a candidate may be chosen at all.
+    /// Whether a candidate may be chosen.
     fn is_allowed(&self, _candidate: Candidate) -> bool {
         true
     }
 
-    /// Whether a candidate is preferred to the alternatives before it, since it is there already.
+    /// Whether a candidate is preferred to the alternatives before it, because it is already installed.
     fn is_favoured(&self, _candidate: Candidate) -> bool {
         false
     }
 }
 
-/// No set of candidates satisfies the request.
+/// No set of candidates satisfies a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsatisfiable;
 
-/// Finds sets of candidates. One solver serves many requests to the same universe and learns from them.
+/// Finds sets of candidates. One solver handles many requests to the same universe and learns from them.
 pub struct Solver<'u, U: Universe> {
     universe: &'u U,
     walk: Walk,
@@ -109,12 +109,12 @@ pub struct Solver<'u, U: Universe> {
 }
 
 impl<'u, U: Universe> Solver<'u, U> {
-    /// A solver that has learned nothing yet.
+    /// A solver without learned clauses.
     pub fn new(universe: &'u U) -> Self {
         Solver { universe, walk: Walk::new(universe.len()), search: None }
     }
 
-    /// The members of a set that satisfies the root and holds it, in the order in which they were chosen.
+    /// Finds a set that contains the root and satisfies it. The members are in the order in which they were chosen.
     pub fn solve(&mut self, root: Candidate) -> Result<Vec<Candidate>, Unsatisfiable> {
         if self.walk.run(self.universe, root) {
             return Ok(self.walk.chosen.clone());
@@ -123,7 +123,7 @@ impl<'u, U: Universe> Solver<'u, U> {
         self.search.get_or_insert_with(|| Search::new(len)).run(self.universe, root)
     }
 
-    /// Whether a set exists; cheaper than [`Solver::solve`] where the set itself is of no use.
+    /// Whether a set exists; cheaper than [`Solver::solve`] if you do not need the set.
     pub fn is_satisfiable(&mut self, root: Candidate) -> bool {
         if self.walk.run(self.universe, root) {
             return true;
@@ -132,13 +132,13 @@ impl<'u, U: Universe> Solver<'u, U> {
         self.search.get_or_insert_with(|| Search::new(len)).run(self.universe, root).is_ok()
     }
 
-    /// Why there is no set for this root. Ask only after `solve` has said so.
+    /// Explains why there is no set for this root. Call it only after [`Solver::solve`] failed.
     pub fn explain(&self, root: Candidate) -> Explanation {
         explain::explain(self.universe, root)
     }
 }
 
-/// The greedy walk. Marks carry the number of the request, so that nothing is cleared between requests.
+/// The greedy walk. Marks contain the number of the request, so that they need not be cleared between requests.
 struct Walk {
     request: u32,
     chosen_in: Vec<u32>,
@@ -176,7 +176,7 @@ impl Walk {
         }
     }
 
-    /// Whether the walk found a set; it stands in `chosen` then.
+    /// Whether the walk found a set, which is in `chosen` then.
     fn run(&mut self, universe: &impl Universe, root: Candidate) -> bool {
         self.request += 1;
         self.chosen.clear();
@@ -204,7 +204,7 @@ impl Walk {
         }
     }
 
-    /// Chooses what a candidate needs without an alternative; its other clauses wait.
+    /// Chooses the dependencies without alternatives of a candidate; its other clauses wait.
     fn follow(&mut self, universe: &impl Universe, candidate: Candidate) -> bool {
         for (index, clause) in universe.requirements(candidate).clauses().enumerate() {
             if clause.iter().any(|alternative| self.is_chosen(*alternative)) {

@@ -1,14 +1,14 @@
-//! What something is built for.
+//! The system that packages are built for.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest part of a target.
+/// Maximum length of each part.
 const PART_BYTES_MAX: usize = 64;
 
-/// Family, system, release and architecture that something is built for. Its text is a path of four names,
-/// `debian/linux/bookworm/amd64`, and safe as one.
+/// The package family, operating system, release and architecture that packages are built for. As text, it is a safe
+/// relative path of four names, such as `debian/linux/bookworm/amd64`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
@@ -18,21 +18,21 @@ pub struct Target {
     architecture: String,
 }
 
-/// A text that is no target.
+/// A text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "read a target: {text:?} is not family/system/release/architecture, each of letters, digits and . _ + ~ -"
 )]
 pub struct TargetError {
-    /// The text, cut to a length that can be shown.
+    /// The beginning of the text, at most 64 characters.
     pub text: String,
 }
 
 impl Target {
-    /// A target of these parts.
+    /// Makes a target from its parts.
     ///
     /// # Errors
-    /// One of them is no name.
+    /// A part is empty, too long, `.` or `..`, or has characters other than letters, digits and `. _ + ~ -`.
     pub fn new(family: &str, system: &str, release: &str, architecture: &str) -> Result<Target, TargetError> {
         let parts = [family, system, release, architecture];
         match parts.iter().all(|part| is_name(part)) {
@@ -44,17 +44,17 @@ impl Target {
         }
     }
 
-    /// The family's name.
+    /// The name of the package family.
     pub fn family(&self) -> &str {
         &self.family
     }
 
-    /// The operating system that it runs on.
+    /// The operating system that the packages run on.
     pub fn system(&self) -> &str {
         &self.system
     }
 
-    /// The release of that system.
+    /// The release of that operating system.
     pub fn release(&self) -> &str {
         &self.release
     }

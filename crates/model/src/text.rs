@@ -1,15 +1,15 @@
-//! Text that a build wrote, made fit to be shown.
+//! Makes output of builds safe to display.
 
-/// A line of a build can be megabytes long; no more of it is of use on a screen.
+/// A line of a build can be megabytes long; more than this is useless on a screen.
 const LINE_CHARACTERS_MAX: usize = 600;
 
-/// The longest readable explanation.
+/// The maximum number of lines of a readable explanation.
 const LINES_MAX: usize = 200;
 
-/// Takes out what a terminal would obey instead of show, and what a browser would misread. Line feeds and tabs
+/// Removes control sequences that a terminal would execute, and characters that mislead readers. Line feeds and tabs
 /// stay; a carriage return becomes a space, so that the steps of a progress bar do not run together.
 pub fn strip(text: &str) -> String {
-    // Most text has nothing to take out, and a page has hundreds of thousands of texts.
+    // Most texts need no change, and a page has hundreds of thousands of them.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t')) {
         return text.to_owned();
     }
@@ -18,7 +18,7 @@ pub fn strip(text: &str) -> String {
     while let Some(character) = characters.next() {
         match character {
             '\u{1b}' => skip_sequence(&mut characters),
-            // The one-character form of ESC [.
+            // The one-character form of `ESC [`.
             '\u{9b}' => skip_parameters(&mut characters),
             '\r' => match characters.peek() {
                 Some('\n') | None => {}
@@ -32,7 +32,7 @@ pub fn strip(text: &str) -> String {
     clean
 }
 
-/// Characters that have no shape of their own and change how others are read, and those that are no characters.
+/// Whether a character is invisible and changes how others are read, or is a Unicode noncharacter.
 pub fn misleads(character: char) -> bool {
     matches!(
         character,
@@ -43,7 +43,7 @@ pub fn misleads(character: char) -> bool {
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// Skips what follows an escape character: a control sequence, a string (title, link), or one other character.
+/// Skips the rest of an escape sequence: a control sequence, a string (title, link), or one other character.
 fn skip_sequence(characters: &mut Characters<'_>) {
     match characters.peek() {
         Some('[') => {
@@ -65,14 +65,14 @@ fn skip_sequence(characters: &mut Characters<'_>) {
     }
 }
 
-/// Skips the parameters of a control sequence and its last character; stops at anything that cannot belong to it,
-/// so that a sequence cut short does not take the following text along.
+/// Skips the parameters and the final character of a control sequence. Stops at any character that cannot be part of
+/// it, so that a truncated sequence does not swallow the following text.
 fn skip_parameters(characters: &mut Characters<'_>) {
     while characters.next_if(|next| matches!(next, ' '..='?')).is_some() {}
     characters.next_if(|next| matches!(next, '@'..='~'));
 }
 
-/// Skips a string for the terminal up to its end mark, or to the end of the line where there is none.
+/// Skips a string for the terminal up to its terminator, or to the end of the line if there is none.
 fn skip_string(characters: &mut Characters<'_>) {
     while let Some(next) = characters.peek().copied() {
         match next {
@@ -93,14 +93,13 @@ fn skip_string(characters: &mut Characters<'_>) {
     }
 }
 
-/// One line without what [`strip`] takes out: nothing that a terminal would obey, or that would make a reader see
-/// something else than what is there.
+/// Makes one line of bounded length, without everything that [`strip`] removes.
 pub fn line(text: &str) -> String {
     let end = text.char_indices().nth(LINE_CHARACTERS_MAX).map_or(text.len(), |(end, _)| end);
     strip(&text[..end]).replace(['\n', '\t'], " ").trim_end().to_owned()
 }
 
-/// Several lines, each as [`line()`] makes it; longer texts are cut.
+/// Applies [`line()`] to each line, and cuts the text after a maximum number of lines.
 pub fn lines(text: &str) -> String {
     text.lines().take(LINES_MAX).map(line).collect::<Vec<_>>().join("\n")
 }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_that_a_terminal_obeys() {
+    fn a_line_has_no_control_sequences() {
         assert_eq!(line("\u{1b}[31mred\u{1b}[0m\u{7}"), "red");
         assert_eq!(line("a\u{1b}]0;title\u{7}b\u{1b}]8;;http://x\u{1b}\\c"), "abc");
         assert_eq!(line("a\u{9b}2Jb\u{1b}cd\u{1b}(0e"), "abde");
@@ -122,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_apart() {
+    fn line_breaks_stay() {
         assert_eq!(lines("one\u{1b}[1m\r\ntwo\u{7}\n"), "one\ntwo");
         assert_eq!(lines(&"x\n".repeat(10_000)).lines().count(), LINES_MAX);
     }
 
     #[test]
-    fn colours_titles_and_links_of_terminals_go() {
+    fn colours_titles_and_links_are_removed() {
         assert_eq!(strip("\u{1b}[1;31merror:\u{1b}[0m no such file"), "error: no such file");
         assert_eq!(strip("\u{1b}]0;evil title\u{07}text"), "text");
         assert_eq!(strip("\u{1b}]8;;https://x\u{1b}\\link\u{1b}]8;;\u{1b}\\!"), "link!");
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_cut_short_do_not_take_text_along() {
+    fn truncated_sequences_do_not_swallow_text() {
         assert_eq!(strip("end\u{1b}"), "end");
         assert_eq!(strip("end\u{1b}["), "end");
         assert_eq!(strip("\u{1b}[31\nnext"), "\nnext");
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn controls_and_reordering_characters_go() {
+    fn controls_and_reordering_characters_are_removed() {
         assert_eq!(strip("a\0b\u{8}c\u{7f}d\u{85}e"), "abcde");
         assert_eq!(strip("if \u{202e}evil\u{2066}"), "if evil");
         assert_eq!(strip("bad \u{fffd} stays, \u{ffff} goes"), "bad \u{fffd} stays,  goes");

@@ -1,14 +1,15 @@
-//! Who began whom: every fork of the processes of sandboxes, as the kernel tells it at once (its process connector,
+//! Records the parent of every process: the kernel reports each fork at once (the process connector,
 //! Documentation/driver-api/connector.rst, linux/cn_proc.h).
 //!
-//! A daemon forks twice, so that its parent is gone when somebody looks; only who heard of both forks can say who began it.
-//! One socket serves all commands that run at a time. What comes is read some times a second, and only forks are asked
-//! for. Numbers of the sandbox's own pid namespace are found by counting, since it gives them in order: each process and
-//! thread that is begun below process 1 takes the next one.
+//! A daemon forks twice, so its parent is gone by the time anything inspects the process. Only a listener that
+//! received both forks can name its ancestors. One socket serves all commands that run at the same time. It is read a
+//! few times per second, and requests fork events alone. The numbers of the sandbox's own pid namespace are found by
+//! counting, since the namespace assigns them in order: each process or thread started below process 1 takes the next
+//! number.
 //!
-//! The kernel tells this in the first namespaces alone, and ordinary users since Linux 6.6. Elsewhere nobody hears of
-//! anything, and there are the samples of the sandbox. Where events were lost, or a fork failed half-way, numbers would be
-//! wrong: so it is asked for one that is known, and nothing is told if that one is not as it should be.
+//! The kernel reports forks in the initial namespaces only, and to ordinary users since Linux 6.6. Elsewhere nothing
+//! is reported, and only the samples of the sandbox remain. If events were lost or a fork failed half-way, the count
+//! would be off. So an answer must match the number of a process whose number is known, or else nothing is reported.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,16 +17,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// How long events may lie in the socket: the kernel keeps some ten thousand.
+/// How long events may wait in the socket, whose buffer holds some ten thousand.
 const READ_EVERY: Duration = Duration::from_millis(200);
-/// What the socket may hold.
+/// The size of the socket's buffer.
 static BUFFER_BYTES: libc::c_int = 8 << 20;
-/// How many processes of a sandbox are followed: four bytes each.
+/// How many processes are recorded per sandbox, at four bytes each.
 const BIRTHS_MAX: usize = 1 << 20;
-/// How many living processes are known before it is looked who has gone.
+/// How many living processes are recorded before those that are gone are removed.
 const LIVING_MAX: usize = 1 << 16;
 
-/// How many events are taken at once, and the room for each: they are of less than a hundred bytes.
+/// How many events are read at once, and the buffer for each, which takes less than a hundred bytes.
 const AT_ONCE: usize = 64;
 const MESSAGE_BYTES: usize = 128;
 
@@ -35,26 +36,28 @@ const CN_IDX_PROC: u32 = 1;
 const CN_VAL_PROC: u32 = 1;
 const PROC_CN_MCAST_LISTEN: u32 = 1;
 const PROC_EVENT_FORK: u32 = 1;
-/// Of `struct nlmsghdr`, and of it with `struct cn_msg` behind it, to the beginning of `struct proc_event`.
+/// The size of `struct nlmsghdr`; and the offset of `struct proc_event`, which follows it and `struct cn_msg`.
 const NETLINK_HEAD: usize = 16;
 const EVENT_AT: usize = 36;
-/// To the numbers of a fork: behind `what`, `cpu` and the time.
+/// The offset of a fork's numbers, after `what`, `cpu` and the time.
 const FORK_AT: usize = EVENT_AT + 16;
 
-/// A process that is followed: the sandbox's outer one, or one below it.
+/// A recorded process: the outer process of a sandbox, or one below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// The outer process of this sandbox.
+    /// The outer process with this number.
     Outer(u32),
-    /// One of the line of the `child`-th child of an outer process, with its number inside if that child is process 1.
+    /// The `child`-th child of an outer process, or a descendant of it. `number` is its number inside the sandbox, if
+    /// that child is process 1.
     Inner { outer: u32, child: usize, number: u32 },
 }
 
-/// All that is known of births. Pure: what happened is told to it.
+/// All recorded births. Pure: events are passed in.
 #[derive(Debug, Default)]
 pub(crate) struct Kin {
     living: HashMap<u32, Member>,
-    /// Of each outer process its children in order: of each the parents of the processes below it, by their numbers inside.
+    /// For each outer process, its children in order; for each child, the parents of the processes below it, indexed
+    /// by number inside.
     parents: HashMap<u32, Vec<Vec<u32>>>,
 }
 
@@ -72,19 +75,20 @@ impl Kin {
         });
     }
 
-    /// A process or a thread was begun; `parent` and `leader` are processes, and `leader` is `number` if it is no thread.
+    /// Records the start of a process or thread. `parent` and `leader` are processes; `leader` equals `number` unless
+    /// this is a thread.
     fn born(&mut self, parent: u32, number: u32, leader: u32) {
-        // Of a thread the kernel tells the parent of its process.
+        // For a thread, the kernel reports the parent of its process.
         let known = if number == leader { parent } else { leader };
         let Some(member) = self.living.get(&known).copied() else {
-            // A number that was one of ours is somebody else's now.
+            // If this was a number of ours, it has been reused by a process outside.
             self.living.remove(&number);
             return;
         };
         let new = match member {
             Member::Outer(outer) => {
                 let children = self.parents.entry(outer).or_default();
-                // Numbers 0, which nobody has, and 1, whose parent is outside.
+                // Number 0 does not exist, and the parent of number 1 is outside.
                 children.push(vec![0, 0]);
                 Member::Inner { outer, child: children.len() - 1, number: 1 }
             }
@@ -100,12 +104,12 @@ impl Kin {
         }
     }
 
-    /// Who began a process of a sandbox, the nearest first, by numbers inside; none if it is not known for sure. `outside`
-    /// is its number on this machine, by which the count is proved.
+    /// The ancestors of a process in a sandbox, nearest first, by their numbers inside; none unless they are certain.
+    /// `outside` is the process's number on this machine, which proves the count.
     fn ancestors(&self, outer: u32, number: u32, outside: u32) -> Option<Vec<u32>> {
         let children = self.parents.get(&outer)?;
         let last = children.len().checked_sub(1)?;
-        // The last child that the outer process began is process 1: those before it only write maps of ids.
+        // The last child of the outer process is process 1; earlier children only write id maps.
         if self.living.get(&outside) != Some(&Member::Inner { outer, child: last, number }) {
             return None;
         }
@@ -121,13 +125,13 @@ impl Kin {
     }
 }
 
-/// A listener for all sandboxes of this process.
+/// One listener for all sandboxes of this process.
 struct Births {
     socket: OwnedFd,
     kin: Mutex<Kin>,
 }
 
-/// That of this process; none where the kernel does not allow it.
+/// The listener of this process; none if the kernel does not permit it.
 fn births() -> Option<&'static Births> {
     static BIRTHS: OnceLock<Option<Births>> = OnceLock::new();
     let births = BIRTHS.get_or_init(|| listen().ok().map(|socket| Births { socket, kin: Mutex::default() }));
@@ -141,7 +145,7 @@ fn births() -> Option<&'static Births> {
                     births.read(&mut kin);
                 }
             };
-            // Without the thread the socket overflows, and nothing is told.
+            // Without the thread, the socket overflows and nothing is reported.
             let _ = std::thread::Builder::new().name("births".to_owned()).spawn(read);
         });
     })
@@ -152,7 +156,7 @@ impl Births {
         self.kin.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes all events that are there, many at a time.
+    /// Reads all pending events in batches.
     fn read(&self, kin: &mut Kin) {
         let mut room = [[0_u8; MESSAGE_BYTES]; AT_ONCE];
         loop {
@@ -160,13 +164,13 @@ impl Births {
                 .each_mut()
                 .map(|place| libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() });
             let mut messages = places.each_mut().map(|place| {
-                // SAFETY: an all-zero header is a valid one.
+                // SAFETY: an all-zero header is valid.
                 let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 message.msg_hdr.msg_iov = place;
                 message.msg_hdr.msg_iovlen = 1;
                 message
             });
-            // SAFETY: all headers, places and their room live to the end of the call.
+            // SAFETY: the headers, the places and their buffers outlive the call.
             let count = unsafe {
                 let length = messages.len() as libc::c_uint;
                 let (fd, now) = (self.socket.as_raw_fd(), std::ptr::null_mut());
@@ -184,7 +188,7 @@ impl Births {
                         break;
                     }
                 }
-                // Some were lost: what is counted from now on is wrong.
+                // Events were lost, so all further counts would be wrong.
                 Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS) => {
                     *kin = Kin::default();
                 }
@@ -197,17 +201,17 @@ impl Births {
     }
 }
 
-/// Follows a sandbox as long as it lives.
+/// Records the births of a sandbox until dropped.
 #[derive(Debug)]
 pub(crate) struct Followed {
     outer: u32,
 }
 
-/// Follows what a sandbox's outer process begins from now on.
+/// Records what a sandbox's outer process starts from now on.
 pub(crate) fn follow(outer: u32) -> Followed {
     if let Some(births) = births() {
         let mut kin = births.kin();
-        // What happened before was told of somebody else who had that number.
+        // Earlier events concern an earlier process with the same number.
         births.read(&mut kin);
         kin.follow(outer);
     }
@@ -232,12 +236,12 @@ impl Drop for Followed {
     }
 }
 
-/// Whether the kernel tells this process of forks.
+/// Whether the kernel reports forks to this process.
 pub fn hears_of_births() -> bool {
     births().is_some()
 }
 
-/// Parent, number and process of a fork.
+/// The parent, number and thread group of a fork event.
 fn parse(message: &[u8]) -> Option<(u32, u32, u32)> {
     let word = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
     if word(NETLINK_HEAD)? != CN_IDX_PROC || word(EVENT_AT)? != PROC_EVENT_FORK {
@@ -248,29 +252,29 @@ fn parse(message: &[u8]) -> Option<(u32, u32, u32)> {
 }
 
 fn listen() -> io::Result<OwnedFd> {
-    // SAFETY: makes a new descriptor.
+    // SAFETY: creates a new descriptor.
     let socket =
         unsafe { libc::socket(libc::PF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, NETLINK_CONNECTOR) };
     let socket = check(socket)?;
-    // SAFETY: it was just made and has no other owner.
+    // SAFETY: the descriptor was just created and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let fd = socket.as_raw_fd();
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
-        // An ordinary user gets what the machine allows.
-        // SAFETY: the value lives to the end of the call.
+        // An unprivileged user gets as much as the machine permits.
+        // SAFETY: the value outlives the call.
         unsafe {
             let length = size_of_val(&BUFFER_BYTES) as libc::socklen_t;
             libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const BUFFER_BYTES).cast(), length);
         }
     }
-    // SAFETY: an all-zero address is a valid one, and lives to the end of the call.
+    // SAFETY: an all-zero address is valid, and the address outlives the call.
     check(unsafe {
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
         address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
         address.nl_groups = CN_IDX_PROC;
         libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
     })?;
-    // The longer request names the events that are wanted; kernels before 6.6 know the shorter one alone.
+    // The longer request selects the events; kernels before 6.6 accept only the shorter one.
     let wanted = [PROC_CN_MCAST_LISTEN, PROC_EVENT_FORK];
     ask(fd, &wanted).or_else(|_| ask(fd, &wanted[..1]))?;
     Ok(socket)
@@ -290,7 +294,7 @@ fn ask(fd: libc::c_int, words: &[u32]) -> io::Result<()> {
     message.extend([0_u8; 8]);
     message.extend([(data.len() as u16).to_ne_bytes(), 0_u16.to_ne_bytes()].concat());
     message.extend(data);
-    // SAFETY: there are as many bytes as are said.
+    // SAFETY: the length passed is that of the message.
     let sent = unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -303,7 +307,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 mod tests {
     use super::*;
 
-    /// An outer process 100 that begins a helper 101 with one of its own, then process 1.
+    /// An outer process 100 that starts a helper 101, which starts one of its own, and then process 1.
     fn kin() -> Kin {
         let mut kin = Kin::default();
         kin.follow(100);
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_inside_are_counted_and_who_began_whom_stays_known() {
+    fn numbers_inside_are_counted_and_ancestors_stay_recorded() {
         let mut kin = kin();
         kin.born(103, 104, 104); // 2, the command
         kin.born(104, 105, 105); // 3
@@ -324,10 +328,10 @@ mod tests {
         kin.born(1, 9, 9);
         assert_eq!(kin.ancestors(100, 6, 108), Some(vec![5, 3, 2]));
         assert_eq!(kin.ancestors(100, 2, 104), Some(vec![]));
-        assert_eq!(kin.ancestors(100, 7, 108), None, "somebody was not heard of");
+        assert_eq!(kin.ancestors(100, 7, 108), None, "an event is missing");
         assert_eq!(kin.ancestors(100, 6, 105), None);
         assert_eq!(kin.ancestors(7, 6, 108), None);
-        // The number of one that ended is given to a stranger.
+        // The number of an ended process is reused by a stranger.
         kin.born(1, 108, 108);
         assert_eq!(kin.ancestors(100, 6, 108), None);
         kin.forget(100);
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fork_is_passed_over() {
+    fn events_other_than_forks_are_ignored() {
         let mut message = vec![0; EVENT_AT];
         message[NETLINK_HEAD..NETLINK_HEAD + 4].copy_from_slice(&CN_IDX_PROC.to_ne_bytes());
         for word in [PROC_EVENT_FORK, 0, 0, 0, 10, 11, 12, 13] {

@@ -1,17 +1,17 @@
-//! System calls that a process waits in, by their numbers on this kind of machine.
+//! System calls that a process may wait in, by their numbers on this architecture.
 
-/// What the first argument of a call is.
+/// The meaning of a call's first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// A descriptor.
+    /// A file descriptor.
     Descriptor,
-    /// The number of a process.
+    /// A process number.
     Process,
-    /// Something else.
+    /// Anything else, which is not shown.
     Other,
 }
 
-/// Those that can take long; all others are told by their numbers.
+/// The calls that can take long. All others are shown by number.
 const CALLS: &[(libc::c_long, &str, First)] = &[
     (libc::SYS_read, "read", First::Descriptor),
     (libc::SYS_write, "write", First::Descriptor),
@@ -65,17 +65,17 @@ const CALLS: &[(libc::c_long, &str, First)] = &[
     (libc::SYS_vfork, "vfork", First::Other),
 ];
 
-/// A call that a process is in.
+/// The system call that a process is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// The descriptor that is its first argument.
+    /// The first argument, if it is a descriptor.
     pub(crate) descriptor: Option<i32>,
-    /// The process that is its first argument.
+    /// The first argument, if it is a process number.
     pub(crate) process: Option<i32>,
 }
 
-/// Of the text of `/proc/PID/syscall` (proc_pid_syscall(5)); none for a process that runs, or is in no call.
+/// Parses the text of `/proc/PID/syscall` (proc_pid_syscall(5)). None for a process that is running or not in a call.
 pub(crate) fn parse(text: &str) -> Option<Call> {
     let mut words = text.split_ascii_whitespace();
     let number: libc::c_long = words.next()?.parse().ok()?;
@@ -83,7 +83,7 @@ pub(crate) fn parse(text: &str) -> Option<Call> {
         return None;
     }
     let first = words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-    // The kernel shows registers; the lower half of one is the number that was meant, with its sign.
+    // The kernel shows whole registers; the argument is the lower half, as a signed number.
     let first = first.map(|first| first as u32 as i32);
     let known = CALLS.iter().find(|(known, ..)| *known == number);
     let is = |kind| known.is_some_and(|(_, _, first)| *first == kind);
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_told_with_what_it_is_about() {
+    fn a_call_is_parsed_with_its_subject() {
         let line =
             |number: libc::c_long, first: &str| format!("{number} {first} 0x1 0x2 0x0 0x0 0x0 0x7ff 0x401\n");
         let read = parse(&line(libc::SYS_read, "0x3")).unwrap();

@@ -1,8 +1,8 @@
-//! One command on the machine itself, with what it printed: for programs that read a tree and print facts.
+//! Runs one command directly on the machine and captures its output: for programs that read a tree and print facts.
 //!
-//! It runs in a process group of its own, which ends with it, with the limit, and when somebody cancels. What it
-//! prints is bounded. Known downside: where this process is killed, the command ends with it, but what the command
-//! started goes on to its own end; builds are run in a sandbox instead, where nothing can.
+//! The command runs in its own process group, which is killed when the command exits, when it exceeds a limit, or on
+//! cancellation. Its output is bounded. Known downside: if this process is killed, the command is killed too, but
+//! processes that the command started keep running. Builds run in a sandbox instead, where nothing can outlive them.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -11,28 +11,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the limit and the cancel flag are looked at.
+/// How often the limits and the cancel flag are checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bounds of a captured command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureLimits {
-    /// The longest it may run.
+    /// It is killed after this time.
     pub wall_seconds_max: u64,
-    /// How much of each of its outputs is kept.
+    /// How much is kept of each of its two outputs.
     pub output_bytes_max: u64,
 }
 
 /// How a captured command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureEnd {
-    /// By itself, with this exit code (128 and the signal, where one killed it).
+    /// The command exited with this code (128 plus the signal number if a signal killed it).
     Exit(i32),
     /// It ran longer than its limit.
     WallLimit,
-    /// It printed more than is kept.
+    /// It printed more than the limit.
     OutputLimit,
-    /// Somebody cancelled it.
+    /// The caller cancelled it.
     Cancelled,
 }
 
@@ -96,10 +96,10 @@ pub fn capture(mut command: Command, limits: CaptureLimits, cancel: &AtomicBool)
             child.wait()?;
             break end;
         };
-        // Whoever it left behind would hold the pipes open.
+        // Processes that it left behind would hold the pipes open.
         end_group(&child);
         let taken = |bytes: ScopedJoinHandle<io::Result<Vec<u8>>>| {
-            bytes.join().unwrap_or_else(|_| Err(io::Error::other("a thread that reads output ended")))
+            bytes.join().unwrap_or_else(|_| Err(io::Error::other("a thread reading the output panicked")))
         };
         let (output, errors) = (taken(output)?, taken(errors)?);
         let end = if has_too_much.load(Ordering::Relaxed) { CaptureEnd::OutputLimit } else { end };
@@ -108,8 +108,8 @@ pub fn capture(mut command: Command, limits: CaptureLimits, cancel: &AtomicBool)
 }
 
 fn end_group(child: &Child) {
-    // SAFETY: no memory is touched; the group is the child's own, whose number nobody else has before it is
-    // waited for, and afterwards only what it left behind.
+    // SAFETY: no memory is touched. The group is the child's own: its number cannot be reused before the child has
+    // been waited for, and afterwards the group holds only what the child left behind.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }
 
@@ -134,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn limits_end_it_with_all_below_it() {
+    fn limits_end_the_whole_process_group() {
         let limits = CaptureLimits { wall_seconds_max: 1, ..LIMITS };
         let captured = run("sleep 7272 & echo $!; sleep 7272", limits);
         assert_eq!(captured.end, CaptureEnd::WallLimit);
         let sleeper = String::from_utf8(captured.output).unwrap();
-        // It was killed, and needs a moment of a core to be gone.
+        // It was killed, but takes a moment to disappear.
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", sleeper.trim())).unwrap_or_default();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !state().is_empty() && !state().contains(") Z ") {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_may_cancel_it() {
+    fn a_cancelled_command_is_ended() {
         let mut command = Command::new("sleep");
         command.arg("7373");
         assert_eq!(capture(command, LIMITS, &AtomicBool::new(true)).unwrap().end, CaptureEnd::Cancelled);

@@ -1,12 +1,12 @@
-//! The time that builds are recorded in.
+//! The clock for recorded build times.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970 that never go back and never leap while this process lives: the time of day when it
-/// first asked, and what the machine's counter says since. Whoever sets the clock neither ends a lease nor
-/// makes a build take less than no time.
-#[expect(clippy::disallowed_methods, reason = "the one door to the time of day")]
+/// Seconds since 1970, as a clock that never goes back or jumps while this process lives: the time of day at the
+/// first call, advanced by the monotonic clock. So setting the system clock cannot end a lease or give a build a
+/// negative duration.
+#[expect(clippy::disallowed_methods, reason = "the only place that reads the time of day")]
 pub fn now_seconds() -> f64 {
     static BEGINNING: OnceLock<(Instant, f64)> = OnceLock::new();
     let (counter, time_of_day_seconds) = BEGINNING.get_or_init(|| {
@@ -16,7 +16,7 @@ pub fn now_seconds() -> f64 {
     time_of_day_seconds + counter.elapsed().as_secs_f64()
 }
 
-/// User and system time of the thread that asks.
+/// User and system time of the calling thread.
 pub fn own_cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

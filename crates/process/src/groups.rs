@@ -1,5 +1,5 @@
-//! Control groups: where those of this process are, as cgroups(7) and proc_pid_mountinfo(5) say it, where others may be
-//! made, and what they are called.
+//! Control groups: finds those of this process, as cgroups(7) and proc_pid_mountinfo(5) describe, decides where
+//! others may be created, and names them.
 
 pub(crate) mod base;
 pub(crate) mod folder;
@@ -7,43 +7,43 @@ pub(crate) mod name;
 
 use std::path::{Path, PathBuf};
 
-/// One of the kernel's hierarchies of control groups.
+/// One of the kernel's control group hierarchies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hierarchy {
-    /// The one of version 1 that has this controller.
+    /// The cgroup v1 hierarchy with this controller.
     Version1(&'static str),
-    /// The one of version 2.
+    /// The unified hierarchy of cgroup v2.
     Version2,
 }
 
 /// A process's group in a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Where the hierarchy can be seen.
+    /// The mount point of the hierarchy.
     pub(crate) mount: PathBuf,
-    /// The folder of the group, which is `mount` or below it.
+    /// The folder of the group: `mount` itself or below it.
     pub(crate) folder: PathBuf,
 }
 
 impl Place {
-    /// Of this process, as the kernel says; none where the hierarchy cannot be seen.
+    /// The group of this process, according to the kernel; absent if the hierarchy is not visible.
     pub(crate) fn own(hierarchy: Hierarchy) -> Option<Place> {
         Place::of(hierarchy, std::process::id())
     }
 
-    /// Of another process.
+    /// The group of another process.
     pub(crate) fn of(hierarchy: Hierarchy, process: u32) -> Option<Place> {
         let read = |path: &str| Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned());
         let group = read(&format!("/proc/{process}/cgroup"))?;
         Place::from(&read("/proc/self/mountinfo")?, &group, hierarchy)
     }
 
-    /// From the text of `/proc/PID/mountinfo` and of `/proc/PID/cgroup`.
+    /// Parses the text of `/proc/PID/mountinfo` and of `/proc/PID/cgroup`.
     pub(crate) fn from(mountinfo: &str, own: &str, hierarchy: Hierarchy) -> Option<Place> {
         let own = own.lines().find_map(|line| path_in(line, hierarchy))?;
         mountinfo.lines().find_map(|line| {
             let (root, mount) = mount_of(line, hierarchy)?;
-            // A group above what is mounted here cannot be seen.
+            // A group above the mounted one is not visible.
             let below = own.strip_prefix(root.as_str()).filter(|rest| is_whole(&root, rest))?;
             let below = below.trim_start_matches('/');
             if below.split('/').any(|part| part == "..") {
@@ -54,18 +54,18 @@ impl Place {
         })
     }
 
-    /// The group and all above it that can be seen, from the group up.
+    /// The group and its visible ancestors, from the group upward.
     pub(crate) fn upward(&self) -> impl Iterator<Item = &Path> {
         self.folder.ancestors().take_while(|folder| folder.starts_with(&self.mount))
     }
 }
 
-/// Whether a prefix ends where a name of a path ends.
+/// Whether the prefix ends at a path component.
 fn is_whole(prefix: &str, rest: &str) -> bool {
     prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
 }
 
-/// The path of a line `NUMBER:CONTROLLERS:PATH`.
+/// The path in a line `NUMBER:CONTROLLERS:PATH`.
 fn path_in(line: &str, hierarchy: Hierarchy) -> Option<&str> {
     let mut fields = line.splitn(3, ':');
     let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -76,7 +76,7 @@ fn path_in(line: &str, hierarchy: Hierarchy) -> Option<&str> {
     (fits && path.starts_with('/')).then_some(path)
 }
 
-/// What is mounted of the hierarchy, and where, if the line is about it.
+/// The mounted root and the mount point, if this line is about the hierarchy.
 fn mount_of(line: &str, hierarchy: Hierarchy) -> Option<(String, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(3);
@@ -92,7 +92,7 @@ fn mount_of(line: &str, hierarchy: Hierarchy) -> Option<(String, PathBuf)> {
     fits.then(|| (root, PathBuf::from(point)))
 }
 
-/// Blanks, tabs, newlines and backslashes of paths stand there as a backslash and three octal digits.
+/// Decodes a path, in which blanks, tabs, newlines and backslashes appear as a backslash and three octal digits.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_mounts_is_cut_off_and_what_is_above_is_not_seen() {
+    fn the_mounted_root_is_stripped_and_groups_above_it_are_invisible() {
         let mounts = "32 31 0:29 /docker/1f /sys/fs/cgroup/with\\040blank rw - cgroup cgroup rw,cpu";
         let find = |own: &str| place(mounts, own, Hierarchy::Version1("cpu"));
         let inside = find("2:cpu:/docker/1f/inner").unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_up_as_far_as_can_be_seen() {
+    fn upward_stops_at_the_mount_point() {
         let place = Place { mount: "/c".into(), folder: "/c/a/b".into() };
         let upward: Vec<&Path> = place.upward().collect();
         assert_eq!(upward, [Path::new("/c/a/b"), Path::new("/c/a"), Path::new("/c")]);

@@ -1,24 +1,24 @@
-//! Cores as tokens: a GNU make jobserver for each build, and a broker that hands tokens out and takes them back.
+//! Cores as tokens: a GNU make jobserver for each build, and a broker that hands out tokens and takes them back.
 //!
-//! A build that is a client of a jobserver (GNU make, cargo, ninja from 1.13 on) has one job for itself and reads
-//! a byte from a pipe for each further one; it writes the byte back when the job is done (GNU make's manual,
-//! "POSIX Jobserver Interaction"). Each build has a pipe of its own. So a build may be given more or fewer cores
-//! while it goes on, and a client that is killed loses only tokens of its own build, which come back when the
-//! build ends.
+//! A build that is a jobserver client (GNU make, cargo, ninja since 1.13) may run one job, and reads a byte from a
+//! pipe for each further one. It writes the byte back when the job is done (GNU make's manual, "POSIX Jobserver
+//! Interaction"). Each build has its own pipe. So a running build may be given more or fewer cores, and a killed
+//! client loses only tokens of its own build, which come back when the build ends.
 //!
-//! [`Broker::allot`] is told how many cores each build should have. Tokens that lie in a pipe are taken back at
-//! once; those that clients hold are owed, and [`Broker::settle`], called now and then, takes them as they come back
-//! and passes them on. What must hold: the cores of all builds, a build's own job and its tokens, are never more
-//! than the broker has, with two exceptions: builds that are begun beyond that number, and [`Broker::probe`], which tells
-//! whether a build without a token could use one.
+//! [`Broker::allot`] sets how many cores each build should have. Tokens that lie in a pipe are taken back at once.
+//! Tokens that clients hold are owed: [`Broker::settle`], called now and then, takes them as they come back and
+//! passes them on. Invariant: the cores of all builds, counting each build's own job and its tokens, never exceed the
+//! cores of the broker. There are two exceptions: builds begun beyond that number, and [`Broker::probe`], which finds
+//! out whether a build without a token could use one.
 //!
-//! [`Style::Inherited`] (`--jobserver-auth=R,W`) is the usual one, since make before 4.4, and gcc's lto-wrapper through
-//! it, refuse the other one; only a command that [`Broker::hand_to`] was called for inherits the pipe. ninja 1.13 as
-//! its authors release it knows [`Style::Named`] (`--jobserver-auth=fifo:PATH`) alone.
+//! [`Style::Inherited`] (`--jobserver-auth=R,W`) is the default, because make before 4.4, and gcc's lto-wrapper
+//! through it, reject the other one. Only commands passed to [`Broker::hand_to`] inherit the pipe. Upstream ninja
+//! 1.13 supports only [`Style::Named`] (`--jobserver-auth=fifo:PATH`).
 //!
-//! Known downside: a job that was begun with a token is not ended to get it back. A make that wants more jobs than it has
-//! tokens puts one back only to take it again at once, so that it mostly keeps what it has until it wants less; its
-//! weight (see [`crate::weight`]) is what holds it back meanwhile. ninja looks for further tokens only when one of its jobs ends.
+//! Known downside: a job that runs on a token is not ended to get the token back. A make that wants more jobs than it
+//! has tokens puts a token back only to take it again at once, so it keeps most of its tokens until it wants fewer;
+//! meanwhile only its weight (see [`crate::weight`]) holds it back. ninja asks for further tokens only when one of
+//! its jobs ends.
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -30,13 +30,13 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a token is: make writes the byte back that it read.
+/// The byte that stands for a token. make writes back the byte that it read.
 const TOKEN: u8 = b'+';
 
-/// More tokens than this are not put into a pipe: it would be full, and the broker would wait.
+/// The most tokens in a pipe. With more, the pipe could fill up and the broker would block.
 const TOKENS_MAX: u32 = 4096;
 
-/// A build, by the number that its owner gives it.
+/// A build's number, assigned by its owner.
 pub type BuildNumber = u64;
 
 /// How a build finds its pipe.
@@ -44,7 +44,8 @@ pub type BuildNumber = u64;
 pub enum Style {
     /// Its commands inherit both ends.
     Inherited,
-    /// It has this path, where nothing is yet and which the build must see as well. It is removed in the end.
+    /// A named pipe at this path, which must not exist yet and must be visible to the build. It is removed at the
+    /// end.
     Named(PathBuf),
 }
 
@@ -52,18 +53,18 @@ pub enum Style {
 #[derive(Debug)]
 struct Pipe {
     style: Style,
-    /// The ends that the build inherits; of a named one, both are open for reading and writing, so that it is never
-    /// without a reader or a writer.
+    /// The ends that the build inherits. Those of a named pipe are both open for reading and writing, so that it
+    /// always has a reader and a writer.
     read: OwnedFd,
     write: OwnedFd,
-    /// A way of its own to the same pipe that does not wait: whether one waits is a property of the opened file, and
-    /// clients of the other one do wait.
+    /// A second, non-blocking read end. Blocking is a property of the open file description, and clients of the other
+    /// end do block.
     take: OwnedFd,
-    /// The same for writing: a build may have filled its pipe by itself, and the broker waits for nobody.
+    /// The same for writing: a build may have filled its pipe, and the broker must never block.
     put: OwnedFd,
-    /// Tokens that were put in and not taken back.
+    /// Tokens put in and not yet taken back.
     tokens: u32,
-    /// Tokens that it should have.
+    /// Tokens that the build should have.
     wanted: u32,
 }
 
@@ -73,7 +74,7 @@ impl Pipe {
             Style::Inherited => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?,
             Style::Named(path) => {
                 rustix::fs::mkfifoat(rustix::fs::CWD, path, Mode::RUSR | Mode::WUSR)?;
-                // A build runs as a user of its own, and the mask of this process is not for it.
+                // A build runs as another user, so the umask of this process must not restrict the pipe.
                 rustix::fs::chmod(
                     path,
                     Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH,
@@ -91,7 +92,7 @@ impl Pipe {
         Ok(Pipe { style, read, write, take, put, tokens: 0, wanted: 0 })
     }
 
-    /// Takes back what it has too much and nobody holds.
+    /// Takes back surplus tokens that no client holds.
     fn take_back(&mut self) -> io::Result<()> {
         while self.tokens > self.wanted {
             let mut bytes = [0; 64];
@@ -106,7 +107,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Gives it what it lacks, as far as there is any; how much that was.
+    /// Adds missing tokens, at most `free`, and returns how many.
     fn give(&mut self, free: u32) -> io::Result<u32> {
         let given = self.wanted.saturating_sub(self.tokens).min(free);
         let bytes = vec![TOKEN; given as usize];
@@ -115,7 +116,7 @@ impl Pipe {
             match rustix::io::write(&self.put, &bytes[written..]) {
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
-                // The build has filled it with bytes of its own, and needs none of ours.
+                // The build has filled the pipe with bytes of its own, and needs none of ours.
                 Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -133,7 +134,7 @@ impl Pipe {
 impl Drop for Pipe {
     fn drop(&mut self) {
         if let Style::Named(path) = &self.style {
-            // Who else removed it has done what was to be done.
+            // If it is gone already, there is nothing to do.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -144,36 +145,36 @@ impl Drop for Pipe {
 pub struct Broker {
     cores: u32,
     pipes: BTreeMap<BuildNumber, Pipe>,
-    /// The builds in the order in which they are served.
+    /// The builds in the order in which they receive tokens.
     order: Vec<BuildNumber>,
 }
 
 impl Broker {
-    /// A broker of this many cores.
+    /// Creates a broker of this many cores and no builds.
     pub fn new(cores: u32) -> Broker {
         Broker { cores, pipes: BTreeMap::new(), order: Vec::new() }
     }
 
-    /// Makes the pipe of a build, which has its own job and no token yet. Fails where the kernel has no pipe left, or
-    /// where something is at its path.
+    /// Creates the pipe of a build, which starts with its own job and no token. Fails if no pipe can be made, or if
+    /// its path already exists.
     pub fn begin(&mut self, build: BuildNumber, style: Style) -> io::Result<()> {
         self.pipes.insert(build, Pipe::new(style)?);
         self.order.push(build);
         Ok(())
     }
 
-    /// Closes the pipe of a build. All its tokens are free again, also those that a killed client held.
+    /// Closes the pipe of a build. All its tokens become free, including those held by killed clients.
     pub fn end(&mut self, build: BuildNumber) -> io::Result<()> {
         self.pipes.remove(&build);
         self.order.retain(|other| *other != build);
         self.settle()
     }
 
-    /// Lets a command, which must be of this build, inherit the build's pipe, and says so in its MAKEFLAGS. A build
-    /// that is not known is handed nothing.
+    /// Makes a command of this build inherit the build's pipe, and sets its MAKEFLAGS. Does nothing for an unknown
+    /// build.
     pub fn hand_to(&self, build: BuildNumber, command: &mut Command) {
         let Some(pipe) = self.pipes.get(&build) else { return };
-        // Where Kilnyard itself was started by a client of another jobserver, that one is not the build's.
+        // If Kilnyard itself runs under another jobserver, builds must not use that one.
         command.env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
         let (read, write) = (pipe.read.as_raw_fd(), pipe.write.as_raw_fd());
         if let Style::Named(path) = &pipe.style {
@@ -196,8 +197,8 @@ impl Broker {
         unsafe { command.pre_exec(keep) };
     }
 
-    /// Says how many cores each build should have, the highest rank first. Builds that are not named keep their own
-    /// job and lose their tokens.
+    /// Sets how many cores each build should have, highest rank first. Builds that are not named keep their own job
+    /// and lose their tokens.
     pub fn allot(&mut self, cores: &[(BuildNumber, u32)]) -> io::Result<()> {
         for pipe in self.pipes.values_mut() {
             pipe.wanted = 0;
@@ -214,8 +215,9 @@ impl Broker {
         self.settle()
     }
 
-    /// Lets a build have a token beyond what it should have, to see whether it takes one. The next [`Broker::settle`] takes
-    /// it back if it lies in the pipe; if not, the build could use more cores, and owes this one until it may have it.
+    /// Gives a build one token more than it should have, to see whether it takes it. The next [`Broker::settle`]
+    /// takes the token back if it still lies in the pipe. If it does not, the build could use more cores, and owes
+    /// this token until it is entitled to it.
     pub fn probe(&mut self, build: BuildNumber) -> io::Result<()> {
         let Some(pipe) = self.pipes.get_mut(&build) else { return Ok(()) };
         let wanted = std::mem::replace(&mut pipe.wanted, pipe.tokens + 1);
@@ -224,7 +226,7 @@ impl Broker {
         given.map(|_| ())
     }
 
-    /// Takes back what is owed and has come back, and passes it on.
+    /// Takes back owed tokens that have returned, and passes them on.
     pub fn settle(&mut self) -> io::Result<()> {
         for pipe in self.pipes.values_mut() {
             pipe.take_back()?;
@@ -238,27 +240,27 @@ impl Broker {
         Ok(())
     }
 
-    /// The cores that are out: each build's own job, and all tokens that were not taken back.
+    /// Cores handed out: each build's own job, and all tokens not taken back.
     pub fn cores_out(&self) -> u32 {
         self.pipes.values().map(|pipe| 1 + pipe.tokens).sum()
     }
 
-    /// The cores of one build; none if it is not known.
+    /// The cores of one build; zero if the build is unknown.
     pub fn cores_of(&self, build: BuildNumber) -> u32 {
         self.pipes.get(&build).map_or(0, |pipe| 1 + pipe.tokens)
     }
 
-    /// How many tokens were put into the pipe of a build and not taken back.
+    /// Tokens put into a build's pipe and not taken back; zero if the build is unknown.
     pub fn tokens(&self, build: BuildNumber) -> u32 {
         self.pipes.get(&build).map_or(0, |pipe| pipe.tokens)
     }
 
-    /// How many cores are not out.
+    /// Cores not handed out.
     pub fn cores_free(&self) -> u32 {
         self.cores.saturating_sub(self.cores_out())
     }
 
-    /// How many tokens the clients of a build hold now: where that is all it has, it could use more.
+    /// Tokens that the clients of a build hold now. If they hold all its tokens, the build could use more.
     pub fn held(&self, build: BuildNumber) -> io::Result<u32> {
         self.pipes.get(&build).map_or(Ok(0), Pipe::held)
     }

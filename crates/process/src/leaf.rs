@@ -1,16 +1,17 @@
-//! A control group of version 2 for each command, where one can be made.
+//! A cgroup v2 for each command, where one can be created.
 //!
-//! It needs no controller. The kernel counts what processes of a group use and wait for, also those that nobody waited for,
-//! and kills all of them at once, whatever process 1 of their sandbox does, and also who is not in its pid namespace. The
-//! namespace stays all the same: it is there for everybody, it tells process 1 alone whom to ask first, and the kernel ends
-//! it when Kilnyard is killed, which no group does.
+//! It needs no controller. The kernel counts what the group's processes use and wait for, including processes that
+//! are never waited for. It can also kill all of them at once, whatever process 1 of their sandbox does, and
+//! including any outside its pid namespace. The pid namespace is still needed: it is available everywhere, it tells
+//! process 1 which processes to ask first, and the kernel ends it when Kilnyard is killed, which does not hold for a
+//! group.
 //!
-//! The group is made in that of the command's build, where that is one of version 2, and else in the group that Kilnyard
-//! itself is in, if that was handed over to it. What a killed Kilnyard left is known by its name, and goes when the next
-//! command is started.
+//! The group is created inside that of the command's build if that is a cgroup v2, or else inside Kilnyard's own
+//! group if it is delegated. Groups left behind by a killed Kilnyard are recognized by name, and removed when the
+//! next command starts.
 //!
-//! Process 1 of the sandbox is begun in the group: to move a process takes the kernel some ten milliseconds, in which nobody
-//! works.
+//! Process 1 of the sandbox starts inside the group, because moving a process takes the kernel some ten idle
+//! milliseconds.
 
 use crate::groups::{base, folder, name};
 use crate::portrait;
@@ -18,22 +19,23 @@ use crate::weight::Membership;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long it may take until the kernel has counted that all have ended.
+/// How long the kernel may take to notice that all processes have ended.
 const COUNTED_WITHIN: Duration = Duration::from_millis(50);
-/// How long killed processes may take until they are gone; who waits for a device cannot die before that one answers.
+/// How long killed processes may take to disappear. A process that waits for a device cannot die before the device
+/// answers.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
-/// How often that is looked at.
+/// How often that is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// See the module. Dropping it ends it.
+/// See the module. Dropping it kills its processes and removes the group.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     folder: PathBuf,
 }
 
 impl Leaf {
-    /// A new group in that of a build, and else where Kilnyard is. None where no such group can be made: the command runs
-    /// without.
+    /// Creates a group inside the build's group, or else inside Kilnyard's. None if that is not possible; the command
+    /// then runs without one.
     pub(crate) fn begin(membership: Option<&Membership>) -> Option<Leaf> {
         Leaf::make(membership.and_then(Membership::group)).ok()
     }
@@ -46,46 +48,45 @@ impl Leaf {
         let folder = top.join(name::new(name::COMMANDS));
         fs_err::create_dir(&folder).map_err(|error| error.to_string())?;
         if let Some(build) = build {
-            // Where the controller is there. No process may be in the build's group itself then, but for its leaves.
+            // Works only if the controller is available. From then on, the build's group itself may have no
+            // processes, only its leaves.
             let _ = folder::write(&build.join("cgroup.subtree_control"), "+memory");
         }
         Ok(Leaf { folder })
     }
 
-    /// Where its files are.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The most memory that was ever charged to it, where the controller is there (since Linux 5.19). That has what its
-    /// processes share once, and files that are kept in memory until somebody needs the room.
+    /// The peak of its charged memory, if the memory controller is enabled (since Linux 5.19). Shared pages count
+    /// once, and so does file cache, which stays in memory until the space is needed.
     pub(crate) fn memory_peak_bytes(&self) -> Option<u64> {
         std::fs::read_to_string(self.folder.join("memory.peak")).ok()?.trim().parse().ok()
     }
 
-    /// User and system time of all that ever was in it.
+    /// User and system time of all processes that were ever in it.
     pub(crate) fn cpu_seconds(&self) -> Option<(f64, f64)> {
         let seconds = |name| Some(folder::count(&self.folder.join("cpu.stat"), name)? as f64 / 1e6);
         Some((seconds("user_usec")?, seconds("system_usec")?))
     }
 
-    /// Kills all that is in it, where this kernel can.
+    /// Kills all its processes, if this kernel supports that.
     pub(crate) fn kill(&self) {
         let _ = folder::kill(&self.folder);
     }
 
-    /// Removes it. Who is in it still is killed: a line for each.
+    /// Removes the group. Remaining processes are killed; returns one line for each.
     pub(crate) fn end(&self) -> Vec<String> {
         let mut left = Vec::new();
         if !self.empties_within(COUNTED_WITHIN) {
             let processes = folder::processes(&self.folder).unwrap_or_default();
-            let name =
-                |number| Some(format!("{} ({number}), outside of its sandbox", portrait::line(number)?));
+            let name = |number| Some(format!("{} ({number}), outside the sandbox", portrait::line(number)?));
             left.extend(processes.into_iter().filter_map(name));
             self.kill();
             self.empties_within(KILLED_WITHIN);
         }
-        // With a process that nobody can end it stays, until a Kilnyard that comes later removes it.
+        // If a process cannot be killed, the group stays until a later Kilnyard removes it.
         let _ = folder::remove(&self.folder);
         left
     }
@@ -108,7 +109,7 @@ impl Drop for Leaf {
     }
 }
 
-/// The group that those of commands without a build's group are made in.
+/// The parent of groups for commands that run outside a build's group.
 fn top() -> Result<PathBuf, String> {
     let (own, above) = base::look()?;
     let base = base::choose(&own, above.as_ref())?;
@@ -116,12 +117,12 @@ fn top() -> Result<PathBuf, String> {
     Ok(base.folder.clone())
 }
 
-/// The folder that control groups of commands are made in, or why they have none. Tries it, and removes what was left by a
-/// Kilnyard that was killed.
+/// The folder in which the control groups of commands are created, or why they have none. Creates one to find out,
+/// and removes those left behind by a killed Kilnyard.
 pub fn folder_of_groups() -> Result<PathBuf, String> {
     let leaf = Leaf::make(None)?;
     let top = leaf.folder.parent().unwrap_or(&leaf.folder).to_owned();
-    // Who moves a process has to be allowed to write to what is around both groups (cgroups(7)).
+    // Moving a process requires write access to the common ancestor of both groups (cgroups(7)).
     let procs = top.join("cgroup.procs");
     let may_move = rustix::fs::access(&procs, rustix::fs::Access::WRITE_OK);
     may_move.map_err(|error| format!("{}: {}", procs.display(), std::io::Error::from(error)))?;

@@ -1,14 +1,14 @@
-//! Who was left behind by a command, and who began that one.
+//! Describes the processes that a command left behind, and what started them.
 
 use crate::births::Followed;
 use crate::tree;
 use kilnyard_root::sandbox::Leftover;
 use std::collections::HashMap;
 
-/// How many of those who began one another are named.
+/// How many ancestors of a process are named.
 const ANCESTORS_MAX: usize = 12;
 
-/// A line for each. `known` are command lines of processes that ended, by their numbers inside.
+/// One line per process. `known` has the command lines of processes that have ended, by their numbers in the sandbox.
 pub(crate) fn describe(
     outer: u32,
     processes: &[Leftover],
@@ -27,12 +27,12 @@ pub(crate) fn describe(
     let name = |number: u32| match (living.get(&(number as i32)), known.get(&(number as i32))) {
         (Some(line), _) => format!("{line} ({number})"),
         (None, Some(line)) => format!("{line} ({number}, ended)"),
-        (None, None) => format!("one that ended ({number})"),
+        (None, None) => format!("an ended process ({number})"),
     };
     let words = |left: &Leftover| {
         let number = u32::try_from(left.number).unwrap_or(0);
         let heard = outside.get(&number).and_then(|outside| births.ancestors(number, *outside));
-        // What was heard is all of it; what was seen may have gaps.
+        // The recorded births are complete; observation may have gaps.
         let started_by = match heard {
             Some(ancestors) => ancestors.into_iter().take(ANCESTORS_MAX).map(name).collect(),
             None => left.started_by.clone(),

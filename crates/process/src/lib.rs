@@ -1,21 +1,25 @@
-//! Runs one command of a stage in its sandbox, and knows what became of it.
+//! Runs one command of a stage in its sandbox and reports how it ended.
 //!
-//! [`run`] moves the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole tree when a limit is
-//! passed or when it is told to. It returns an [`Outcome`] that names things: the exit code, the limit with a
-//! [`Portrait`] of who hung on what, the processes that were left behind with who started them, and what all of it used.
-//! Whether a command gets on is decided by `progress`, which is pure. What becomes of it (is the command failed, is it tried
-//! again) is the caller's.
+//! [`run`] copies the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole process tree
+//! when a limit is exceeded or the caller cancels. The [`Outcome`] names the exit code, the exceeded limit with a
+//! [`Portrait`] of which process hung on what, the processes left behind and what started them, and the resources
+//! used. `progress`, which is pure, decides whether the command makes progress. The caller decides what follows:
+//! whether the command failed, and whether to retry it.
 //!
-//! Where it can, it gives the command a control group of its own (`leaf`).
+//! Where possible, the command runs in a control group of its own (`leaf`).
 //!
-//! What is counted, and how: user and system time by the kernel, of all processes in the group or of all that somebody
-//! waited for (getrusage(2)); bytes of disks of the latter (`/proc/1/io` of the sandbox, to which the kernel adds those of
-//! all that were waited for); processes and threads that were begun by the numbers that the pid namespace gave; memory by
-//! samples, five a second, fewer where there are thousands of processes; stalls by the kernel (PSI).
+//! How each figure is measured:
 //!
-//! Known downside: memory is the sum of resident memory, and what several processes share counts in each, but for where the
-//! kernel counts the group's. Without a group a child that nobody waits for, since its parent ignores the end of children,
-//! is not in the times.
+//! - User and system time: by the kernel, for all processes of the group, or else for all processes that were waited
+//!   for (getrusage(2)).
+//! - Disk bytes: for all processes that were waited for (`/proc/1/io` of the sandbox, where the kernel adds them up).
+//! - Processes and threads created: from the numbers that the pid namespace assigned.
+//! - Memory: sampled five times a second, less often when there are thousands of processes.
+//! - Stalls: by the kernel (PSI).
+//!
+//! Known downside: memory is the sum of resident memory, so shared pages count once per process, except where the
+//! kernel counts the group's memory. Without a group, the times exclude children that nothing waited for because
+//! their parent ignores SIGCHLD.
 
 mod births;
 mod calls;
@@ -54,26 +58,26 @@ pub use written::Writing;
 /// What the processes of a command are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// How many there are.
+    /// Living processes.
     pub processes: u32,
-    /// How many of them run, or could run if they had a core.
+    /// Processes that run, or would run if they had a core.
     pub runnable: u32,
-    /// The sum of their resident memory; shared pages count in each.
+    /// The sum of their resident memory; a shared page counts once per process.
     pub memory_bytes: u64,
 }
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// By itself, with this exit code (128 and the signal, where one killed it).
+    /// The command exited with this code (128 plus the signal number if a signal killed it).
     Exit(i32),
-    /// It was ended, since it had passed a limit; what its processes were doing then.
+    /// The command was ended because it exceeded a limit. The portrait shows what its processes were doing.
     Limit(Passed, Box<Portrait>),
     /// The caller cancelled it.
     Cancelled,
-    /// The log could not be written: this is no fault of the build.
+    /// The log could not be written, which is not the build's fault.
     LogFailed(String),
-    /// The sandbox could not be made or was killed from outside: this is no fault of the build.
+    /// The sandbox could not be set up or was killed from outside, which is not the build's fault.
     SandboxFailed(String),
 }
 
@@ -86,42 +90,42 @@ pub struct Outcome {
     pub wall_seconds: f64,
     /// User and system time of all its processes.
     pub cpu_seconds: f64,
-    /// User time of those; without a control group of those that were waited for, and nothing where the sandbox had to be
-    /// killed.
+    /// User time of all its processes. Without a control group, only of those that were waited for, and zero if the
+    /// sandbox had to be killed.
     pub user_seconds: f64,
-    /// Their system time.
+    /// System time, counted in the same way.
     pub system_seconds: f64,
-    /// The largest sum of resident memory that was sampled, or what the largest process held if that is more; at most
-    /// what was ever charged to the control group, if the kernel counts that.
+    /// The largest sampled sum of resident memory, or the peak of the largest process if that is more. Never more
+    /// than the peak charge of the control group, where the kernel counts that.
     pub memory_peak_bytes: u64,
-    /// Bytes that were read from disks; absent where the kernel does not count them, or the sandbox had to be killed.
+    /// Bytes read from disks; absent if the kernel does not count them or the sandbox had to be killed.
     pub read_bytes: Option<u64>,
-    /// Bytes that were written, or are to be written, to disks; absent as above.
+    /// Bytes written, or still to be written, to disks; absent as for `read_bytes`.
     pub written_bytes: Option<u64>,
-    /// Processes and threads that were begun.
+    /// Processes and threads created.
     pub created: u64,
-    /// How often the network was asked for that a sandbox does not have, as the kernel counts it.
+    /// How often the command tried to reach a network that the sandbox lacks, as counted by the kernel.
     pub unreachable: u64,
     /// User and system time of process 1 of the sandbox, which counts the others.
     pub keeper_seconds: f64,
-    /// What was waited for.
+    /// How long the command waited for cores, memory and disks.
     pub stalls: Stalls,
-    /// The longest time in which nothing was printed, no process begun and no CPU time used.
+    /// The longest time without output, a new process or CPU use.
     pub still_seconds_max: f64,
-    /// The longest time in which nothing was printed.
+    /// The longest time without output.
     pub silent_seconds_max: f64,
-    /// Processes that it left running, with who started them, and any that were in its control group alone; they were
-    /// ended.
+    /// Processes that it left running, each with the processes that started it, and any that were found only in its
+    /// control group. All of them were ended.
     pub left_behind: Vec<String>,
-    /// What it left in memory that processes share; it is gone with the sandbox.
+    /// What it left in shared memory, which is gone with the sandbox.
     pub left_in_memory: Vec<String>,
-    /// System calls that it was refused, by name, and how often; empty too where they are not counted
+    /// Refused system calls, by name, with their counts. Also empty where refusals are not counted
     /// ([`kilnyard_root::sandbox::Nesting`]).
     pub refused_calls: Vec<(String, u64)>,
 }
 
 impl Outcome {
-    /// Of a command that ended before it did anything.
+    /// The outcome of a command that ended before it did anything.
     pub fn of(end: End) -> Outcome {
         Outcome {
             end,

@@ -1,74 +1,74 @@
-//! What a command may take, and how much of it was learned from what it took before.
+//! The limits of a command, some of them learned from earlier builds.
 
-/// A stage may take so many times what it took at the most in the builds that are remembered.
+/// The factor between the highest recorded time of a stage and its limit.
 pub const LEARNED_TIMES: f64 = 10.0;
-/// The same of memory, and of what a build writes.
+/// The same factor for memory and for bytes written.
 pub const LEARNED_SIZE_TIMES: u64 = 4;
 
-/// What a person says of limits.
+/// The configured limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimitRules {
-    /// The longest that a command may run.
+    /// The longest time a command may run.
     pub wall_seconds_max: f64,
-    /// What a command may use of CPU time in any case.
+    /// The CPU time that a command may always use.
     pub cpu_seconds_min: f64,
-    /// What a command may use of CPU time while nothing is known of its stage. Not bounded where it is absent: large
-    /// packages use many hours, and nothing says yet which ones are large.
+    /// The CPU time that a command may use while its stage has no history. Unlimited when absent: large packages use
+    /// many hours, and nothing shows yet which packages are large.
     pub cpu_seconds_unknown_max: Option<f64>,
-    /// How long nothing at all may happen in any case.
+    /// How long a command may always do nothing at all.
     pub hung_seconds_min: f64,
-    /// How long nothing may be printed in any case.
+    /// How long a command may always print nothing.
     pub silent_seconds_min: f64,
-    /// How many processes and threads there may be at once.
+    /// The most processes and threads at once.
     pub processes_max: u32,
-    /// The most memory that its processes may hold in any case.
+    /// The memory that a command's processes may always hold.
     pub memory_bytes_min: u64,
-    /// The most memory that its processes may hold, whatever they held before; not bounded where it is absent.
+    /// The most memory that a command's processes may hold, whatever its history; unlimited when absent.
     pub memory_bytes_max: Option<u64>,
-    /// What a build may write to its root in any case.
+    /// The bytes that a build may always write to its root.
     pub written_bytes_min: u64,
-    /// How many files a process may have open at once.
+    /// The most files that a process may have open at once.
     pub open_files_max: u32,
 }
 
-/// What a stage of a package took at the most in builds that went well.
+/// The highest values of a stage of a package in successful builds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// CPU time.
+    /// User and system time.
     pub cpu_seconds: f64,
-    /// The longest in which nothing at all happened.
+    /// The longest time in which nothing at all happened.
     pub still_seconds: f64,
-    /// The longest in which nothing was printed.
+    /// The longest time without output.
     pub silent_seconds: f64,
-    /// The most memory of its processes.
+    /// The most memory held by its processes.
     pub memory_bytes: u64,
-    /// What the whole build had written at its end.
+    /// Bytes that the whole build had written by its end.
     pub written_bytes: u64,
 }
 
-/// Limits of one command.
+/// The limits of one command. An absent limit means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The longest that it may run.
+    /// The longest time it may run.
     pub wall_seconds_max: f64,
-    /// The most CPU time that it may use.
+    /// The most CPU time it may use.
     pub cpu_seconds_max: Option<f64>,
-    /// The longest in which it may print nothing, begin no process and use no CPU time.
+    /// The longest time without output, a new process or CPU use.
     pub hung_seconds_max: f64,
-    /// The longest in which it may print nothing.
+    /// The longest time without output.
     pub silent_seconds_max: f64,
-    /// The most memory that its processes may hold; not bounded where it is absent.
+    /// The most memory its processes may hold.
     pub memory_bytes_max: Option<u64>,
-    /// How many processes and threads there may be at once; not bounded where it is absent.
+    /// The most processes and threads at once.
     pub processes_max: Option<u32>,
-    /// What its build may have written to its root; not bounded where it is absent.
+    /// The most bytes its build may have written to its root.
     pub written_bytes_max: Option<u64>,
-    /// How many files each of its processes may have open at once; not bounded where it is absent.
+    /// The most files that each of its processes may have open at once.
     pub open_files_max: Option<u32>,
 }
 
 impl Limits {
-    /// The bound of time alone, for a command of Kilnyard's own.
+    /// A time limit alone, for a command of Kilnyard's own.
     pub fn of_wall(wall_seconds_max: f64) -> Limits {
         Limits {
             wall_seconds_max,
@@ -84,10 +84,10 @@ impl Limits {
 }
 
 impl LimitRules {
-    /// The limits of a command of a stage of which so much is known.
+    /// The limits of a command, given the history of its stage.
     pub fn limits(&self, seen: Option<Seen>) -> Limits {
         let learned = |seen: f64, min: f64| (LEARNED_TIMES * seen).max(min);
-        // Two builds of one package write and hold much the same; times depend on what else runs.
+        // Builds of one package write and hold similar amounts; times also depend on the machine's load.
         let sized =
             |seen: Option<u64>, min: u64| seen.unwrap_or(0).saturating_mul(LEARNED_SIZE_TIMES).max(min);
         let memory = sized(seen.map(|seen| seen.memory_bytes), self.memory_bytes_min);
@@ -108,7 +108,7 @@ impl LimitRules {
     }
 }
 
-/// A limit that a command passed.
+/// A limit that a command exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// It ran too long.
@@ -117,9 +117,9 @@ pub enum Passed {
     Cpu,
     /// It did nothing at all for too long.
     Hung,
-    /// It worked alone at one thing, and printed nothing for too long.
+    /// It was busy with a single task, and printed nothing for too long.
     Spinning,
-    /// It began processes, and printed nothing for too long.
+    /// It started processes, but printed nothing for too long.
     Silent,
     /// Its processes held too much memory.
     Memory,
@@ -127,39 +127,39 @@ pub enum Passed {
     Processes,
     /// Its build had written this many bytes to its root, more than its limit.
     Written {
-        /// What was found there.
+        /// The bytes found there.
         bytes: u64,
     },
 }
 
 impl Passed {
-    /// What happened, as a clause.
+    /// Describes the event in a clause.
     pub fn words(self, limits: &Limits) -> String {
         let seconds =
             |seconds: f64| if seconds < 10.0 { format!("{seconds:.1} s") } else { format!("{seconds:.0} s") };
         match self {
-            Passed::Wall => format!("it was not done after {}", seconds(limits.wall_seconds_max)),
+            Passed::Wall => format!("it did not finish within {}", seconds(limits.wall_seconds_max)),
             Passed::Cpu => {
                 format!("it used more than {} of CPU time", seconds(limits.cpu_seconds_max.unwrap_or(0.0)))
             }
             Passed::Hung => format!(
-                "it hangs: for {} it printed nothing, used no CPU time and began no process",
+                "it hangs: for {} it printed nothing, used no CPU time and started no process",
                 seconds(limits.hung_seconds_max)
             ),
             Passed::Spinning => format!(
-                "it spins: for {} it used CPU time, and neither printed anything nor began a process",
+                "it spins: for {} it used CPU time, but printed nothing and started no process",
                 seconds(limits.silent_seconds_max)
             ),
             Passed::Silent => format!(
-                "it is silent: for {} it began processes and printed nothing",
+                "it is silent: for {} it started processes but printed nothing",
                 seconds(limits.silent_seconds_max)
             ),
             Passed::Memory => format!(
-                "its processes held more than {}, its limit (`memory` of [limits])",
+                "its processes held more than {}, the limit (`memory` of [limits])",
                 size(limits.memory_bytes_max.unwrap_or(0))
             ),
             Passed::Processes => format!(
-                "it had {} processes and threads at once, its limit (`processes-max` of [build])",
+                "it had {} processes and threads at once, the limit (`processes-max` of [build])",
                 limits.processes_max.unwrap_or(0)
             ),
             Passed::Written { bytes } => written_words(bytes, limits.written_bytes_max.unwrap_or(0)),
@@ -167,9 +167,9 @@ impl Passed {
     }
 }
 
-/// That a build has written too much, as a clause.
+/// Describes a build that has written too much, in a clause.
 pub fn written_words(bytes: u64, bytes_max: u64) -> String {
-    format!("it wrote {}, its limit is {} (`disk` of [limits])", size(bytes), size(bytes_max))
+    format!("it wrote {}; its limit is {} (`disk` of [limits])", size(bytes), size(bytes_max))
 }
 
 fn size(bytes: u64) -> String {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_ten_times_what_was_seen_and_at_least_what_somebody_said() {
+    fn limits_are_ten_times_the_history_and_at_least_the_configured_minimum() {
         let rules = LimitRules {
             wall_seconds_max: 9e4,
             cpu_seconds_min: 7200.0,

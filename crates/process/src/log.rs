@@ -1,4 +1,4 @@
-//! The log of a stage: bounded, the head and the tail kept, compressed when done.
+//! The log of a stage: bounded in size (head and tail are kept), and compressed when finished.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -7,31 +7,30 @@ use std::path::{Path, PathBuf};
 /// How much of a log is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLimits {
-    /// The first bytes that are kept.
+    /// How many of the first bytes are kept.
     pub head_bytes_max: u64,
-    /// The last bytes that are kept when there are more.
+    /// How many of the last bytes are kept, if the log exceeds the head.
     pub tail_bytes_max: usize,
 }
 
 impl Default for LogLimits {
-    /// 32 MiB and 2 MiB: the largest logs of a Debian release's builds (LLVM, LibreOffice) fit the head;
-    /// what is larger floods, and matters at its end.
+    /// 32 MiB and 2 MiB. The largest build logs of a Debian release (LLVM, LibreOffice) fit the head. A larger log is
+    /// a flood, and its end is what matters.
     fn default() -> Self {
         LogLimits { head_bytes_max: 32 << 20, tail_bytes_max: 2 << 20 }
     }
 }
 
-/// How much was written.
+/// The size of a finished log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFacts {
-    /// All that the commands printed.
+    /// All output of the commands.
     pub bytes_total: u64,
-    /// How much of it is not in the log.
+    /// The part that is missing from the log.
     pub bytes_dropped: u64,
 }
 
-/// A log that is being written. Followers read the plain file; [`Log::finish`] replaces it by a
-/// compressed one.
+/// A log that is being written. Followers read the plain file; [`Log::finish`] replaces it with a compressed one.
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
@@ -42,7 +41,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates the log's file and the folders above it.
+    /// Creates the log file and its parent folders.
     pub fn create(path: &Path, limits: LogLimits) -> io::Result<Log> {
         if let Some(folder) = path.parent() {
             fs_err::create_dir_all(folder)?;
@@ -51,7 +50,7 @@ impl Log {
         Ok(Log { path: path.to_owned(), file, limits, bytes_total: 0, tail: VecDeque::new() })
     }
 
-    /// Appends.
+    /// Appends output. Beyond the head, only the last bytes are kept, in memory.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let room = self.limits.head_bytes_max.saturating_sub(self.bytes_total);
         let (head, rest) = bytes.split_at(bytes.len().min(room.try_into().unwrap_or(usize::MAX)));
@@ -71,10 +70,7 @@ impl Log {
         let bytes_dropped = self.bytes_total - head - self.tail.len() as u64;
         if bytes_dropped > 0 {
             let limit = self.limits.head_bytes_max;
-            write!(
-                self.file,
-                "\n[kilnyard: {bytes_dropped} bytes after the first {limit} are left out here]\n"
-            )?;
+            write!(self.file, "\n[kilnyard: {bytes_dropped} bytes after the first {limit} omitted]\n")?;
         }
         let (first, second) = self.tail.as_slices();
         self.file.write_all(first)?;
@@ -99,7 +95,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Reads a log, compressed or still being written; what is not UTF-8 is replaced.
+/// Reads a log, compressed or still being written. Invalid UTF-8 is replaced.
 pub fn read_log(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     match fs_err::File::open(with_suffix(path, ".zst")) {
@@ -155,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn between_head_and_tail_nothing_is_dropped_before_it_must() {
+    fn nothing_is_dropped_while_head_and_tail_suffice() {
         let limits = LogLimits { head_bytes_max: 4, tail_bytes_max: 4 };
         let (text, facts, ..) = written(limits, &[b"01234567"]);
         assert_eq!((text.as_str(), facts.bytes_dropped), ("01234567", 0));

@@ -1,13 +1,16 @@
-//! Looks at the processes of a sandbox, in a process of its own.
+//! Inspects the processes of a sandbox, from a separate process.
 //!
-//! The command line and the memory of a process are read through that memory, and a look at one whose memory waits for a
-//! device may never return. Who has to end it must not wait with it. So this program is started once more for each
-//! look, which takes some milliseconds, and is given up after [`LOOK_MAX`].
+//! The kernel reads the command line and the memory map of a process under that process's memory lock. If that
+//! process is stuck waiting for a device, the read may never return, and the thread that has to end the process must
+//! not get stuck too. So this program starts itself again for each inspection, which takes a few milliseconds, and
+//! gives up after [`LOOK_MAX`].
 //!
-//! And it can go where one may look. What a process waits for, its open files and its memory are shown by the kernel to
-//! who has its ids, or may trace it in its user namespace (proc(5), ptrace(2)). An ordinary user who has a range of ids
-//! builds as another one of them, and sees no more of that than `ps` does. But who made a user namespace may enter it, if
-//! with one thread alone, and has there what its root has (user_namespaces(7)); numbers stay those of the machine.
+//! A separate process can also enter a namespace that permits the inspection. The kernel shows what a process waits
+//! for, its open files and its memory only to a process with the same ids, or to one that may trace it in its user
+//! namespace (proc(5), ptrace(2)). An ordinary user with a range of subordinate ids builds under another one of these
+//! ids, and sees no more of such a process than `ps` does. But the creator of a user namespace may enter it, if it
+//! has a single thread, and has the rights of root there (user_namespaces(7)). Process numbers remain those of the
+//! machine.
 
 use crate::{Portrait, tree};
 use kilnyard_root::{IdMap, Mapper, sandbox, usage};
@@ -19,59 +22,60 @@ use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The hidden argument by which this program knows that it is to look.
+/// The hidden argument that starts this program as an onlooker.
 const ARGUMENT: &str = "kilnyard-onlooker-process";
 
-/// How long a look may take. A tree of thousands of processes takes a part of a second.
+/// The longest time for an inspection. A tree of thousands of processes takes a fraction of a second.
 const LOOK_MAX: Duration = Duration::from_secs(10);
-/// How long a walk over files may take: some millions, from a disk.
+/// The longest time for a walk over files: enough for some millions of files on a disk.
 const WALK_MAX: Duration = Duration::from_secs(120);
 
-/// What is to be looked at: all below the outer process of a sandbox.
+/// What to inspect: everything below the outer process of a sandbox.
 #[derive(Serialize, Deserialize)]
 enum Question {
-    /// What the processes are doing; a [`Portrait`] without output answers it.
+    /// What the processes are doing. The answer is a [`Portrait`] without output.
     Portrait { outer: u32, log: Option<String> },
-    /// Their memory; a number of bytes answers it.
+    /// The memory of the processes. The answer is a number of bytes.
     Memory { outer: u32 },
-    /// What is charged for the files below these folders, and for deleted files that the processes have open; a number of
-    /// bytes answers it. Counting stops where it is more than enough.
+    /// What is charged for the files below these folders and for deleted files that the processes have open. The
+    /// answer is a number of bytes. Counting stops as soon as it exceeds `enough_bytes`.
     Written { outer: u32, folders: Vec<PathBuf>, enough_bytes: u64 },
 }
 
-/// Who looks at the processes of one sandbox.
+/// Inspects the processes of one sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Onlooker {
-    /// Whether those processes have ids that this user has not.
+    /// Whether those processes run under ids that this user does not have.
     is_stranger: bool,
-    /// Process 1 of the sandbox, as soon as it is known.
+    /// Process 1 of the sandbox, once it has started.
     process_1: Option<u32>,
 }
 
 impl Onlooker {
-    /// For a sandbox with these ids.
     pub(crate) fn of(ids: &IdMap) -> Onlooker {
-        // Root sees all, the kernel's stacks too, which are for nobody else; and who has one id sees its own.
+        // Root may inspect everything, including kernel stacks, which are shown to root alone. With a single id, the
+        // processes are the user's own.
         Onlooker { is_stranger: ids.mapper == Mapper::Helper, process_1: None }
     }
 
-    /// Process 1 of the sandbox has this number.
+    /// Records the number of process 1 of the sandbox.
     pub(crate) fn knows(&mut self, process_1: u32) {
         self.process_1 = Some(process_1);
     }
 
-    /// What the processes below `outer` are doing; see [`Portrait::take`]. Where that cannot be seen, who there is.
+    /// What the processes below `outer` are doing; see [`Portrait::take`]. If that cannot be inspected, which
+    /// processes exist.
     pub(crate) fn portrait(&self, outer: u32, log: Option<&str>, output: &[u8]) -> Portrait {
         let question = Question::Portrait { outer, log: log.map(str::to_owned) };
         self.ask(&question, LOOK_MAX).unwrap_or_else(|| Portrait::outline(outer)).with_output(output)
     }
 
-    /// The memory of the processes below `outer`; see [`tree::memory_bytes`]. None where it cannot be seen.
+    /// The memory of the processes below `outer`; see [`tree::memory_bytes`]. Absent if it cannot be read.
     pub(crate) fn memory_bytes(&self, outer: u32) -> Option<u64> {
         self.ask(&Question::Memory { outer }, LOOK_MAX)
     }
 
-    /// What the command has written. None where it cannot be seen in time.
+    /// Bytes written by the command. Absent if they could not be counted in time.
     pub(crate) fn written_bytes(&self, outer: u32, folders: &[PathBuf], enough_bytes: u64) -> Option<u64> {
         let question = Question::Written { outer, folders: folders.to_vec(), enough_bytes };
         self.ask(&question, WALK_MAX)
@@ -79,7 +83,7 @@ impl Onlooker {
 
     fn ask<Answer: DeserializeOwned>(&self, question: &Question, within: Duration) -> Option<Answer> {
         let process_1 = self.process_1.filter(|_| self.is_stranger).unwrap_or(0);
-        // The link still leads to this very program when its file was replaced meanwhile.
+        // The link still leads to this very program if its file has been replaced.
         let mut child = Command::new("/proc/self/exe")
             .args([ARGUMENT, &std::process::id().to_string(), &process_1.to_string()])
             .arg(serde_json::to_string(question).ok()?)
@@ -93,13 +97,13 @@ impl Onlooker {
         if answer.is_none() {
             let _ = child.kill();
         }
-        // One that is stuck in the kernel ends when it can.
+        // An onlooker that is stuck in the kernel ends when it can.
         std::thread::spawn(move || child.wait());
         serde_json::from_slice(&answer?).ok()
     }
 }
 
-/// All that is said until a moment; nothing if there may be more.
+/// Reads to the end of the answer; none if the time runs out first.
 fn read(mut answers: ChildStdout, until: Instant) -> Option<Vec<u8>> {
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     loop {
@@ -119,9 +123,9 @@ fn read(mut answers: ChildStdout, until: Instant) -> Option<Vec<u8>> {
     }
 }
 
-/// Looks, prints the answer and ends if this program was started for that. To be called at the beginning of `main`, while
-/// there is one thread.
-#[expect(clippy::disallowed_methods, reason = "a process of its own ends here")]
+/// Inspects, prints the answer and exits, if this program was started for that. Call it at the beginning of `main`,
+/// while there is only one thread.
+#[expect(clippy::disallowed_methods, reason = "this separate process ends here")]
 pub fn become_onlooker_if_asked() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
@@ -133,9 +137,9 @@ pub fn become_onlooker_if_asked() {
     let mut number = || arguments.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     let (parent, process_1) = (number(), number());
     let question = arguments.next().unwrap_or_default();
-    let there = if process_1 == 0 { Ok(()) } else { sandbox::enter_users(process_1, parent as i32) };
-    // What can be seen from here is better than nothing.
-    let answered = there.or(Ok(())).and_then(|()| answer(&question));
+    let entered = if process_1 == 0 { Ok(()) } else { sandbox::enter_users(process_1, parent as i32) };
+    // A partial view from here is better than none.
+    let answered = entered.or(Ok(())).and_then(|()| answer(&question));
     std::process::exit(i32::from(answered.is_err()))
 }
 
@@ -159,22 +163,22 @@ fn answer(question: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn said_by(script: &str, within: Duration) -> Option<Vec<u8>> {
+    fn answer_of(script: &str, within: Duration) -> Option<Vec<u8>> {
         let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let said = read(child.stdout.take().unwrap(), Instant::now() + within);
+        let answer = read(child.stdout.take().unwrap(), Instant::now() + within);
         child.kill().unwrap();
         child.wait().unwrap();
-        said
+        answer
     }
 
     #[test]
-    fn who_does_not_come_back_is_given_up() {
-        assert_eq!(said_by("echo a; sleep 0.2; echo b", LOOK_MAX).as_deref(), Some(&b"a\nb\n"[..]));
-        assert_eq!(said_by("echo a; exec sleep 616201", Duration::from_millis(300)), None);
+    fn an_onlooker_that_does_not_answer_is_given_up() {
+        assert_eq!(answer_of("echo a; sleep 0.2; echo b", LOOK_MAX).as_deref(), Some(&b"a\nb\n"[..]));
+        assert_eq!(answer_of("echo a; exec sleep 616201", Duration::from_millis(300)), None);
     }
 
     #[test]
-    fn who_there_is_needs_no_look_at_memory() {
+    fn an_outline_does_not_read_process_memory() {
         let mut child = Command::new("sh").args(["-c", "tail -f /dev/null; :"]).spawn().unwrap();
         let own = std::process::id();
         let named = || {
@@ -186,7 +190,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
             named()
         });
-        let waiter = waiter.expect("it is not seen");
+        let waiter = waiter.expect("the waiting process was not seen");
         assert!(waiter.waits.is_none() && !waiter.is_parent, "{waiter:?}");
         let pid = rustix::process::Pid::from_raw(waiter.number).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

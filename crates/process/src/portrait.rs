@@ -1,8 +1,8 @@
-//! What the processes of a command are doing at one moment: to say what hangs, and on what.
+//! What the processes of a command are doing at one moment, to show what hangs and on what.
 //!
-//! All of it is read from `/proc`, from outside of the sandbox, where numbers are those of the machine. Any of these
-//! processes may vanish or become another program between two looks: what cannot be read is left out. What may be seen
-//! depends on who looks ([`crate::onlooker`]): the kernel's stack is shown to root alone.
+//! Everything is read from `/proc`, outside the sandbox, so numbers are those of the machine. Any process may vanish
+//! or become another program between two reads; what cannot be read is left out. What is visible depends on the
+//! reader's ids ([`crate::onlooker`]); only root sees the kernel stack.
 
 use crate::tree::{self, Member};
 use crate::{Passed, calls};
@@ -15,76 +15,76 @@ use std::path::Path;
 
 /// How many processes are shown.
 const PROCESSES_MAX: usize = 40;
-/// How many are named in one sentence.
-const TOLD_MAX: usize = 3;
+/// How many processes a sentence names.
+const NAMED_MAX: usize = 3;
 /// How much of a command line is shown.
 const LINE_CHARS_MAX: usize = 200;
-/// How many open files of a process are shown, and how many are looked at.
+/// How many open files of a process are shown, and how many are inspected.
 const FILES_MAX: usize = 8;
-const FILES_LOOKED_AT_MAX: usize = 1024;
-/// How many calls of the kernel's stack are shown.
+const FILES_INSPECTED_MAX: usize = 1024;
+/// How many frames of the kernel stack are shown.
 const STACK_MAX: usize = 6;
-/// How much of a file of `/proc` is read: command lines may be megabytes.
+/// How much of a file of `/proc` is read. A command line may take megabytes.
 const READ_BYTES_MAX: u64 = 64 << 10;
-/// How many last lines of the output are shown, and how much of each.
+/// How many of the last lines of output are shown.
 const OUTPUT_LINES_MAX: usize = 10;
 
-/// The state of a process that has ended.
-const HAS_ENDED: &str = "has ended, and was not waited for";
-/// From this number of children on, a parent is named for them.
+/// The state of a process that has ended, but has not been waited for.
+const HAS_ENDED: &str = "is a zombie";
+/// The number of children from which a parent is named for them.
 const MANY: usize = 8;
-/// Who goes on beginning processes has been there for this share of the time of the oldest process.
+/// The minimum age of a process that keeps starting others, as a share of the oldest process's age.
 const SHARE_OF_AGE_MIN: f64 = 0.2;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Portrait {
-    /// The processes, parents before children.
+    /// The processes shown, parents before children.
     pub processes: Vec<Sighting>,
-    /// How many there were besides.
+    /// How many processes are not shown.
     pub processes_more: usize,
-    /// The last lines of what was printed.
+    /// The last lines of output.
     pub output: Vec<String>,
 }
 
-/// One process.
+/// One process of a portrait.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sighting {
     /// Its number on this machine.
     pub number: i32,
-    /// How far below the command it is.
+    /// Its depth below the command.
     pub depth: usize,
-    /// Its command line, or its name where it has none.
+    /// Its command line, or its name if it has none.
     pub line: String,
-    /// What it does, by the kernel's words.
+    /// Its scheduler state, in words.
     pub state: String,
-    /// Whether it has a child among these.
+    /// Whether it has a living child among the processes shown.
     pub is_parent: bool,
-    /// How many children it has, with those that are not among these.
+    /// The number of its children, including those not shown.
     pub children: usize,
-    /// How many of those have ended, and were not waited for.
+    /// How many of its children are zombies.
     pub children_ended: usize,
-    /// Its parent.
+    /// The number of its parent.
     pub parent: i32,
-    /// How long it has been there.
+    /// Time since its start.
     pub age_seconds: f64,
     /// Its user and system time.
     pub cpu_seconds: f64,
-    /// How many threads it has.
+    /// The number of its threads, main thread included.
     pub threads: u32,
-    /// What it waits for: the call, and what that is about.
+    /// The system call that it waits in, and the subject of the call.
     pub waits: Option<String>,
-    /// Where in the kernel it waits.
+    /// The kernel function that it waits in (`wchan`).
     pub channel: Option<String>,
-    /// The kernel's stack, the innermost first.
+    /// The kernel stack, innermost frame first; empty unless read as root.
     pub stack: Vec<String>,
-    /// Files that tell something: pipes, sockets, terminals, and what it waits for.
+    /// Informative open files: pipes, sockets, terminals, and the file that it waits for.
     pub files: Vec<String>,
 }
 
 impl Portrait {
-    /// Of all processes below a sandbox's outer one, without their output. `log` is the pipe that takes what is printed, by
-    /// the name that links to it have.
+    /// All processes below a sandbox's outer process, without output. `log` is the pipe of the output, as links in
+    /// `/proc` name it.
     pub(crate) fn take(outer: u32, log: Option<&str>) -> Portrait {
         let members = tree::below(outer);
         let shown = &shown(&members)[..];
@@ -109,7 +109,7 @@ impl Portrait {
         }
     }
 
-    /// The processes alone, by what is told of them without a look at their memory: their names, not their command lines.
+    /// The processes alone, without reading their memory: with names instead of command lines.
     pub(crate) fn outline(outer: u32) -> Portrait {
         let members = tree::below(outer);
         let shown = &shown(&members)[..];
@@ -122,13 +122,13 @@ impl Portrait {
         }
     }
 
-    /// The same with the last lines of this.
+    /// Adds the last lines of `output`.
     pub(crate) fn with_output(self, output: &[u8]) -> Portrait {
         Portrait { output: last_lines(output), ..self }
     }
 
-    /// One sentence: who is to blame that the limit was passed, and what the others do; the processes that wait only for
-    /// their children are left out, and so are those that have ended.
+    /// One sentence: the process responsible for the exceeded limit, and what the others do. Zombies are left out,
+    /// and so are processes that only wait for their children.
     pub fn summary(&self, passed: Passed) -> String {
         let first = match passed {
             Passed::Processes => self.parent_of_most(),
@@ -139,18 +139,18 @@ impl Portrait {
         let last = |process: &&Sighting| !process.is_parent && !process.has_ended() && !is_first(process);
         let others = self.processes.iter().filter(last);
         let count = others.clone().count() + usize::from(first.is_some());
-        let told: Vec<String> =
-            first.into_iter().chain(others).take(TOLD_MAX).map(Sighting::summary).collect();
-        let more = count - told.len() + self.processes_more;
-        match (told.is_empty(), more) {
-            (true, 0) => "no process was there any more".to_owned(),
+        let named: Vec<String> =
+            first.into_iter().chain(others).take(NAMED_MAX).map(Sighting::summary).collect();
+        let more = count - named.len() + self.processes_more;
+        match (named.is_empty(), more) {
+            (true, 0) => "no process was left".to_owned(),
             (true, more) => format!("{more} processes"),
-            (false, 0) => told.join("; "),
-            (false, more) => format!("{}; and {more} more", told.join("; ")),
+            (false, 0) => named.join("; "),
+            (false, more) => format!("{}; and {more} more", named.join("; ")),
         }
     }
 
-    /// Who has the most children, if those are many.
+    /// The process with the most children, if it has many.
     fn parent_of_most(&self) -> Option<&Sighting> {
         self.processes
             .iter()
@@ -158,20 +158,21 @@ impl Portrait {
             .max_by_key(|process| process.children)
     }
 
-    /// Who began a process last, and has been there for some time itself: who goes on beginning processes.
+    /// The parent of the youngest process, or the nearest ancestor that has existed for some time: the process that
+    /// keeps starting others.
     fn parent_of_youngest(&self) -> Option<&Sighting> {
         let age = |process: &&Sighting| process.age_seconds;
         let oldest_seconds = self.processes.iter().map(|process| age(&process)).fold(0.0, f64::max);
         let youngest = self.processes.iter().rev().min_by(|one, other| age(one).total_cmp(&age(other)))?;
         let mut process = youngest;
-        // A process that was begun just now may have begun others itself.
+        // A process that was just started may itself have started others.
         while process.age_seconds < oldest_seconds * SHARE_OF_AGE_MIN {
             process = self.processes.iter().find(|other| other.number == process.parent)?;
         }
         (process.number != youngest.number).then_some(process)
     }
 
-    /// All of it, for a log.
+    /// The full picture, as lines for a log.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for process in &self.processes {
@@ -181,7 +182,7 @@ impl Portrait {
             lines.push(format!("and {} more processes", self.processes_more));
         }
         if !self.output.is_empty() {
-            lines.push("the last that was printed:".to_owned());
+            lines.push("last output:".to_owned());
             lines.extend(self.output.iter().map(|line| format!("  {line}")));
         }
         lines
@@ -202,7 +203,7 @@ impl Sighting {
             let _ = write!(what, "; has {} children", self.children);
         }
         if self.children_ended > 0 {
-            let _ = write!(what, ", {} of them ended and not waited for", self.children_ended);
+            let _ = write!(what, ", {} of them zombies", self.children_ended);
         }
         format!("{} ({}) [{what}]", self.line, self.number)
     }
@@ -230,10 +231,10 @@ impl Sighting {
     }
 }
 
-/// What a process is seen beside.
+/// The context in which a process is described.
 struct Around<'a> {
     members: &'a [Member],
-    /// Who has a file open, by what links to it say.
+    /// The processes that have a file open, by the target of its links.
     holders: BTreeMap<&'a str, Vec<i32>>,
     log: Option<&'a str>,
     locks: &'a str,
@@ -252,51 +253,51 @@ impl Around<'_> {
         let waits = call.map(|call| {
             let mut waits = call.name.clone();
             if let Some(target) = call.descriptor.and_then(|wanted| target_of(files, wanted)) {
-                let _ = write!(waits, " of {}", self.told(number, target));
+                let _ = write!(waits, " of {}", self.describe(number, target));
             }
             if let Some(child) = call.process {
-                // Its number inside; from here it is another.
-                let _ = write!(waits, " for its child {child}");
+                // This number is the one inside the sandbox; outside it is different.
+                let _ = write!(waits, " for child {child}");
             }
             if let Some(holder) = self.holder_of_lock(number) {
-                let _ = write!(waits, ", for a lock that {holder} has");
+                let _ = write!(waits, ", for a lock held by {holder}");
             }
             waits
         });
-        let telling = files.iter().filter(|(descriptor, target)| {
+        let informative = files.iter().filter(|(descriptor, target)| {
             let is_of_note =
                 ["pipe:", "socket:", "/dev/tty", "/dev/pts/"].iter().any(|kind| target.starts_with(kind));
             awaited == Some(*descriptor) || (is_of_note && Some(target.as_str()) != self.log)
         });
-        let told =
-            |(descriptor, target): &(i32, String)| format!("{descriptor}: {}", self.told(number, target));
+        let described =
+            |(descriptor, target): &(i32, String)| format!("{descriptor}: {}", self.describe(number, target));
         Sighting {
             line: line_of(&member.stat),
             waits,
             channel: Some(read("wchan")).filter(|channel| !matches!(&channel[..], "" | "0")),
             stack: stack.map(str::to_owned).collect(),
-            files: telling.take(FILES_MAX).map(told).collect(),
+            files: informative.take(FILES_MAX).map(described).collect(),
             ..outline(member, self.members, self.uptime_seconds)
         }
     }
 
-    /// A file, and who else has it.
-    fn told(&self, number: i32, target: &str) -> String {
+    /// A file, and the other processes that have it open.
+    fn describe(&self, number: i32, target: &str) -> String {
         if Some(target) == self.log {
             return "the log".to_owned();
         }
         let others = self.holders.get(target).into_iter().flatten().filter(|other| **other != number);
-        let others: Vec<String> = others.take(TOLD_MAX).map(i32::to_string).collect();
+        let others: Vec<String> = others.take(NAMED_MAX).map(i32::to_string).collect();
         let shared = target.starts_with("pipe:") && !others.is_empty();
         let own = target.starts_with("pipe:") && others.is_empty();
         match (shared, own) {
-            (true, _) => format!("{target}, which {} has too", others.join(", ")),
-            (_, true) => format!("{target}, which no other process has"),
+            (true, _) => format!("{target}, also open in {}", others.join(", ")),
+            (_, true) => format!("{target}, not open in any other process"),
             _ => target.to_owned(),
         }
     }
 
-    /// Who has the lock that a process waits for.
+    /// The process that holds the lock that `number` waits for.
     fn holder_of_lock(&self, number: i32) -> Option<String> {
         let holder = holder_of_lock(self.locks, number)?;
         let known = self.members.iter().find(|member| member.stat.number == holder);
@@ -309,10 +310,10 @@ impl Around<'_> {
     }
 }
 
-/// Those that are shown: the first ones, of those that have ended as few as there is room for.
+/// The processes to show: the first ones, with only as many zombies as there is room for.
 fn shown(members: &[Member]) -> Vec<Member> {
     let living = members.iter().filter(|member| !member.stat.has_ended()).count();
-    let mut room_for_ended = PROCESSES_MAX.saturating_sub(living).min(TOLD_MAX);
+    let mut room_for_ended = PROCESSES_MAX.saturating_sub(living).min(NAMED_MAX);
     let mut is_shown = |member: &&Member| {
         let has_room = !member.stat.has_ended() || room_for_ended > 0;
         room_for_ended -= usize::from(has_room && member.stat.has_ended());
@@ -321,7 +322,7 @@ fn shown(members: &[Member]) -> Vec<Member> {
     members.iter().filter(|member| is_shown(member)).take(PROCESSES_MAX).cloned().collect()
 }
 
-/// The same with how many children each has of all.
+/// Adds the number of children of each process, counting those not shown.
 fn with_children(mut processes: Vec<Sighting>, members: &[Member]) -> Vec<Sighting> {
     let mut children: HashMap<i32, (usize, usize)> = HashMap::new();
     for member in members {
@@ -336,7 +337,7 @@ fn with_children(mut processes: Vec<Sighting>, members: &[Member]) -> Vec<Sighti
     processes
 }
 
-/// What `/proc/PID/stat` tells of a process.
+/// The facts from `/proc/PID/stat`.
 fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting {
     let (stat, ticks) = (&member.stat, ticks_per_second());
     Sighting {
@@ -353,8 +354,8 @@ fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting
     }
 }
 
-/// Of the text of `/proc/locks` (proc_locks(5)): a line for each lock, and after it those who wait for it, marked by an
-/// arrow.
+/// Parses the text of `/proc/locks` (proc_locks(5)): one line per lock, followed by the processes that wait for it,
+/// marked by an arrow.
 fn holder_of_lock(locks: &str, waiting: i32) -> Option<i32> {
     let number_in = |line: &str, at: usize| line.split_ascii_whitespace().nth(at)?.parse::<i32>().ok();
     let mut holder = None;
@@ -374,11 +375,11 @@ fn target_of(files: &[(i32, String)], wanted: i32) -> Option<&str> {
     files.iter().find(|(descriptor, _)| *descriptor == wanted).map(|(_, target)| target.as_str())
 }
 
-/// The descriptors of a process, in order, with what they lead to.
+/// The descriptors of a process in order, with the targets of their links.
 fn descriptors(number: i32) -> Vec<(i32, String)> {
     let entries = fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
     let mut found: Vec<(i32, String)> = entries
-        .take(FILES_LOOKED_AT_MAX)
+        .take(FILES_INSPECTED_MAX)
         .filter_map(|entry| {
             let descriptor = entry.file_name().to_str()?.parse().ok()?;
             let target = fs::read_link(entry.path()).ok()?;
@@ -389,7 +390,7 @@ fn descriptors(number: i32) -> Vec<(i32, String)> {
     found
 }
 
-/// The command line of a process that lives.
+/// The command line of a living process.
 pub(crate) fn line(number: u32) -> Option<String> {
     let stat = ProcessStat::parse(&fs::read(format!("/proc/{number}/stat")).ok()?)?;
     Some(line_of(&stat))
@@ -401,18 +402,18 @@ fn line_of(stat: &ProcessStat) -> String {
     if line.is_empty() { stat.name.clone() } else { line }
 }
 
-/// The beginning of a text, in one line that a terminal only shows.
+/// The beginning of a text, without control characters: a single line that is safe on a terminal.
 fn shortened(text: &str) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
     text.chars().map(plain).take(LINE_CHARS_MAX).collect()
 }
 
-/// The beginning of a file; nothing where it cannot be read. What is not UTF-8 is replaced.
+/// The beginning of a file; empty if it cannot be read. Invalid UTF-8 is replaced.
 fn read(path: &Path) -> String {
     use std::io::Read;
     let mut bytes = Vec::new();
     if let Ok(file) = fs::File::open(path) {
-        // What was read before an error is all there is.
+        // After an error, the bytes read so far count.
         let _ = file.take(READ_BYTES_MAX).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -434,7 +435,7 @@ fn ticks_per_second() -> f64 {
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64
 }
 
-/// The letter of a state in words (proc_pid_stat(5)).
+/// Describes a state letter (proc_pid_stat(5)).
 fn words_of(state: u8) -> &'static str {
     match state {
         b'R' => "runs",
@@ -461,7 +462,7 @@ mod tests {
 ";
 
     #[test]
-    fn who_has_a_lock_stands_before_those_who_wait_for_it() {
+    fn a_lock_holder_precedes_its_waiters() {
         let holder = |waiting| holder_of_lock(LOCKS, waiting);
         assert_eq!((holder(101), holder(201), holder(202)), (Some(100), Some(200), Some(200)));
         assert_eq!((holder(100), holder(0)), (None, None));
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_a_process_is_one_short_line() {
+    fn text_from_a_process_becomes_one_short_line() {
         let long = format!("a\n\u{1b}[2J{}", "b".repeat(1000));
         let short = shortened(&long);
         assert!(short.starts_with("a  [2Jbb") && short.chars().count() == LINE_CHARS_MAX, "{short}");
@@ -482,21 +483,21 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_names_those_who_have_no_children() {
+    fn a_sentence_names_processes_without_children() {
         let process = |number, line: &str, is_parent| Sighting {
             number,
             line: line.into(),
             state: "waits".into(),
             is_parent,
-            waits: (!is_parent).then(|| "read of pipe:[7], which no other process has".into()),
+            waits: (!is_parent).then(|| "read of pipe:[7], not open in any other process".into()),
             ..Sighting::default()
         };
         let mut portrait = Portrait { processes: vec![process(1, "make", true)], ..Portrait::default() };
-        assert_eq!(portrait.summary(Passed::Hung), "no process was there any more");
+        assert_eq!(portrait.summary(Passed::Hung), "no process was left");
         portrait.processes.push(process(2, "cat", false));
         assert_eq!(
             portrait.summary(Passed::Hung),
-            "cat (2) [waits: read of pipe:[7], which no other process has]"
+            "cat (2) [waits: read of pipe:[7], not open in any other process]"
         );
         portrait.processes.extend((3..9).map(|number| process(number, "cat", false)));
         portrait.processes_more = 10;
@@ -508,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_names_who_begins_processes_and_not_what_is_left_of_them() {
+    fn a_sentence_names_the_parent_and_not_its_zombies() {
         let process = |number, parent, line: &str, state, age_seconds| Sighting {
             number,
             parent,
@@ -517,16 +518,16 @@ mod tests {
             age_seconds,
             ..Sighting::default()
         };
-        // A storm: the parent waits for none of its children.
+        // A storm: the parent never waits for its children.
         let storm = Sighting { children: 900, children_ended: 850, ..process(2, 1, "storm", b'R', 9.0) };
         let processes = vec![storm, process(3, 2, "child", b'Z', 1.0), process(4, 2, "child", b'S', 1.0)];
         let portrait = Portrait { processes, processes_more: 897, ..Portrait::default() };
         for passed in [Passed::Processes, Passed::Hung] {
             let summary = portrait.summary(passed);
-            let named = "storm (2) [runs; has 900 children, 850 of them ended and not waited for]; child (4)";
+            let named = "storm (2) [runs; has 900 children, 850 of them zombies]; child (4)";
             assert!(summary.starts_with(named) && !summary.contains("(3)"), "{summary}");
         }
-        // One that begins processes again and again, beside one that sleeps.
+        // A process that keeps starting others, next to one that sleeps.
         let mut forker = process(2, 1, "make rolling", b'S', 60.0);
         forker.is_parent = true;
         let mut step = process(4, 2, "sh step", b'S', 0.2);

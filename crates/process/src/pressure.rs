@@ -1,32 +1,33 @@
-//! Memory of this machine: how much there is for builds, and whether they wait for it.
+//! Memory of this machine: how much is available for builds, and whether they stall for it.
 //!
-//! Where Kilnyard runs in a control group with a limit, such as a container, that one bounds what there is. All of it
-//! is asked of the kernel at each call, and is a few reads of small files.
+//! If Kilnyard runs in a control group with a limit, such as a container, that limit counts. Each call asks the
+//! kernel anew, which takes a few reads of small files.
 //!
-//! Known downsides: what a container may not see above itself is not taken into account. Swap is not memory here.
+//! Known downsides: limits above a container that are not visible inside it are ignored. Swap does not count as
+//! memory here.
 
 use crate::groups::folder::count;
 use crate::groups::{Hierarchy, Place};
 use std::path::Path;
 
-/// How much builds wait for memory.
+/// The memory pressure of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// Nothing that would be a reason to hold anything back.
+    /// No reason to hold builds back.
     Low,
     /// No further build should start.
     High,
 }
 
-/// From this share of the time, in percent, that some process waited for memory, [`Pressure::High`]. Waiting in this
-/// sense is for pages that were in memory a moment ago, or for others to give some back (Documentation/accounting/psi.rst):
-/// a machine with enough of it shows 0.0 even when it reads new files all the time. Android's lmkd begins to look for
-/// victims at 7 percent on machines with much memory (`ro.lmk.psi_partial_stall_ms`, 70 of 1,000), and systemd-oomd
-/// kills at 60 (oomd.conf(5)): not to start more has to come long before killing, and after the noise.
+/// The percentage of stalled time from which [`Pressure::High`] applies. Time is stalled if a process waits for pages
+/// that were in memory a moment ago, or for others to free memory (Documentation/accounting/psi.rst): a machine with
+/// enough memory shows 0.0 even while it constantly reads new files. Android's lmkd begins to look for victims at 7
+/// percent on machines with much memory (`ro.lmk.psi_partial_stall_ms`, 70 of 1,000), and systemd-oomd kills at 60
+/// (oomd.conf(5)). Holding builds back has to start long before killing, but above the noise.
 pub const HIGH_PERCENT: f64 = 10.0;
 
 impl Pressure {
-    /// Of what [`memory_stalled_percent`] says; a kernel that does not tell is taken to have none.
+    /// Rates a result of [`memory_stalled_percent`]. Without a figure, the pressure is taken to be low.
     pub fn of(stalled_percent: Option<f64>) -> Pressure {
         if stalled_percent.is_some_and(|percent| percent >= HIGH_PERCENT) {
             Pressure::High
@@ -36,9 +37,9 @@ impl Pressure {
     }
 }
 
-/// The share of the last ten seconds in which some process waited for memory, in percent; none where the kernel does not
-/// count it (CONFIG_PSI, `psi=1`). It is that of the machine, which contains that of all its groups; where it may not be
-/// read, that of Kilnyard's own group.
+/// The percentage of the last ten seconds in which some process waited for memory; none if the kernel does not count
+/// it (CONFIG_PSI, `psi=1`). The figure is that of the machine, which includes all groups; if that may not be read,
+/// that of Kilnyard's own group.
 pub fn memory_stalled_percent() -> Option<f64> {
     let read = |file: &Path| parse_some_avg10(&std::fs::read_to_string(file).ok()?);
     read("/proc/pressure/memory".as_ref()).or_else(|| {
@@ -47,20 +48,20 @@ pub fn memory_stalled_percent() -> Option<f64> {
     })
 }
 
-/// How many bytes builds could take now without anything being swapped; none where `/proc` cannot be read.
+/// The memory that builds could take now without swapping; none if `/proc` cannot be read.
 pub fn available_bytes() -> Option<u64> {
     let machine = meminfo("MemAvailable")?;
     Some(limits().into_iter().map(|limit| limit.free()).fold(machine, u64::min))
 }
 
-/// How many bytes there are for all that runs in Kilnyard's group; none where `/proc` cannot be read.
+/// The memory available to all processes in Kilnyard's group, whether in use or not; none if `/proc` cannot be read.
 pub fn total_bytes() -> Option<u64> {
     let machine = meminfo("MemTotal")?;
     Some(limits().into_iter().map(|limit| limit.bytes).fold(machine, u64::min))
 }
 
-/// How many processes the kernel has killed for lack of memory since this machine started, in whatever group (`oom_kill`,
-/// since Linux 4.13); none where it does not tell. Where it grew, an end by signal 9 may have this reason.
+/// The number of out-of-memory kills since this machine started, in any group (`oom_kill`, since Linux 4.13); none if
+/// the kernel does not report it. If it grew, this may explain an end by signal 9.
 pub fn killed_for_memory() -> Option<u64> {
     count("/proc/vmstat".as_ref(), "oom_kill")
 }
@@ -69,12 +70,12 @@ fn meminfo(name: &str) -> Option<u64> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?, name)
 }
 
-/// A group with a limit of memory.
+/// The memory limit of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     bytes: u64,
     used_bytes: u64,
-    /// What it uses for files and can give back at once.
+    /// File cache that it can release at once.
     spare_bytes: u64,
 }
 
@@ -84,22 +85,22 @@ impl Limit {
     }
 }
 
-/// What the files of a group are called.
+/// The names of a group's files.
 struct Words {
     limits: &'static [&'static str],
     used: &'static str,
-    /// A line of `memory.stat`: file pages that were not used of late, of the group and all in it.
+    /// A line of `memory.stat`: inactive file pages of the group and its descendants.
     spare: &'static str,
 }
 
-/// `memory.high` counts as well: above it, all processes are slowed down (Documentation/admin-guide/cgroup-v2.rst).
+/// `memory.high` counts as well, since it throttles all processes above it (Documentation/admin-guide/cgroup-v2.rst).
 const VERSION_2: Words =
     Words { limits: &["memory.max", "memory.high"], used: "memory.current", spare: "inactive_file" };
 /// Documentation/admin-guide/cgroup-v1/memory.rst.
 const VERSION_1: Words =
     Words { limits: &["memory.limit_in_bytes"], used: "memory.usage_in_bytes", spare: "total_inactive_file" };
 
-/// Those of Kilnyard's own group and of all above it that can be seen.
+/// The limits of Kilnyard's own group and of its visible ancestors.
 fn limits() -> Vec<Limit> {
     let mut found = Vec::new();
     for (hierarchy, words) in [(Hierarchy::Version1("memory"), VERSION_1), (Hierarchy::Version2, VERSION_2)] {
@@ -118,14 +119,14 @@ fn limit_of(folder: &Path, words: &Words) -> Option<Limit> {
     Some(Limit { bytes, used_bytes, spare_bytes })
 }
 
-/// From `some avg10=0.29 avg60=1.09 avg300=0.69 total=8342156`.
+/// Parses `some avg10=0.29 avg60=1.09 avg300=0.69 total=8342156`.
 fn parse_some_avg10(text: &str) -> Option<f64> {
     let mut fields = text.lines().find_map(|line| line.strip_prefix("some "))?.split_whitespace();
     let value: f64 = fields.find_map(|field| field.strip_prefix("avg10="))?.parse().ok()?;
     (0.0..=100.0).contains(&value).then_some(value)
 }
 
-/// From lines such as `MemTotal:       24684084 kB`, in bytes.
+/// Parses lines such as `MemTotal:       24684084 kB`, into bytes.
 fn parse_meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let mut words = line.split_whitespace();
@@ -133,7 +134,7 @@ fn parse_meminfo(text: &str, name: &str) -> Option<u64> {
     (words.next() == Some("kB")).then(|| kibibytes.checked_mul(1024))?
 }
 
-/// From a number of bytes, or `max` for none.
+/// Parses a number of bytes, or `max` for no limit.
 fn parse_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -144,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn pressure_is_read_and_only_what_can_be() {
+    fn pressure_is_read_and_malformed_text_is_rejected() {
         let text = "some avg10=12.50 avg60=1.09 avg300=0.69 total=8342156\nfull avg10=3.00 avg60=0.00 avg300=0.16 total=4296923\n";
         assert_eq!(parse_some_avg10(text), Some(12.5));
         assert_eq!(parse_some_avg10("full avg10=3.00\nsome avg60=1.00 avg10=0.00 new=1\n"), Some(0.0));
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_high_from_its_bound_on() {
+    fn pressure_is_high_from_the_threshold_on() {
         assert_eq!(Pressure::of(None), Pressure::Low);
         assert_eq!(Pressure::of(Some(9.99)), Pressure::Low);
         assert_eq!(Pressure::of(Some(HIGH_PERCENT)), Pressure::High);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_counts_are_read_and_only_what_can_be() {
+    fn amounts_and_counts_are_read_and_malformed_text_is_rejected() {
         let text = "MemTotal:       24684084 kB\nMemAvailable:   22251040 kB\nHugePages_Total:       0\n";
         assert_eq!(parse_meminfo(text, "MemTotal"), Some(24_684_084 * 1024));
         assert_eq!(parse_meminfo(text, "MemAvailable"), Some(22_251_040 * 1024));
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_of_a_groups_limits_counts_and_files_can_be_given_back() {
+    fn the_tightest_limit_of_a_group_counts_and_file_cache_can_be_released() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         assert_eq!(limit_of(folder.path(), &VERSION_2), None);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells() {
+    fn this_machine_reports_its_memory() {
         let (total, available) = (total_bytes().unwrap(), available_bytes().unwrap());
         assert!(0 < available && available <= total, "{available} of {total}");
         assert!(killed_for_memory().is_some());
@@ -226,13 +227,13 @@ mod tests {
         }
 
         #[test]
-        fn what_is_free_is_within_the_limit(bytes: u64, used_bytes: u64, spare_bytes: u64) {
+        fn free_memory_is_within_the_limit(bytes: u64, used_bytes: u64, spare_bytes: u64) {
             let limit = Limit { bytes, used_bytes, spare_bytes };
             prop_assert!(limit.free() <= bytes);
         }
 
         #[test]
-        fn what_the_kernel_writes_is_read_as_it_was_meant(hundredths in 0..=10_000_u32, kibibytes in 0..1_u64 << 50, count: u64) {
+        fn kernel_output_is_read_as_meant(hundredths in 0..=10_000_u32, kibibytes in 0..1_u64 << 50, count: u64) {
             let percent = f64::from(hundredths) / 100.0;
             let text = format!("some avg10={percent:.2} avg60=0.00 avg300=0.00 total={count}\n");
             prop_assert_eq!(parse_some_avg10(&text), Some(percent));

@@ -1,26 +1,27 @@
-//! What `/proc` says of processes: who is below whom, and since when.
+//! Reads the process tree from `/proc`: parents, children and start times.
 
 use std::collections::HashMap;
 
-/// What is known of one process (proc_pid_stat(5)).
+/// One process, from its `stat` file (proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) parent: u32,
-    /// In ticks since the machine started. With the number, it names a process for as long as the machine is up.
+    /// Start time in clock ticks since boot. Together with the number, it identifies a process until the machine
+    /// reboots.
     pub(crate) started: u64,
-    /// It has ended, and nobody has waited for it yet.
+    /// A zombie: it has ended and has not been waited for.
     pub(crate) is_dead: bool,
 }
 
 impl Process {
-    /// The process of this number, if there is one.
+    /// Reads a process by number; absent if there is none.
     pub(crate) fn of(number: u32) -> Option<Process> {
         let stat = std::fs::read(format!("/proc/{number}/stat")).ok()?;
         Process::from(&String::from_utf8_lossy(&stat))
     }
 
     fn from(stat: &str) -> Option<Process> {
-        // The name may hold anything, also brackets and blanks; after it there are numbers alone.
+        // The name may contain anything, brackets and blanks too; only numbers and the state follow it.
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?;
@@ -30,7 +31,7 @@ impl Process {
     }
 }
 
-/// All processes of one moment, as well as that can be seen: they come and go while one looks.
+/// All living processes, approximately: processes come and go while `/proc` is read.
 pub(crate) struct Processes {
     children: HashMap<u32, Vec<u32>>,
     started: HashMap<u32, u64>,
@@ -53,18 +54,18 @@ impl Processes {
         seen
     }
 
-    /// Whether this very process is there.
+    /// Whether this process still exists; the start time excludes a reused number.
     pub(crate) fn has(&self, number: u32, started: u64) -> bool {
         self.started.get(&number) == Some(&started)
     }
 
-    /// A process and all below it.
+    /// A process and all its descendants.
     pub(crate) fn tree(&self, top: u32) -> Vec<u32> {
         let mut found = vec![top];
         let mut next = 0;
         while let Some(parent) = found.get(next) {
             let children = self.children.get(parent).cloned().unwrap_or_default();
-            // Numbers that were given anew while one looked must not make a circle.
+            // Numbers reused while `/proc` was read must not form a cycle.
             let fresh: Vec<u32> = children.into_iter().filter(|child| !found.contains(child)).collect();
             found.extend(fresh);
             next += 1;
@@ -73,7 +74,7 @@ impl Processes {
     }
 }
 
-/// The threads of a process: each has a nice level of its own (sched(7)).
+/// The threads of a process, each of which has its own nice level (sched(7)).
 pub(crate) fn threads(process: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task"));
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_ends() {
+    fn a_cycle_ends() {
         let children = HashMap::from([(1, vec![2]), (2, vec![3, 1])]);
         assert_eq!(Processes { children, started: HashMap::new() }.tree(1), [1, 2, 3]);
     }

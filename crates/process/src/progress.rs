@@ -1,34 +1,35 @@
-//! Whether a command gets on, by what it prints, the processes that it begins and the CPU time that it uses. Pure: the
-//! time comes with each call, in seconds since the command began.
+//! Decides whether a command makes progress, by its output, the processes it starts and the CPU time it uses. Pure:
+//! each call passes the time, in seconds since the command began.
 
 use crate::{Limits, Passed};
 
-/// CPU time counts as work if there is so much of it within [`WINDOW_SECONDS`]: who only wakes up now and then to look
-/// whether something came uses less.
+/// CPU time counts as work if at least this much is used within [`WINDOW_SECONDS`]. A process that only wakes up now
+/// and then to poll uses less.
 const WORK_CPU_SECONDS: f64 = 0.1;
-/// See there.
+/// The window for [`WORK_CPU_SECONDS`].
 const WINDOW_SECONDS: f64 = 10.0;
-/// Looks at a command that has processes by the thousand are seconds apart; if there was none for this long, nobody looks.
+/// Samples of a command with thousands of processes are seconds apart. After this long without one, sampling has
+/// stopped.
 const LOOKED_WITHIN_SECONDS: f64 = 10.0;
-/// A silent command that began no process for this share of its silence works alone at one thing.
+/// A silent command that started no process for this share of the silence is busy with a single task.
 const ALONE_SHARE: f64 = 0.9;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
-    /// When it printed last.
+    /// When it last printed.
     printed: f64,
-    /// When it last began a process.
+    /// When it last started a process.
     began: f64,
-    /// When it last had used CPU time that counts, or had waited for a core.
+    /// When it last used CPU time that counts, or was waiting for a core.
     worked: f64,
     created: u64,
     cpu_seconds: f64,
-    /// Since when the CPU time is looked at, and how much it was then.
+    /// When the window of CPU time began, and the CPU time then.
     window: (f64, f64),
-    /// In how many samples of the window somebody wanted a core, and in how many not.
+    /// How many samples of the window had a runnable process, and how many had none.
     wanted: (u32, u32),
-    /// When there was a sample last.
+    /// When the last sample was taken.
     sampled: Option<f64>,
     still_max: f64,
     silent_max: f64,
@@ -50,13 +51,13 @@ impl Progress {
         }
     }
 
-    /// It printed something.
+    /// Records output.
     pub(crate) fn print(&mut self, now: f64) {
         self.note(now);
         self.printed = now;
     }
 
-    /// So much CPU time was used and so many processes were begun since the start, and so many want a core.
+    /// Records a sample: CPU time and processes created since the start, and the processes that are runnable now.
     pub(crate) fn sample(&mut self, now: f64, cpu_seconds: f64, created: u64, runnable: u32) {
         self.sampled = Some(now);
         self.note(now);
@@ -64,7 +65,7 @@ impl Progress {
             self.created = created;
             self.began = now;
         }
-        // Somebody may end between two looks of one sample, and count for none of them.
+        // A process that ends during a sample may be missing from its total.
         self.cpu_seconds = self.cpu_seconds.max(cpu_seconds);
         if runnable > 0 {
             self.wanted.0 += 1;
@@ -74,7 +75,7 @@ impl Progress {
         let (since, before) = self.window;
         let has_worked = self.cpu_seconds - before >= WORK_CPU_SECONDS;
         let is_over = now - since >= WINDOW_SECONDS;
-        // Who is given no core cannot use one.
+        // A process without a core cannot use CPU time.
         let has_waited = is_over && self.wanted.0 > self.wanted.1;
         if has_worked || has_waited {
             self.worked = now;
@@ -85,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// Which limit of time it has passed.
+    /// The time limit that it has exceeded, if any.
     pub(crate) fn passed(&self, now: f64, limits: &Limits) -> Option<Passed> {
         if now >= limits.wall_seconds_max {
             return Some(Passed::Wall);
@@ -93,7 +94,7 @@ impl Progress {
         if limits.cpu_seconds_max.is_some_and(|max| self.cpu_seconds >= max) {
             return Some(Passed::Cpu);
         }
-        // What is not counted may be at work, and so may what was not looked at since.
+        // A command that is not sampled may be working, and so may one since its last sample.
         if self.sampled.is_some_and(|sampled| sampled - self.moved() >= limits.hung_seconds_max) {
             return Some(Passed::Hung);
         }
@@ -106,7 +107,7 @@ impl Progress {
         Some(if is_alone { Passed::Spinning } else { Passed::Silent })
     }
 
-    /// The longest time in which nothing at all happened, and the longest in which nothing was printed.
+    /// The longest time without any progress, and the longest time without output.
     pub(crate) fn longest(mut self, now: f64) -> (f64, f64) {
         self.note(now);
         (if self.sampled.is_some() { self.still_max } else { 0.0 }, self.silent_max)
@@ -117,7 +118,7 @@ impl Progress {
         self.cpu_seconds
     }
 
-    /// When something happened last.
+    /// When progress was last made.
     fn moved(&self) -> f64 {
         self.printed.max(self.began).max(self.worked)
     }
@@ -143,8 +144,8 @@ mod tests {
         open_files_max: None,
     };
 
-    /// What is said of a command with such samples, five a second: CPU time, processes begun and runnable ones after so
-    /// many seconds.
+    /// The verdict on a command sampled five times a second; `sample` returns CPU time, processes created and
+    /// runnable processes for a time in seconds.
     fn passed(until: f64, sample: impl Fn(f64) -> (f64, u64, u32)) -> Option<(f64, Passed)> {
         let mut progress = Progress::new();
         let mut now = 0.0;
@@ -160,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_hangs_and_who_spins_is_told_apart() {
+    fn sleeping_and_spinning_commands_are_distinguished() {
         assert_eq!(passed(9e3, |_| (0.01, 3, 0)), Some((600.0, Passed::Hung)));
-        // It wakes up now and then to look at something.
+        // It wakes up now and then to poll.
         assert_eq!(passed(9e3, |now| (now * 0.002, 3, 0)), Some((600.0, Passed::Hung)));
         assert_eq!(passed(9e3, |now| (now * 0.9, 3, 1)), Some((3600.0, Passed::Spinning)));
-        // The process that spins was begun by the command that was printed before.
+        // The spinning process belongs to the last command that was printed.
         assert_eq!(
             passed(9e3, |now| (now * 0.9, if now < 60.0 { 3 } else { 4 }, 1)),
             Some((3600.0, Passed::Spinning))
@@ -174,24 +175,24 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_no_core_does_not_hang() {
+    fn a_command_that_waits_for_a_core_does_not_hang() {
         assert_eq!(passed(3500.0, |now| (now * 0.001, 3, 1)), None);
-        // A burst of work counts, however long nothing happened before it.
+        // A burst of work counts, however long the idle time before it.
         assert_eq!(passed(1100.0, |now| (if now < 550.0 { 0.0 } else { 0.2 }, 3, 0)), None);
     }
 
     #[test]
-    fn nothing_is_said_of_the_time_after_the_last_look() {
+    fn the_time_after_the_last_sample_is_not_judged() {
         let mut progress = Progress::new();
         progress.print(0.1);
         progress.sample(0.2, 0.01, 3, 1);
-        assert_eq!(progress.passed(700.0, &LIMITS), None, "nobody looked whether it worked");
+        assert_eq!(progress.passed(700.0, &LIMITS), None, "no sample shows whether it worked");
         progress.sample(700.0, 650.0, 3, 1);
         assert_eq!(progress.passed(700.0, &LIMITS), None);
-        // It has come to a stop since, and the next look says so.
+        // It has stopped since, which the next sample shows.
         progress.sample(1300.0, 650.0, 3, 0);
         assert_eq!(progress.passed(1300.0, &LIMITS), Some(Passed::Hung));
-        // A silence is judged by the look that comes next, and where none comes, without one.
+        // The next sample judges a silence; if none comes, it is judged without one.
         let mut progress = Progress::new();
         progress.sample(1.0, 0.9, 3, 1);
         progress.sample(3598.0, 3000.0, 3, 1);
@@ -223,7 +224,7 @@ mod tests {
         progress.print(31.0);
         assert_eq!(progress.clone().longest(32.0), (24.0, 26.0));
         assert_eq!(progress.longest(99.0), (68.0, 68.0));
-        // Without samples nobody knows whether something happened.
+        // Without samples, activity is unknown.
         assert_eq!(Progress::new().longest(9.0), (0.0, 9.0));
         let silent = Progress::new().passed(9e3, &LIMITS);
         assert_eq!(silent, Some(Passed::Silent));

@@ -1,25 +1,24 @@
-//! How long processes waited for what they did not get: a core, memory, or a disk
-//! (Documentation/accounting/psi.rst).
+//! How long processes were stalled waiting for a core, for memory or for a disk (Documentation/accounting/psi.rst).
 //!
-//! The kernel counts that for every control group of version 2, whether it has controllers or not. A command that has a
-//! group of its own is asked there; else the whole machine is, and the result says so.
+//! The kernel counts stalls for every cgroup v2, with or without controllers. If a command has a group of its own,
+//! its figures are read; otherwise those of the whole machine are, and the result says so.
 
 use std::path::{Path, PathBuf};
 
-/// How long somebody waited, in seconds; none where the kernel does not count it.
+/// Stall times in seconds; absent where the kernel does not count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stalls {
-    /// For a core.
+    /// Waiting for a core.
     pub cpu_seconds: Option<f64>,
-    /// For memory.
+    /// Waiting for memory.
     pub memory_seconds: Option<f64>,
-    /// For a disk.
+    /// Waiting for a disk.
     pub io_seconds: Option<f64>,
-    /// Whether it is what all processes of the machine waited, and not those of the command alone.
+    /// Whether the figures cover all processes of the machine rather than the command alone.
     pub is_of_machine: bool,
 }
 
-/// What was counted until a moment.
+/// The counters at the start of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Stalling {
     files: [PathBuf; 3],
@@ -28,8 +27,8 @@ pub(crate) struct Stalling {
 }
 
 impl Stalling {
-    /// Begins to count what all processes of a control group wait for; where there is none, or it does not count, all of
-    /// the machine.
+    /// Starts counting the stalls of a control group. Without a group, or if the group does not count them, counts
+    /// those of the machine.
     pub(crate) fn of(group: Option<&Path>) -> Stalling {
         let group = group.filter(|group| group.join("cpu.pressure").exists());
         let files = ["cpu", "memory", "io"].map(|what| match group {
@@ -40,7 +39,7 @@ impl Stalling {
         Stalling { files, before, is_of_machine: group.is_none() }
     }
 
-    /// What came in since then.
+    /// The stalls since the start.
     pub(crate) fn since(&self) -> Stalls {
         let [cpu_seconds, memory_seconds, io_seconds] = [0, 1, 2].map(|which: usize| {
             let (before, now) = (self.before[which]?, seconds(&self.files[which])?);
@@ -54,7 +53,7 @@ fn seconds(file: &Path) -> Option<f64> {
     parse_some_total(&std::fs::read_to_string(file).ok()?)
 }
 
-/// From `some avg10=0.29 avg60=1.09 avg300=0.69 total=8342156`, in microseconds.
+/// Parses `some avg10=0.29 avg60=1.09 avg300=0.69 total=8342156`, where the total is in microseconds.
 fn parse_some_total(text: &str) -> Option<f64> {
     let mut fields = text.lines().find_map(|line| line.strip_prefix("some "))?.split_ascii_whitespace();
     let microseconds: u64 = fields.find_map(|field| field.strip_prefix("total="))?.parse().ok()?;

@@ -1,8 +1,9 @@
-//! One command from its start to the end of its last process.
+//! Runs one command from its start to the end of its last process.
 //!
-//! One thread waits for output, for reports of the sandbox, and for the time of the next look at limits. What has to end
-//! is ended by process 1 of the sandbox, which is asked to, since it alone can tell then what was used. Where it does not
-//! answer in time all of the control group is killed, and the outer process, with which the kernel ends all below it.
+//! One thread waits for output, for reports of the sandbox, and for the time of the next check of limits. To end a
+//! command, it asks process 1 of the sandbox, since only that process can still report what the command used. If
+//! process 1 does not respond in time, the whole control group is killed, and the outer process too, with which the
+//! kernel kills everything below it.
 
 use crate::births::{self, Followed};
 use crate::leaf::Leaf;
@@ -23,40 +24,41 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often limits and the cancel flag are looked at.
+/// How often limits and the cancel flag are checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How much output is taken at once.
+/// How much output is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Who prints less within [`COLLECTING`] drips, and what drips is left to collect for that long: a pipe takes 64 KiB.
+/// A command that prints less than this within [`COLLECTING`] drips. Its output is left to collect in the pipe, which
+/// holds 64 KiB, for that long.
 const DRIP_BYTES: usize = 16 << 10;
-/// See there.
+/// How long dripping output is left to collect.
 const COLLECTING: Duration = Duration::from_millis(50);
-/// How much of the last output is kept for who wants to know what was printed before something hung.
+/// How much of the last output is kept, to show what was printed before a command hung.
 const TAIL_BYTES: usize = 4 << 10;
-/// How long the sandbox may take to end all its processes, beyond their grace, before all are killed with it.
+/// How long the sandbox may take, beyond the grace period, to end all its processes before it is killed with them.
 const ENDING_MAX: Duration = Duration::from_secs(8);
-/// How long it is waited for the kernel to end what was killed.
+/// How long to wait for killed processes to disappear.
 const KILLED_MAX: Duration = Duration::from_secs(20);
-/// Reports are a few kilobytes; what is longer is none.
+/// Reports take a few kilobytes; anything longer is not a report.
 const REPORT_BYTES_MAX: usize = 1 << 20;
-/// How often it is added up which memory processes share, which is much work.
+/// How often shared memory is added up, which is expensive.
 const SHARED_MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What bounds a command, and what is watched of it.
+/// The limits of a command, and how it is watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched<'a> {
-    /// Passing one ends the command.
+    /// Exceeding one ends the command.
     pub limits: Limits,
-    /// Where it writes.
+    /// Where it writes, and how much it may write.
     pub writing: &'a Writing,
-    /// Ends the command when it is set.
+    /// Ends the command when set.
     pub cancel: &'a AtomicBool,
-    /// The build that all its processes belong to.
+    /// The build that all its processes join.
     pub membership: Option<&'a Membership>,
 }
 
-/// Runs the sandbox to its end; what it prints goes into `output`. With a membership all its processes belong to that
-/// build; `observe` is told what they are doing.
+/// Runs the sandbox to its end and writes its output to `output`. With a membership, all its processes join that
+/// build. `observe` receives the samples.
 pub fn run(
     sandbox: &Sandbox,
     output: &mut (dyn Write + Send),
@@ -69,7 +71,7 @@ pub fn run(
     run_watched(sandbox, output, watched, observe)
 }
 
-/// The same of a command whose writing is watched too.
+/// Like [`run`], but also watches what the command writes.
 pub fn run_watched(
     sandbox: &Sandbox,
     output: &mut (dyn Write + Send),
@@ -82,7 +84,7 @@ pub fn run_watched(
     let leaf = Leaf::begin(membership);
     let mut groups = membership.map(Membership::groups).unwrap_or_default();
     if let Some(leaf) = &leaf {
-        // Who is in the leaf of a build's group is in that one.
+        // The leaf lies inside the build's group, so its processes are in both.
         groups.version_2 = Some(leaf.folder().to_owned());
     }
     let folder = leaf.as_ref().map(Leaf::folder);
@@ -93,7 +95,7 @@ pub fn run_watched(
     let follow = |outer| {
         let _ = begun.set(births::follow(outer));
         if let Some(membership) = membership {
-            // Without its weight it builds all the same.
+            // Without its weight, the build still works.
             let _ = membership.level(outer);
         }
     };
@@ -110,7 +112,7 @@ pub fn run_watched(
     outcome
 }
 
-/// A sandbox that was begun, and who follows it.
+/// A started sandbox, with its trackers.
 struct Begun<'a> {
     child: Child,
     births: Followed,
@@ -133,7 +135,7 @@ struct Watch<'a> {
     orders: Option<ChildStdin>,
     log: &'a mut (dyn Write + Send),
     log_error: Option<io::Error>,
-    /// The pipe that output goes through, as links to it are called.
+    /// The output pipe, as links in `/proc` name it.
     log_name: Option<String>,
     limits: Limits,
     cancel: &'a AtomicBool,
@@ -141,7 +143,7 @@ struct Watch<'a> {
     started: Instant,
     progress: Progress,
     stalling: Stalling,
-    /// When output is taken next.
+    /// When output is read next.
     output_due: Instant,
     drip: Drip,
     tail: Vec<u8>,
@@ -149,9 +151,9 @@ struct Watch<'a> {
     outcome: Outcome,
     end: Option<End>,
     failure: Option<String>,
-    /// When all was told to end, and whether it was killed since.
+    /// When everything was asked to end, and whether it has been killed since.
     ordered: Option<(Instant, bool)>,
-    shared_memory_looked: Option<Instant>,
+    shared_memory_checked: Option<Instant>,
 }
 
 impl<'a> Watch<'a> {
@@ -193,7 +195,7 @@ impl<'a> Watch<'a> {
             end: None,
             failure: None,
             ordered: None,
-            shared_memory_looked: None,
+            shared_memory_checked: None,
         }
     }
 
@@ -207,7 +209,7 @@ impl<'a> Watch<'a> {
             if has_reports {
                 self.take_reports(&mut chunk);
             }
-            if self.look().is_err() {
+            if self.check().is_err() {
                 break;
             }
         }
@@ -219,8 +221,8 @@ impl<'a> Watch<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Waits until there is something to take, or the time of the next look has come. Output that drips in is left to
-    /// collect for a moment, but not when the sandbox has something to say, as at the end.
+    /// Waits until there is something to read, or until the next check is due. Dripping output is left to collect for
+    /// a moment, except after the sandbox has closed its reports at the end.
     fn wait(&self) -> (bool, bool) {
         let pause = self.output_due.saturating_duration_since(Instant::now());
         let takes_output = pause.is_zero() || self.stderr.is_none();
@@ -229,7 +231,7 @@ impl<'a> Watch<'a> {
         let stdout = self.stdout.as_ref().filter(|_| takes_output).map(AsFd::as_fd);
         let stderr = self.stderr.as_ref().map(AsFd::as_fd);
         let polled = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        // A signal that came in between makes it look a little earlier.
+        // An interrupting signal only makes the next check come a little earlier.
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         match (stdout, stderr) {
             (Some(stdout), Some(stderr)) => {
@@ -251,7 +253,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Moves output into the log. After an error it goes on reading, so that the command does not block.
+    /// Copies output to the log. After an error it keeps reading, so that the command does not block.
     fn take_output(&mut self, chunk: &mut [u8]) {
         let Some(stdout) = &mut self.stdout else { return };
         match stdout.read(chunk) {
@@ -285,7 +287,7 @@ impl<'a> Watch<'a> {
         while let Some(end) = self.report.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.report.drain(..=end).collect();
             match serde_json::from_slice(&line) {
-                Ok(report) => self.heard(report),
+                Ok(report) => self.receive(report),
                 Err(_) => {
                     let line = String::from_utf8_lossy(&line).trim().to_owned();
                     self.failure.get_or_insert(line);
@@ -297,7 +299,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn heard(&mut self, report: Report) {
+    fn receive(&mut self, report: Report) {
         match report {
             Report::Process1 { number } => {
                 self.onlooker.knows(number);
@@ -318,7 +320,8 @@ impl<'a> Watch<'a> {
                 if self.end.is_some() {
                     return;
                 }
-                // The command's own are fewer than what the kernel stops it at: there are the sandbox's own.
+                // The limit that the kernel enforces also counts the sandbox's own processes, so the command is
+                // stopped a little below it.
                 if self
                     .limits
                     .processes_max
@@ -326,7 +329,7 @@ impl<'a> Watch<'a> {
                 {
                     self.pass(Passed::Processes);
                 } else if self.limits.memory_bytes_max.is_some_and(|max| memory_bytes > max) {
-                    self.look_at_shared_memory();
+                    self.check_shared_memory();
                 }
             }
             Report::LeftBehind { processes, ended } => {
@@ -346,7 +349,7 @@ impl<'a> Watch<'a> {
             Report::Ended { code, user_seconds, system_seconds, largest_bytes } => {
                 self.outcome.user_seconds = user_seconds;
                 self.outcome.system_seconds = system_seconds;
-                // A peak between two samples is seen of a single process at least.
+                // A peak between two samples shows at least in the figure of the largest process.
                 self.outcome.memory_peak_bytes = self.outcome.memory_peak_bytes.max(largest_bytes);
                 self.end.get_or_insert(End::Exit(code));
             }
@@ -356,20 +359,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What processes share counts in each of them, so that the sum is looked at again.
-    fn look_at_shared_memory(&mut self) {
-        if self.shared_memory_looked.is_some_and(|looked| looked.elapsed() < SHARED_MEMORY_INTERVAL) {
+    /// Samples count shared pages once per process, so the total is computed again with these pages divided up.
+    fn check_shared_memory(&mut self) {
+        if self.shared_memory_checked.is_some_and(|checked| checked.elapsed() < SHARED_MEMORY_INTERVAL) {
             return;
         }
-        self.shared_memory_looked = Some(Instant::now());
+        self.shared_memory_checked = Some(Instant::now());
         let bytes = self.onlooker.memory_bytes(self.child.id()).unwrap_or(u64::MAX);
         if self.limits.memory_bytes_max.is_some_and(|max| bytes > max) {
             self.pass(Passed::Memory);
         }
     }
 
-    /// Looks at limits; an error where what was killed does not end.
-    fn look(&mut self) -> Result<(), ()> {
+    /// Checks the limits; fails if killed processes do not disappear.
+    fn check(&mut self) -> Result<(), ()> {
         if self.end.is_none() {
             if self.cancel.load(Ordering::Relaxed) {
                 self.end = Some(End::Cancelled);
@@ -386,8 +389,8 @@ impl<'a> Watch<'a> {
         }
         match self.ordered {
             Some((at, false)) if at.elapsed() > GRACE + ENDING_MAX => {
-                // The kernel ends everything at once, or else everything below the outer process; the loop goes on until
-                // the last report is read.
+                // The kernel kills the whole group at once, or else everything below the outer process. The loop
+                // continues until the last report is read.
                 if let Some(leaf) = &self.leaf {
                     leaf.kill();
                 }
@@ -403,7 +406,7 @@ impl<'a> Watch<'a> {
     fn pass(&mut self, passed: Passed) {
         let portrait = self.onlooker.portrait(self.child.id(), self.log_name.as_deref(), &self.tail);
         self.end = Some(End::Limit(passed, Box::new(portrait)));
-        // Where the machine is short of something nobody gets time to finish.
+        // If the machine runs short of a resource, processes get no time to finish.
         let is_urgent = matches!(passed, Passed::Memory | Passed::Processes | Passed::Written { .. });
         self.order(if is_urgent { Order::Kill } else { Order::End });
     }
@@ -425,19 +428,19 @@ impl<'a> Watch<'a> {
         let mut outcome = self.outcome;
         outcome.stalls = self.stalling.since();
         if let Some(leaf) = &self.leaf {
-            // These know of all, whether somebody waited for them or not.
+            // The group's figures include processes that were never waited for.
             if let Some((user_seconds, system_seconds)) = leaf.cpu_seconds() {
                 (outcome.user_seconds, outcome.system_seconds) = (user_seconds, system_seconds);
             }
-            // What processes share counts in each of them, and in their group once.
+            // Shared pages count once per process, but only once in the group.
             let charged_bytes = leaf.memory_peak_bytes().unwrap_or(u64::MAX);
             outcome.memory_peak_bytes = outcome.memory_peak_bytes.min(charged_bytes);
             outcome.left_behind.extend(leaf.end());
         }
-        // The last word of a command whose sandbox had to be killed.
+        // Without a final report, because the sandbox had to be killed, the last sample counts.
         outcome.cpu_seconds = self.progress.cpu_seconds().max(outcome.user_seconds + outcome.system_seconds);
         (outcome.still_seconds_max, outcome.silent_seconds_max) = self.progress.longest(now);
-        // The kernel may have killed for memory after the last look.
+        // The kernel may have killed for memory after the last check.
         let is_killed = matches!(self.end, None | Some(End::Exit(1..)))
             && self.memory.as_ref().is_some_and(MemoryBound::has_killed);
         if is_killed {
@@ -455,7 +458,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// How much output there was of late.
+/// The recent amount of output.
 struct Drip {
     since: Instant,
     bytes: usize,
@@ -463,7 +466,7 @@ struct Drip {
 }
 
 impl Drip {
-    /// When output is to be taken after so much of it: who floods is not held up.
+    /// When to read output again, after `count` bytes of it. A flood is not delayed.
     fn next(&mut self, now: Instant, count: usize) -> Instant {
         if now.duration_since(self.since) >= COLLECTING {
             *self = Drip { since: now, bytes: 0, bytes_before: self.bytes };
@@ -473,5 +476,5 @@ impl Drip {
     }
 }
 
-/// A count of processes is one of a moment between two others.
+/// Counts of processes may rise a little between two samples.
 const PROCESSES_MARGIN: u32 = 8;

@@ -1,20 +1,20 @@
-//! How the kernel shares CPU time among the builds of this machine: in rank order.
+//! Shares CPU time among the builds of this machine in rank order.
 //!
-//! A jobserver gives cores to those who ask it. What ignores it, or is started with a fixed number of jobs, is kept
-//! behind builds of higher rank by the kernel: each build is in a control group, whose weight follows the rank, or, where
-//! there are none, has a nice level that does. Weights act only where there are more who want to run than CPUs: a build
-//! of low rank has all that the others leave.
+//! A jobserver gives cores to the builds that ask it. The kernel keeps builds that ignore the jobserver, or start
+//! with a fixed number of jobs, behind builds of higher rank: each build is in a control group whose weight follows
+//! the rank, or, without control groups, has a nice level that does. Weights matter only when more threads want to
+//! run than there are CPUs: a build of low rank gets all the time that the others leave.
 //!
-//! [`Weights::find`] takes the best way that works here, by trying it: control groups of version 2 where the group that
-//! Kilnyard was started in is its own, of version 1 where it may make some, and nice levels otherwise. Nobody has to have
-//! any privilege for builds to go on: what cannot be set is told by [`Weights::first_error`], and that is all.
+//! [`Weights::find`] tries the mechanisms and takes the best one that works: cgroup v2 if the group that Kilnyard was
+//! started in is its own, cgroup v1 if it may create groups there, and nice levels otherwise. No privilege is
+//! required: builds run even if a weight cannot be set, and [`Weights::first_error`] reports why.
 //!
-//! The owner of [`Weights`] calls [`Weights::begin`], [`Weights::order`] and [`Weights::end`], and [`Weights::settle`] now
-//! and then. The thread that runs a build has a [`Membership`], and lets the outer process of each sandbox enter before
-//! that one starts others, so that all below it is in the group too.
+//! The owner of [`Weights`] calls [`Weights::begin`], [`Weights::order`] and [`Weights::end`], and
+//! [`Weights::settle`] now and then. The thread that runs a build has a [`Membership`]. It makes the outer process of
+//! each sandbox enter before that process starts others, so that all its descendants are in the group too.
 //!
-//! Known downsides: the processes of one build share evenly among themselves whatever they do. Without control
-//! groups and privilege, a process that fell in rank cannot rise again (see [`Way::NiceLevels`]).
+//! Known downsides: the processes of one build share its time evenly, whatever they do. Without control groups and
+//! privilege, a process that fell in rank cannot rise again (see [`Way::NiceLevels`]).
 
 mod group;
 mod namespace;
@@ -33,46 +33,46 @@ use std::sync::Arc;
 
 pub use crate::jobserver::BuildNumber;
 
-/// A kind of way, to choose among.
+/// A mechanism to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Control groups of version 2.
+    /// Cgroup v2.
     GroupsVersion2,
-    /// Control groups of version 1.
+    /// Cgroup v1.
     GroupsVersion1,
-    /// Nice levels.
+    /// Nice levels, for which no privilege is needed.
     Nice,
 }
 
 impl Kind {
-    /// All of them, the best first.
+    /// All mechanisms, the best first.
     pub const ALL: [Kind; 3] = [Kind::GroupsVersion2, Kind::GroupsVersion1, Kind::Nice];
 
     fn words(self) -> &'static str {
         match self {
-            Kind::GroupsVersion2 => "control groups of version 2",
-            Kind::GroupsVersion1 => "control groups of version 1",
+            Kind::GroupsVersion2 => "cgroup v2",
+            Kind::GroupsVersion1 => "cgroup v1",
             Kind::Nice => "nice levels",
         }
     }
 }
 
-/// The way that is used.
+/// The mechanism in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// A control group of version 2 for each build, in this folder.
+    /// A cgroup v2 for each build, in this folder.
     GroupsVersion2(PathBuf),
-    /// A control group of version 1 for each build, in this folder.
+    /// A cgroup v1 for each build, in this folder.
     GroupsVersion1(PathBuf),
-    /// Nice levels of the sessions of each build's commands.
+    /// Nice levels of sessions: each command of a build is a session.
     NiceSessions,
     /// Nice levels of each build's processes.
     NiceLevels {
-        /// Whether they can be lowered. Otherwise a build that rises in rank gets its level when its next command starts,
-        /// and those of higher number go further down meanwhile.
+        /// Whether this user may lower them. If not, a build that rises in rank gets its level with its next command,
+        /// and meanwhile the builds ranked below it are lowered further.
         can_lower: bool,
     },
-    /// The kernel shares evenly among all processes, or among all sessions.
+    /// No mechanism works: the kernel shares evenly among all processes, or among all sessions.
     Nothing,
 }
 
@@ -80,16 +80,16 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Way::GroupsVersion2(folder) => {
-                write!(f, "control groups of version 2 (cpu.weight) in {}", folder.display())
+                write!(f, "cgroup v2 (cpu.weight) in {}", folder.display())
             }
             Way::GroupsVersion1(folder) => {
-                write!(f, "control groups of version 1 (cpu.shares) in {}", folder.display())
+                write!(f, "cgroup v1 (cpu.shares) in {}", folder.display())
             }
             Way::NiceSessions => f.write_str("nice levels of sessions"),
             Way::NiceLevels { can_lower: true } => f.write_str("nice levels of processes"),
             Way::NiceLevels { can_lower: false } => f.write_str(
-                "nice levels of processes, which this user can raise and not lower: \
-                 a build that comes up in rank gets more CPU time with its next command",
+                "nice levels of processes, which this user may raise but not lower: \
+                 a build that rises in rank gets more CPU time with its next command",
             ),
             Way::Nothing => f.write_str("none: all processes share the CPUs evenly"),
         }
@@ -100,14 +100,14 @@ impl fmt::Display for Way {
 enum Tool {
     Groups {
         groups: Groups,
-        /// Dropped after the groups, in the order of the fields: they go before Kilnyard leaves its own.
+        /// Fields drop in order: the groups of builds are removed before Kilnyard leaves its own.
         _supervisor: Option<version2::Supervisor>,
     },
     Nice(Nice),
     Nothing,
 }
 
-/// See the module. Dropping it removes all that it made, as far as no process is in it any more.
+/// See the module. Dropping it removes all groups that it made, except those that still have processes.
 #[derive(Debug)]
 pub struct Weights {
     tool: Tool,
@@ -117,14 +117,14 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Takes the best way that works for this process. `owner` names whose builds they are, such as one yard: groups that an
-    /// owner of the same name left when it was killed are removed. Where Kilnyard is alone in a delegated group of
-    /// version 2, this moves it, and all processes it has started, into a child of that.
+    /// Takes the best mechanism that works for this process. `owner` names the owner of the builds, such as a yard;
+    /// groups left behind by a killed owner of the same name are removed. If Kilnyard is alone in a delegated cgroup
+    /// v2, this moves it and all processes it has started into a child of that group.
     pub fn find(owner: &str) -> Weights {
         Weights::find_among(owner, &Kind::ALL)
     }
 
-    /// Like [`Weights::find`], but takes only these, the first that works.
+    /// Like [`Weights::find`], but takes the first of these mechanisms that works.
     pub fn find_among(owner: &str, kinds: &[Kind]) -> Weights {
         let mut in_the_way = Vec::new();
         for kind in kinds {
@@ -136,22 +136,22 @@ impl Weights {
         Weights { tool: Tool::Nothing, way: Way::Nothing, in_the_way, first_error: None }
     }
 
-    /// The way that is used.
+    /// The mechanism in use.
     pub fn way(&self) -> &Way {
         &self.way
     }
 
-    /// Why no better way is used: a line for each that was tried.
+    /// Why no better mechanism is used, with one line for each that failed.
     pub fn in_the_way(&self) -> &[String] {
         &self.in_the_way
     }
 
-    /// The first thing that went wrong since, if anything.
+    /// The first error since then, if any.
     pub fn first_error(&self) -> Option<&str> {
         self.first_error.as_deref()
     }
 
-    /// Begins a build, with less CPU time than all that [`Weights::order`] has named. What its processes enter.
+    /// Begins a build, ranked below all builds that [`Weights::order`] has named. Its processes enter the result.
     pub fn begin(&mut self, build: BuildNumber) -> Membership {
         let entry = match &mut self.tool {
             Tool::Groups { groups, .. } => match groups.begin(build) {
@@ -169,8 +169,8 @@ impl Weights {
         Membership(entry)
     }
 
-    /// Says in which order builds get CPU time, the first first. Those that are not named have the least. Only
-    /// what changed is written.
+    /// Sets the order in which builds get CPU time, highest rank first. Builds that are not named get the least. Only
+    /// changes are written.
     pub fn order(&mut self, builds: &[BuildNumber]) {
         let outcome = match &mut self.tool {
             Tool::Groups { groups, .. } => {
@@ -183,8 +183,8 @@ impl Weights {
         self.keep("set the CPU weight of a build", outcome);
     }
 
-    /// Does what could not be done at once: removes groups whose last process has ended, and gives sessions that
-    /// are new their level. To be called about once a second.
+    /// Finishes what could not be done at once: removes groups whose last process has ended, and gives new sessions
+    /// their level. Call it about once a second.
     pub fn settle(&mut self) {
         let outcome = match &mut self.tool {
             Tool::Groups { groups, .. } => {
@@ -197,8 +197,8 @@ impl Weights {
         self.keep("set the CPU weight of a build", outcome);
     }
 
-    /// The CPU seconds that all processes of a build have used, also those that nobody has waited for. None where no
-    /// group counts them.
+    /// CPU seconds used by all processes of a build, including those that were never waited for. None if no group
+    /// counts them.
     pub fn cpu_seconds(&self, build: BuildNumber) -> Option<f64> {
         match &self.tool {
             Tool::Groups { groups, .. } => groups.cpu_seconds(build),
@@ -206,7 +206,7 @@ impl Weights {
         }
     }
 
-    /// Ends a build. Its group is removed, now or when its last process has ended.
+    /// Ends a build. Its group is removed now, or once its last process has ended.
     pub fn end(&mut self, build: BuildNumber) {
         match &mut self.tool {
             Tool::Groups { groups, .. } => groups.end(build),
@@ -250,12 +250,12 @@ enum Entry {
     Nothing,
 }
 
-/// How processes become a build's, for the thread that starts them.
+/// Makes processes part of a build, for the thread that starts them.
 #[derive(Clone, Debug)]
 pub struct Membership(Entry);
 
 impl Membership {
-    /// The groups that a sandbox of the build is to be begun in.
+    /// The groups to start a sandbox of the build in.
     pub(crate) fn groups(&self) -> kilnyard_root::sandbox::Groups {
         let (version_1, version_2) = match &self.0 {
             Entry::Groups { folders, are_version2: false } => (folders.to_vec(), None),
@@ -265,8 +265,9 @@ impl Membership {
         kilnyard_root::sandbox::Groups { version_1, version_2 }
     }
 
-    /// Gives a process its nice level, where that is the way: one that was just started by this one, has not started others,
-    /// and waits, such as the outer process of a sandbox before it has read its description.
+    /// Sets the nice level of a process, where nice levels are the mechanism. The process must be a waiting child of
+    /// this one that has not started others, such as the outer process of a sandbox before it has read its
+    /// description.
     pub(crate) fn level(&self, pid: u32) -> io::Result<()> {
         match &self.0 {
             Entry::Nice(entry) => entry.enter(pid),
@@ -274,12 +275,12 @@ impl Membership {
         }
     }
 
-    /// Lets a process enter that was started in no group: one that was just started by this one, has not started others, and
-    /// waits. What it starts from now on belongs to the build. The build can go on without, when this fails: where the build
-    /// has ended, or the process is gone. To move a process takes the kernel some ten milliseconds.
+    /// Moves a process that was started outside the group into it. The process must be a waiting child of this one
+    /// that has not started others; all that it starts from now on belongs to the build. This fails if the build has
+    /// ended or the process is gone; the build can run without it. A move takes the kernel some ten milliseconds.
     pub fn enter(&self, pid: u32) -> io::Result<()> {
         match &self.0 {
-            // Each of them: what is not counted may still be weighed.
+            // Try all of them: a process that is not counted may still be weighted.
             Entry::Groups { folders, .. } => {
                 folders.iter().map(|folder| folder::enter(folder, pid)).fold(Ok(()), io::Result::and)
             }
@@ -287,7 +288,7 @@ impl Membership {
         }
     }
 
-    /// The group of version 2, which may have others in it: who is in one of those is in this one.
+    /// The cgroup v2 of the build. It may have children, whose processes are in this group too.
     pub(crate) fn group(&self) -> Option<&Path> {
         match &self.0 {
             Entry::Groups { folders, are_version2: true } => folders.first().map(PathBuf::as_path),

@@ -1,11 +1,12 @@
-//! How much a command writes to the folders of its root, watched while it runs.
+//! Watches how much a command writes to the folders of its root.
 //!
-//! A walk over all files knows it, and takes long where there are many. So the room that the file systems have left is
-//! sampled each second, which costs nothing, and a walk is made when so much is gone that the limit may be passed, and now
-//! and then in any case, since others may make room at the same time. Deleted files that a process still has open count as
-//! well. All of it happens beside the thread that watches the command.
+//! Only a walk over all files gives the exact amount, and a walk over many files is slow. So the free space of the
+//! file systems is sampled every second, which is cheap. A walk is made when so much space is gone that the limit may
+//! be exceeded, and also at intervals, since other processes may free space at the same time. Deleted files that a
+//! process still has open count too. All this runs in a thread of its own, apart from the one that watches the
+//! command.
 //!
-//! Known downside: a deleted file that is only mapped into memory, and open nowhere, is seen by no walk.
+//! Known downside: a walk does not see a deleted file that is only mapped into memory and open nowhere.
 
 use crate::onlooker::Onlooker;
 use std::path::PathBuf;
@@ -13,25 +14,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the room on the disk is sampled: a disk takes some gigabytes a second at the most.
+/// How often free disk space is sampled. A disk takes a few gigabytes per second at most.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// A walk is made at least so often.
+/// The longest time between walks.
 const WALK_INTERVAL_MAX: Duration = Duration::from_secs(20);
-/// Walks take this share of the time at the most.
+/// The pause after a walk, as a multiple of the walk's duration.
 const WALK_SHARE: u32 = 20;
 
-/// Where a command writes, and what it may write there.
+/// Where a command writes, and how much it may write there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writing {
-    /// The folders, seen from outside.
+    /// The folders, as paths outside the sandbox.
     pub folders: Vec<PathBuf>,
-    /// What a root holds that was copied before the build began: it does not count.
+    /// What the root contained before the build began, which does not count.
     pub before_bytes: u64,
-    /// What its files in memory may take, which are charged to its control group beside the memory of its processes.
+    /// The limit of its files in memory, which are charged to its control group in addition to process memory.
     pub memory_bytes_max: u64,
 }
 
-/// What was written, as it is known; dropping it ends the watch.
+/// A running watch of what a command writes. Dropping it ends the watch.
 #[derive(Debug)]
 pub(crate) struct Written {
     bytes: Arc<AtomicU64>,
@@ -39,8 +40,8 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Begins to watch. A thread that cannot be started watches nothing; the build's outputs are measured at its end all
-    /// the same.
+    /// Starts the watch. If the thread cannot be started, nothing is watched, but the build's outputs are still
+    /// measured at its end.
     pub(crate) fn watch(writing: &Writing, bytes_max: u64, outer: u32, onlooker: Onlooker) -> Written {
         let written = Written { bytes: Arc::default(), is_over: Arc::default() };
         let (bytes, is_over) = (written.bytes.clone(), written.is_over.clone());
@@ -48,7 +49,7 @@ impl Written {
         let watch = move || {
             let mut walks = Walks::begin(Instant::now());
             let first = used_bytes(&writing);
-            // The command may have written something before this.
+            // The command may have written something before this point.
             let mut used_at_walk = first;
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
@@ -57,7 +58,7 @@ impl Written {
                 if walks.is_due(began, known.saturating_add(used.saturating_sub(used_at_walk)) > bytes_max) {
                     let enough = bytes_max.saturating_add(writing.before_bytes);
                     let walked = onlooker.written_bytes(outer, &writing.folders, enough);
-                    // A tree that cannot be walked in time is judged by what is gone of the file system.
+                    // If the walk takes too long, the space lost on the file system decides.
                     let found = walked.map_or(used.saturating_sub(first), |found| {
                         found.saturating_sub(writing.before_bytes)
                     });
@@ -72,7 +73,7 @@ impl Written {
         written
     }
 
-    /// What it had written at the last walk.
+    /// Bytes written, as of the last walk.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -84,7 +85,7 @@ impl Drop for Written {
     }
 }
 
-/// When a walk is made.
+/// Schedules the walks.
 #[derive(Clone, Copy, Debug)]
 struct Walks {
     begun: Instant,
@@ -97,7 +98,7 @@ impl Walks {
     }
 
     fn is_due(self, now: Instant, may_have_passed: bool) -> bool {
-        // The first one finds what commands before this one wrote.
+        // The first walk finds what earlier commands wrote.
         let Some((ended, took)) = self.last else {
             return may_have_passed || now >= self.begun + SAMPLE_INTERVAL;
         };
@@ -110,13 +111,13 @@ impl Walks {
     }
 }
 
-/// What is taken of the file systems of these folders, by all.
+/// Space used on the file systems of these folders, whatever uses it.
 fn used_bytes(writing: &Writing) -> u64 {
     let used = |folder: &PathBuf| {
         let facts = rustix::fs::statvfs(folder).ok()?;
         Some(facts.f_blocks.saturating_sub(facts.f_bfree).saturating_mul(facts.f_frsize))
     };
-    // Folders of one file system count it several times, which makes a walk come earlier.
+    // A file system with several of the folders counts several times, which only makes a walk come earlier.
     writing.folders.iter().filter_map(used).sum()
 }
 

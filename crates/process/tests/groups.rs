@@ -1,4 +1,4 @@
-//! Control groups of commands in the real kernel: who is in them, what they count, and that nothing is left of them.
+//! Control groups of commands in the real kernel: their members, their counters, and that none are left behind.
 
 mod yard;
 
@@ -25,12 +25,12 @@ fn main() {
     kilnyard_process::become_onlooker_if_asked();
     let mut words = std::env::args().skip(1);
     match words.next().as_deref() {
-        Some("help-by-a-command") => return perform_a_command(&words.next().unwrap_or_default()),
-        Some("help-by-words") => return tell_of_groups(),
+        Some("run-command") => return perform_a_command(&words.next().unwrap_or_default()),
+        Some("print-groups") => return print_groups(),
         _ => {}
     }
     let arguments = Arguments::from_args();
-    let groups = folder_of_groups().err().map(|reason| format!("commands have no groups: {reason}"));
+    let groups = folder_of_groups().err().map(|reason| format!("no groups for commands: {reason}"));
     let need = missing().or(groups);
     let need_root = need.clone().or_else(user::need_root);
     let test = |name: &'static str, need: &Option<String>, run: fn() -> Result<(), Failed>| {
@@ -41,14 +41,18 @@ fn main() {
     };
     let tests = vec![
         test("a_command_has_a_group_of_its_own", &need, a_command_has_a_group_of_its_own),
-        test("who_is_not_in_the_sandbox_is_named_and_ended", &need, who_is_not_in_the_sandbox),
+        test("a_process_outside_the_sandbox_is_named_and_ended", &need, a_process_outside_the_sandbox),
         test("a_stopped_sandbox_is_killed_with_its_group", &need, a_stopped_sandbox_is_killed),
-        test("a_command_waits_for_what_it_waits_for", &need, a_command_waits_for_what_it_waits_for),
-        test("who_is_waited_for_by_nobody_counts", &need, who_is_waited_for_by_nobody_counts),
+        test("stalls_are_those_of_the_command", &need, stalls_are_those_of_the_command),
+        test("a_child_that_is_never_waited_for_counts", &need, a_child_that_is_never_waited_for),
         test("a_group_and_a_weight_go_together", &need, a_group_and_a_weight_go_together),
         test("a_killed_kilnyards_groups_are_swept", &need, a_killed_kilnyards_groups_are_swept),
-        test("an_ordinary_user_without_groups_goes_on", &need_root, an_ordinary_user_without_groups),
-        test("all_of_it_as_an_ordinary_user_with_a_group", &need_root, all_of_it_as_an_ordinary_user),
+        test("an_ordinary_user_works_without_groups", &need_root, an_ordinary_user_without_groups),
+        test(
+            "everything_works_for_an_ordinary_user_with_a_group",
+            &need_root,
+            everything_as_an_ordinary_user,
+        ),
     ];
     libtest_mimic::run(&arguments, tests).exit();
 }
@@ -61,7 +65,7 @@ fn simple(script: &str, observe: &mut dyn FnMut(Sample)) -> Outcome {
     perform(script, &AtomicBool::new(false), observe)
 }
 
-/// The folder of the group of version 2 that the process is in that sleeps for so long.
+/// The cgroup v2 folder of the `sleep` process with this argument.
 fn group_with(argument: &str) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", process_with(argument)?.number)).ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -79,7 +83,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A process that is in no sandbox.
+/// A process outside any sandbox.
 struct Stranger(Child);
 
 impl Stranger {
@@ -111,7 +115,7 @@ fn a_command_has_a_group_of_its_own() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_is_not_in_the_sandbox() -> Result<(), Failed> {
+fn a_process_outside_the_sandbox() -> Result<(), Failed> {
     let stranger = Stranger::new("6201");
     let mut group = None;
     let outcome = simple("sleep 1.6202", &mut |_| {
@@ -120,7 +124,7 @@ fn who_is_not_in_the_sandbox() -> Result<(), Failed> {
         }
     });
     assert_eq!(outcome.end, End::Exit(0));
-    assert_eq!(outcome.left_behind, [format!("sleep 6201 ({}), outside of its sandbox", stranger.0.id())]);
+    assert_eq!(outcome.left_behind, [format!("sleep 6201 ({}), outside the sandbox", stranger.0.id())]);
     assert!(stranger.was_killed());
     assert!(!group.ok_or("its group was not seen")?.exists());
     Ok(())
@@ -132,12 +136,12 @@ fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
     let outcome = perform("exec sleep 6302", &cancel, &mut |_| {
         if let (None, Some(command)) = (&group, process_with("6302")) {
             group = group_with("6302").inspect(|group| stranger.enter(group));
-            // Process 1 of the sandbox hears of nothing while it is stopped.
+            // A stopped process 1 of the sandbox receives nothing.
             kill_process(Pid::from_raw(command.parent).unwrap(), Signal::STOP).unwrap();
             cancel.store(true, Ordering::Relaxed);
         }
     });
-    // All were ended at once, and nobody had to be looked for after that.
+    // All were killed at once, so no search for leftovers was needed.
     assert_eq!((outcome.end, &outcome.left_behind[..]), (End::Cancelled, &[][..]));
     assert_eq!(processes_with("6302"), 0);
     assert!(stranger.was_killed());
@@ -145,9 +149,9 @@ fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_command_waits_for_what_it_waits_for() -> Result<(), Failed> {
+fn stalls_are_those_of_the_command() -> Result<(), Failed> {
     if !Path::new("/proc/pressure/cpu").exists() {
-        eprintln!("skipped: a_command_waits_for_what_it_waits_for: this kernel does not count it");
+        eprintln!("skipped: stalls_are_those_of_the_command: this kernel does not count stalls");
         return Ok(());
     }
     let cores = std::thread::available_parallelism()?.get();
@@ -166,18 +170,21 @@ fn a_command_waits_for_what_it_waits_for() -> Result<(), Failed> {
         simple(&format!("for i in $(seq {}); do {} & done; wait", cores * 2, busy(3)), &mut |_| {}).stalls;
     assert!(!idle.is_of_machine && !waiting.is_of_machine);
     let [idle, waiting] = [idle, waiting].map(|stalls| stalls.cpu_seconds.unwrap());
-    assert!(waiting > 1.0 && idle < 0.7 * machine, "{waiting} s, and {idle} s of {machine} s beside others");
+    assert!(
+        waiting > 1.0 && idle < 0.7 * machine,
+        "{waiting} s alone, {idle} s of {machine} s next to busy processes"
+    );
     Ok(())
 }
 
-/// What all processes of the machine waited for a core.
+/// How long all processes of the machine have waited for a core.
 fn machine_waited_seconds() -> f64 {
     let text = fs::read_to_string("/proc/pressure/cpu").unwrap();
     let total = text.lines().next().unwrap().rsplit_once("total=").unwrap().1;
     total.parse::<f64>().unwrap() / 1e6
 }
 
-fn who_is_waited_for_by_nobody_counts() -> Result<(), Failed> {
+fn a_child_that_is_never_waited_for() -> Result<(), Failed> {
     let script = "perl -e '$SIG{CHLD} = \"IGNORE\"; if (fork) { wait } else { 1 while times < 1 }'";
     let outcome = simple(script, &mut |_| {});
     assert_eq!(outcome.end, End::Exit(0));
@@ -200,7 +207,7 @@ fn a_group_and_a_weight_go_together() -> Result<(), Failed> {
         let sandbox = yard.sandbox(script);
         let outcome = run(&sandbox, &mut io::sink(), LIMITS, &cancel, Some(&membership), &mut observe);
         assert_eq!(outcome.end, End::Exit(0));
-        // Each of the shells has the same 60 MB.
+        // Each of the shells holds the same 60 MB.
         assert!(sampled_bytes > 300_000_000, "{sampled_bytes}");
         assert_eq!(outcome.memory_peak_bytes < 300_000_000, has_peak, "{}", outcome.memory_peak_bytes);
         assert!(!group.take().ok_or("its group was not seen")?.exists());
@@ -217,7 +224,7 @@ fn a_group_and_a_weight_go_together() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Another program like this one that performs a command.
+/// Another instance of this program, which runs a command.
 struct Helper {
     child: Child,
     group: PathBuf,
@@ -228,7 +235,7 @@ impl Helper {
     fn new(argument: &str) -> Helper {
         let folder = yard::open_folder();
         let mut command = Command::new("/proc/self/exe");
-        command.args(["help-by-a-command", argument]).env("TMPDIR", folder.path());
+        command.args(["run-command", argument]).env("TMPDIR", folder.path());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let mut group = None;
         wait_until("the command of a helper runs", || {
@@ -252,17 +259,17 @@ fn a_killed_kilnyards_groups_are_swept() -> Result<(), Failed> {
     let (mut victim, mut other) = (Helper::new("6501"), Helper::new("6502"));
     let stranger = Stranger::new("6503");
     stranger.enter(&victim.group);
-    let somebodys = victim.group.with_file_name(format!("kilnyard-command-test-{}", std::process::id()));
-    fs::create_dir(&somebodys)?;
-    assert!(folder_of_groups().is_ok() && victim.group.exists(), "it lives");
+    let foreign = victim.group.with_file_name(format!("kilnyard-command-test-{}", std::process::id()));
+    fs::create_dir(&foreign)?;
+    assert!(folder_of_groups().is_ok() && victim.group.exists(), "its creator lives");
     victim.kill();
     wait_until("its sandbox is gone", || processes_with("6501") == 0);
     wait_until("its group is gone", || folder_of_groups().is_ok() && !victim.group.exists());
     assert!(stranger.was_killed());
-    assert!(somebodys.exists() && other.group.exists() && processes_with("6502") > 0);
-    fs::remove_dir(somebodys)?;
+    assert!(foreign.exists() && other.group.exists() && processes_with("6502") > 0);
+    fs::remove_dir(foreign)?;
     other.kill();
-    // The next command does the same.
+    // The next command also sweeps.
     wait_until("the other's group is gone", || {
         simple("true", &mut |_| {});
         !other.group.exists()
@@ -270,7 +277,7 @@ fn a_killed_kilnyards_groups_are_swept() -> Result<(), Failed> {
     Ok(())
 }
 
-fn tell_of_groups() {
+fn print_groups() {
     println!(
         "groups: {}",
         folder_of_groups().map_or_else(|reason| reason, |folder| folder.display().to_string())
@@ -285,17 +292,17 @@ fn tell_of_groups() {
 }
 
 fn an_ordinary_user_without_groups() -> Result<(), Failed> {
-    let said = user::run_as(None, &["help-by-words"])?;
+    let said = user::run_as(None, &["print-groups"])?;
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].contains("Permission denied") || lines[0].contains("belongs to systemd"), "{said}");
     assert_eq!(lines[1..], ["Exit(0), stalls of the machine: true", "had a group: false"]);
     Ok(())
 }
 
-fn all_of_it_as_an_ordinary_user() -> Result<(), Failed> {
+fn everything_as_an_ordinary_user() -> Result<(), Failed> {
     let group = folder_of_groups()?.join(format!("kilnyard-trial-{}", std::process::id()));
     fs::create_dir(&group)?;
-    // As systemd hands one over (cgroups(7), cgroup delegation).
+    // Delegated in the same way as by systemd (cgroups(7), cgroup delegation).
     for part in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
         chown(group.join(part), Some(user::ID), Some(user::ID))?;
     }

@@ -1,4 +1,4 @@
-//! The broker of cores against real builds: GNU make, make under make, ninja and cargo.
+//! The core broker with real builds: GNU make, recursive make, ninja and cargo.
 
 use kilnyard_process::jobserver::{Broker, Style};
 use std::io::Write;
@@ -6,23 +6,23 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should happen at once before it calls it a deadlock.
+/// How long a test waits for something that should happen at once, before it counts as a deadlock.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether GNU make is there; says so if not.
+/// Whether GNU make is installed; prints a line if not.
 fn has_make(test: &str) -> bool {
     let output = Command::new("make").arg("--version").output();
     let is_there = output.is_ok_and(|output| output.stdout.starts_with(b"GNU Make"));
     if !is_there {
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: there is no GNU make");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: GNU make is not installed");
     }
     is_there
 }
 
-/// A job that says that it begins, lasts as long as the file `hold` is there, and says that it ends.
+/// A job that records its start, runs as long as the file `hold` exists, and records its end.
 const JOB: &str = "@echo begin $@ >> events; while [ -e hold ]; do sleep 0.02; done; echo end $@ >> events";
 
-/// A folder with a build of so many jobs that do not wait for each other.
+/// A folder with a makefile of this many independent jobs.
 fn build_of(jobs: u32) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..jobs).map(|job| format!("job{job}")).collect();
@@ -40,14 +40,14 @@ fn make(broker: &Broker, build: u64, folder: &Path, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Jobs that have begun, and that go on.
+/// The number of jobs started, and the number still running.
 fn jobs(folder: &Path) -> (usize, usize) {
     let events = std::fs::read_to_string(folder.join("events")).unwrap();
     let begun = events.lines().filter(|line| line.starts_with("begin")).count();
     (begun, begun - events.lines().filter(|line| line.starts_with("end")).count())
 }
 
-/// The largest number of jobs that went on at once, in the order in which they said so.
+/// The largest number of jobs that ran at once, in the order recorded.
 fn jobs_max(folder: &Path) -> usize {
     let events = std::fs::read_to_string(folder.join("events")).unwrap();
     let mut now = 0;
@@ -58,7 +58,7 @@ fn jobs_max(folder: &Path) -> usize {
     counts.max().unwrap_or(0)
 }
 
-/// Waits without the broker, which would take back what it has offered.
+/// Waits without calling the broker, which would take back its offers.
 fn wait_for(is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -76,7 +76,7 @@ fn wait_until(broker: &mut Broker, what: &str, mut is_so: impl FnMut(&mut Broker
     }
 }
 
-/// Lets the jobs of a build end, and the build too.
+/// Lets the jobs of a build end, and waits for the build.
 fn finish(broker: &mut Broker, folder: &Path, mut child: Child) {
     let _ = std::fs::remove_file(folder.join("hold"));
     let mut status = None;
@@ -88,8 +88,8 @@ fn finish(broker: &mut Broker, folder: &Path, mut child: Child) {
 }
 
 #[test]
-fn an_offer_is_taken_by_whom_it_serves_and_comes_back_from_others() {
-    if !has_make("an_offer_is_taken_by_whom_it_serves_and_comes_back_from_others") {
+fn an_offered_token_is_taken_if_useful_and_comes_back_otherwise() {
+    if !has_make("an_offered_token_is_taken_if_useful_and_comes_back_otherwise") {
         return;
     }
     let folder = build_of(3);
@@ -99,12 +99,12 @@ fn an_offer_is_taken_by_whom_it_serves_and_comes_back_from_others() {
     broker.allot(&[(1, 1), (2, 1)]).unwrap();
     let mut child = make(&broker, 1, folder.path(), &[]);
     wait_for(|| jobs(folder.path()).1 == 1);
-    // Nobody reads from the pipe of the second one.
+    // Nothing reads from the second build's pipe.
     broker.probe(2).unwrap();
     assert_eq!((broker.tokens(2), broker.held(2).unwrap()), (1, 0));
     broker.settle().unwrap();
     assert_eq!(broker.tokens(2), 0);
-    // make has waited for a token since it began its first job.
+    // make has been waiting for a token since it started its first job.
     broker.probe(1).unwrap();
     wait_for(|| jobs(folder.path()).1 == 2);
     assert_eq!((broker.tokens(1), broker.held(1).unwrap()), (1, 1));
@@ -131,7 +131,7 @@ fn a_build_runs_as_many_jobs_as_it_has_cores_and_more_when_it_is_given_more() {
     assert_eq!((broker.cores_of(1), broker.held(1).unwrap()), (3, 2));
     broker.allot(&[(1, 6)]).unwrap();
     wait_until(&mut broker, "six jobs run", |_| jobs(folder.path()).1 == 6);
-    // More than there is is not given.
+    // An allotment beyond the broker's cores gives no more than there are.
     broker.allot(&[(1, 60)]).unwrap();
     assert_eq!(broker.cores_out(), 6);
     finish(&mut broker, folder.path(), child);
@@ -155,7 +155,7 @@ fn tokens_are_taken_back_as_jobs_end_and_go_to_the_higher_rank() {
     broker.begin(2, Style::Inherited).unwrap();
     let high_child = make(&broker, 2, high.path(), &[]);
     broker.allot(&[(2, 5), (1, 1)]).unwrap();
-    // All tokens are held by jobs that go on, and none is made up.
+    // Running jobs hold all tokens, and no tokens are invented.
     assert_eq!((broker.cores_of(1), broker.cores_of(2), broker.cores_out()), (5, 1, 6));
     std::fs::remove_file(low.path().join("hold")).unwrap();
     wait_until(&mut broker, "the higher rank has its cores", |broker| {
@@ -182,13 +182,13 @@ fn a_killed_client_costs_only_its_own_build_and_only_until_that_ends() {
     let mut killed_child = make(&broker, 1, killed.path(), &[]);
     let other_child = make(&broker, 2, other.path(), &[]);
     wait_until(&mut broker, "six jobs run", |_| jobs(killed.path()).1 == 4 && jobs(other.path()).1 == 2);
-    // kill -9: nobody writes its tokens back.
+    // After kill -9, nothing writes its tokens back.
     killed_child.kill().unwrap();
     killed_child.wait().unwrap();
     std::fs::remove_file(killed.path().join("hold")).unwrap();
     broker.allot(&[(2, 5), (1, 1)]).unwrap();
     assert_eq!((broker.cores_of(1), broker.cores_of(2)), (4, 2));
-    // The other build goes on with what it has, and gets all when the killed one is over.
+    // The other build continues with its cores, and gets all of them once the killed one has ended.
     broker.end(1).unwrap();
     assert_eq!((broker.cores_of(2), broker.cores_out()), (5, 5));
     wait_until(&mut broker, "five jobs run", |_| jobs(other.path()).1 == 5);
@@ -197,8 +197,8 @@ fn a_killed_client_costs_only_its_own_build_and_only_until_that_ends() {
 }
 
 #[test]
-fn a_build_goes_on_with_what_it_has_when_the_broker_is_gone() {
-    if !has_make("a_build_goes_on_when_the_broker_is_gone") {
+fn a_build_keeps_its_cores_when_the_broker_is_gone() {
+    if !has_make("a_build_keeps_its_cores_when_the_broker_is_gone") {
         return;
     }
     let folder = build_of(12);
@@ -207,7 +207,7 @@ fn a_build_goes_on_with_what_it_has_when_the_broker_is_gone() {
     broker.allot(&[(1, 4)]).unwrap();
     let child = make(&broker, 1, folder.path(), &[]);
     wait_until(&mut broker, "four jobs run", |_| jobs(folder.path()).1 == 4);
-    // As after a kill -9 of the process that it lives in.
+    // As after a kill -9 of the broker's process.
     drop(broker);
     finish(&mut Broker::new(1), folder.path(), child);
     assert_eq!((jobs(folder.path()), jobs_max(folder.path())), ((12, 0), 4));
@@ -235,14 +235,14 @@ fn make_under_make_shares_the_cores_of_its_build() {
 }
 
 #[test]
-fn ninja_is_a_client_from_1_13_on() {
+fn ninja_is_a_client_since_1_13() {
     let version = Command::new("ninja").arg("--version").output();
     let version =
         version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(1), Some(13)) {
-        let reason = format!("ninja 1.13 or later is needed, and there is {version:?}");
-        let _ = writeln!(std::io::stderr(), "skipped: ninja_is_a_client_from_1_13_on: {reason}");
+        let reason = format!("needs ninja 1.13 or later, found {version:?}");
+        let _ = writeln!(std::io::stderr(), "skipped: ninja_is_a_client_since_1_13: {reason}");
         return;
     }
     let folder = build_of(0);
@@ -261,7 +261,7 @@ fn ninja_is_a_client_from_1_13_on() {
     broker.hand_to(1, &mut command);
     let child = command.spawn().unwrap();
     wait_until(&mut broker, "three jobs run", |_| jobs(folder.path()).1 == 3);
-    // It looks for more when one of its jobs ends, and not before.
+    // It asks for more only when one of its jobs ends.
     broker.allot(&[(1, 5)]).unwrap();
     finish(&mut broker, folder.path(), child);
     assert_eq!(jobs(folder.path()), (9, 0));

@@ -1,4 +1,4 @@
-//! Real commands in real sandboxes: limits, floods, cancellation, who is left, what was used.
+//! Real commands in real sandboxes: limits, floods, cancellation, leftovers and resource use.
 
 mod yard;
 
@@ -26,32 +26,32 @@ fn main() {
     };
     let tests = vec![
         test("an_exit_code_and_the_output_come_back", an_exit_code_and_the_output_come_back),
-        test("who_sleeps_hangs_and_it_is_told_on_what", who_sleeps_hangs_and_it_is_told_on_what),
-        test("who_works_alone_at_one_thing_spins", who_works_alone_at_one_thing_spins),
-        test("who_works_while_nobody_looks_does_not_hang", who_works_while_nobody_looks),
-        test("who_begins_processes_and_prints_nothing_is_silent", who_is_silent),
-        test("who_prints_is_bounded_by_cpu_time", who_prints_is_bounded_by_cpu_time),
+        test("a_sleeping_command_hangs_and_its_call_is_named", a_sleeping_command_hangs),
+        test("a_busy_silent_command_spins", a_busy_silent_command_spins),
+        test("work_between_samples_is_not_a_hang", work_between_samples_is_not_a_hang),
+        test("a_command_that_only_starts_processes_is_silent", a_silent_command),
+        test("a_printing_command_is_bounded_by_cpu_time", a_printing_command_is_bounded),
         test("a_command_that_takes_too_long_is_ended", a_command_that_takes_too_long_is_ended),
-        test("who_begins_too_many_processes_is_ended", who_begins_too_many_processes_is_ended),
-        test("who_eats_memory_is_ended", who_eats_memory_is_ended),
-        test("the_kernel_bounds_memory_between_two_looks", the_kernel_bounds_memory),
-        test("who_writes_too_much_is_ended", who_writes_too_much_is_ended),
-        test("what_is_deleted_and_open_counts_as_written", what_is_deleted_counts),
+        test("a_command_with_too_many_processes_is_ended", too_many_processes),
+        test("a_command_with_too_much_memory_is_ended", too_much_memory),
+        test("the_kernel_bounds_memory_between_samples", the_kernel_bounds_memory),
+        test("a_command_that_writes_too_much_is_ended", a_command_that_writes_too_much),
+        test("deleted_open_files_count_as_written", deleted_open_files_count),
         test("no_process_opens_more_files_than_it_may", no_process_opens_more_files),
-        test("what_asks_for_the_network_is_counted", what_asks_for_the_network),
-        test("a_storm_of_processes_is_named_by_who_began_them", a_storm_is_named),
+        test("network_attempts_are_counted", network_attempts_are_counted),
+        test("a_storm_of_processes_is_blamed_on_its_parent", a_storm_is_named),
         test("a_rolling_forker_is_named_before_a_sleeper", a_rolling_forker_is_named),
-        test("who_waits_for_a_lock_and_who_has_it_are_told", who_waits_for_a_lock),
-        test("who_hangs_as_another_user_is_told_on_what", who_hangs_as_another_user),
-        test("who_eats_memory_as_another_user_is_ended", who_eats_memory_as_another_user),
+        test("a_lock_wait_names_waiter_and_holder", a_lock_wait_names_both),
+        test("a_hang_as_another_user_is_explained", a_hang_as_another_user),
+        test("too_much_memory_as_another_user_is_ended", too_much_memory_as_another_user),
         Trial::test("an_ordinary_user_sees_as_much", an_ordinary_user_sees_as_much)
             .with_ignored_flag(need_root.is_some()),
         test("a_flood_fills_no_disk_and_keeps_its_tail", a_flood_fills_no_disk_and_keeps_its_tail),
         test("a_cancelled_command_is_ended", a_cancelled_command_is_ended),
-        test("who_ignores_being_asked_ends_all_the_same", who_ignores_being_asked_ends_all_the_same),
+        test("a_command_that_ignores_sigterm_is_killed", a_command_that_ignores_sigterm_is_killed),
         test("a_stopped_sandbox_is_killed_with_all_below_it", a_stopped_sandbox_is_killed),
-        test("who_is_left_behind_is_named_with_who_started_it", who_is_left_behind_is_named),
-        test("what_was_used_is_told", what_was_used_is_told),
+        test("leftovers_are_named_with_their_ancestors", leftovers_are_named),
+        test("resource_use_is_reported", resource_use_is_reported),
         test("a_log_that_cannot_be_written_is_the_machines_fault", a_log_that_cannot_be_written),
     ];
     let conclusion = libtest_mimic::run(&arguments, tests);
@@ -83,7 +83,7 @@ fn simple(script: &str, limits: Limits) -> (Outcome, String) {
     perform(script, limits, LogLimits::default(), &AtomicBool::new(false), &mut |_| {})
 }
 
-/// Which limit was passed, and what was going on then.
+/// The exceeded limit, and what the processes were doing then.
 fn passed(outcome: &Outcome) -> Result<(Passed, &Portrait), Failed> {
     match &outcome.end {
         End::Limit(passed, portrait) => Ok((*passed, portrait)),
@@ -98,7 +98,7 @@ fn an_exit_code_and_the_output_come_back() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_sleeps_hangs_and_it_is_told_on_what() -> Result<(), Failed> {
+fn a_sleeping_command_hangs() -> Result<(), Failed> {
     let limits = Limits { hung_seconds_max: 1.0, ..LIMITS };
     let script = "echo begun; mkfifo /fifo; sleep 5151 & cat < /fifo 9<&0; true";
     let (outcome, log) = simple(script, limits);
@@ -108,7 +108,7 @@ fn who_sleeps_hangs_and_it_is_told_on_what() -> Result<(), Failed> {
     assert_eq!(sleeper.state, "waits");
     assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{sleeper:?}");
     assert!(sleeper.depth == 1 && !sleeper.is_parent, "{portrait:?}");
-    // The shell waits until somebody writes.
+    // The shell waits for a writer.
     let reader = portrait.processes.iter().find(|process| process.waits.as_deref() == Some("openat"));
     assert!(reader.is_some(), "{portrait:?}");
     assert_eq!(portrait.output, ["begun"]);
@@ -119,7 +119,7 @@ fn who_sleeps_hangs_and_it_is_told_on_what() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_works_alone_at_one_thing_spins() -> Result<(), Failed> {
+fn a_busy_silent_command_spins() -> Result<(), Failed> {
     let limits = Limits { hung_seconds_max: 2.0, silent_seconds_max: 4.0, ..LIMITS };
     let (outcome, _) = simple("echo begun; while :; do :; done", limits);
     let (passed, portrait) = passed(&outcome)?;
@@ -129,8 +129,8 @@ fn who_works_alone_at_one_thing_spins() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As on a machine that gives process 1 no core for a while.
-fn who_works_while_nobody_looks() -> Result<(), Failed> {
+/// Simulates a machine that gives process 1 no core for a while.
+fn work_between_samples_is_not_a_hang() -> Result<(), Failed> {
     let mut held = None;
     let mut hold = |_| {
         if let (None, Some(sleeper)) = (&held, process_with("6161")) {
@@ -151,14 +151,14 @@ fn who_works_while_nobody_looks() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_is_silent() -> Result<(), Failed> {
+fn a_silent_command() -> Result<(), Failed> {
     let limits = Limits { hung_seconds_max: 2.0, silent_seconds_max: 4.0, ..LIMITS };
     let (outcome, _) = simple("while :; do sleep 0.1; done", limits);
     assert_eq!(passed(&outcome)?.0, Passed::Silent);
     Ok(())
 }
 
-fn who_prints_is_bounded_by_cpu_time() -> Result<(), Failed> {
+fn a_printing_command_is_bounded() -> Result<(), Failed> {
     let limits = Limits { cpu_seconds_max: Some(0.5), ..LIMITS };
     let (outcome, _) = simple("while :; do echo busy; done", limits);
     assert_eq!(passed(&outcome)?.0, Passed::Cpu);
@@ -173,7 +173,7 @@ fn a_command_that_takes_too_long_is_ended() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_begins_too_many_processes_is_ended() -> Result<(), Failed> {
+fn too_many_processes() -> Result<(), Failed> {
     let script = "for i in $(seq 95); do sleep 5353 & done; wait";
     let (outcome, _) = simple(script, Limits { processes_max: Some(100), ..LIMITS });
     let (passed, portrait) = passed(&outcome)?;
@@ -183,7 +183,7 @@ fn who_begins_too_many_processes_is_ended() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_eats_memory_is_ended() -> Result<(), Failed> {
+fn too_much_memory() -> Result<(), Failed> {
     let script = "head -c 400M /dev/zero | tail -c 300M | sleep 5454";
     let (outcome, _) = simple(script, Limits { memory_bytes_max: Some(100 << 20), ..LIMITS });
     assert_eq!(passed(&outcome)?.0, Passed::Memory);
@@ -194,7 +194,7 @@ fn who_eats_memory_is_ended() -> Result<(), Failed> {
 fn the_kernel_bounds_memory() -> Result<(), Failed> {
     let folder = fs::read_to_string("/proc/self/cgroup")?;
     let is_writable = folder.lines().any(|line| line.contains(":memory:"));
-    // It takes all of it at once, and has ended before a sample shows it.
+    // It takes all memory at once, and has ended before a sample shows it.
     let script = "head -c 3000M /dev/zero | tail -c 2900M > /dev/null";
     let (outcome, _) = simple(script, Limits { memory_bytes_max: Some(64 << 20), ..LIMITS });
     assert_eq!(passed(&outcome)?.0, Passed::Memory, "{outcome:?}");
@@ -204,7 +204,7 @@ fn the_kernel_bounds_memory() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs a command whose root is watched for what is written to it.
+/// Runs a command and watches what it writes to its root.
 fn writing(script: &str, written_bytes_max: u64) -> Outcome {
     let yard = Yard::new();
     let sandbox = yard.sandbox(script);
@@ -216,7 +216,7 @@ fn writing(script: &str, written_bytes_max: u64) -> Outcome {
     run_watched(&sandbox, &mut std::io::sink(), watched, &mut |_| {})
 }
 
-fn who_writes_too_much_is_ended() -> Result<(), Failed> {
+fn a_command_that_writes_too_much() -> Result<(), Failed> {
     let script = "head -c 10M /dev/zero > /small; head -c 200M /dev/zero > /large; sleep 6363";
     let outcome = writing(script, 100 << 20);
     let (passed, _) = passed(&outcome)?;
@@ -227,7 +227,7 @@ fn who_writes_too_much_is_ended() -> Result<(), Failed> {
     Ok(())
 }
 
-fn what_is_deleted_counts() -> Result<(), Failed> {
+fn deleted_open_files_count() -> Result<(), Failed> {
     let script = "exec 9> /hidden; rm /hidden; head -c 200M /dev/zero >&9; sleep 6464";
     let outcome = writing(script, 100 << 20);
     assert!(matches!(passed(&outcome)?.0, Passed::Written { .. }), "{outcome:?}");
@@ -242,7 +242,7 @@ fn no_process_opens_more_files() -> Result<(), Failed> {
     Ok(())
 }
 
-fn what_asks_for_the_network() -> Result<(), Failed> {
+fn network_attempts_are_counted() -> Result<(), Failed> {
     let (outcome, log) = simple("bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'; true", LIMITS);
     assert!(log.contains("Network is unreachable") && outcome.unreachable > 0, "{log} {outcome:?}");
     let (outcome, _) = simple("echo Network is unreachable; exit 1", LIMITS);
@@ -251,7 +251,7 @@ fn what_asks_for_the_network() -> Result<(), Failed> {
 }
 
 fn a_storm_is_named() -> Result<(), Failed> {
-    // perl waits for none of them.
+    // perl never waits for its children.
     let script = "perl -e 'while (1) { my $p = fork; exit if defined $p && !$p }' storm";
     let (outcome, _) = simple(script, Limits { processes_max: Some(200), ..LIMITS });
     let (passed, portrait) = passed(&outcome)?;
@@ -260,7 +260,7 @@ fn a_storm_is_named() -> Result<(), Failed> {
         summary.starts_with("perl -e while (1) { my $p = fork; exit if defined $p && !$p } storm ("),
         "{summary}"
     );
-    assert!(summary.contains("of them ended and not waited for"), "{summary}");
+    assert!(summary.contains("of them zombies"), "{summary}");
     Ok(())
 }
 
@@ -276,24 +276,24 @@ fn a_rolling_forker_is_named() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_waits_for_a_lock() -> Result<(), Failed> {
+fn a_lock_wait_names_both() -> Result<(), Failed> {
     let script = "flock /lock sleep 5555 & sleep 0.3; flock /lock true";
     let (outcome, _) = simple(script, Limits { hung_seconds_max: 1.0, ..LIMITS });
     let (_, portrait) = passed(&outcome)?;
     let waits = portrait.processes.iter().find(|process| process.line == "flock /lock true").unwrap();
     let waits = waits.waits.clone().unwrap_or_default();
-    assert!(waits.starts_with("flock of /lock, for a lock that flock /lock sleep 5555 ("), "{waits}");
+    assert!(waits.starts_with("flock of /lock, for a lock held by flock /lock sleep 5555 ("), "{waits}");
     Ok(())
 }
 
-/// Runs a command as the builder of a root, who has other ids than its root.
+/// Runs a command as the builder of a root, with ids other than those of its root user.
 fn as_another_user(script: &str, limits: Limits) -> Outcome {
     let yard = Yard::new();
     let sandbox = Sandbox { user: User::Plain { user: 1000, group: 1000 }, ..yard.sandbox(script) };
     run(&sandbox, &mut std::io::sink(), limits, &AtomicBool::new(false), None, &mut |_| {})
 }
 
-fn who_hangs_as_another_user() -> Result<(), Failed> {
+fn a_hang_as_another_user() -> Result<(), Failed> {
     let outcome = as_another_user("sleep 5757 | cat; true", Limits { hung_seconds_max: 1.0, ..LIMITS });
     let (passed, portrait) = passed(&outcome)?;
     assert_eq!(passed, Passed::Hung);
@@ -302,11 +302,11 @@ fn who_hangs_as_another_user() -> Result<(), Failed> {
     assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{portrait:?}");
     let waits = reader.waits.clone().unwrap_or_default();
     assert!(waits.starts_with("read of pipe:["), "{portrait:?}");
-    assert!(waits.ends_with(&format!("], which {} has too", sleeper.number)), "{portrait:?}");
+    assert!(waits.ends_with(&format!("], also open in {}", sleeper.number)), "{portrait:?}");
     Ok(())
 }
 
-fn who_eats_memory_as_another_user() -> Result<(), Failed> {
+fn too_much_memory_as_another_user() -> Result<(), Failed> {
     let script = "head -c 400M /dev/zero | tail -c 300M | sleep 5858";
     let outcome = as_another_user(script, Limits { memory_bytes_max: Some(100 << 20), ..LIMITS });
     assert_eq!(passed(&outcome)?.0, Passed::Memory);
@@ -329,7 +329,7 @@ fn a_flood_fills_no_disk_and_keeps_its_tail() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Cancels a command as soon as it has so many processes.
+/// Cancels a command as soon as it has this many processes.
 fn cancelled_with(processes: u32, script: &str) -> (Outcome, String) {
     let cancel = AtomicBool::new(false);
     let mut observe = |sample: Sample| {
@@ -347,7 +347,7 @@ fn a_cancelled_command_is_ended() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_ignores_being_asked_ends_all_the_same() -> Result<(), Failed> {
+fn a_command_that_ignores_sigterm_is_killed() -> Result<(), Failed> {
     let script = "trap 'echo asked' TERM; setsid sh -c 'trap : TERM INT HUP; kill -STOP $$; sleep 5656' & \
                   while :; do sleep 0.1; done";
     let (outcome, log) = cancelled_with(3, script);
@@ -361,7 +361,7 @@ fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
     let cancel = AtomicBool::new(false);
     let mut stop = |_| {
         if let Some(command) = process_with("5757") {
-            // Process 1 of the sandbox hears of nothing while it is stopped.
+            // A stopped process 1 of the sandbox receives nothing.
             kill_process(Pid::from_raw(command.parent).unwrap(), Signal::STOP).unwrap();
             cancel.store(true, Ordering::Relaxed);
         }
@@ -372,7 +372,7 @@ fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_is_left_behind_is_named() -> Result<(), Failed> {
+fn leftovers_are_named() -> Result<(), Failed> {
     let (outcome, _) = simple("cd /tmp; setsid sleep 5858 > /dev/null 2>&1 & sleep 0.5; echo done", LIMITS);
     assert_eq!(outcome.end, End::Exit(0));
     let [left] = &outcome.left_behind[..] else { return Err(format!("{:?}", outcome.left_behind).into()) };
@@ -382,7 +382,7 @@ fn who_is_left_behind_is_named() -> Result<(), Failed> {
     Ok(())
 }
 
-fn what_was_used_is_told() -> Result<(), Failed> {
+fn resource_use_is_reported() -> Result<(), Failed> {
     let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; true & true & wait; sleep 0.5; :";
     let (outcome, _) = simple(script, LIMITS);
     assert_eq!((outcome.end.clone(), outcome.created), (End::Exit(0), 4), "{outcome:?}");

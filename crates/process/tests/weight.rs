@@ -1,4 +1,4 @@
-//! CPU weights with a real kernel and busy processes: who gets the CPU, and what is left behind.
+//! CPU weights with a real kernel and busy processes: how CPU time is shared, and that no groups are left behind.
 
 use kilnyard_process::weight::{Kind, Membership, Way, Weights};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `/proc` counts CPU time in, on all machines that Kilnyard runs on (USER_HZ).
+/// The unit of CPU time in `/proc`, on all machines that Kilnyard supports (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 /// How long a test waits for something that should happen at once.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long levels of sessions are waited for: an ordinary user may set only a few a second.
+/// How long to wait for levels of sessions: an ordinary user may set only a few per second.
 const SETTLING: Duration = Duration::from_secs(3);
-/// How much CPU time two builds use together before it is compared.
+/// The CPU time that two builds use together before they are compared.
 const COMPARED_CPU_SECONDS: f64 = 1.0;
-/// How many times the CPU time of the second the first has at least. It should be four, or three by nice levels.
+/// The minimum ratio of CPU time between the first and the second. Expected are four, or three with nice levels.
 const RATIO_MIN: f64 = 2.0;
-/// Nobody, on any Linux.
+/// The unprivileged user of any Linux, 65534.
 const ORDINARY: u32 = 65534;
 
 fn main() {
@@ -34,9 +34,9 @@ fn main() {
     let arguments = Arguments::from_args();
     let need_groups = match Weights::find("test-of-need") {
         weights if has_groups(&weights) => None,
-        weights => Some(format!("there are no control groups: {}", weights.in_the_way().join("; "))),
+        weights => Some(format!("no control groups: {}", weights.in_the_way().join("; "))),
     };
-    let need_root = (!rustix::process::geteuid().is_root()).then(|| "it takes root".to_owned());
+    let need_root = (!rustix::process::geteuid().is_root()).then(|| "needs root".to_owned());
     let test = |name: &'static str, need: &Option<String>, run: fn() -> Result<(), Failed>| {
         if let Some(reason) = need {
             eprintln!("skipped: {name}: {reason}");
@@ -50,7 +50,7 @@ fn main() {
         test("cpu_time_of_daemons_counts", &need_groups, cpu_time_of_daemons_counts),
         test("groups_go_when_their_last_process_has_ended", &need_groups, groups_go),
         test("a_killed_owners_groups_are_swept", &need_groups, a_killed_owners_groups_are_swept),
-        test("a_build_goes_on_without_its_group", &need_groups, a_build_goes_on_without_its_group),
+        test("a_build_continues_without_its_group", &need_groups, a_build_continues_without_its_group),
         test("nice_levels_follow_rank", &need_root, nice_levels_follow_rank),
         test("an_ordinary_user_has_what_the_kernel_allows", &need_root, an_ordinary_user),
         test("without_any_way_nothing_is_done", &None, without_any_way),
@@ -58,7 +58,7 @@ fn main() {
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-/// The owner of weights may be any thread, and so may those that run builds.
+/// Any thread may own the weights, and any thread may run builds.
 const _: fn() = || {
     fn may_be_handed_over<T: Send>() {}
     may_be_handed_over::<Weights>();
@@ -76,7 +76,7 @@ fn folder_of(weights: &Weights) -> Option<PathBuf> {
     }
 }
 
-/// The folders of builds in a group of Kilnyard's.
+/// The folders of builds in Kilnyard's group.
 fn builds_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let is_build = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with("build-"));
@@ -94,8 +94,8 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A build: an outer process that waits until it has entered, and then starts a command in a session of its own, as the
-/// outer process of a sandbox does.
+/// A build: an outer process that waits until it has entered the group, and then starts a command in a session of its
+/// own, like the outer process of a sandbox.
 struct Build {
     outer: Child,
     inner: Pid,
@@ -106,7 +106,7 @@ impl Build {
         Build::start_by(&mut Command::new("sh"), "setsid", membership, command)
     }
 
-    /// By a shell, and some words before the command.
+    /// Starts the build with this shell, and with some words before the command.
     fn start_by(shell: &mut Command, words: &str, membership: &Membership, command: &str) -> Build {
         let script = format!("read go; {words} sh -c 'echo $$; {command}' & wait");
         let mut outer =
@@ -123,21 +123,22 @@ impl Build {
         Build::start(membership, "while :; do :; done")
     }
 
-    /// In a user namespace that an ordinary user has made, as another user of it: its processes are not that user's own.
+    /// Runs in a user namespace created by an ordinary user, as another user of the namespace, so the processes do
+    /// not belong to the creator.
     fn busy_in_namespace(membership: &Membership) -> Build {
         let descriptor = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).unwrap();
         let (ask, hear) = (descriptor(std::io::stdout().as_fd()), descriptor(std::io::stdin().as_fd()));
         let enter = move || {
-            // SAFETY: it takes no file descriptors apart.
+            // SAFETY: no file descriptors are unshared.
             unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
-            // The ids have to be mapped before the shell begins, or it has no privilege in there.
+            // The ids have to be mapped before the shell starts, or it has no privileges in the namespace.
             let pid = rustix::process::getpid().as_raw_nonzero();
             rustix::io::write(&ask, format!("map {pid}\n").as_bytes())?;
             rustix::io::read(&hear, &mut [0; 1])?;
             Ok(())
         };
         let mut shell = Command::new("sh");
-        // SAFETY: this process has one thread, so that the child of its fork may do what it likes.
+        // SAFETY: this process is single-threaded, so the child of its fork may do anything.
         unsafe { shell.pre_exec(enter) };
         let words = "setpriv --reuid 5 --regid 5 --clear-groups setsid";
         Build::start_by(&mut shell, words, membership, "while :; do :; done")
@@ -158,19 +159,19 @@ impl Build {
 
 impl Drop for Build {
     fn drop(&mut self) {
-        // The outer one waits for the inner one, so that the number is still its own.
+        // The outer process still waits for the inner one, so the number has not been reused.
         let _ = kill_process(self.inner, Signal::KILL);
         let _ = self.outer.kill();
         let _ = self.outer.wait();
     }
 }
 
-/// What may be entered and is no group.
+/// A membership that can be entered, but has no group.
 fn nothing() -> Membership {
     Weights::find_among("test-of-nothing", &[]).begin(0)
 }
 
-/// All that compete have to do so on one CPU.
+/// Competing processes must run on the same CPU.
 fn pin(process: u32) {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
@@ -179,7 +180,7 @@ fn pin(process: u32) {
     sched_setaffinity(Pid::from_raw(process as i32), &one).unwrap();
 }
 
-/// What each of two builds uses of the CPU, from now on.
+/// The CPU time that each of two builds uses from now on.
 fn compare(weights: &mut Weights, builds: &[Build; 2]) -> [f64; 2] {
     let begun = builds.each_ref().map(Build::cpu_seconds);
     let mut used = [0.0; 2];
@@ -200,19 +201,20 @@ fn settle(weights: &mut Weights) {
     }
 }
 
-/// Two busy builds: the first in order has clearly more, and, if it can be turned round, so has the other one then.
-fn check_that_cpu_follows_order(weights: &mut Weights, can_turn: bool, busy: fn(&Membership) -> Build) {
+/// Two busy builds: the first in order gets clearly more, and if the order can be reversed, so does the other one
+/// afterwards.
+fn check_that_cpu_follows_order(weights: &mut Weights, can_reverse: bool, busy: fn(&Membership) -> Build) {
     let (one, other) = (weights.begin(11), weights.begin(12));
     let builds = [busy(&one), busy(&other)];
     weights.order(&[11, 12]);
     settle(weights);
     let used = compare(weights, &builds);
     assert!(used[0] >= RATIO_MIN * used[1], "{used:?} by {}", weights.way());
-    if can_turn {
+    if can_reverse {
         weights.order(&[12, 11]);
         settle(weights);
         let used = compare(weights, &builds);
-        assert!(used[1] >= RATIO_MIN * used[0], "turned round: {used:?} by {}", weights.way());
+        assert!(used[1] >= RATIO_MIN * used[0], "reversed: {used:?} by {}", weights.way());
     }
     assert_eq!(weights.first_error(), None);
 }
@@ -224,8 +226,8 @@ fn the_first_in_order_has_most() -> Result<(), Failed> {
 
 fn a_build_that_rises_has_the_cpu_at_once() -> Result<(), Failed> {
     let mut weights = Weights::find("test-of-rises");
-    // A kernel may make one that has just begun at the end of the scale wait for a turn by its old weight; it would do so
-    // for seconds if the scale were longer.
+    // For a build that has just begun at the end of the scale, a kernel may make it wait for a turn under its old
+    // weight. With a longer scale, this would take seconds.
     for round in 0..5 {
         let (one, other) = (weights.begin(11), weights.begin(12));
         let builds = [Build::busy(&one), Build::busy(&other)];
@@ -246,7 +248,7 @@ fn nice_levels_follow_rank() -> Result<(), Failed> {
 }
 
 fn an_ordinary_user() -> Result<(), Failed> {
-    // Its own program may be in a folder that the other user cannot look into.
+    // This program may be in a folder that the other user cannot enter.
     let folder = tempfile::tempdir()?;
     let program = folder.path().join("program");
     std::fs::copy("/proc/self/exe", &program)?;
@@ -262,7 +264,7 @@ fn an_ordinary_user() -> Result<(), Failed> {
     for line in BufReader::new(helper.stdout.take().unwrap()).lines() {
         let line = line?;
         if let Some(pid) = line.strip_prefix("map ") {
-            // As newuidmap and newgidmap do for a user who has subordinate ids.
+            // As newuidmap and newgidmap do for a user with subordinate ids.
             for file in ["uid_map", "gid_map"] {
                 std::fs::write(format!("/proc/{pid}/{file}"), format!("0 {ORDINARY} 1\n1 100000 1000\n"))?;
             }
@@ -278,17 +280,17 @@ fn an_ordinary_user() -> Result<(), Failed> {
 }
 
 fn be_an_ordinary_user() {
-    // The session that it was started in is root's.
+    // The session in which it was started belongs to root.
     rustix::process::setsid().unwrap();
     let mut weights = Weights::find("test-of-ordinary");
     println!("way: {}", weights.way());
     for reason in weights.in_the_way() {
         println!("not: {reason}");
     }
-    assert_eq!(weights.in_the_way().len(), 2, "both kinds of groups say why not: {weights:?}");
-    let can_turn = *weights.way() == Way::NiceSessions;
-    check_that_cpu_follows_order(&mut weights, can_turn, Build::busy);
-    check_that_cpu_follows_order(&mut weights, can_turn, Build::busy_in_namespace);
+    assert_eq!(weights.in_the_way().len(), 2, "both cgroup versions give a reason: {weights:?}");
+    let can_reverse = *weights.way() == Way::NiceSessions;
+    check_that_cpu_follows_order(&mut weights, can_reverse, Build::busy);
+    check_that_cpu_follows_order(&mut weights, can_reverse, Build::busy_in_namespace);
 }
 
 fn weights_follow_the_order() -> Result<(), Failed> {
@@ -304,13 +306,13 @@ fn weights_follow_the_order() -> Result<(), Failed> {
     };
     let begun = read();
     assert!(begun.len() == 3 && begun.iter().all(|weight| *weight <= 100), "{begun:?}");
-    // Of one that is named twice, and of one that is not known, nothing comes of.
+    // A build named twice and an unknown build have no effect.
     weights.order(&[9, 3, 1, 3]);
     let [first, second, third] = read()[..] else { return Err("three builds".into()) };
     assert_eq!((first, second), (third / 4, begun[0]));
     weights.order(&[1, 2, 3]);
-    let turned = read();
-    assert_eq!(turned, [third, third / 4, third / 16]);
+    let reversed = read();
+    assert_eq!(reversed, [third, third / 4, third / 16]);
     weights.order(&[]);
     assert_eq!(read(), begun);
     assert_eq!(weights.first_error(), None);
@@ -322,10 +324,10 @@ fn cpu_time_of_daemons_counts() -> Result<(), Failed> {
     let membership = weights.begin(5);
     assert!(weights.cpu_seconds(5).is_some_and(|seconds| seconds < 0.1), "{:?}", weights.cpu_seconds(5));
     weights.order(&[5]);
-    // The daemon belongs to nobody when it begins, and nobody ever waits for it here.
+    // The daemon has no parent in the build, and nothing here ever waits for it.
     let daemon = "( (i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done) & ); exec sleep 600";
     let build = Build::start(&membership, daemon);
-    wait_until("the daemon's CPU time is told", || {
+    wait_until("the daemon's CPU time is reported", || {
         weights.cpu_seconds(5).is_some_and(|seconds| seconds >= build.cpu_seconds() + 0.1)
     });
     assert_eq!(weights.cpu_seconds(6), None);
@@ -348,7 +350,7 @@ fn groups_go() -> Result<(), Failed> {
     assert_eq!(builds_in(&folder).len(), 2);
     weights.end(1);
     assert_eq!(builds_in(&folder).len(), 2, "a process is still in it");
-    // The same number again is another build.
+    // The same number again means another build.
     let again = weights.begin(1);
     assert_eq!(builds_in(&folder).len(), 3);
     drop(first);
@@ -358,7 +360,7 @@ fn groups_go() -> Result<(), Failed> {
     });
     assert!(one.enter(second.outer.id()).is_err(), "its group is gone");
     again.enter(second.outer.id())?;
-    // Killed at the same moment in which all is over.
+    // The processes are killed at the same moment in which the weights are dropped.
     drop(second);
     drop(weights);
     assert!(!folder.exists(), "{}", folder.display());
@@ -384,7 +386,7 @@ fn a_killed_owners_groups_are_swept() -> Result<(), Failed> {
         .spawn()?;
     let mut lines = BufReader::new(helper.stdout.take().unwrap()).lines();
     let Some(folder) = lines.next() else {
-        eprintln!("skipped: a_killed_owners_groups_are_swept: two of them cannot share this group");
+        eprintln!("skipped: a_killed_owners_groups_are_swept: two owners cannot share this group");
         helper.wait()?;
         return Ok(());
     };
@@ -409,7 +411,7 @@ fn a_killed_owners_groups_are_swept() -> Result<(), Failed> {
     Ok(())
 }
 
-fn a_build_goes_on_without_its_group() -> Result<(), Failed> {
+fn a_build_continues_without_its_group() -> Result<(), Failed> {
     let mut weights = Weights::find("test-of-loss");
     let folder = folder_of(&weights).unwrap();
     let membership = weights.begin(1);
@@ -421,14 +423,14 @@ fn a_build_goes_on_without_its_group() -> Result<(), Failed> {
     assert!(error.starts_with("failed to set the CPU weight of a build: "), "{error}");
     let bystander = Build::idle(&nothing());
     assert!(membership.enter(bystander.outer.id()).is_err());
-    // It may have entered the group that counts all the same.
+    // It may still have entered the group that counts.
     drop(bystander);
     weights.end(1);
     if std::fs::remove_dir(&folder).is_err() {
-        // Kilnyard itself is in a group in it, so that nobody can remove it.
+        // Kilnyard itself is in a subgroup, so the group cannot be removed.
         return Ok(());
     }
-    // Nothing to enter, and nothing that fails.
+    // There is nothing to enter, and nothing fails.
     drop(Build::idle(&weights.begin(2)));
     weights.order(&[2]);
     assert_eq!((weights.cpu_seconds(2), weights.first_error()), (None, Some(error.as_str())));

@@ -1,8 +1,9 @@
 //! The messages between coordinator and worker.
 //!
-//! A worker receives a [`Lease`], reports [`Progress`], sends what it [`Built`], receives an [`Answer`], and returns a [`BuildResult`]. These
-//! are parts of the conversation of [`ToCoordinator`] and [`ToWorker`], whose messages a network may lose and repeat. They are sent as JSON
-//! in a versioned envelope ([`encode`], [`decode`]), on one machine too.
+//! A worker receives a [`Lease`], reports [`Progress`], sends what it [`Built`], receives an [`Answer`], and returns
+//! a [`BuildResult`]. These are parts of the conversation of [`ToCoordinator`] and [`ToWorker`], whose messages a
+//! network may lose and repeat. They are sent as JSON in a versioned envelope ([`encode`], [`decode`]), on one
+//! machine too.
 
 mod talk;
 mod wire;
@@ -23,7 +24,8 @@ pub struct Lease {
     pub build: u64,
     /// Its random id. Messages about the build have it.
     pub attempt: Attempt,
-    /// The longest path from its start to the end of the run, in seconds. The worker starts the build with the longest one first.
+    /// The longest path from its start to the end of the run, in seconds. The worker starts the build with the
+    /// longest path first.
     #[serde(default)]
     pub rank_seconds: f64,
     /// The run's number in the yard.
@@ -34,11 +36,11 @@ pub struct Lease {
     pub files: Files,
     /// The bytes that it is expected to write, to memory or disk.
     pub written_bytes: u64,
-    /// The order.
+    /// How to build.
     pub order: BuildOrder,
-    /// What its stages took in earlier builds.
+    /// The highest values of its stages in earlier builds.
     pub seen: Vec<StageSeen>,
-    /// Whether it is built twice, to compare the bytes.
+    /// Whether it is built twice, to compare the results byte by byte.
     pub checks_reproducible: bool,
 }
 

@@ -10,12 +10,13 @@
 //! Leave            ------------>
 //! ```
 //!
-//! The worker starts every exchange and repeats messages without an answer; the coordinator keeps no timers for messages. It repeats what it
-//! pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. So any message may be lost, and any may come twice: a
-//! repeat changes nothing and gets the same answer.
+//! The worker starts every exchange and repeats messages without an answer; the coordinator keeps no timers for
+//! messages. It repeats what it pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. So
+//! any message may be lost, and any may come twice: a repeat changes nothing and gets the same answer.
 //!
-//! A message is valid only within its [`Session`], and a message about a build only for its [`Attempt`]. A restarted coordinator knows no
-//! sessions: it answers [`ToWorker::Again`], and the worker says hello again, with the builds that it has.
+//! A message is valid only within its [`Session`], and a message about a build only for its [`Attempt`]. A restarted
+//! coordinator knows no sessions: it answers [`ToWorker::Again`], and the worker says hello again, with the builds
+//! that it has.
 
 use crate::{Answer, BuildResult, Built, Lease, Progress, Versions};
 use kilnyard_model::attempt::Attempt;
@@ -117,7 +118,7 @@ pub enum ToWorker {
         /// Everything that the build needs.
         lease: Box<Lease>,
     },
-    /// A build is taken back, unless it has started.
+    /// A build is taken back unless it has started.
     Revoke {
         /// The session.
         session: Session,
@@ -131,13 +132,13 @@ pub enum ToWorker {
         /// The build.
         attempt: Attempt,
     },
-    /// The answer to reports: those with lower numbers were handled.
+    /// The answer to reports: all reports with lower numbers have been handled.
     Heard {
         /// The session.
         session: Session,
         /// The build.
         attempt: Attempt,
-        /// The number of the next one.
+        /// The number of the next report expected.
         next: u64,
     },
     /// Which outputs are kept, and how they are tested.
@@ -187,7 +188,8 @@ impl ToWorker {
     }
 }
 
-/// A worker introduces itself. Repeated until it is answered; its envelope has the oldest version that the worker speaks.
+/// A worker introduces itself. Repeated until it is answered; its envelope has the oldest version that the worker
+/// speaks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The worker's name, which stays the same when it is restarted.
@@ -220,9 +222,10 @@ pub struct Welcome {
     pub version: u32,
     /// The number of builds that the worker runs at once.
     pub slots: u32,
-    /// The number of cores that the worker shares out among its builds: a few more than it has, since builds wait for disks.
+    /// The number of cores that the worker shares out among its builds: a few more than it has, since builds wait for
+    /// disks.
     pub cores: u32,
-    /// The most cores of one build; absent if unlimited.
+    /// The most cores for one build; absent if unlimited.
     pub jobs_max: Option<u32>,
     /// How long a lease lasts without a message from the worker, in seconds, by the coordinator's clock.
     pub lease_seconds: f64,
@@ -239,9 +242,9 @@ pub struct Offer {
     pub held: Vec<Held>,
     /// The number of slots without a build.
     pub slots_free: u32,
-    /// Whether processes stall for want of memory.
+    /// Whether processes stall for lack of memory.
     pub pressure: Pressure,
-    /// Whether it takes further builds: not when it drains.
+    /// Whether it takes further builds; false while it drains.
     pub takes_more: bool,
 }
 
@@ -252,7 +255,7 @@ pub struct Ranked {
     pub attempt: Attempt,
     /// The memory that it is expected to use with one core, in bytes.
     pub memory_bytes: u64,
-    /// The same for each further core.
+    /// The memory that each further core is expected to add, in bytes.
     pub memory_per_core_bytes: u64,
 }
 
@@ -284,7 +287,7 @@ pub struct Reports {
     pub session: Session,
     /// The build.
     pub attempt: Attempt,
-    /// The number of the first one.
+    /// The number of the first report in the list.
     pub first: u64,
     /// The reports.
     pub reports: Vec<Progress>,

@@ -1,9 +1,9 @@
 //! The encoding of messages: JSON in an envelope with the version of the protocol and the capabilities of the sender.
 //!
-//! New fields have a default, so that a version understands the one before it; a change that older programs would misread raises
-//! [`VERSION`]. A program understands its own version and the one before, and two programs speak the newest one that both know
-//! ([`Versions::agree`]). A feature that only some programs of a version have is a capability: a string in each message, used only if
-//! both sides list it. Unknown capabilities are ignored.
+//! New fields have a default, so that a version understands the one before it; a change that older programs would
+//! misread raises [`VERSION`]. A program understands its own version and the one before, and two programs speak the
+//! newest one that both know ([`Versions::agree`]). A feature that only some programs of a version have is a
+//! capability: a string in each message, used only if both sides list it. Unknown capabilities are ignored.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u32 = 1;
 /// The oldest version that it understands.
 const VERSION_MIN: u32 = 1;
-/// The largest message, in bytes. The largest ones have the index of a root: some thousand packages of a few kilobytes.
+/// The largest message, in bytes. The largest messages contain the index of a root: some thousand packages of a few
+/// kilobytes each.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The range of versions that a program speaks.
@@ -54,7 +55,7 @@ pub struct Opened<Body> {
     pub body: Body,
 }
 
-/// Why bytes cannot be decoded, or a message not encoded.
+/// Why bytes cannot be decoded, or a message cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The message is too large.
@@ -105,7 +106,7 @@ pub fn encode_as<Message: Serialize>(
 /// Decodes a message.
 ///
 /// # Errors
-/// The bytes are no message of this kind, or its version is not supported.
+/// The bytes are not a message of this kind, or the version is not supported.
 pub fn decode<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Message, WireError> {
     open(bytes).map(|opened| opened.body)
 }
@@ -113,7 +114,7 @@ pub fn decode<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Message, WireEr
 /// Decodes a message and its envelope.
 ///
 /// # Errors
-/// The bytes are no message of this kind, or its version is not supported.
+/// The bytes are not a message of this kind, or the version is not supported.
 pub fn open<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Opened<Message>, WireError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(WireError::TooLarge { bytes: bytes.len() });
@@ -123,7 +124,7 @@ pub fn open<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Opened<Message>, 
             Ok(Opened { version, capabilities: capabilities.unwrap_or_default(), body })
         }
         Ok(envelope) => Err(WireError::Version { version: envelope.version }),
-        // A body of another version may have another form; then the version is the better reason.
+        // The body of another version may have another form; then the version is the better explanation.
         Err(error) => match serde_json::from_slice::<Envelope<IgnoredAny, IgnoredAny>>(bytes) {
             Ok(envelope) if !(VERSION_MIN..=VERSION).contains(&envelope.version) => {
                 Err(WireError::Version { version: envelope.version })
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_message_of_this_version_is_refused() {
+    fn invalid_messages_and_other_versions_are_rejected() {
         let sent = encode(&"text").unwrap();
         assert_eq!(sent, br#"{"version":1,"body":"text"}"#);
         assert_eq!(decode::<String>(&sent).unwrap(), "text");
@@ -155,7 +156,7 @@ mod tests {
         ] {
             assert!(error(text).contains("invalid message"), "{text}");
         }
-        // The depth is bounded, so that the stack does not overflow.
+        // The depth is bounded, so the stack cannot overflow.
         let deep = format!("{{\"version\":1,\"body\":{}", "[".repeat(1 << 20));
         assert!(decode::<IgnoredAny>(deep.as_bytes()).is_err());
         assert!(matches!(
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_program_adds_does_no_harm() {
+    fn fields_of_later_programs_are_ignored() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         struct Small {
             a: u32,
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_and_the_one_before_it_speak_the_older_ones_version() {
+    fn two_programs_speak_the_newest_common_version() {
         let versions = |oldest, newest| Versions { oldest, newest };
         assert_eq!(versions(1, 2).agree(versions(1, 1)), Some(1));
         assert_eq!(versions(1, 1).agree(versions(1, 2)), Some(1));

@@ -1,5 +1,6 @@
-//! Each kind of message as the file that other programs of this version read and write. A file that changes is a change of the
-//! protocol: a field may be added with a default, anything else needs another version. `KILNYARD_UPDATE=1` writes the files.
+//! Golden files: each kind of message as other programs of this version read and write it. A changed file is a change
+//! of the protocol: a field may be added with a default, and anything else needs a new version. `KILNYARD_UPDATE=1`
+//! writes the files.
 
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::attempt::Attempt;
@@ -199,7 +200,7 @@ fn reports() {
 }
 
 #[test]
-fn what_was_built_and_what_becomes_of_it() {
+fn outputs_and_their_answers() {
     check("built", &Built { build: 7, outputs: vec![output()], is_repeated: false });
     let test = TestOrder {
         root: root(),
@@ -226,7 +227,7 @@ fn results() {
 }
 
 #[test]
-fn what_a_worker_says() {
+fn messages_of_a_worker() {
     let (session, attempt) = (session(), attempt());
     let hello = Hello {
         worker: "kiln-3".to_owned(),
@@ -238,7 +239,7 @@ fn what_a_worker_says() {
         disk_bytes: None,
         host: None,
     };
-    // As programs said it before there was a host in it.
+    // As sent by programs from before the host was added.
     check("hello", &ToCoordinator::Hello(hello.clone()));
     let host = Some(Host { kernel: "Linux 6.1.0-18-amd64".to_owned(), cpu: "AMD EPYC 7B13".to_owned() });
     check("hello-of-host", &ToCoordinator::Hello(Hello { host, ..hello }));
@@ -264,7 +265,7 @@ fn what_a_worker_says() {
 }
 
 #[test]
-fn what_a_coordinator_says() {
+fn messages_of_a_coordinator() {
     let (session, attempt) = (session(), attempt());
     let process = || "5f1c".to_owned();
     let ranked = Ranked { attempt, memory_bytes: 1 << 30, memory_per_core_bytes: 1 << 28 };

@@ -1,4 +1,4 @@
-//! Times a publication: many entries, first all new, then with one changed, then with none.
+//! Times publications of many entries: all new, then one changed, then none changed.
 //!
 //! `cargo run --release --example publish_many -- 2000`
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kilnyard_publish::{BinaryEntry, ReleaseFacts, Signer, SignerError, plan};
 use sha2::{Digest, Sha256};
 
-/// Signing takes the same time for any repository; it is not what is timed.
+/// Signing takes the same time for any repository and is not part of the measurement.
 struct NoSigner;
 
 impl Signer for NoSigner {
@@ -30,7 +30,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A stanza of about the usual length whose text does not repeat.
+/// An entry with a stanza of typical length whose text does not repeat.
 fn entry(files: &Path, number: usize, version: usize) -> std::io::Result<BinaryEntry> {
     let name = format!("package-{number}");
     let file = files.join(format!("{name}_{version}_amd64.deb"));
@@ -63,7 +63,7 @@ fn entry(files: &Path, number: usize, version: usize) -> std::io::Result<BinaryE
     })
 }
 
-/// Processor time of this process so far.
+/// CPU time of this process so far.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,4 +1,4 @@
-//! What the bytes of a file must be.
+//! Checksums of files.
 
 use sha2::{Digest, Sha256, Sha512};
 
@@ -7,21 +7,21 @@ use crate::state::hexadecimal;
 /// A checksum of a file, in lower-case hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checksum {
-    /// As Debian's indexes have it.
+    /// SHA-256, used in Debian's indexes.
     Sha256(String),
-    /// As pkgsrc's have it.
+    /// SHA-512, used in pkgsrc's indexes.
     Sha512(String),
 }
 
 impl Checksum {
-    /// The digits.
+    /// The hexadecimal digits.
     pub fn digits(&self) -> &str {
         match self {
             Self::Sha256(digits) | Self::Sha512(digits) => digits,
         }
     }
 
-    /// What takes in the bytes that are to be compared with it.
+    /// A hasher of the same kind, to compare bytes with this checksum.
     pub(crate) fn hasher(&self) -> Hasher {
         match self {
             Self::Sha256(_) => Hasher::Sha256(Sha256::new()),
@@ -30,7 +30,7 @@ impl Checksum {
     }
 }
 
-/// A checksum that is being made.
+/// A checksum in progress.
 pub(crate) enum Hasher {
     Sha256(Sha256),
     Sha512(Sha512),
@@ -44,7 +44,7 @@ impl Hasher {
         }
     }
 
-    /// The digits.
+    /// The hexadecimal digits.
     pub(crate) fn finish(self) -> String {
         match self {
             Self::Sha256(hash) => hexadecimal(&hash.finalize()),

@@ -1,4 +1,4 @@
-//! The compressed forms of an index.
+//! Compressed forms of indexes.
 
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -9,13 +9,13 @@ use flate2::write::GzEncoder;
 use liblzma::read::XzEncoder;
 use liblzma::stream::{Check, Stream};
 
-/// Preset 1 packs a package index to within a few percent of preset 6 in a tenth of the time.
+/// Preset 1 comes within a few percent of preset 6 for a package index, in a tenth of the time.
 const XZ_PRESET: u32 = 1;
 
-/// zstd's own default; the file is for clients that want speed, and xz is there for those that want it small.
+/// zstd's default: this form is for clients that want speed, xz for those that want small files.
 const ZSTD_LEVEL: i32 = 3;
 
-/// How an index is stored, beside its plain text.
+/// A compressed form of an index, stored in addition to the plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Xz,
@@ -45,19 +45,19 @@ impl Form {
     }
 }
 
-/// `text` as a zstd file.
+/// Compresses `text` as a zstd file.
 pub(crate) fn zstd(text: &[u8]) -> io::Result<Vec<u8>> {
     zstd::encode_all(text, ZSTD_LEVEL)
 }
 
-/// gzip's own default.
+/// gzip's default.
 const GZIP_LEVEL: u32 = 6;
 
-/// What one thread packs at a time. The pieces are the same whatever the number of threads, and so is the result.
+/// Size of a gzip member. It does not depend on the number of threads, so neither does the result.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// `text` as a gzip file of several members one after the other (RFC 1952, 2.2), packed by as many threads as there are
-/// processors: gzip has no faster way, and every reader takes such a file for one.
+/// Compresses `text` as a gzip file of several members (RFC 1952, 2.2), with one thread per processor. gzip has
+/// no faster way, and every reader treats such a file as one stream.
 pub(crate) fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
     let pieces = text.len().div_ceil(PIECE_BYTES).max(1);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(pieces);
@@ -65,10 +65,10 @@ pub(crate) fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
     thread::scope(|scope| {
         let workers: Vec<_> =
             text.chunks(share_bytes).map(|share| scope.spawn(move || gzip_members(share))).collect();
-        // An empty text has no shares, and an empty member.
+        // An empty text has no shares, but needs one empty member.
         let mut packed = if text.is_empty() { gzip_members(text)? } else { Vec::new() };
         for worker in workers {
-            let broken = |_| io::Error::other("a thread that packs broke off");
+            let broken = |_| io::Error::other("a compression thread panicked");
             packed.extend(worker.join().map_err(broken)??);
         }
         Ok(packed)

@@ -1,82 +1,82 @@
-//! The input: what is to be listed, and where its bytes are.
+//! The input: what to list, and where its bytes are.
 
 use std::path::PathBuf;
 
-/// Which index of its component lists a binary package.
+/// Selects the index of a component that lists a binary package.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BinaryIndex {
-    /// That of machines: `main/binary-amd64`.
+    /// The regular index: `main/binary-amd64`.
     #[default]
     Machine,
-    /// One apart, in this folder of the component: `main/FOLDER/binary-amd64`.
+    /// A separate index in this folder of the component: `main/FOLDER/binary-amd64`.
     Apart(&'static str),
 }
 
-/// One binary package to list.
+/// A binary package to list.
 #[derive(Debug, Clone)]
 pub struct BinaryEntry {
     /// The control fields, without `Filename`, `Size` and `SHA256`.
     pub stanza: String,
     /// Path in the repository, such as `pool/main/z/zlib/x.deb`.
     pub pool_path: String,
-    /// Where the content is now. Read only when the pool does not have it yet.
+    /// Current path of the file. Read only if the pool does not have the file yet.
     pub file: PathBuf,
     /// SHA-256 of the content, in lower-case hexadecimal.
     pub sha256: String,
-    /// Size of the content.
+    /// Size of the file.
     pub size_bytes: u64,
-    /// The package's architecture; `all` is listed for every architecture.
+    /// The package's architecture. `all` is listed for every architecture.
     pub architecture: String,
     /// The component that lists it.
     pub component: String,
-    /// The index of the component.
+    /// The index within the component.
     pub index: BinaryIndex,
 }
 
-/// One source package to list.
+/// A source package to list.
 #[derive(Debug, Clone)]
 pub struct SourceEntry {
     /// The stanza of `Sources`, complete with `Package`, `Directory` and `Checksums-Sha256`.
     pub stanza: String,
     /// The component that lists it.
     pub component: String,
-    /// Its files: the `.dsc` and all that it names.
+    /// The `.dsc` and all files that it names.
     pub files: Vec<SourceFile>,
 }
 
-/// One file of a source package.
+/// A file of a source package.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
     /// Path in the repository.
     pub pool_path: String,
-    /// Where the content is now. Read only when the pool does not have it yet.
+    /// Current path of the file. Read only if the pool does not have the file yet.
     pub file: PathBuf,
-    /// Size of the content.
+    /// Size of the file.
     pub size_bytes: u64,
     /// SHA-256 of the content, in lower-case hexadecimal.
     pub sha256: String,
 }
 
-/// What the `Release` file says about the repository.
+/// The contents of the `Release` file, except for the list of indexes.
 #[derive(Debug, Clone)]
 pub struct ReleaseFacts {
-    /// `Origin`.
+    /// The `Origin` field.
     pub origin: String,
-    /// `Label`.
+    /// The `Label` field.
     pub label: String,
-    /// `Suite`.
+    /// The `Suite` field.
     pub suite: String,
-    /// `Codename`, and the directory below `dists`.
+    /// The `Codename` field, also the name of the directory in `dists`.
     pub codename: String,
-    /// `Description`; left out when empty.
+    /// The `Description` field; left out if empty.
     pub description: String,
-    /// The architectures that have an index; `all` is not one of them.
+    /// The architectures that have an index, without `all`.
     pub architectures: Vec<String>,
-    /// The components.
+    /// The `Components` field.
     pub components: Vec<String>,
-    /// `Date`, in seconds since 1970.
+    /// The `Date` field, as seconds since 1970.
     pub date_seconds: i64,
-    /// `Valid-Until`, in seconds since 1970. An unchanged repository is signed again once half of the time from `Date`
-    /// to here has passed.
+    /// The `Valid-Until` field, as seconds since 1970. An unchanged repository is signed again once half of the
+    /// time from `Date` to this has passed.
     pub valid_until_seconds: Option<i64>,
 }

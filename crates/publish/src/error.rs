@@ -1,121 +1,121 @@
-//! What can go wrong; every text reads after "failed to".
+//! Errors of this crate. Each message completes "failed to".
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a repository could not be planned or published.
+/// Why a repository could not be planned, published or read.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// A name, path or text of the input would not be safe in a repository.
+    /// A name, path or text in the input would not be safe in a repository.
     #[error("accept the {what} {value:?}: {reason}")]
     Input {
-        /// Which input.
+        /// The kind of input.
         what: &'static str,
         /// The input, shortened.
         value: String,
-        /// What is wrong with it.
+        /// Why it was rejected.
         reason: &'static str,
     },
-    /// More input than any repository has.
+    /// The input is larger than any real repository.
     #[error("accept the repository: its {what} is over the limit of {limit}")]
     TooLarge {
-        /// What grew.
+        /// The quantity that is too large.
         what: &'static str,
-        /// The bound.
+        /// Its limit.
         limit: u64,
     },
-    /// Two entries say the same name, version and architecture in one component.
-    #[error("list {package} {version} ({architecture}) in component {component}: it is given twice")]
+    /// Two entries have the same name, version and architecture in one component.
+    #[error("list {package} {version} ({architecture}) in component {component}: it is a duplicate")]
     Duplicate {
         /// The package's name.
         package: String,
         /// Its version.
         version: String,
-        /// Its architecture; `source` for a source package.
+        /// Its architecture, or `source` for a source package.
         architecture: String,
-        /// The component.
+        /// The component that lists both.
         component: String,
     },
-    /// A published pool file has other content than the entry of the same path.
+    /// The content of a published pool file differs from that of the entry with the same path.
     #[error(
-        "put {pool_path} into the pool: it holds {existing_sha256}, and the new file is {offered_sha256}"
+        "put {pool_path} into the pool: it has the SHA-256 {existing_sha256}, but the new file has {offered_sha256}"
     )]
     Conflict {
         /// Path in the repository.
         pool_path: String,
-        /// SHA-256 of what is there, or of what the other entry says.
+        /// SHA-256 of the existing file, or of the other entry.
         existing_sha256: String,
-        /// SHA-256 of what the entry offers.
+        /// SHA-256 of this entry.
         offered_sha256: String,
     },
-    /// A file that is to be published is not what its entry says.
-    #[error("publish {}: it is {found}, not {expected}", file.display())]
+    /// A file to be published does not match its entry.
+    #[error("publish {}: found {found}, expected {expected}", file.display())]
     FileChanged {
-        /// The file.
+        /// The file's path.
         file: PathBuf,
-        /// What the entry says: a size or a checksum.
+        /// The size or checksum in the entry.
         expected: String,
-        /// What the file has.
+        /// The actual size or checksum.
         found: String,
     },
     /// Something in the repository's directory was not made by this crate.
     #[error("use {} as part of the repository: {reason}", path.display())]
     Foreign {
-        /// What is in the way.
+        /// Path of the obstacle.
         path: PathBuf,
         /// Why it cannot be used.
         reason: &'static str,
     },
-    /// A file that this crate wrote is not as it was.
+    /// A file that this crate wrote is damaged or has another version.
     #[error("read {}: {reason}", path.display())]
     Broken {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: &'static str,
     },
-    /// Another publication or prune holds the repository.
-    #[error("lock {}: another publication is at work", path.display())]
+    /// Another publication or prune holds the lock.
+    #[error("lock {}: another publication is in progress", path.display())]
     Busy {
         /// The lock file.
         path: PathBuf,
     },
-    /// The repository is not what it was when the plan was made.
-    #[error("carry out the plan for {}: the repository changed since; plan again", repository.display())]
+    /// The repository has changed since the plan was made.
+    #[error("carry out the plan for {}: the repository has changed since; plan again", repository.display())]
     Changed {
-        /// The repository.
+        /// Path of the repository.
         repository: PathBuf,
     },
-    /// The signer's public key is not the one that was planned with.
-    #[error("sign the repository: the signer's public key is not the planned one")]
+    /// The signer's public key differs from that of the plan.
+    #[error("sign the repository: the signer's public key differs from that of the plan")]
     OtherKey,
-    /// The signer said no.
+    /// The signer failed.
     #[error("sign the repository")]
     Sign {
-        /// What the signer said.
+        /// The signer's error.
         source: crate::SignerError,
     },
-    /// The file system said no.
+    /// The file system reported an error.
     #[error("{action} {}", path.display())]
     System {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// On what.
+        /// The path that it was applied to.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Compressing an index failed.
+    /// An index could not be compressed.
     #[error("compress {index}")]
     Compress {
         /// The index's path below the generation.
         index: String,
-        /// What the compressor said.
+        /// The compressor's error.
         source: io::Error,
     },
 }
 
-/// The result of this crate's functions.
+/// Result with a [`PublishError`].
 pub type Result<T> = std::result::Result<T, PublishError>;
 
 /// Attaches an action and a path to a system error.

@@ -1,4 +1,4 @@
-//! Carries out plans: one `match`, in order, under the repository's lock.
+//! Carries out plans: one `match`, step by step, under the repository's lock.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,24 +11,25 @@ use crate::operation::Operation;
 use crate::state::Seen;
 use crate::{Publication, PublishError, Result, Signer};
 
-/// What a publication did.
+/// The result of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// The generation that readers see now.
+    /// The current generation, which readers see.
     pub generation: u64,
-    /// Whether it is a new one; `false` means that the indexes did not change.
+    /// Whether it is new; `false` if the indexes did not change.
     pub is_new: bool,
-    /// How many files of the caller's came into the repository.
+    /// Number of the caller's files that were put into the repository.
     pub pool_files_placed: usize,
 }
 
 impl Publication {
-    /// Carries out the plan. Readers see the old generation or the new one, whole, whenever and however this ends.
+    /// Carries out the plan. Readers see either the complete old or the complete new generation, however this
+    /// ends.
     pub fn execute(&self, signer: &dyn Signer) -> Result<Published> {
         self.execute_observed(signer, &mut |_, _| {})
     }
 
-    /// The same, with a call after each step: its place in the plan, and what it was.
+    /// Like [`execute`](Self::execute), but calls `observe` after each step, with its index in the plan.
     pub fn execute_observed(
         &self,
         signer: &dyn Signer,
@@ -38,7 +39,8 @@ impl Publication {
             disk::make_repository(&self.repository)?;
             let _lock = disk::lock(&self.repository)?;
             self.check_unchanged()?;
-            // Before anything is written: a plan for another key would switch to signatures that cannot be verified.
+            // Check before writing anything: a plan for another key would switch to signatures that cannot be
+            // verified.
             if self.new_generation.is_some()
                 && self.public_key != signer.public_armored().map_err(sign_error)?
             {
@@ -47,22 +49,22 @@ impl Publication {
             let sign = |path: &Path| self.signed.sign(signer, path);
             let result = execute_all(&self.repository, &self.operations, &sign, observe);
             if result.is_err() {
-                // On a full disk this gives back what the attempt took. The first error is the one to tell, and what
-                // stays is cleared by the next publication.
+                // On a full disk, this frees the space that the attempt took. The first error is the one to
+                // report; the next publication clears whatever remains.
                 let _ = disk::clear_staging(&self.repository);
             }
             result?;
         }
         let is_place = |operation: &&Operation| matches!(operation, Operation::Place { .. });
         Ok(Published {
-            // Without a current generation there always is a new one.
+            // Without a current generation, there is always a new one.
             generation: self.new_generation.or(self.seen.current).unwrap_or_default(),
             is_new: self.new_generation.is_some(),
             pool_files_placed: self.operations.iter().filter(is_place).count(),
         })
     }
 
-    /// Refuses a plan that was made for another state of the repository.
+    /// Rejects a plan that was made for another state of the repository.
     fn check_unchanged(&self) -> Result<()> {
         let changed = || PublishError::Changed { repository: self.repository.clone() };
         if Seen::read(&self.repository, &self.series)? != self.seen {
@@ -74,7 +76,7 @@ impl Publication {
                 return Err(changed());
             }
         }
-        // A prune removes directories that become empty.
+        // A prune may have removed empty directories.
         let mut made = BTreeSet::new();
         for operation in &self.operations {
             match operation {
@@ -92,12 +94,12 @@ impl Publication {
     }
 }
 
-/// The text that is signed, and which signatures it gets.
+/// The text to sign, and the kind of signatures.
 #[derive(Debug, Clone)]
 pub(crate) enum Signed {
-    /// `Release`: one signature around it and one beside it.
+    /// `Release`: one inline and one detached signature.
     Release(String),
-    /// A list of checksums: one signature beside it.
+    /// A list of checksums: a detached signature.
     Checksums(String),
 }
 
@@ -122,7 +124,7 @@ fn sign_error(source: crate::SignerError) -> PublishError {
     PublishError::Sign { source }
 }
 
-/// Carries out the steps in order; the caller holds the lock.
+/// Carries out the steps in order. The caller holds the lock.
 pub(crate) fn execute_all(
     repository: &Path,
     operations: &[Operation],

@@ -1,4 +1,4 @@
-//! One generation: the index files in all their forms, and the steps that make, check in and switch to them.
+//! A generation: all forms of the index files, and the steps that make, sign and switch to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,15 +13,16 @@ use crate::state::{self, sha256};
 use crate::steps::Steps;
 use crate::{PublishError, Result};
 
-/// The generation that readers see now.
+/// The current generation, which readers see.
 pub(crate) struct Current {
-    /// Relative to the repository.
+    /// Its path relative to the repository.
     directory: PathBuf,
     pub(crate) release: String,
     listing: Listing,
-    /// The key that its signatures are made with; none where a signature is missing.
+    /// The key that it is signed with. Absent if a signature is missing.
     public_key: Option<String>,
-    /// Empty where the generation is damaged: then the pool's files speak for themselves.
+    /// The pool files that it names, with checksums. Empty if the generation is damaged; then the pool's files
+    /// are hashed.
     pub(crate) references: BTreeMap<String, String>,
 }
 
@@ -45,7 +46,7 @@ impl Current {
         self.public_key.as_deref() == Some(public_key)
     }
 
-    /// Whether an index file is there, as long as it should be.
+    /// Whether an index file exists with the listed size.
     fn has(&self, repository: &Path, path: &str) -> bool {
         self.listing.get(path).is_some_and(|listed| {
             fs_err::metadata(repository.join(&self.directory).join(path))
@@ -54,28 +55,28 @@ impl Current {
     }
 }
 
-/// Where the bytes of an index file come from.
+/// The source of an index file's bytes.
 enum Origin {
     New(Vec<u8>),
-    /// The current generation has the same file.
+    /// The same file in the current generation, at this path.
     Current(PathBuf),
 }
 
-/// The files of a generation.
+/// The index files of a generation.
 pub(crate) struct Contents {
     pub(crate) listing: Listing,
     origins: Vec<(String, Origin)>,
 }
 
-/// Every form of every index. An index that did not change is taken with its packed forms from the current generation, so
-/// the cost of a publication follows what changed.
+/// Makes all forms of all indexes. An unchanged index is taken from the current generation with its compressed
+/// forms, so the cost of a publication depends on the size of the changes.
 pub(crate) fn pack(repository: &Path, indexes: Indexes, current: Option<&Current>) -> Result<Contents> {
     let mut contents = Contents { listing: Listing::new(), origins: Vec::new() };
     for (path, text) in indexes {
         let plain = Listed { sha256: sha256(text.as_bytes()), size_bytes: text.len() as u64 };
         let packed_paths = Form::ALL.map(|form| (layout::packed_path(&path, form), form));
         if let Some(current) = current.filter(|current| current.listing.get(&path) == Some(&plain)) {
-            // All forms must be there, since the listing says nothing about which text a packed file holds.
+            // All forms must exist, since the listing does not say which text a compressed file contains.
             let paths: Vec<&String> =
                 std::iter::once(&path).chain(packed_paths.iter().map(|(path, _)| path)).collect();
             if paths.iter().all(|path| current.has(repository, path)) {
@@ -98,7 +99,7 @@ pub(crate) fn pack(repository: &Path, indexes: Indexes, current: Option<&Current
 }
 
 impl Contents {
-    /// Whether any file must be written.
+    /// Whether any file has to be written.
     pub(crate) fn has_new(&self) -> bool {
         self.origins.iter().any(|(_, origin)| matches!(origin, Origin::New(_)))
     }
@@ -110,11 +111,11 @@ impl Contents {
     }
 }
 
-/// What a generation is to be.
+/// A generation to be made.
 pub(crate) struct NewGeneration<'a> {
     pub(crate) series: &'a Series,
     pub(crate) number: u64,
-    /// The generations that readers may be in the middle of, newest first.
+    /// The generations that readers may still be using, newest first.
     pub(crate) previous: &'a [u64],
     pub(crate) contents: Contents,
     pub(crate) release: &'a str,

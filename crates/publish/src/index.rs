@@ -1,4 +1,4 @@
-//! The index texts, decided from the entries: pure, and the same for the same entries in any order.
+//! Renders the texts of the indexes. Pure: the order of the entries does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,13 +7,14 @@ use crate::layout::PACKAGES;
 use crate::name::{check_name, check_pool_path, check_sha256, shortened};
 use crate::{BinaryEntry, BinaryIndex, PublishError, ReleaseFacts, Result, SourceEntry, SourceFile, stanza};
 
-/// The whole of Debian has about 65,000 binary packages per architecture and 38,000 sources.
+/// All of Debian has about 65,000 binary packages per architecture and 38,000 sources.
 pub(crate) const ENTRY_COUNT_MAX: usize = 1_000_000;
 
-/// All index texts together; they are held in memory while they are written. Debian's `main` is 50 MB per architecture.
+/// Limit on the total size of index texts, which are held in memory. Debian's `main` has 50 MB per
+/// architecture.
 pub(crate) const INDEX_BYTES_MAX: usize = 1 << 30;
 
-/// A repository with more of them is a mistake, and each makes a directory.
+/// A repository with more indexes is a mistake, and each index needs a directory.
 const DIRECTORY_COUNT_MAX: usize = 1000;
 
 /// Uncompressed index texts by path below the generation, such as `main/binary-amd64/Packages`.
@@ -28,11 +29,11 @@ pub(crate) struct PoolFile {
     pub(crate) size_bytes: u64,
 }
 
-/// Checks the facts that become names of directories.
+/// Checks the facts that become directory names.
 pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
     check_name("codename", &facts.codename)?;
     if facts.codename == PACKAGES {
-        let reason = "its place is that of a repository without suites";
+        let reason = "the name is reserved for the folder of packages";
         return Err(PublishError::Input { what: "codename", value: facts.codename.clone(), reason });
     }
     for (what, names) in [("architecture", &facts.architectures), ("component", &facts.components)] {
@@ -40,12 +41,16 @@ pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
         for name in names {
             check_name(what, name)?;
             if name == "source" || name == "all" || !seen.insert(name) {
-                let reason = "it is reserved or given twice";
+                let reason = "it is reserved or a duplicate";
                 return Err(PublishError::Input { what, value: name.clone(), reason });
             }
         }
         if names.is_empty() {
-            return Err(PublishError::Input { what, value: String::new(), reason: "there must be one" });
+            return Err(PublishError::Input {
+                what,
+                value: String::new(),
+                reason: "at least one is required",
+            });
         }
     }
     if facts.architectures.len().saturating_mul(facts.components.len()) > DIRECTORY_COUNT_MAX {
@@ -54,7 +59,7 @@ pub(crate) fn check_facts(facts: &ReleaseFacts) -> Result<()> {
     Ok(())
 }
 
-/// The texts of every index, also of those that list nothing: a client asks for all that `Release` promises.
+/// Renders all indexes, including empty ones: clients request everything that `Release` lists.
 pub(crate) fn render(
     facts: &ReleaseFacts,
     binaries: &[BinaryEntry],
@@ -91,8 +96,8 @@ pub(crate) fn render(
     Ok(indexes)
 }
 
-/// The index that lists a binary package. One apart is there only where it lists something: few yards have such
-/// packages, and what `Release` does not promise is not asked for.
+/// The path of the index that lists a binary package. A separate index exists only if it is not empty: few
+/// yards have such packages, and clients do not request what `Release` does not list.
 fn index_of_binaries(index: BinaryIndex, component: &str, architecture: &str) -> String {
     match index {
         BinaryIndex::Machine => format!("{component}/binary-{architecture}/Packages"),
@@ -100,7 +105,7 @@ fn index_of_binaries(index: BinaryIndex, component: &str, architecture: &str) ->
     }
 }
 
-/// Every file of every entry, once each.
+/// All files of all entries, without duplicates.
 pub(crate) fn pool_files(binaries: &[BinaryEntry], sources: &[SourceEntry]) -> Result<Vec<PoolFile>> {
     let of_binaries = binaries.iter().map(|entry| PoolFile {
         pool_path: entry.pool_path.clone(),
@@ -133,7 +138,7 @@ pub(crate) fn pool_files(binaries: &[BinaryEntry], sources: &[SourceEntry]) -> R
     Ok(files.into_values().collect())
 }
 
-/// One entry as it goes into an index.
+/// An entry as written to an index.
 struct Row<'a> {
     component: &'a str,
     package: &'a str,
@@ -153,7 +158,7 @@ fn binary_row<'a>(facts: &ReleaseFacts, entry: &'a BinaryEntry) -> Result<Row<'a
         return Err(PublishError::Input {
             what: "stanza",
             value: shortened(text),
-            reason: "its architecture is not the entry's",
+            reason: "its architecture differs from the entry's",
         });
     }
     check_pool_path(&entry.pool_path)?;
@@ -182,7 +187,7 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
     let checksums = stanza::field(text, "Checksums-Sha256").unwrap_or_default();
     let bad = |reason| PublishError::Input { what: "source stanza", value: shortened(text), reason };
     if entry.files.is_empty() {
-        // Nothing would tie its directory to the pool.
+        // Without files, nothing would tie its directory to the pool.
         return Err(bad("it has no files"));
     }
     for file in &entry.files {
@@ -192,14 +197,14 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
             return Err(PublishError::Input {
                 what: "source file",
                 value: file.pool_path.clone(),
-                reason: "its stanza does not list it with this directory, checksum and size",
+                reason: "its stanza does not list it with the same directory, checksum and size",
             });
         }
     }
     if checksums.lines().filter(|line| !line.trim().is_empty()).count() != entry.files.len() {
-        return Err(bad("it lists other files than the entry has"));
+        return Err(bad("it does not list the same files as the entry"));
     }
-    // A client may go by a weaker list; it must not lead it to other files.
+    // A client may use a list with weaker checksums, which must not lead it to other files.
     let is_list = |name: &str| {
         name.eq_ignore_ascii_case("Files")
             || name.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("Checksums-"))
@@ -208,7 +213,7 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
         for line in list.lines().filter(|line| !line.trim().is_empty()) {
             let name = line.split_whitespace().nth(2).unwrap_or_default();
             if !entry.files.iter().any(|file| file_name(directory, file) == Some(name)) {
-                return Err(bad("one of its lists has another file than the entry has"));
+                return Err(bad("one of its lists names a file that the entry does not have"));
             }
         }
     }
@@ -222,7 +227,7 @@ fn source_row<'a>(facts: &ReleaseFacts, entry: &'a SourceEntry) -> Result<Row<'a
     })
 }
 
-/// Whether a client that follows the stanza finds this file, and believes it.
+/// Whether a client that follows the stanza finds this file and accepts it.
 fn lists(directory: &str, checksums: &str, file: &SourceFile) -> bool {
     let Some(name) = file_name(directory, file) else { return false };
     checksums.lines().any(|line| {
@@ -231,12 +236,12 @@ fn lists(directory: &str, checksums: &str, file: &SourceFile) -> bool {
     })
 }
 
-/// A file's name as a stanza with this directory lists it.
+/// The file's name as listed in a stanza with this directory.
 fn file_name<'a>(directory: &str, file: &'a SourceFile) -> Option<&'a str> {
     file.pool_path.strip_prefix(directory)?.strip_prefix('/')
 }
 
-/// By name, then version, then architecture: as text, since the order only has to be the same every time.
+/// Sorts by name, version and architecture, as text: the order only has to be the same every time.
 fn sorted<'a>(rows: impl Iterator<Item = Result<Row<'a>>>) -> Result<Vec<Row<'a>>> {
     let mut rows = rows.collect::<Result<Vec<_>>>()?;
     fn key<'a>(row: &Row<'a>) -> [&'a str; 4] {
@@ -271,6 +276,6 @@ fn check_listed(what: &'static str, name: &str, known: &[String]) -> Result<()> 
     if known.iter().any(|other| other == name) {
         return Ok(());
     }
-    let reason = "the release does not have it";
+    let reason = "the release does not include it";
     Err(PublishError::Input { what, value: shortened(name), reason })
 }

@@ -1,13 +1,13 @@
-//! Where things are, relative to the repository's directory.
+//! Paths relative to the repository's directory.
 
 use std::path::{Path, PathBuf};
 
 use crate::compress::Form;
 
-/// The name of the public key file at the repository's top, for clients to install.
+/// Name of the public key file at the top of the repository, which clients install.
 pub const KEYRING_FILE: &str = "kilnyard-archive-keyring.asc";
 
-/// How many generations stay: the current one and two for readers that began before a switch.
+/// Number of generations kept: the current one, and two for readers that began before a switch.
 pub const GENERATIONS_KEPT: usize = 3;
 
 pub(crate) const POOL: &str = "pool";
@@ -15,17 +15,18 @@ pub(crate) const DISTS: &str = "dists";
 pub(crate) const GENERATIONS: &str = ".generations";
 pub(crate) const LOCK: &str = ".lock";
 
-/// Everything unfinished is here, so whatever is here when a publication begins is left over from a broken one.
+/// Directory for everything unfinished. Its content when a publication begins is left over from an interrupted
+/// one.
 pub(crate) const STAGING: &str = ".staging";
 
 pub(crate) const RELEASE: &str = "Release";
 pub(crate) const RELEASE_CLEAR_SIGNED: &str = "InRelease";
 pub(crate) const RELEASE_SIGNATURE: &str = "Release.gpg";
 
-/// The generations and the link of a pkgsrc repository; no codename.
+/// Name of the generations and of the link of a pkgsrc repository. Not a valid codename.
 pub(crate) const PACKAGES: &str = "packages";
 
-/// A series of generations, and the link that names the one that readers see.
+/// A series of generations, and the link to the one that readers see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Series {
     name: String,
@@ -43,7 +44,7 @@ impl Series {
         Self { name: PACKAGES.to_owned(), link: PACKAGES.into() }
     }
 
-    /// The folder of all its generations.
+    /// The folder with all generations of the series.
     pub(crate) fn generations(&self) -> PathBuf {
         [GENERATIONS, &self.name].iter().collect()
     }
@@ -56,19 +57,19 @@ impl Series {
         &self.link
     }
 
-    /// The folder that the link is in; empty for the repository itself.
+    /// The folder that contains the link. Empty for the repository itself.
     pub(crate) fn folder_of_link(&self) -> PathBuf {
         self.link.parent().unwrap_or(Path::new("")).to_owned()
     }
 
-    /// What the link says when `number` is current.
+    /// The target of the link if `number` is the current generation.
     pub(crate) fn link_target(&self, number: u64) -> PathBuf {
         let way_up = self.folder_of_link().iter().map(|_| "..").collect::<PathBuf>();
         way_up.join(self.generation(number))
     }
 }
 
-/// A generation of a pkgsrc repository has one folder, as `pkg_add` and its kin expect it.
+/// The only folder of a generation of a pkgsrc repository, as `pkg_add` and other tools expect it.
 pub(crate) const ALL: &str = "All";
 pub(crate) const CHECKSUMS: &str = "SHA512";
 pub(crate) const CHECKSUMS_PACKED: &str = "SHA512.gz";
@@ -83,7 +84,7 @@ pub(crate) fn packed_path(index: &str, form: Form) -> String {
     format!("{index}.{}", form.suffix())
 }
 
-/// Where an index file is found by its checksum.
+/// The path of an index file by its checksum.
 pub(crate) fn by_hash_path(index: &str, sha256: &str) -> PathBuf {
     let directory = index.rsplit_once('/').map_or("", |(directory, _)| directory);
     [directory, "by-hash", "SHA256", sha256].iter().collect()

@@ -1,5 +1,5 @@
-//! A file in which one record is found by its key with a few reads: for clients that want one package of thirty
-//! thousand and not parse all of them.
+//! A file format in which a record is found by its key with a few reads, for clients that need one package of
+//! thirty thousand without parsing all of them.
 //!
 //! ```text
 //! 0    8   "KILNLOOK"
@@ -9,21 +9,23 @@
 //! 20   4   seed of the hash
 //! 24   8   length of the file
 //! 32   4b  displacement of each bucket
-//! ...  12n slots: where a record begins (8 bytes) and how long it is (4)
-//! ...      records, each its key, a line end, and its content
+//! ...  12n slots: offset of a record (8 bytes) and its length (4)
+//! ...      records, each with its key, a line feed and its content
 //! ```
 //!
-//! A key's hash, the seed's four bytes and then the key by 64-bit FNV-1a (Fowler, Noll and Vo; RFC 9923), names a bucket;
-//! the bucket's displacement and the hash name the slot. The displacements are chosen when the file is made so that no
-//! two keys share a slot, and no slot is free (minimal perfect hashing by displacement: Belazzougui, Botelho and
-//! Dietzfelbinger, "Hash, displace, and compress", 2009). The seed is chosen so that no two keys share a hash. A key that
-//! is not there leads to a record of another key, which says so.
+//! The hash of a key is the 64-bit FNV-1a (Fowler, Noll and Vo; RFC 9923) of the seed's four bytes followed by
+//! the key. The hash selects a bucket; the bucket's displacement and the hash select the slot. The
+//! displacements are chosen when the file is made, such that no two keys share a slot and no slot is free
+//! (minimal perfect hashing by displacement: Belazzougui, Botelho and Dietzfelbinger, "Hash, displace, and
+//! compress", 2009). The seed is chosen such that no two keys share a hash. An unknown key leads to the record
+//! of another key, which the stored key reveals.
 //!
-//! Version 1 hashed with SHA-256, whose code for every kind of processor has to be chosen at the start of a program:
-//! that alone took a sixth of a look-up.
+//! Version 1 used SHA-256. Its code for the processor has to be selected when a program starts, which alone
+//! took a sixth of the time of a look-up.
 //!
-//! What must hold: every number that is read is checked against the file, so that a broken file is an error and
-//! never more. Known downside: four reads a look-up; a caller with thousands of look-ups should map the file instead.
+//! Invariant: every number is checked against the file when read, so a broken file results in an error and
+//! nothing worse. Known downside: a look-up needs four reads. A caller with thousands of look-ups should map
+//! the file instead.
 
 use crate::error::{During, PublishError, Result};
 use std::collections::HashSet;
@@ -36,16 +38,18 @@ const MAGIC: [u8; 8] = *b"KILNLOOK";
 const FORMAT: u32 = 2;
 const HEADER_BYTES: u64 = 32;
 const SLOT_BYTES: u64 = 12;
-/// Keys a bucket has on average: more make a smaller file and a longer search for displacements.
+/// Average number of keys per bucket. More keys per bucket make the file smaller and the search for
+/// displacements longer.
 const KEYS_A_BUCKET: usize = 4;
-/// The longest record that is read.
+/// Maximum length of a record.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// More tries than any bucket needs; reached only if a key is there twice, which is refused before.
+/// More tries than any bucket needs. Only duplicate keys would reach it, and they are rejected before.
 const DISPLACEMENT_MAX: u32 = 1 << 24;
-/// More seeds than keys need unless they were made to collide: two of 30,000 share a hash once in forty thousand million files.
+/// More seeds than needed, unless keys were made to collide: of 30,000 keys, two share a hash in one of forty
+/// thousand million files.
 const SEED_MAX: u32 = 1 << 8;
 
-/// A key's hash.
+/// The hash of a key, from which its bucket and slot follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct KeyHash(u64);
 
@@ -58,9 +62,9 @@ impl KeyHash {
         (mixed(self.0) % u64::from(buckets)) as u32
     }
 
-    /// The slot with this displacement.
+    /// The key's slot, given the displacement of its bucket.
     fn slot(self, displacement: u32, slots: u32) -> u32 {
-        // One more, so that the first displacement does not lead to what named the bucket.
+        // Plus one, so that displacement zero does not reuse the value that selected the bucket.
         let step = (u64::from(displacement) + 1).wrapping_mul(GOLDEN_RATIO);
         (mixed(self.0 ^ step) % u64::from(slots)) as u32
     }
@@ -68,27 +72,27 @@ impl KeyHash {
 
 const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
-/// Two to the 64th over the golden ratio: its multiples lie far apart.
+/// 2^64 divided by the golden ratio: its multiples are far apart.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// 64-bit FNV-1a, gone on with from where it was.
+/// 64-bit FNV-1a, continued from an earlier hash.
 fn fnv(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
 }
 
-/// Spreads what is in some bits over all of them: the finalizer of MurmurHash3, which is a bijection.
+/// Spreads the information in some bits over all of them: the finalizer of MurmurHash3, which is a bijection.
 fn mixed(bits: u64) -> u64 {
     let bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let bits = (bits ^ bits >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     bits ^ bits >> 33
 }
 
-/// Whether these bytes begin as a look-up file of this version does.
+/// Whether these bytes start like a look-up file of this version.
 pub(crate) fn is_of_this_version(bytes: &[u8]) -> bool {
     bytes.strip_prefix(&MAGIC).is_some_and(|rest| rest.starts_with(&FORMAT.to_le_bytes()))
 }
 
-/// The bytes of a look-up file for these records. A key is one line, and there once.
+/// Renders a look-up file of these records. Keys must be unique and a single line each.
 pub fn render(records: &[(&str, &[u8])]) -> Result<Vec<u8>> {
     let refuse = |key: &str, reason| {
         Err(PublishError::Input { what: "key", value: crate::name::shortened(key), reason })
@@ -96,10 +100,10 @@ pub fn render(records: &[(&str, &[u8])]) -> Result<Vec<u8>> {
     let mut known = HashSet::new();
     for (key, content) in records {
         if key.is_empty() || key.contains('\n') {
-            return refuse(key, "it is not one line");
+            return refuse(key, "it is not a single line");
         }
         if !known.insert(*key) {
-            return refuse(key, "it is there twice");
+            return refuse(key, "it is a duplicate");
         }
         if (key.len() + 1 + content.len()) as u64 > u64::from(RECORD_BYTES_MAX) {
             return refuse(key, "its record is too long");
@@ -136,7 +140,7 @@ pub fn render(records: &[(&str, &[u8])]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The first seed with which no two keys share a hash, and the hashes.
+/// Finds the first seed with which no two keys share a hash. Returns it with the hashes.
 fn hashes(records: &[(&str, &[u8])]) -> Result<(u32, Vec<KeyHash>)> {
     let with = |seed| records.iter().map(|(key, _)| KeyHash::of(key, seed)).collect::<Vec<_>>();
     let is_good = |hashes: &Vec<KeyHash>| hashes.iter().collect::<HashSet<_>>().len() == hashes.len();
@@ -146,14 +150,14 @@ fn hashes(records: &[(&str, &[u8])]) -> Result<(u32, Vec<KeyHash>)> {
         .ok_or(PublishError::TooLarge { what: "search for a seed", limit: u64::from(SEED_MAX) })
 }
 
-/// The displacement of each bucket, and the number of the record in each slot.
+/// Finds the displacement of each bucket. Returns them with the number of the record in each slot.
 fn place(hashes: &[KeyHash], buckets: u32, slots: u32) -> Result<(Vec<u32>, Vec<u32>)> {
     const FREE: u32 = u32::MAX;
     let mut members: Vec<Vec<(u32, KeyHash)>> = vec![Vec::new(); buckets as usize];
     for (number, hash) in hashes.iter().enumerate() {
         members[hash.bucket(buckets) as usize].push((number as u32, *hash));
     }
-    // The largest first, while there is room for them.
+    // Place the largest buckets first, while there is room for them.
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|bucket| std::cmp::Reverse(members[*bucket].len()));
     let mut displacements = vec![0; buckets as usize];
@@ -171,7 +175,7 @@ fn place(hashes: &[KeyHash], buckets: u32, slots: u32) -> Result<(Vec<u32>, Vec<
         };
         let Some(displacement) = (0..DISPLACEMENT_MAX).find(fits) else {
             return Err(PublishError::TooLarge {
-                what: "search for a place",
+                what: "search for a displacement",
                 limit: u64::from(DISPLACEMENT_MAX),
             });
         };
@@ -183,7 +187,7 @@ fn place(hashes: &[KeyHash], buckets: u32, slots: u32) -> Result<(Vec<u32>, Vec<
     Ok((displacements, places))
 }
 
-/// A look-up file, opened.
+/// An open look-up file.
 #[derive(Debug)]
 pub struct LookUp {
     path: PathBuf,
@@ -195,7 +199,7 @@ pub struct LookUp {
 }
 
 impl LookUp {
-    /// Opens a file and reads its beginning.
+    /// Opens a file and checks its header.
     pub fn open(path: &Path) -> Result<LookUp> {
         let file = File::open(path).during("open", path)?;
         let mut header = [0; HEADER_BYTES as usize];
@@ -206,16 +210,16 @@ impl LookUp {
         let (slots, buckets, seed) = (number(12), number(16), number(20));
         let look_up = LookUp { path: path.to_owned(), file, length, slots, buckets, seed };
         if header[..8] != MAGIC {
-            return Err(look_up.broken("it is no look-up file"));
+            return Err(look_up.broken("it is not a look-up file"));
         }
         match number(8) {
             FORMAT => {}
-            ..FORMAT => return Err(look_up.broken("its format is an older one; it has to be made again")),
-            _ => return Err(look_up.broken("its format is a newer one than this program knows")),
+            ..FORMAT => return Err(look_up.broken("it has an older format; publish again to update it")),
+            _ => return Err(look_up.broken("it has a newer format than this program supports")),
         }
-        let actual = look_up.file.metadata().during("look at", path)?.len();
+        let actual = look_up.file.metadata().during("inspect", path)?.len();
         if actual != length || look_up.records_begin() > length {
-            return Err(look_up.broken("it does not have the length that it says"));
+            return Err(look_up.broken("its length does not match its header"));
         }
         if look_up.buckets == 0 {
             return Err(look_up.broken("it has no buckets"));
@@ -223,17 +227,17 @@ impl LookUp {
         Ok(look_up)
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.slots as usize
     }
 
-    /// Whether there is none.
+    /// Whether the file has no records.
     pub fn is_empty(&self) -> bool {
         self.slots == 0
     }
 
-    /// The content of the record with this key.
+    /// Returns the content of the record with this key. Absent if there is none.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
         if self.slots == 0 {
             return Ok(None);
@@ -254,7 +258,7 @@ impl LookUp {
             || end.is_none_or(|end| end > self.length)
             || length > RECORD_BYTES_MAX
         {
-            return Err(self.broken("a record is outside of it"));
+            return Err(self.broken("a record lies outside the file"));
         }
         let mut record = vec![0; length as usize];
         read(&self.file, &mut record, begin, &self.path)?;
@@ -273,7 +277,7 @@ impl LookUp {
 
 fn read(file: &File, bytes: &mut [u8], at: u64, path: &Path) -> Result<()> {
     let ended = |error: io::Error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "it ends too early"),
+        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "unexpected end of file"),
         _ => error,
     };
     file.read_exact_at(bytes, at).map_err(ended).during("read", path)
@@ -302,7 +306,7 @@ mod tests {
             (0..30_000).map(|number| format!("package-{number}.{}", number % 7)).collect();
         let records: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), key.as_bytes())).collect();
         let bytes = render(&records).unwrap();
-        assert_eq!(bytes, render(&records).unwrap(), "the same records make the same file");
+        assert_eq!(bytes, render(&records).unwrap(), "equal records make equal files");
         let (_folder, look_up) = open(&bytes);
         let look_up = look_up.unwrap();
         assert_eq!(look_up.len(), 30_000);
@@ -321,21 +325,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_key_is_refused() {
+    fn invalid_keys_are_rejected() {
         let refused = |records: &[(&str, &[u8])]| render(records).unwrap_err().to_string();
-        assert!(refused(&[("a", b""), ("a", b"")]).contains("twice"));
-        assert!(refused(&[("a\nb", b"")]).contains("one line"));
-        assert!(refused(&[("", b"")]).contains("one line"));
+        assert!(refused(&[("a", b""), ("a", b"")]).contains("duplicate"));
+        assert!(refused(&[("a\nb", b"")]).contains("single line"));
+        assert!(refused(&[("", b"")]).contains("single line"));
     }
 
     #[test]
-    fn a_broken_file_is_named() {
+    fn a_broken_file_is_an_error() {
         let bytes = render(&[("a-1", b"one"), ("b-1", b"two")]).unwrap();
         let error = |bytes: &[u8]| open(bytes).1.unwrap_err().to_string();
         assert!(error(b"").contains("read"));
         assert!(error(&bytes[..bytes.len() - 1]).contains("length"));
-        assert!(error(&[b"X", &bytes[1..]].concat()).contains("no look-up file"));
-        for (version, said) in [(1, "an older one"), (3, "a newer one")] {
+        assert!(error(&[b"X", &bytes[1..]].concat()).contains("not a look-up file"));
+        for (version, said) in [(1, "an older format"), (3, "a newer format")] {
             let mut other = bytes.clone();
             other[8] = version;
             assert!(error(&other).contains(said));
@@ -344,8 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_those_that_others_have_published() {
-        // The vectors of RFC 9923; four bytes of no seed come before a key.
+    fn hashes_match_the_published_test_vectors() {
+        // The test vectors of RFC 9923. A key is preceded by the four bytes of the seed.
         let plain = |text: &str| fnv(FNV_OFFSET_BASIS, text.as_bytes());
         assert_eq!(plain("a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(plain("foobar"), 0x8594_4171_f739_67e8);

@@ -1,29 +1,30 @@
-//! Which names are safe. Package names and pool paths come from builds, which are not trusted.
+//! Checks of names. Package names and pool paths come from builds, which are not trusted.
 
 use crate::{PublishError, Result};
 
-/// Longest path component; the file systems' own limit.
+/// Maximum length of a path component, which is also the limit of file systems.
 const COMPONENT_BYTES_MAX: usize = 255;
 
-/// Longest pool path, well under the kernel's `PATH_MAX` with any repository in front.
+/// Maximum length of a pool path, well below the kernel's `PATH_MAX` with any repository's path in front.
 const POOL_PATH_BYTES_MAX: usize = 1024;
 
-/// A component, architecture or codename: one plain directory name.
+/// Checks a component, architecture or codename: it must be a single plain directory name.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let bad = |reason| Err(PublishError::Input { what, value: shortened(name), reason });
     if name.is_empty() || name.len() > COMPONENT_BYTES_MAX {
         return bad("it is empty or too long");
     }
     if !name.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-        return bad("it must begin with a letter or a digit");
+        return bad("it must start with a letter or a digit");
     }
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'+')) {
-        return bad("it may hold only letters, digits and - . _ +");
+        return bad("only letters, digits and - . _ + are allowed");
     }
     Ok(())
 }
 
-/// A path below `pool/`: plain components, nothing hidden, nothing that an index or a URL would misread.
+/// Checks a path below `pool/`: plain components, none hidden, and no characters that an index or a URL would
+/// misinterpret.
 pub(crate) fn check_pool_path(path: &str) -> Result<()> {
     let bad = |reason| Err(PublishError::Input { what: "pool path", value: shortened(path), reason });
     if path.len() > POOL_PATH_BYTES_MAX {
@@ -31,33 +32,33 @@ pub(crate) fn check_pool_path(path: &str) -> Result<()> {
     }
     let mut parts = path.split('/');
     if parts.next() != Some("pool") {
-        return bad("it must begin with pool/");
+        return bad("it must start with pool/");
     }
     let mut count = 0;
     for part in parts {
         count += 1;
         if part.is_empty() || part.starts_with('.') || part.len() > COMPONENT_BYTES_MAX {
-            return bad("it has an empty, hidden or too long component");
+            return bad("a component is empty, hidden or too long");
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._+~:%=@,".contains(&byte);
         if !part.bytes().all(is_plain) {
-            return bad("it has a character that file names of packages do not have");
+            return bad("it has a character that is not allowed in package file names");
         }
     }
     if count == 0 { bad("it names no file") } else { Ok(()) }
 }
 
-/// A relative path of an index as a `Release` file lists it.
+/// Whether this is a relative path of an index as listed in a `Release` file.
 pub(crate) fn is_index_path(path: &str) -> bool {
     path.len() <= POOL_PATH_BYTES_MAX && path.split('/').all(|part| check_name("index", part).is_ok())
 }
 
-/// A lower-case hexadecimal SHA-256.
+/// Whether this is a lower-case hexadecimal SHA-256.
 pub(crate) fn is_sha256(text: &str) -> bool {
     is_hexadecimal(text, 64)
 }
 
-/// A lower-case hexadecimal SHA-512.
+/// Checks a lower-case hexadecimal SHA-512.
 pub(crate) fn check_sha512(text: &str) -> Result<()> {
     if is_hexadecimal(text, 128) {
         return Ok(());
@@ -81,7 +82,7 @@ pub(crate) fn check_sha256(text: &str) -> Result<()> {
     })
 }
 
-/// Enough of an input to recognise it in an error.
+/// Shortens an input to what an error message needs to identify it.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(120).collect()
 }

@@ -1,38 +1,39 @@
-//! The steps that a plan is made of.
+//! The steps of plans.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::Checksum;
 
-/// One step. Paths are relative to the repository, but for [`Operation::Place`]'s `file`.
+/// One step. Paths are relative to the repository, except for `file` in [`Operation::Place`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Remove all that a broken attempt left unfinished.
+    /// Remove all unfinished files of an interrupted attempt.
     ClearStaging,
-    /// Make a directory, unless it is there.
+    /// Create a directory, unless it exists.
     MakeDirectory {
         /// The directory.
         path: PathBuf,
     },
-    /// Put a file of the caller's into the repository: a hard link, or a checked copy where a link is not possible.
+    /// Put a file of the caller's into the repository: a hard link, or a verified copy if a link is not
+    /// possible.
     Place {
-        /// Where the content is now.
+        /// Current path of the file.
         file: PathBuf,
-        /// Where it goes.
+        /// New path in the repository.
         path: PathBuf,
-        /// Its size.
+        /// Expected size.
         size_bytes: u64,
-        /// What its bytes must be, where they are copied.
+        /// Expected checksum, verified if the file is copied.
         checksum: Checksum,
-        /// Whether a pool file that no index names is replaced.
+        /// Whether it replaces a pool file that no index names.
         replaces: bool,
     },
-    /// Write a new file and flush it to the disk.
+    /// Write a new file and flush it to disk.
     Write {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Its content.
         content: Vec<u8>,
     },
     /// Give a file of the repository a second name.
@@ -42,31 +43,31 @@ pub enum Operation {
         /// Its new name.
         to: PathBuf,
     },
-    /// Sign a file: the signatures go beside it.
+    /// Sign a file and write the signatures next to it.
     Sign {
         /// The file.
         path: PathBuf,
     },
-    /// Flush directories to the disk, so that what they name survives a power cut.
+    /// Flush directories to disk, so that their entries survive a power failure.
     Sync {
         /// The directories.
         directories: Vec<PathBuf>,
     },
-    /// Rename within the repository, over what is there.
+    /// Rename within the repository, replacing any existing file.
     Move {
         /// The old name.
         from: PathBuf,
         /// The new name.
         to: PathBuf,
     },
-    /// Make a symbolic link point elsewhere in one step: the moment of publication.
+    /// Atomically point a symbolic link elsewhere: the moment of publication.
     Switch {
         /// The link.
         link: PathBuf,
-        /// What it points to.
+        /// Its new target.
         target: PathBuf,
     },
-    /// Remove a directory with all that is in it, out of sight first.
+    /// Remove a directory with its contents, renaming it out of the way first.
     RemoveTree {
         /// The directory.
         path: PathBuf,
@@ -78,7 +79,7 @@ pub enum Operation {
         /// Its size.
         size_bytes: u64,
     },
-    /// Remove a directory if it is empty.
+    /// Remove a directory, if it is empty.
     RemoveDirectory {
         /// The directory.
         path: PathBuf,
@@ -89,7 +90,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClearStaging => write!(formatter, "clear {}", crate::layout::STAGING),
-            Self::MakeDirectory { path } => write!(formatter, "make directory {}", path.display()),
+            Self::MakeDirectory { path } => write!(formatter, "create directory {}", path.display()),
             Self::Place { file, path, size_bytes, replaces, .. } => {
                 let verb = if *replaces { "replace" } else { "place" };
                 write!(formatter, "{verb} {} ({size_bytes} bytes) from {}", path.display(), file.display())
@@ -115,7 +116,7 @@ impl fmt::Display for Operation {
                 write!(formatter, "switch {} to {}", link.display(), target.display())
             }
             Self::RemoveTree { path } => {
-                write!(formatter, "remove {} and all in it", path.display())
+                write!(formatter, "remove {} with its contents", path.display())
             }
             Self::RemoveFile { path, size_bytes } => {
                 write!(formatter, "remove {} ({size_bytes} bytes)", path.display())
@@ -127,7 +128,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The same line as for people: the content of an index is of no use in a log.
+/// The same line as [`Display`](fmt::Display): the content of an index is of no use in a log.
 impl fmt::Debug for Operation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "<{self}>")

@@ -1,4 +1,4 @@
-//! Decides what a publication does, without writing anything.
+//! Plans a publication without writing anything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,11 @@ use crate::state::{self, Seen};
 use crate::steps::Steps;
 use crate::{BinaryEntry, Checksum, ReleaseFacts, Result, SourceEntry, index, release, series};
 
-/// The name of the public key file while it is unfinished.
+/// Staging name of the public key file.
 const STAGED_KEY: &str = "key";
 
-/// An ordered list of steps, and what was seen when it was made. Its text is one line a step, for a dry run.
+/// An ordered list of steps, and the state of the repository when it was made. Displayed with one line per
+/// step, for a dry run.
 #[derive(Debug, Clone)]
 pub struct Publication {
     pub(crate) repository: PathBuf,
@@ -25,7 +26,7 @@ pub struct Publication {
     pub(crate) public_key: String,
     pub(crate) signed: Signed,
     pub(crate) operations: Vec<Operation>,
-    /// Files that are counted on and were there already, with their sizes.
+    /// Existing files that the plan relies on, with their sizes.
     pub(crate) present: Vec<(PathBuf, u64)>,
     pub(crate) new_generation: Option<u64>,
 }
@@ -36,12 +37,12 @@ impl Publication {
         &self.operations
     }
 
-    /// Whether there is nothing to do at all.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// The number of the generation that will be published, where the indexes change.
+    /// The number of the generation to be published. Absent if the indexes do not change.
     pub fn new_generation(&self) -> Option<u64> {
         self.new_generation
     }
@@ -53,10 +54,10 @@ impl fmt::Display for Publication {
     }
 }
 
-/// Plans to make `repository` list exactly these packages for the codename of `facts`, signed with the key whose armored
-/// public half is `public_key`.
+/// Plans to make `repository` list exactly these packages for the codename of `facts`, signed with the key
+/// whose armored public half is `public_key`.
 ///
-/// Reads the repository, and writes nothing. The same input gives the same indexes in any order of the entries.
+/// Reads the repository and writes nothing. The order of the entries does not affect the indexes.
 pub fn plan(
     repository: &Path,
     facts: &ReleaseFacts,
@@ -113,10 +114,10 @@ pub fn plan(
     })
 }
 
-/// Plans the public key file at the top, for those who set up a client. Whether a generation is signed with the right key
-/// is known by its own copy, which appears in the same moment as its signatures.
+/// Plans the public key file at the top, for setting up clients. To check the key of a generation, its own copy
+/// is used, which appears together with its signatures.
 pub(crate) fn plan_key_file(repository: &Path, public_key: &str, steps: &mut Steps<'_>) -> Result<()> {
-    // Whatever cannot be read as text is no key, and is replaced.
+    // A file that cannot be read as text is not a key, and is replaced.
     let existing = state::read_text(&repository.join(KEYRING_FILE)).unwrap_or_default();
     if existing.as_deref() != Some(public_key) {
         steps.make_directory(STAGING.into())?;
@@ -128,7 +129,7 @@ pub(crate) fn plan_key_file(repository: &Path, public_key: &str, steps: &mut Ste
     Ok(())
 }
 
-/// Plans what the pool lacks; says what it has.
+/// Plans to place the files that the pool lacks. Returns those that it has.
 fn plan_pool(
     repository: &Path,
     binaries: &[BinaryEntry],

@@ -1,4 +1,4 @@
-//! What the pool lacks: decided from the entries, the current index, and a look at each path.
+//! Decides which files the pool needs, from the entries, the current index and the existing files.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -11,21 +11,22 @@ use crate::error::During;
 use crate::index::PoolFile;
 use crate::{PublishError, Result, state};
 
-/// What is to be done for one file.
+/// What to do for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// It is there.
+    /// Nothing: the pool has it.
     Nothing,
-    /// It must be placed.
+    /// Place it in the pool.
     Place,
-    /// Another file is there, which no generation names: what a broken attempt left.
+    /// Replace a different file that no generation names, left by an interrupted attempt.
     Replace,
 }
 
-/// Searches the pool for `wanted`; `listed` are the checksums of what the current generation names.
+/// Checks the pool for `wanted`. `listed` has the checksums of the files that the current generation names.
 ///
-/// Reading the whole pool at each publication would take hours on a large one, so a file that the current generation
-/// names with the wanted checksum is known by its size, and one that is the same inode as the new file by that.
+/// Reading the whole pool for each publication would take hours for a large one. So if the current generation
+/// names a file with the wanted checksum, checking its size is enough, and so is being the same inode as the
+/// new file.
 pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<String, String>) -> Result<Need> {
     let path = repository.join(&wanted.pool_path);
     let existing = match fs_err::symlink_metadata(&path) {
@@ -34,7 +35,7 @@ pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<Strin
             check_source(&wanted.file, wanted.size_bytes)?;
             return Ok(Need::Place);
         }
-        Err(error) => return Err(error).during("look at", &path),
+        Err(error) => return Err(error).during("inspect", &path),
     };
     if !existing.is_file() {
         return Err(PublishError::Foreign { path, reason: "it is not a regular file" });
@@ -64,9 +65,9 @@ pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<Strin
     Ok(Need::Replace)
 }
 
-/// Finds out at planning what would fail at publishing.
+/// Checks a file while planning, so that publishing does not fail later.
 pub(crate) fn check_source(file: &Path, size_bytes: u64) -> Result<()> {
-    let metadata = fs_err::metadata(file).during("look at", file)?;
+    let metadata = fs_err::metadata(file).during("inspect", file)?;
     check_size(file, &metadata, size_bytes)
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn check_size(file: &Path, metadata: &std::fs::Metadata, size_bytes: 
     }
     let found = match metadata.is_file() {
         true => format!("{} bytes", metadata.len()),
-        false => "no regular file".to_owned(),
+        false => "not a regular file".to_owned(),
     };
     Err(PublishError::FileChanged { file: file.to_owned(), expected: format!("{size_bytes} bytes"), found })
 }

@@ -1,4 +1,4 @@
-//! Removes from the pool what no kept generation names.
+//! Removes pool files that no kept generation names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,10 +12,11 @@ use crate::operation::Operation;
 use crate::state::{self, Seen};
 use crate::{PublishError, Result, disk};
 
-/// Deeper than any pool: `pool/main/libz/libzstd/x.deb` has five names.
+/// Deeper than any pool: `pool/main/libz/libzstd/x.deb` has five components.
 const DEPTH_MAX: usize = 32;
 
-/// An ordered list of removals, and what was seen when it was made. Its text is one line a removal, for a dry run.
+/// An ordered list of removals, and the state of the repository when it was made. Displayed with one line per
+/// removal, for a dry run.
 #[derive(Debug, Clone)]
 pub struct Prune {
     repository: PathBuf,
@@ -23,9 +24,9 @@ pub struct Prune {
     operations: Vec<Operation>,
 }
 
-/// Plans to remove every pool file that no generation of any codename names, and the directories that become empty.
+/// Plans to remove every pool file that no generation of any codename names, and directories that become empty.
 ///
-/// A repository that was never published to is left alone, since nothing says what its pool is for.
+/// A repository without any publication is left alone, since nothing says which of its files are needed.
 pub fn prune(repository: &Path) -> Result<Prune> {
     let seen = look(repository)?;
     let mut referenced = BTreeSet::new();
@@ -45,7 +46,7 @@ impl Prune {
         &self.operations
     }
 
-    /// How many bytes the removed files have; fewer come free where another name keeps a file.
+    /// Total size of the removed files. Files that have other hard links do not free their space.
     pub fn size_bytes(&self) -> u64 {
         self.operations
             .iter()
@@ -65,7 +66,7 @@ impl Prune {
         if look(&self.repository)? != self.seen {
             return Err(PublishError::Changed { repository: self.repository.clone() });
         }
-        // No step of a prune signs.
+        // A prune has no signing step.
         execute_all(&self.repository, &self.operations, &|_| Ok(()), &mut |_, _| {})
     }
 }
@@ -94,7 +95,7 @@ struct Removals<'a> {
 }
 
 impl Removals<'_> {
-    /// Plans for one directory; says whether it will be empty.
+    /// Plans the removals in one directory. Returns whether it will be empty.
     fn walk(&mut self, directory: &Path, depth: usize) -> Result<bool> {
         let absolute = self.repository.join(directory);
         if depth == DEPTH_MAX {
@@ -113,7 +114,7 @@ impl Removals<'_> {
         let mut is_empty = true;
         for name in names {
             let path = directory.join(&name);
-            let metadata = fs_err::symlink_metadata(self.repository.join(&path)).during("look at", &path)?;
+            let metadata = fs_err::symlink_metadata(self.repository.join(&path)).during("inspect", &path)?;
             let is_removed = if metadata.is_dir() {
                 let is_removed = self.walk(&path, depth + 1)?;
                 if is_removed {
@@ -121,7 +122,7 @@ impl Removals<'_> {
                 }
                 is_removed
             } else if metadata.is_file() {
-                // A name that is not text cannot be in an index, since no pool path has one.
+                // A name that is not UTF-8 cannot be in an index, since pool paths are ASCII.
                 let is_referenced = path.to_str().is_some_and(|path| self.referenced.contains(path));
                 if !is_referenced {
                     self.operations
@@ -129,7 +130,7 @@ impl Removals<'_> {
                 }
                 !is_referenced
             } else {
-                // Someone put a link or a socket here; it is theirs.
+                // A link or a socket was put here by others, so it stays.
                 false
             };
             match is_removed {

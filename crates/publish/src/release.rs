@@ -1,4 +1,4 @@
-//! The `Release` file: written from facts, and read back as far as the next publication needs.
+//! The `Release` file: renders it, and reads back the parts that the next publication needs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ pub(crate) struct Listed {
 /// Index files by their path below the generation.
 pub(crate) type Listing = BTreeMap<String, Listed>;
 
-/// The text of `Release`.
+/// Renders the text of `Release`.
 pub(crate) fn render(facts: &ReleaseFacts, listing: &Listing) -> Result<String> {
     let mut text = String::new();
     let mut field = |name: &'static str, value: &str| {
@@ -27,7 +27,7 @@ pub(crate) fn render(facts: &ReleaseFacts, listing: &Listing) -> Result<String> 
             return Err(PublishError::Input {
                 what: name,
                 value: shortened(value),
-                reason: "it is not one line",
+                reason: "it is not a single line",
             });
         }
         if !value.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn render(facts: &ReleaseFacts, listing: &Listing) -> Result<String> 
     Ok(text)
 }
 
-/// The index files that a `Release` text lists; lines that this crate would not have written are passed over.
+/// The index files listed in a `Release` text. Lines that this crate would not write are ignored.
 pub(crate) fn listing(release: &str) -> Listing {
     let mut listing = Listing::new();
     for line in stanza::field(release, "SHA256").unwrap_or_default().lines() {
@@ -72,7 +72,7 @@ pub(crate) fn listing(release: &str) -> Listing {
     listing
 }
 
-/// Whether `current` says the same as `new` but for the times, and is valid for long enough.
+/// Whether `current` differs from `new` only in its times, and is valid for long enough.
 pub(crate) fn is_still_good(current: &str, new: &str, facts: &ReleaseFacts) -> bool {
     let timeless = |text: &str| -> Vec<String> {
         let is_time = |line: &&str| line.starts_with("Date:") || line.starts_with("Valid-Until:");
@@ -94,7 +94,7 @@ fn date(seconds: i64) -> Result<String> {
     let timestamp = jiff::Timestamp::from_second(seconds).map_err(|_| PublishError::Input {
         what: "date",
         value: seconds.to_string(),
-        reason: "it is beyond the calendar",
+        reason: "it is out of range",
     })?;
     Ok(timestamp.strftime(DATE_FORMAT).to_string())
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_the_documented_one() {
+    fn the_text_is_as_documented() {
         let text = render(&facts(1_700_000_000, Some(1_700_086_400)), &one_index()).unwrap();
         assert_eq!(
             text,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_line_cannot_be_slipped_in() {
+    fn a_field_cannot_inject_a_second_line() {
         let mut facts = facts(0, None);
         facts.label = "a\nSHA256:".into();
         assert!(render(&facts, &one_index()).is_err());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_release_is_renewed_at_half_of_its_time() {
+    fn an_unchanged_release_is_renewed_after_half_its_validity() {
         let still_good = |old: ReleaseFacts, new: ReleaseFacts| {
             let listing = one_index();
             is_still_good(&render(&old, &listing).unwrap(), &render(&new, &listing).unwrap(), &new)

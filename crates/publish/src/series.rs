@@ -1,5 +1,5 @@
-//! What all series of generations have in common: what is left over goes, a new one is staged, gets its number and its
-//! readers, and the oldest go.
+//! Steps that all series of generations share: clear leftovers, stage a new generation, give it its number and
+//! switch readers to it, remove the oldest.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use crate::operation::Operation;
 use crate::state::Seen;
 use crate::steps::Steps;
 
-/// The name of the new generation while it is unfinished.
+/// Staging name of an unfinished generation.
 const STAGED_GENERATION: &str = "generation";
 
-/// Plans to clear what a broken attempt left.
+/// Plans to clear the leftovers of an interrupted attempt.
 ///
-/// A generation above the current one was finished but never switched to. A new one takes its number, and must be the
-/// same whether or not the broken attempt came that far.
+/// A generation above the current one was finished but never switched to. Its number is used again, and the new
+/// generation must be the same whether or not the interrupted attempt came that far.
 pub(crate) fn clear_leftovers(series: &Series, seen: &Seen, steps: &mut Steps<'_>) -> Result<()> {
     if seen.has_leftovers {
         steps.add(Operation::ClearStaging);
@@ -27,7 +27,7 @@ pub(crate) fn clear_leftovers(series: &Series, seen: &Seen, steps: &mut Steps<'_
         .try_for_each(|number| steps.remove_tree(series.generation(*number)))
 }
 
-/// The generations that were switched to and are still there, newest first.
+/// The remaining generations that were switched to, newest first.
 pub(crate) fn kept(seen: &Seen) -> Vec<u64> {
     seen.generations.iter().copied().filter(|number| Some(*number) <= seen.current).rev().collect()
 }
@@ -37,7 +37,7 @@ pub(crate) fn next(seen: &Seen) -> u64 {
     seen.current.map_or(1, |current| current.saturating_add(1))
 }
 
-/// Plans the directories of a new generation; says where it is staged.
+/// Plans the directories of a new generation. Returns the path under which it is staged.
 pub(crate) fn begin(series: &Series, steps: &mut Steps<'_>) -> Result<PathBuf> {
     steps.make_directory(STAGING.into())?;
     steps.make_directory(series.generations())?;
@@ -45,8 +45,8 @@ pub(crate) fn begin(series: &Series, steps: &mut Steps<'_>) -> Result<PathBuf> {
     Ok(layout::staged(STAGED_GENERATION))
 }
 
-/// Plans to give the staged generation its number and its readers. All that it names is on the disk before it gets its
-/// name, and it has its name before the switch.
+/// Plans to give the staged generation its number and to switch readers to it. Everything that it names is on
+/// disk before it gets its final name, and it has its final name before the switch.
 pub(crate) fn switch(series: &Series, number: u64, steps: &mut Steps<'_>) {
     steps.sync();
     let from = layout::staged(STAGED_GENERATION);
@@ -59,7 +59,7 @@ pub(crate) fn switch(series: &Series, number: u64, steps: &mut Steps<'_>) {
     steps.sync();
 }
 
-/// Plans to remove what is too old, beside `new_count` new generations.
+/// Plans to remove generations that are too old once there are `new_count` new ones.
 pub(crate) fn retire(series: &Series, seen: &Seen, new_count: usize, steps: &mut Steps<'_>) -> Result<()> {
     kept(seen)
         .into_iter()

@@ -1,14 +1,14 @@
-//! Who signs: the caller, since the key is kept where no build is.
+//! The interface for signing. The caller implements it, since the key is kept out of reach of builds.
 
-/// What a signer may fail with.
+/// Any error of a signer.
 pub type SignerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Signs with the repository's key.
+/// Signs with the key of the repository.
 pub trait Signer {
-    /// `text` as an OpenPGP cleartext-signed message.
+    /// Returns `text` as an OpenPGP cleartext-signed message.
     fn sign_clear(&self, text: &str) -> Result<String, SignerError>;
-    /// An armored detached OpenPGP signature over the bytes of `text`.
+    /// Returns an armored detached OpenPGP signature of the bytes of `text`.
     fn sign_detached(&self, text: &str) -> Result<String, SignerError>;
-    /// The armored public key that verifies both.
+    /// Returns the armored public key that verifies both.
     fn public_armored(&self) -> Result<String, SignerError>;
 }

@@ -1,14 +1,14 @@
-//! As much of the control file format as listing packages needs.
+//! The parts of the control file format that listing packages needs.
 
 use std::collections::HashSet;
 
 use crate::name::shortened;
 use crate::{PublishError, Result};
 
-/// The longest real stanzas, with thousands of `Provides` or `Files` lines, are a few hundred KiB.
+/// The longest real stanzas, with thousands of `Provides` or `Files` lines, have a few hundred KiB.
 const STANZA_BYTES_MAX: usize = 4 << 20;
 
-/// The fields of a stanza: name and value, where a value keeps its continuation lines.
+/// The fields of a stanza as name and value. A value includes its continuation lines.
 pub(crate) fn fields(stanza: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = stanza;
     std::iter::from_fn(move || {
@@ -23,7 +23,7 @@ pub(crate) fn fields(stanza: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Where the first field of `text` ends: before the next line that is no continuation.
+/// The end of the first field of `text`: before the next line that is not a continuation.
 fn field_end(text: &str) -> Option<usize> {
     if text.is_empty() {
         return None;
@@ -38,32 +38,34 @@ fn field_end(text: &str) -> Option<usize> {
     Some(end)
 }
 
-/// The value of a field, by its name in any case.
+/// The value of a field. Field names are case-insensitive.
 pub(crate) fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {
     fields(stanza).find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// The value of a field that must be there, and be one word.
+/// The value of a field that must be present and a single word.
 pub(crate) fn required<'a>(stanza: &'a str, name: &'static str) -> Result<&'a str> {
     let reason = match field(stanza, name) {
-        None | Some("") => "a field that every package has is missing",
-        Some(value) if value.contains(char::is_whitespace) => "a field that must be one word is more",
-        // Some readers see nothing in it, others the next line.
+        None | Some("") => "a required field is missing",
+        Some(value) if value.contains(char::is_whitespace) => {
+            "a field that must be a single word has several"
+        }
+        // Some readers see an empty value, others the next line.
         Some(value) if !begins_on_its_line(stanza, value) => {
-            "a field that must be one word begins a line too late"
+            "a field that must be a single word has it on a continuation line"
         }
         Some(value) => return Ok(value),
     };
     Err(PublishError::Input { what: name, value: shortened(stanza), reason })
 }
 
-/// Whether a value, a piece of the stanza, stands on the line of its field's name.
+/// Whether a value, which must be a slice of the stanza, is on the line of its field's name.
 fn begins_on_its_line(stanza: &str, value: &str) -> bool {
     let offset = value.as_ptr() as usize - stanza.as_ptr() as usize;
     stanza[..offset].lines().next_back().is_some_and(|line| line.contains(':'))
 }
 
-/// Checks that `stanza` is one stanza that stays one inside an index, and returns it without its final line ends.
+/// Checks that `stanza` is one stanza and stays one inside an index. Returns it without trailing line feeds.
 pub(crate) fn check<'a>(stanza: &'a str, forbidden: &[&str]) -> Result<&'a str> {
     let text = stanza.trim_end_matches('\n');
     let bad = |reason| Err(PublishError::Input { what: "stanza", value: shortened(text), reason });
@@ -84,14 +86,14 @@ pub(crate) fn check<'a>(stanza: &'a str, forbidden: &[&str]) -> Result<&'a str> 
             }
         } else {
             match line.split_once(':') {
-                None => return bad("a line is no field"),
-                Some((name, _)) if !is_field_name(name) => return bad("a line is no field"),
+                None => return bad("a line is not a field"),
+                Some((name, _)) if !is_field_name(name) => return bad("a line is not a field"),
                 Some((name, _)) if forbidden.iter().any(|other| name.eq_ignore_ascii_case(other)) => {
-                    return bad("it has a field that the index itself writes");
+                    return bad("it has a field that only the index may write");
                 }
-                // Readers disagree on which of two counts: apt takes the last, others the first.
+                // Readers disagree about duplicate fields: apt uses the last, others the first.
                 Some((name, _)) if !names.insert(name.to_ascii_lowercase()) => {
-                    return bad("it has a field twice");
+                    return bad("it has a duplicate field");
                 }
                 Some(_) => {}
             }
@@ -100,8 +102,9 @@ pub(crate) fn check<'a>(stanza: &'a str, forbidden: &[&str]) -> Result<&'a str> 
     Ok(text)
 }
 
-/// Printable, without a blank, and not what begins a comment or a signature (deb822(5)). Some readers cut other blanks
-/// than a space before the colon, and would take such a name for one that the index writes.
+/// A field name is printable ASCII without blanks, and does not start like a comment or a signature
+/// (deb822(5)). Some readers also strip other blanks than a space before the colon, and would take such a name
+/// for one that the index writes.
 fn is_field_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(['#', '-']) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -116,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_with_their_continuations() {
+    fn fields_include_their_continuation_lines() {
         let stanza = "Package: a\nFiles:\n 1 2 x\n 3 4 y\nversion:1.0";
         assert_eq!(field(stanza, "Files"), Some("1 2 x\n 3 4 y"));
         assert_eq!(field(stanza, "Version"), Some("1.0"));
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_an_index_is_refused() {
+    fn stanzas_that_would_break_an_index_are_rejected() {
         check("Package: a\nDescription: b\n c\n .\n d\n", &["Filename"]).unwrap();
         for bad in [
             "",

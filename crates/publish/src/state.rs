@@ -1,4 +1,4 @@
-//! What a repository's directory holds now.
+//! The current state of a repository's directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,14 +12,14 @@ use crate::layout::{self, GENERATIONS, PACKAGES, RELEASE, Series};
 use crate::release::{self, Listing};
 use crate::{PublishError, Result, stanza};
 
-/// One series' generations. Two looks that are equal mean that nothing was published or broken off in between.
+/// The generations of a series. If two reads are equal, no publication succeeded or was interrupted in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// What the link names.
+    /// The generation that the link points to.
     pub(crate) current: Option<u64>,
-    /// The generations that are there, ascending.
+    /// The existing generations, ascending.
     pub(crate) generations: Vec<u64>,
-    /// Whether something unfinished was left.
+    /// Whether there are unfinished files.
     pub(crate) has_leftovers: bool,
 }
 
@@ -40,7 +40,8 @@ pub(crate) fn codenames(repository: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The file's text, where there is one. Beyond the bound of all indexes together it is not one of ours.
+/// Reads a text file; none if it does not exist. A file larger than the limit for all indexes together is
+/// foreign.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     match fs_err::metadata(path) {
         Ok(metadata) if metadata.len() > INDEX_BYTES_MAX as u64 => {
@@ -48,7 +49,7 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
         }
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).during("look at", path),
+        Err(error) => return Err(error).during("inspect", path),
     }
     let bytes = fs_err::read(path).during("read", path)?;
     match String::from_utf8(bytes) {
@@ -57,16 +58,16 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// What a generation's `Release` lists; nothing where there is no such file.
+/// The index files that a generation's `Release` lists. Empty if there is no such file.
 pub(crate) fn listing(generation: &Path) -> Result<Listing> {
     Ok(read_text(&generation.join(RELEASE))?.map(|text| release::listing(&text)).unwrap_or_default())
 }
 
-/// The pool files that a generation names, with their checksums. Each index must be what `Release` says.
+/// The pool files that a generation names, with checksums. Fails if an index does not match `Release`.
 pub(crate) fn references(generation: &Path) -> Result<BTreeMap<String, String>> {
     let release_path = generation.join(RELEASE);
     let release = read_text(&release_path)?
-        .ok_or(PublishError::Foreign { path: release_path, reason: "a generation has no Release file" })?;
+        .ok_or(PublishError::Foreign { path: release_path, reason: "the generation has no Release file" })?;
     let mut found = BTreeMap::new();
     for (path, listed) in release::listing(&release) {
         let is_sources = path.ends_with("/Sources");
@@ -76,7 +77,7 @@ pub(crate) fn references(generation: &Path) -> Result<BTreeMap<String, String>> 
         let index_path = generation.join(&path);
         let text = read_text(&index_path)?.unwrap_or_default();
         if sha256(text.as_bytes()) != listed.sha256 {
-            let reason = "the index is not what its Release file says";
+            let reason = "the index does not match its Release file";
             return Err(PublishError::Foreign { path: index_path, reason });
         }
         for stanza in stanza::stanzas(&text) {
@@ -154,7 +155,7 @@ fn current(repository: &Path, series: &Series) -> Result<Option<u64>> {
         .ok_or(PublishError::Foreign { path: link, reason: "it does not point to a generation" })
 }
 
-/// A generation's number, in the one way that it is written.
+/// Parses the number of a generation. Only the canonical spelling is valid.
 fn number(name: &str) -> Option<u64> {
     let number: u64 = name.parse().ok()?;
     (number.to_string() == name).then_some(number)
@@ -166,7 +167,7 @@ fn numbers(directory: &Path) -> Result<Vec<u64>> {
     Ok(found)
 }
 
-/// The names in a directory, sorted; none where there is no directory.
+/// The names in a directory, sorted. Empty if the directory does not exist.
 fn names(directory: &Path) -> Result<Vec<String>> {
     let entries = match fs_err::read_dir(directory) {
         Ok(entries) => entries,

@@ -1,4 +1,4 @@
-//! Collects the steps of a plan, with the directories they need and the flushes they owe.
+//! Collects the steps of a plan, including the directories and flushes that they require.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,7 +9,7 @@ use crate::layout::STAGING;
 use crate::operation::Operation;
 use crate::{PublishError, Result};
 
-/// The steps so far, and the directories whose names changed since the last flush.
+/// The steps so far, and the directories whose entries changed since the last flush.
 pub(crate) struct Steps<'a> {
     repository: &'a Path,
     operations: Vec<Operation>,
@@ -30,12 +30,12 @@ impl<'a> Steps<'a> {
         self.operations.push(operation);
     }
 
-    /// Notes that names in `directory` change, which the next flush must keep.
+    /// Records that entries of `directory` change, so that the next flush includes it.
     pub(crate) fn touch(&mut self, directory: PathBuf) {
         self.touched.insert(directory);
     }
 
-    /// Makes a directory and those above it, where they are missing.
+    /// Adds the creation of a directory and its parents, if missing.
     pub(crate) fn make_directory(&mut self, path: PathBuf) -> Result<()> {
         if path.as_os_str().is_empty() || self.made.contains(&path) {
             return Ok(());
@@ -50,21 +50,21 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    /// Makes the directory of a new name, which changes.
+    /// Adds the creation of the directory for a new entry, and records that its entries change.
     pub(crate) fn make_parent(&mut self, path: &Path) -> Result<()> {
         let parent = path.parent().unwrap_or(Path::new("")).to_owned();
         self.touch(parent.clone());
         self.make_directory(parent)
     }
 
-    /// Removes a directory of the repository with all that is in it.
+    /// Adds the removal of a directory of the repository with its contents.
     pub(crate) fn remove_tree(&mut self, path: PathBuf) -> Result<()> {
         self.make_directory(STAGING.into())?;
         self.add(Operation::RemoveTree { path });
         Ok(())
     }
 
-    /// Flushes what the steps since the last flush touched.
+    /// Adds a flush of the directories touched since the last one.
     pub(crate) fn sync(&mut self) {
         let directories: Vec<PathBuf> = std::mem::take(&mut self.touched).into_iter().collect();
         if !directories.is_empty() {
@@ -72,7 +72,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Whether the directory is there when its step comes; what is staged now is cleared before.
+    /// Whether the directory exists when its step is reached. Anything staged now is cleared before.
     fn exists(&self, path: &Path) -> Result<bool> {
         if path.starts_with(STAGING) && path != Path::new(STAGING) {
             return Ok(false);
@@ -82,7 +82,7 @@ impl<'a> Steps<'a> {
             Ok(metadata) if metadata.is_dir() => Ok(true),
             Ok(_) => Err(PublishError::Foreign { path: absolute, reason: "it is not a directory" }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error).during("look at", &absolute),
+            Err(error) => Err(error).during("inspect", &absolute),
         }
     }
 }

@@ -1,16 +1,20 @@
-//! Trees of files as archives in one canonical form, so that the same tree is the same bytes on every machine.
+//! Archives of trees in one canonical form: the same tree gives the same bytes on every machine.
 //!
-//! The form: GNU tar; entries in the order of a walk that takes the names of each folder by their bytes; ids as numbers,
-//! without names; permissions with set-id and sticky bits; times in whole seconds, those since the making of the
-//! tree began as the latest one before; the second and each further name of a file as a hard link to its first; extended attributes that
-//! belong to the file as records of pax, named `LIBARCHIVE.xattr.` with values in base64, as bsdtar writes them (the records that GNU tar
-//! writes cannot be told apart where a value has a line feed). Sockets and devices are left out, apart from the device 0/0 that says
-//! in an overlay that something is gone.
+//! The form is GNU tar, with these rules:
 //!
-//! Both ways run in a sandbox with the ids of a root: ids of the archive are those inside, and are shifted by the kernel.
-//! An archive is hostile input: nothing is written outside of the target, and no link in it is followed.
+//! - Each folder's entries are sorted by the bytes of their names.
+//! - Ids are numbers, without names. Permissions include the set-id and sticky bits.
+//! - Times are whole seconds. A time after the start of the making of the tree is replaced by the latest time before
+//!   it.
+//! - The second and every further name of a file is a hard link to its first.
+//! - Extended attributes that belong to the file are pax records, named `LIBARCHIVE.xattr.` with values in base64, as
+//!   bsdtar writes them. (GNU tar's records are ambiguous if a value contains a line feed.)
+//! - Sockets and devices are left out, except for the device 0/0, which marks a deleted file in an overlay.
 //!
-//! Known downside: holes of files are written out.
+//! Packing and unpacking run in a sandbox with the ids of a root: an archive has the ids inside, and the kernel
+//! translates them. An archive is hostile input: nothing is written outside the target, and no link in it is followed.
+//!
+//! Known downside: holes in sparse files are written out as zeros.
 
 mod pack;
 mod unpack;
@@ -22,18 +26,18 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// How records of pax that bsdtar writes name extended attributes.
+/// Prefix of extended attributes in the pax records of bsdtar.
 const ATTRIBUTE_PREFIX: &str = "LIBARCHIVE.xattr.";
 /// The attribute that makes a folder of an overlay hide what lies below it (overlayfs, `userxattr`).
 const OPAQUE: &[u8] = b"user.overlay.opaque";
 
-/// How an archive begins that zstd compressed (RFC 8878, 3.1.1).
+/// First bytes of a zstd-compressed archive (RFC 8878, 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The largest window of zstd's that is kept in memory, as a power of two: 128 MiB, as zstd itself takes without being asked.
+/// The maximum zstd window, as a power of two: 128 MiB, which is zstd's own default limit.
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// Writes what an archive holds, compressed or not, into a folder that is there and empty. With `is_alone` there is one id, which
-/// all of it gets.
+/// Unpacks an archive, compressed or not, into an existing empty folder. With `is_alone` there is only one id, which
+/// owns all files.
 pub(crate) fn unpack_file(archive: &Path, target: &Path, is_alone: bool) -> io::Result<()> {
     let mut file = BufReader::new(File::open(archive)?);
     let mut magic = [0; ZSTD_MAGIC.len()];
@@ -47,14 +51,14 @@ pub(crate) fn unpack_file(archive: &Path, target: &Path, is_alone: bool) -> io::
     unpack::unpack(decoder, target, is_alone)
 }
 
-/// Whether an extended attribute belongs to the file: capabilities, lists of access, what users gave it, and what an overlay
-/// needs to know of a layer. Labels are the machine's.
+/// Whether an extended attribute belongs to the file: capabilities, ACLs, user attributes, and the mark of an opaque
+/// folder in an overlay. Security labels belong to the machine.
 fn is_kept(name: &[u8]) -> bool {
     let is_own = [&b"user."[..], b"system.posix_acl_", b"security.capability"];
     name == OPAQUE || is_own.iter().any(|own| name.starts_with(own)) && !name.starts_with(b"user.overlay.")
 }
 
-/// The innermost path is named, once.
+/// Adds the path to an error, unless it already has one: the innermost path is reported.
 fn at(path: &Path, error: io::Error) -> io::Error {
     if error.get_ref().is_some_and(|inner| inner.is::<Named>()) {
         return error;
@@ -62,7 +66,7 @@ fn at(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Named(format!("{}: {error}", path.to_string_lossy())))
 }
 
-/// An error that has its path.
+/// An error text that includes its path.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Named(String);

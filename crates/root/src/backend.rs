@@ -1,50 +1,50 @@
-//! The root backends, by the words of a configuration.
+//! The root backends, as the configuration names them.
 
 use crate::{Device, Flushes, Form, Making, Place};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How the roots of builds are made.
+/// How build roots are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
-    /// Read-only layers, and what is written above them: nothing is copied.
+    /// Read-only layers below a writable one: nothing is copied.
     #[default]
     Overlay,
     /// A copy of the layers in memory.
     Tmpfs,
     /// A copy of the layers in a folder, for machines that allow nothing else.
     Copy,
-    /// An image of the base on a block device of the root's own, written copy on write.
+    /// An image of the base on a block device, one device for each root, written copy-on-write.
     Block,
 }
 
-/// Where the written layer of an overlay lies.
+/// Where the writable layer of an overlay lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scratch {
-    /// On the disk of the yard.
+    /// On the yard's disk.
     #[default]
     Disk,
-    /// In memory, where a build is expected to fit.
+    /// In memory, if the build is expected to fit.
     Memory,
 }
 
-/// What a configuration says of roots.
+/// The configuration of roots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roots {
-    /// How they are made.
+    /// How the files come together.
     pub backend: Backend,
-    /// Where overlays are written.
+    /// Where overlays are written; other backends ignore it.
     pub scratch: Scratch,
-    /// What becomes of flushes.
+    /// Whether requests to flush reach the disk.
     pub flushes: Flushes,
-    /// What block devices are like.
+    /// The device of the block backend; other backends ignore it.
     pub device: Device,
 }
 
 impl Roots {
-    /// Whether everything that a build writes is to be in memory, where it fits.
+    /// Whether everything that a build writes goes to memory, if it fits.
     pub fn is_in_memory(self) -> bool {
         match self.backend {
             Backend::Overlay => self.scratch == Scratch::Memory,
@@ -53,13 +53,13 @@ impl Roots {
         }
     }
 
-    /// Whether a root in memory holds a copy of its layers there too.
+    /// Whether a root in memory also holds a copy of its layers there.
     pub fn copies_to_memory(self) -> bool {
         self.backend == Backend::Tmpfs
     }
 
-    /// How a root is made whose files lie on the disk: one that is not for a build, or for a build that memory has no room
-    /// for.
+    /// Plans a root with its files on the disk: one that is not for a build, or one for a build that does not fit
+    /// into memory.
     pub fn on_disk(self) -> Making {
         let form = match self.backend {
             Backend::Overlay | Backend::Tmpfs | Backend::Block => Form::Overlay,
@@ -68,7 +68,7 @@ impl Roots {
         Making { form, place: Place::Disk, flushes: self.flushes }
     }
 
-    /// How the root of a build is made that was promised no memory.
+    /// Plans the root of a build to which no memory was promised.
     pub fn of_build(self) -> Making {
         match self.backend {
             Backend::Block => Making { form: Form::Image(self.device), ..self.on_disk() },
@@ -76,7 +76,7 @@ impl Roots {
         }
     }
 
-    /// How the root of a build is made that was promised so much memory, for all of it or for the folder that it works in.
+    /// Plans the root of a build to which this much memory was promised, for the whole root or for its work folder.
     pub fn in_memory(self, size_bytes_max: u64) -> Making {
         let (form, place) = match self.is_in_memory() {
             true if self.copies_to_memory() => (Form::Copy, Place::Memory { size_bytes_max }),

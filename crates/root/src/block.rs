@@ -1,20 +1,24 @@
-//! Roots on a block device of their own: an image of the layers, written copy on write.
+//! Roots on their own block device: an image of the layers, written copy-on-write.
 //!
-//! The image is a file system in a sparse file, with a copy of the layers in its folder [`TREE`]. It is made once for a stack
-//! of layers and never changed. One that can only be read ([`FileSystem::Erofs`]) is a layer: what is written lies in the root's folder,
-//! as of an overlay, and what is said below of writing is not about it. For each root `nbdkit` serves it over a Unix socket and keeps what is written apart, in an unlinked file
-//! of the root's folder; what is served becomes a device of the kernel by `nbd.ko` where there is one, else by `nbdfuse`
-//! and a loop device; the device is mounted. All of that is done by the root's [`Keeper`](crate::Keeper), as root and without a user namespace, in a
-//! mount and a pid namespace of its own: servers end with its process 1, the mount with its namespace, and the loop device clears
-//! itself then. The mount is in a namespace where no server is, so that it goes while they still serve.
+//! The image is a file system in a sparse file, with a copy of the layers in its folder [`TREE`]. It is made once for a
+//! stack of layers and never changed. A read-only image ([`FileSystem::Erofs`]) is a layer: writes go to the root's
+//! folder, as with an overlay, and the notes below about writing do not apply to it.
 //!
-//! What must hold: a device is stamped with the name of its root, and one that has a stamp already is refused, so that none
-//! is used twice. The kernel takes loop devices and fuse mounts away when it likes: who detaches waits until they are gone, or says who
-//! holds them. Nothing that was written is brought to the disk at the end: the file system is told to go down first.
+//! For each root, `nbdkit` serves the image over a Unix socket and keeps written data apart, in an unlinked file in
+//! the root's folder. The export becomes a kernel device by `nbd.ko` if that is loaded, else by `nbdfuse` and a loop
+//! device; then the device is mounted. The root's [`Keeper`](crate::Keeper) does all of this, as root and without a
+//! user namespace, in its own mount and pid namespaces: servers end with its process 1, the mount ends with its
+//! namespace, and the loop device then clears itself. The mount is in a namespace that contains no server, so it is
+//! gone while the servers still answer.
 //!
-//! What it does not do: work for an ordinary user, whom no kernel lets mount a device. Known downside: between a file and the
-//! disk there are two servers, so that what is written goes through user space twice; and a
-//! machine that is short of memory needs these servers to write what it wants to be rid of.
+//! What must hold: a device is stamped with the name of its root, and one that already has a stamp is refused, so that
+//! no device is used twice. The kernel releases loop devices and fuse mounts asynchronously: detaching waits until they
+//! are gone, or names the processes that hold them. Written data is not flushed to the disk at the end: the file system
+//! is shut down first.
+//!
+//! What it does not do: work for ordinary users, whom no kernel allows to mount a device. Known downsides: two servers
+//! are between a file and the disk, so written data passes through user space twice; and a machine that is short of
+//! memory depends on these servers to write back the data that it wants to evict.
 
 mod attach;
 mod devices;
@@ -37,20 +41,20 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileSystem {
-    /// Without a journal, since nothing of it is ever repaired.
+    /// Without a journal, since a root is never repaired.
     #[default]
     Ext4,
-    /// With everything that it cannot be without.
+    /// With a journal, which xfs requires.
     Xfs,
-    /// As small as the files, and only read.
+    /// Read-only, and as small as the files.
     Erofs,
 }
 
 impl FileSystem {
-    /// All of them.
+    /// All file systems that an image can have.
     pub const ALL: [FileSystem; 3] = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Erofs];
 
-    /// Its name, as the kernel has it.
+    /// The name by which mount(2) knows it.
     pub fn name(self) -> &'static str {
         match self {
             FileSystem::Ext4 => "ext4",
@@ -59,12 +63,12 @@ impl FileSystem {
         }
     }
 
-    /// Whether it can be written at all.
+    /// Whether it is writable.
     pub fn is_written(self) -> bool {
         self != FileSystem::Erofs
     }
 
-    /// The program that makes one, and the package of Debian that has it.
+    /// The program that makes one, and the Debian package that contains the program.
     pub(crate) fn maker(self) -> (&'static str, &'static str) {
         match self {
             FileSystem::Ext4 => ("mkfs.ext4", "e2fsprogs"),
@@ -80,30 +84,30 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// What becomes of the requests to a device.
+/// Whether the requests to a device are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requests {
-    /// They are done, and that is all.
+    /// They are not logged.
     #[default]
     Forget,
-    /// Each is told in a file of the root's folder too.
+    /// Each is logged to the file [`REQUESTS`] in the root's folder.
     Log,
 }
 
-/// What devices are like.
+/// The properties of a root's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// The file system on it.
     pub file_system: FileSystem,
-    /// How much a root may write on it at the least, if it is written.
+    /// Minimum free space for a root's writes; not used for a read-only file system.
     pub room_bytes: u64,
-    /// What becomes of requests.
+    /// Whether requests are logged.
     pub requests: Requests,
 }
 
 impl Device {
-    /// What packages write that are larger than most: images are sparse, so that only what is written takes room.
+    /// Enough for packages that are larger than most. It costs nothing, since images are sparse.
     pub const ROOM_BYTES: u64 = 20 << 30;
 }
 
@@ -114,11 +118,11 @@ impl Default for Device {
     }
 }
 
-/// The folder of a root's folder where its device is mounted.
+/// Mount point of the device, relative to the root's folder.
 pub const DISK: &str = "disk";
-/// The folder of a root's folder where its device is a file, if it is a loop device.
+/// Mount point of `nbdfuse`, which shows the device as a file; relative to the root's folder.
 pub(crate) const DEVICE: &str = "device";
-/// The socket of a root's folder that its image is served at.
+/// Socket of the server, relative to the root's folder.
 pub(crate) const SOCKET: &str = "socket";
-/// The file of a root's folder that tells requests.
+/// Log of requests, relative to the root's folder.
 pub const REQUESTS: &str = "requests";

@@ -1,27 +1,27 @@
-//! Which ids the users of a root have outside of it.
+//! Maps the ids of a root's users to ids outside the root.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// How many ids a root has: enough for every id that Debian gives out, `nobody` (65534) among them.
+/// The number of ids in a root: enough for every id that Debian assigns, up to 65534.
 pub const IDS_COUNT: u32 = 65_536;
 
-/// The first id outside for root's own builds, where `/etc/subuid` gives root no range. It lies above the
-/// ranges that `useradd` hands out (100000 to 600100000, login.defs(5)) and those of systemd-nspawn
-/// (524288 to 1879048191, systemd's UIDS-GIDS), and below 2^31, which some tools take for negative.
+/// The first outside id for builds run by root, if `/etc/subuid` gives root no range. It is above the
+/// ranges that `useradd` assigns (100000 to 600100000, login.defs(5)) and those of systemd-nspawn
+/// (524288 to 1879048191, systemd's UIDS-GIDS), and below 2^31, from where some tools take ids for negative.
 const FIRST_ID_OF_ROOT: u32 = 0x7800_0000;
-/// The first id above those of root's own builds.
+/// The end of the range that begins at [`FIRST_ID_OF_ROOT`], exclusive.
 const END_OF_ROOT: u32 = 0x8000_0000;
 
-/// Who may write a map of ids, and so what it can hold (user_namespaces(7)).
+/// The privilege by which an id map is written, which decides what the map may contain (user_namespaces(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mapper {
     /// Root of the machine: any ids.
     Root,
-    /// `newuidmap` and `newgidmap`, for an ordinary user: the own id, and a range that was given to the user.
+    /// `newuidmap` and `newgidmap`, for an ordinary user: the user's own id and a range assigned to the user.
     Helper,
-    /// An ordinary user without either: the own id, and no other. All of a root belongs to its root then, and what looks
-    /// like another owner is made up by a fakeroot.
+    /// An ordinary user without these programs or a range: only the user's own id. All files of a root then belong to
+    /// its root user; a fakeroot simulates any other owner.
     Alone,
 }
 
@@ -32,18 +32,18 @@ pub struct IdMap {
     pub users: Vec<(u32, u32, u32)>,
     /// Lines of `gid_map`.
     pub groups: Vec<(u32, u32, u32)>,
-    /// Who writes it.
+    /// The privilege by which the maps are written.
     pub mapper: Mapper,
 }
 
-/// Why an ordinary user has no ids for a root's users.
+/// Why an ordinary user has only one id for a root.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// `newuidmap` or `newgidmap` is missing.
     #[error("newuidmap and newgidmap are not installed")]
     NoHelper,
-    /// There is no range of ids for this user, or it is too small.
-    #[error("{file} gives the user {user} no range of at least {IDS_COUNT} ids")]
+    /// The user has no range of ids, or only smaller ones.
+    #[error("{file} has no range of at least {IDS_COUNT} ids for the user {user}")]
     NoRange {
         /// `/etc/subuid` or `/etc/subgid`.
         file: &'static str,
@@ -53,8 +53,9 @@ pub enum IdError {
 }
 
 impl IdMap {
-    /// The map for the user who runs this process, and why it has one id alone, if so. `name` is the user's name, as
-    /// `/etc/subuid` has it. `range` is one of [`IdMap::ranges_of_this_user`]; any other is the first one.
+    /// The map for the user of this process, and, if it has only one id, the reason. `name` is the user's name as in
+    /// `/etc/subuid`. `range` is an index below [`IdMap::ranges_of_this_user`]; any larger value selects the first
+    /// range.
     pub fn of_this_user(name: &str, range: u32) -> (IdMap, Option<IdError>) {
         // SAFETY: these calls have no preconditions and cannot fail.
         let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -70,19 +71,19 @@ impl IdMap {
         }
     }
 
-    /// How many ranges of ids this user has for roots, which no id is in two of; at least 1.
+    /// The number of disjoint id ranges that this user has for roots; at least 1.
     pub fn ranges_of_this_user(name: &str) -> u32 {
-        // SAFETY: it has no preconditions and cannot fail.
+        // SAFETY: the call has no preconditions and cannot fail.
         let user = unsafe { libc::geteuid() };
         let count = |file| match user {
             0 => ids_of_root(file).1 / IDS_COUNT,
-            // Root of the root is the user, whoever has the range.
+            // The root user inside is the user itself, so a range needs one id less.
             _ => range_of(file, name, user).map_or(1, |(_, count)| count.saturating_add(1) / IDS_COUNT),
         };
         count("/etc/subuid").min(count("/etc/subgid")).max(1)
     }
 
-    /// The map of an ordinary user whom nobody gave a range of ids.
+    /// The map of an ordinary user without a range of ids.
     pub fn alone(user: u32, group: u32) -> IdMap {
         IdMap { users: vec![(0, user, 1)], groups: vec![(0, group, 1)], mapper: Mapper::Alone }
     }
@@ -99,39 +100,39 @@ impl IdMap {
         Ok(IdMap { users, groups, mapper: Mapper::Helper })
     }
 
-    /// The same, but that two users, and the groups of the same numbers, have each other's ids outside. None if the map lacks
-    /// one of them.
+    /// The same map with the outside ids of two users, and of the groups with the same numbers, exchanged. `None` if
+    /// the map lacks one of them.
     pub fn with_swapped(&self, one: u32, other: u32) -> Option<IdMap> {
         let users = swapped(&self.users, one, other)?;
         Some(IdMap { users, groups: swapped(&self.groups, one, other)?, mapper: self.mapper })
     }
 
-    /// Whether an ordinary user of the machine has these ids.
+    /// Whether the map is for an ordinary user of the machine.
     pub fn is_ordinary(&self) -> bool {
         self.mapper != Mapper::Root
     }
 
-    /// Whether all of a root belongs to one user.
+    /// Whether the map has only one id, so that all files of a root belong to one user.
     pub fn is_alone(&self) -> bool {
         self.mapper == Mapper::Alone
     }
 
-    /// The id outside of a user of the root.
+    /// Maps a user id of the root to the id outside.
     pub fn user_outside(&self, inside: u32) -> Option<u32> {
         outside(&self.users, inside)
     }
 
-    /// The user of the root who has this id outside.
+    /// Maps a user id outside to the id in the root.
     pub fn user_inside(&self, outside: u32) -> Option<u32> {
         inside(&self.users, outside)
     }
 
-    /// The group of the root that has this id outside.
+    /// Maps a group id outside to the id in the root.
     pub fn group_inside(&self, outside: u32) -> Option<u32> {
         inside(&self.groups, outside)
     }
 
-    /// The id outside of a group of the root.
+    /// Maps a group id of the root to the id outside.
     pub fn group_outside(&self, inside: u32) -> Option<u32> {
         outside(&self.groups, inside)
     }
@@ -154,7 +155,7 @@ fn swapped(lines: &[(u32, u32, u32)], one: u32, other: u32) -> Option<Vec<(u32, 
     let mut cut = vec![(one, of_other, 1), (other, of_one, 1)];
     for &(inside, outside, count) in lines {
         let end = inside + count;
-        // What lies between the two, and on either side of them.
+        // Cut points: the ranges between the two ids, and on either side of them.
         let mut marks = vec![inside, one, one + 1, other, other + 1, end];
         marks.retain(|mark| (inside..=end).contains(mark));
         marks.sort_unstable();
@@ -166,12 +167,12 @@ fn swapped(lines: &[(u32, u32, u32)], one: u32, other: u32) -> Option<Vec<(u32, 
     Some(cut)
 }
 
-/// The first id of root's own builds, and how many there are.
+/// The range of outside ids for builds run by root: the first id and the count.
 fn ids_of_root(file: &str) -> (u32, u32) {
     range_of(file, "root", 0).unwrap_or((FIRST_ID_OF_ROOT, END_OF_ROOT - FIRST_ID_OF_ROOT))
 }
 
-/// The first range of a user in `/etc/subuid` or `/etc/subgid` that is large enough: its first id, and how many there are.
+/// The first range of a user in `/etc/subuid` or `/etc/subgid` that is large enough: its first id and the count.
 fn range_of(file: &str, name: &str, id: u32) -> Option<(u32, u32)> {
     let text = fs_err::read_to_string(file).ok()?;
     text.lines().find_map(|line| range_in(line, name, id))
@@ -182,7 +183,7 @@ fn range_in(line: &str, name: &str, id: u32) -> Option<(u32, u32)> {
     let (user, first, count) = (parts.next()?, parts.next()?, parts.next()?);
     let is_own = user == name || user.parse() == Ok(id);
     let (first, count): (u32, u32) = (first.parse().ok()?, count.trim().parse().ok()?);
-    // The last id is none (user_namespaces(7)).
+    // The largest 32-bit value is not a valid id (user_namespaces(7)).
     let count = count.min(u32::MAX - first);
     (is_own && count >= IDS_COUNT - 1).then_some((first, count))
 }
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(swapped.with_swapped(1000, 61_200).unwrap().user_outside(1000), map.user_outside(1000));
         assert_eq!(map.with_swapped(1000, 70_000), None);
         assert_eq!(IdMap::alone(5, 5).with_swapped(0, 1), None);
-        // The first and the last one too.
+        // The first and the last id work too.
         assert_eq!(map.with_swapped(0, 65_535).unwrap().user_outside(65_535), Some(1000));
     }
 
@@ -239,7 +240,7 @@ mod tests {
             assert!(ends(&first).1 < ends(&second).0 && ends(&second).0 <= ends(&last).0);
             assert!(ends(&last).1 < u32::MAX);
         }
-        // One that is not there any more is the first.
+        // An index past the end selects the first range.
         assert_eq!(of(count), of(0));
         assert_eq!(of(u32::MAX), of(0));
     }

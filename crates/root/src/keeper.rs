@@ -1,13 +1,13 @@
-//! What holds the mounts of one root between its commands.
+//! The keeper: the process that holds the mounts of one root between its commands.
 //!
-//! Each command of a build runs in a sandbox of its own, whose mounts end with it. A file system in memory, or on a
-//! device, has to stay from one command to the next, and so has an overlay whose files a fakeroot knows by the number that
-//! it was mounted with: it is mounted in the namespace of a process that does nothing else,
-//! and every sandbox of the root begins with a copy of that namespace. So a mount is still nobody's but the root's, and
-//! the kernel takes it away whoever is killed, at whatever moment.
+//! Each command of a build runs in its own sandbox, whose mounts end with it. Some mounts must outlive a command: a
+//! file system in memory or on a device, and an overlay whose files a fakeroot knows by its device number. They are
+//! mounted in the namespace of a process that does nothing else, and every sandbox of the root begins with a copy of
+//! that namespace. So the mounts still belong to this root alone, and the kernel removes them whichever process is
+//! killed, and whenever.
 //!
-//! The process ends when its standard input does, by [`Keeper::end`] or because Kilnyard is gone; before it leaves it
-//! takes back what it did, the last operation first.
+//! The process ends at the end of its standard input: by [`Keeper::end`], or because Kilnyard is gone. Before it exits,
+//! it undoes its operations, last one first.
 
 use crate::sandbox::{RunError, Task, last_word};
 use crate::{IdMap, Operation, Report, Sandbox};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Mutex;
 
-/// See the module.
+/// A running keeper. Dropping it kills the process without undoing its operations one by one.
 #[derive(Debug)]
 pub struct Keeper {
     process: u32,
@@ -25,7 +25,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a keeper that performs these operations; paths are relative to `folder`.
+    /// Starts a keeper and waits until it has performed these operations; paths are relative to `folder`.
     pub fn start(folder: &Path, ids: &IdMap, operations: Vec<Operation>) -> Result<Keeper, RunError> {
         let mut child =
             Sandbox::of_machine(folder, ids, Task::Keep(operations)).spawn().map_err(RunError::Spawn)?;
@@ -49,19 +49,19 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// The process, whose namespaces sandboxes of the root begin with.
+    /// The id of the process whose namespaces the root's sandboxes enter first.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// A path of the root's folder as the keeper sees it, for this process to open.
+    /// The path under `/proc` by which this process can open a path as the keeper sees it.
     pub fn seen_from_outside(&self, path: &Path) -> PathBuf {
         let absolute = self.folder.join(path);
         let below = absolute.strip_prefix("/").unwrap_or(&absolute);
         Path::new("/proc").join(self.process.to_string()).join("root").join(below)
     }
 
-    /// Takes everything back and waits until it is gone.
+    /// Undoes all operations and waits for the keeper to exit.
     pub fn end(&self) -> Result<(), RunError> {
         let child = self.child.lock().ok().and_then(|mut child| child.take());
         let Some(mut child) = child else { return Ok(()) };
@@ -80,7 +80,7 @@ impl Drop for Keeper {
         if let Ok(child) = self.child.get_mut()
             && let Some(mut child) = child.take()
         {
-            // All below it dies with it, and what it mounted goes with the last of them.
+            // All its descendants die with it, and its mounts go with the last of them.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,22 +1,22 @@
-//! Build roots: where one build happens, apart from everything else on the machine.
+//! Build roots: each build runs in one, isolated from the rest of the machine.
 //!
-//! A root is planned as an ordered list of [`Operation`]s that prints and executes: mounts, then the
-//! switch into the new root. It is performed by [`sandbox`]: the program starts itself once more as a
-//! small single-threaded process, which takes new user, mount, pid, ipc, uts, cgroup and network
-//! namespaces, performs the list and runs one command as the child of process 1 of the new namespace.
+//! The plan of a root is an ordered list of [`Operation`]s that prints and executes: mounts, then the
+//! switch into the new root. [`sandbox`] performs it: the program starts itself again as a small
+//! single-threaded process, which creates new user, mount, pid, ipc, uts, cgroup and network
+//! namespaces, performs the list, and runs one command as the child of process 1 of the new namespace.
 //!
-//! Where the files of a root come from is one [`Form`]: layers below an overlay, a copy of them, or an image on a
+//! A root gets its files in one [`Form`]: layers below an overlay, a copy of them, or an image on a
 //! block device ([`block`]).
 //!
-//! What must hold: every mount lives in the namespace of the sandbox or of the root's [`Keeper`] alone, and every process of it
-//! dies with its process 1, which dies with Kilnyard. So nothing stays mounted and nothing stays
-//! running, whoever is killed at whatever moment; what stays is a folder, which the next start removes.
+//! What must hold: every mount exists only in the namespace of the sandbox or of the root's [`Keeper`], and every
+//! process of the root dies with its process 1, which dies with Kilnyard. So nothing stays mounted and nothing stays
+//! running, whichever process is killed and whenever; only a folder is left, which the next start removes.
 //!
-//! The way into the user namespace is the same for root and for an ordinary user: [`IdMap`] says which
-//! ids the root's users are outside. Nobody of the root is root outside.
+//! Root and ordinary users enter the user namespace in the same way: [`IdMap`] maps the root's ids to ids
+//! outside. No user of the root is root outside.
 //!
-//! What it does not do: watch, measure or end the command (crate `process` does), or know what is built.
-//! Known downside: each stage mounts the overlay again, about a millisecond.
+//! What it does not do: watch, measure or end the command (crate `process` does), or know the package being built.
+//! Known downside: each stage mounts the overlay again, which takes about a millisecond.
 
 pub mod archive;
 mod backend;

@@ -6,93 +6,93 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The most layers that an overlay takes below the one that is written (`OVL_MAX_STACK` in fs/overlayfs).
+/// The maximum number of lower layers of an overlay (`OVL_MAX_STACK` in fs/overlayfs).
 pub const LAYERS_MAX: usize = 500;
 
-/// Whether what is mounted can be written.
+/// Whether a mount is writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Only read.
+    /// Read-only.
     Read,
-    /// Read and written.
+    /// Read-write.
     Write,
 }
 
-/// Whose content copied files have.
+/// Whether copied files share content with the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
-    /// Their own.
+    /// The copies are independent of the layers.
     Own,
-    /// That of the layers: they are hard links, and nobody may write to them.
+    /// The copies are hard links to the layers' files and must never be written.
     Shared,
 }
 
-/// What becomes of a root's requests to bring data to the disk now.
+/// How a root's requests to flush data to the disk are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flushes {
-    /// They are answered with success and cost nothing: a root that was not finished is thrown away, never repaired.
+    /// They return success and cost nothing: an unfinished root is thrown away, never repaired.
     #[default]
     Discard,
-    /// They are done, for tests that look whether they are.
+    /// They are performed, for packages whose tests check that they are.
     Keep,
 }
 
-/// What a block device shows.
+/// The backing store of a block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// A file.
     File(PathBuf),
-    /// What is served at this socket.
+    /// The NBD export at this socket.
     Served(PathBuf),
 }
 
 /// One step of making a root. Paths are relative to the folder that the sandbox starts in (the yard),
-/// but for devices and what [`Operation::Pivot`] leaves behind.
+/// except for devices and the operations after [`Operation::Pivot`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
-    /// Mounts read-only layers below a writable one.
+    /// Mounts an overlay: read-only layers below a writable one.
     Overlay {
-        /// The layers below, the uppermost first; at most [`LAYERS_MAX`].
+        /// The lower layers, uppermost first; at most [`LAYERS_MAX`].
         lower: Vec<PathBuf>,
-        /// What is written goes here.
+        /// The writable layer.
         upper: PathBuf,
         /// The kernel's scratch folder, on the same file system as `upper`.
         work: PathBuf,
-        /// Where it is mounted.
+        /// The mount point.
         target: PathBuf,
-        /// Whether writing waits for the disk where it is asked to.
+        /// With [`Flushes::Discard`], writes never wait for the disk, even if they ask to.
         flushes: Flushes,
     },
-    /// Makes a folder of the machine visible in the root.
+    /// Bind-mounts a folder of the machine in the root.
     Bind {
-        /// What is shown.
+        /// The folder on the machine.
         source: PathBuf,
-        /// Where.
+        /// The mount point.
         target: PathBuf,
-        /// How.
+        /// Whether the root may write to it.
         access: Access,
     },
-    /// Puts a program of Kilnyard's own in the place of one of the root, which is seen at another place then. Where the
-    /// root has no such program, or a link leads to it, nothing is done.
+    /// Covers a program of the root with one of Kilnyard's and makes the original visible at another path. Does nothing
+    /// if the root does not have the program, or if its path is a link.
     StandIn {
-        /// The root.
+        /// The tree of the root.
         root: PathBuf,
         /// The program, relative to the root.
         program: PathBuf,
-        /// What stands in for it.
+        /// Kilnyard's program.
         with: PathBuf,
-        /// Where the program itself is seen; a file is there.
+        /// Where the original becomes visible; an existing file.
         real: PathBuf,
     },
-    /// Makes an empty file system in memory.
+    /// Mounts an empty file system in memory.
     Tmpfs {
-        /// Where.
+        /// The mount point.
         target: PathBuf,
-        /// The permissions of its folder.
+        /// The permissions of its top folder.
         mode: u32,
-        /// How large it may grow.
+        /// The size limit.
         size_bytes_max: u64,
     },
     /// Makes a device node of the machine visible in the root.
@@ -102,79 +102,79 @@ pub enum Operation {
         /// The root's `dev` folder.
         folder: PathBuf,
     },
-    /// Mounts the process list of the sandbox's own pid namespace.
+    /// Mounts procfs for the sandbox's own pid namespace.
     Proc {
-        /// Where.
+        /// The mount point.
         target: PathBuf,
     },
-    /// Mounts a view of the devices' tree for reading, where the kernel allows.
+    /// Mounts sysfs read-only, if the kernel allows it.
     Sys {
-        /// Where.
+        /// The mount point.
         target: PathBuf,
     },
-    /// Mounts pseudo-terminals of the sandbox's own.
+    /// Mounts the sandbox's own pseudo-terminals (devpts).
     Terminals {
-        /// Where.
+        /// The mount point.
         target: PathBuf,
     },
     /// Makes a symbolic link.
     Link {
-        /// What it points to.
+        /// The path that it points to.
         content: PathBuf,
-        /// Where it is.
+        /// The path of the link itself.
         path: PathBuf,
     },
-    /// Copies layers into a folder that is there.
+    /// Copies layers into an existing folder.
     Copy {
-        /// The layers, the uppermost first.
+        /// The layers, uppermost first.
         lower: Vec<PathBuf>,
-        /// The folder.
+        /// The folder to copy to.
         target: PathBuf,
-        /// Whether files are written there.
+        /// Whether to copy or to hard-link files.
         content: Content,
     },
-    /// Makes a folder, if it is not there.
+    /// Makes a folder, unless it exists.
     Folder {
-        /// Where.
+        /// The path of the folder.
         path: PathBuf,
     },
-    /// Takes a mount away.
+    /// Unmounts a file system.
     Unmount {
-        /// Where it is.
+        /// The mount point.
         target: PathBuf,
     },
-    /// Removes a folder with all that is in it.
+    /// Removes a folder with its content.
     Remove {
-        /// Which.
+        /// The folder.
         path: PathBuf,
     },
     /// Makes an empty file system in a new file.
     Format {
         /// The file.
         image: PathBuf,
-        /// What is made.
+        /// The kind of file system.
         file_system: FileSystem,
-        /// How large it is; what is not written takes no room.
+        /// The size of the file, which is sparse.
         size_bytes: u64,
     },
-    /// Makes a file system for reading in a new file, of all that is in a folder.
+    /// Makes a read-only file system in a new file, from the content of a folder.
     Pack {
         /// The folder.
         folder: PathBuf,
         /// The file.
         image: PathBuf,
     },
-    /// Serves an image over NBD, copy on write.
+    /// Serves an image over NBD, copy-on-write.
     Serve {
-        /// The image, which stays as it is.
+        /// The image, which is never changed.
         image: PathBuf,
-        /// The socket that it is served at.
+        /// The Unix socket of the server.
         socket: PathBuf,
-        /// The folder that keeps what is written, in a file without a name.
+        /// The folder for written data, which is kept in an unlinked file.
         written: PathBuf,
-        /// Whether requests to flush are done.
+        /// Whether requests to flush are performed.
         flushes: Flushes,
-        /// A file that each request is told in.
+        /// The log of requests, if one is kept.
         requests: Option<PathBuf>,
     },
     /// Ends a server.
@@ -182,72 +182,72 @@ pub enum Operation {
         /// Its socket.
         socket: PathBuf,
     },
-    /// Makes a block device of something.
+    /// Attaches a file or an NBD export as a block device.
     Attach {
-        /// What it shows.
+        /// The file or export.
         source: Source,
-        /// What other operations know it by; a folder that is there, if something served is attached.
+        /// The path by which other operations name the device; for an export, an existing folder.
         device: PathBuf,
     },
-    /// Takes a block device away and waits until it is gone.
+    /// Detaches a block device and waits until it is gone.
     Detach {
-        /// Which.
+        /// The path that it was attached as.
         device: PathBuf,
     },
-    /// Mounts the file system of a block device that was attached.
+    /// Mounts the file system of an attached block device.
     Mount {
-        /// The device.
+        /// The path that the device was attached as.
         device: PathBuf,
-        /// Where.
+        /// The mount point.
         target: PathBuf,
-        /// What is on it.
+        /// The kind of file system.
         file_system: FileSystem,
-        /// Whether all that was written is to be on the device in the end.
+        /// Whether all written data must be on the device at the end.
         flushes: Flushes,
     },
-    /// Takes the mount of a block device away, without writing what was not written yet.
+    /// Unmounts a block device without writing back data that is still in memory.
     Drop {
-        /// Where it is.
+        /// The mount point.
         target: PathBuf,
     },
-    /// Says whose a device is, which must have been nobody's.
+    /// Marks a device as used by a root. Fails if it was marked before.
     Stamp {
-        /// Where it is mounted.
+        /// The mount point of the device.
         folder: PathBuf,
         /// The root.
         name: String,
     },
-    /// Sets the name of the machine.
+    /// Sets the hostname of the uts namespace.
     Hostname {
-        /// The name.
+        /// The hostname.
         name: String,
     },
     /// Brings up the loopback device of the new network namespace.
     Loopback,
-    /// Enters the root and leaves nothing of the machine's file systems behind.
+    /// Makes the root the file system root, and detaches all file systems of the machine.
     Pivot {
         /// The new root.
         target: PathBuf,
     },
-    /// Gives a folder of the root, after it was entered, from one user to another and to the group of the same number. It stays
-    /// as it is if it belongs to a third user, or is no folder.
+    /// After the pivot, changes the owner of a folder from one user to another, and its group to that of the same
+    /// number. Does nothing if the folder belongs to a third user, or is not a folder.
     HandOver {
-        /// The folder, inside.
+        /// The folder, as a path inside the root.
         folder: PathBuf,
-        /// Who has them before.
+        /// The previous owner.
         from: u32,
-        /// Who has them then.
+        /// The new owner.
         to: u32,
     },
-    /// Shows the files of the root for reading, after it was entered; what else is mounted there stays as it is.
+    /// After the pivot, makes the files of the root read-only. Other mounts in it keep their access.
     Seal {
-        /// Folders, inside, that stay as they are too. What is no folder is passed over, as a link is.
+        /// Folders inside the root that stay writable. Anything else, such as a link, is ignored.
         open: Vec<PathBuf>,
     },
 }
 
 impl Operation {
-    /// What takes it back, if it leaves anything behind that its folder's removal does not take along.
+    /// The operation that undoes this one; `None` if removing the root's folder is enough.
     pub fn undone(&self) -> Option<Operation> {
         match self {
             Operation::Overlay { target, .. }
@@ -285,7 +285,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// What it needs of the machine.
+    /// The kernel feature that it depends on.
     pub(crate) fn need(&self) -> Need {
         match self {
             Operation::Overlay { .. } => Need::Overlay,
@@ -346,7 +346,7 @@ impl fmt::Display for Operation {
             }
             Operation::Serve { image, socket, written, flushes, requests } => {
                 write!(f, "serve {} at {}, ", image.display(), socket.display())?;
-                write!(f, "copy on write in {}", written.display())?;
+                write!(f, "copy-on-write in {}", written.display())?;
                 if *flushes == Flushes::Keep {
                     f.write_str(", flushed")?;
                 }
@@ -360,7 +360,7 @@ impl fmt::Display for Operation {
                 write!(f, "attach the file {}", file.display())
             }
             Operation::Attach { source: Source::Served(socket), device } => {
-                write!(f, "attach what is served at {} as {}", socket.display(), device.display())
+                write!(f, "attach the export at {} as {}", socket.display(), device.display())
             }
             Operation::Detach { device } => write!(f, "detach {}", device.display()),
             Operation::Mount { device, target, file_system, flushes } => {
@@ -371,7 +371,7 @@ impl fmt::Display for Operation {
                 }
             }
             Operation::Drop { target } => {
-                write!(f, "unmount {}, dropping what is not written", target.display())
+                write!(f, "unmount {}, dropping unwritten data", target.display())
             }
             Operation::Stamp { folder, name } => write!(f, "stamp {} as {name}", folder.display()),
             Operation::Hostname { name } => write!(f, "hostname {name}"),
@@ -382,18 +382,18 @@ impl fmt::Display for Operation {
             }
             Operation::Seal { open } => {
                 let open: Vec<_> = open.iter().map(|path| path.display().to_string()).collect();
-                write!(f, "seal / but for {}", open.join(", "))
+                write!(f, "seal / except {}", open.join(", "))
             }
         }
     }
 }
 
-/// Shared memory of one root; what builds put there is counted as their memory.
+/// Shared memory of one root; its content counts as memory of the build.
 const SHARED_MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// `/dev` and `/run` hold nodes and small files only.
+/// `/dev` and `/run` hold only nodes and small files.
 const SMALL_BYTES_MAX: u64 = 64 << 20;
 
-/// What every root needs besides its files: devices, processes, a name, loopback.
+/// The operations that every root needs in addition to its files: devices, processes, a hostname, loopback.
 pub(crate) fn system_operations(root: &Path) -> Vec<Operation> {
     let dev = root.join("dev");
     let tmpfs =
@@ -428,7 +428,7 @@ pub(crate) fn system_operations(root: &Path) -> Vec<Operation> {
     operations
 }
 
-/// The operations that open a folder itself as a root that keeps what is written: for making a base.
+/// The operations that enter a folder itself as a root, so that writes stay in it. Used to make a base.
 pub fn base_operations(folder: &Path, binds: &[(PathBuf, PathBuf, Access)]) -> Vec<Operation> {
     let bind = Operation::Bind { source: folder.into(), target: folder.into(), access: Access::Write };
     let mut operations = vec![bind];

@@ -1,5 +1,5 @@
-//! The plan of one root: what is made once, what is held from one command to the next, what each command begins with, and
-//! how all of it goes again.
+//! The plan of one root: the operations done once, those held from one command to the next, those each command begins
+//! with, and those that remove the root.
 
 use crate::block::{self, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, TREE};
 use crate::operation::{Access, Content, Flushes, Operation, Source, system_operations};
@@ -9,79 +9,79 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folder of a root's folder where what is in memory is mounted.
+/// Mount point of the file system in memory, relative to the root's folder.
 pub const MEMORY: &str = "memory";
 
 /// How the files of a root come together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// Read-only layers below what is written.
+    /// Read-only layers below a writable one.
     #[default]
     Overlay,
     /// A copy of the layers.
     Copy,
-    /// An image of layers on a device of its own, written copy on write. It stands in the place of the lowest layer; those above it
-    /// lie over it as in an overlay.
+    /// An image on the root's own device, written copy-on-write. It takes the place of the lowest layer; the other
+    /// layers lie above it as in an overlay.
     Image(Device),
 }
 
-/// Where a root's own files lie.
+/// Where a root's own files are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// In its folder.
     #[default]
     Disk,
-    /// In a file system of its own in memory.
+    /// In its own file system in memory.
     Memory {
-        /// How large that may grow.
+        /// The size limit of that file system.
         size_bytes_max: u64,
     },
-    /// In its folder, but for one folder to work in, which everybody in the root may write in.
+    /// In its folder, except for a work folder in memory, which every user of the root may write to.
     WorkInMemory {
-        /// How large that may grow.
+        /// The size limit of the work folder.
         size_bytes_max: u64,
     },
 }
 
-/// What a root is planned from.
+/// The choices that a root is planned from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Making {
     /// How the files come together.
     pub form: Form,
-    /// Where they lie.
+    /// Where they are stored.
     pub place: Place,
-    /// What becomes of flushes.
+    /// Whether requests to flush reach the disk.
     pub flushes: Flushes,
 }
 
-/// See the module. All paths are relative to the yard.
+/// The operations of one root. All paths are relative to the yard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootPlan {
     /// The root's folder.
     pub folder: PathBuf,
-    /// What is done once, by Kilnyard itself.
+    /// Done once, by Kilnyard itself.
     pub make: Vec<Operation>,
-    /// What is done once and held by a [`Keeper`].
+    /// Done once and held by a [`Keeper`].
     pub hold: Vec<Operation>,
-    /// What each command begins with, before it sees devices and processes.
+    /// Done at the start of each command, before devices and processes are mounted.
     pub files: Vec<Operation>,
-    /// Where the root is seen then.
+    /// Where the complete tree of the root appears after these.
     pub root: PathBuf,
-    /// Where what was written is found afterwards.
+    /// Where the files that commands wrote are found afterwards.
     pub written: PathBuf,
 }
 
 impl RootPlan {
-    /// The plan of a root of these layers, the uppermost first.
+    /// Plans a root of these layers, uppermost first.
     pub fn new(folder: &Path, layers: &[PathBuf], making: &Making) -> RootPlan {
         let at = |name: &str| folder.join(name);
         let made = |name: &str| Operation::Folder { path: at(name) };
         let mut make = vec![Operation::Folder { path: folder.to_owned() }];
         let mut hold = Vec::new();
         let memory = |mode, size_bytes_max| Operation::Tmpfs { target: at(MEMORY), mode, size_bytes_max };
-        // Folders of the root's own are made where they lie.
+        // The root's own folders are made on the file system that holds its files.
         let (base, is_held) = match making.place {
             Place::Disk => (folder.to_owned(), false),
             Place::WorkInMemory { size_bytes_max } => {
@@ -126,8 +126,9 @@ impl RootPlan {
         RootPlan { folder: folder.to_owned(), make, hold, files, root, written }
     }
 
-    /// What is above an image lies over its tree, and is written beside it; where nothing is, the tree itself is written. Where the device
-    /// is only read, what is written lies in the root's folder. `make` and `hold` have what is made and held before.
+    /// Plans a root on a device. Layers above the image form an overlay over its tree, with the writable layer on the
+    /// same device; without layers above, the tree itself is written. If the device is read-only, the writable layer is
+    /// in the root's folder. `make` and `hold` are the operations that come before.
     fn on_device(
         folder: &Path,
         image: &Path,
@@ -167,8 +168,8 @@ impl RootPlan {
             let bind = Operation::Bind { source: tree.clone(), target: tree.clone(), access: Access::Write };
             (bind, tree.clone(), tree)
         } else {
-            let beside = if is_written { &disk } else { folder };
-            let (upper, work) = (beside.join("upper"), beside.join("work"));
+            let scratch = if is_written { &disk } else { folder };
+            let (upper, work) = (scratch.join("upper"), scratch.join("work"));
             make.extend(folders(&[at("merged")]));
             let own = if is_written { &mut hold } else { &mut make };
             own.extend(folders(&[upper.clone(), work.clone()]));
@@ -179,14 +180,14 @@ impl RootPlan {
         RootPlan { folder: folder.to_owned(), make, hold, files: vec![files], root, written }
     }
 
-    /// The plan of a root whose folder is there already, by what is in it.
+    /// Plans a root whose folder exists, and derives its form from the content.
     pub fn found(yard: &Path, folder: &Path, layers: &[PathBuf]) -> RootPlan {
         let form = if yard.join(folder).join("tree").is_dir() { Form::Copy } else { Form::Overlay };
         RootPlan::new(folder, layers, &Making { form, ..Making::default() })
     }
 
-    /// The same root, whose overlay is mounted once and held: its files keep their device's number from one command to the
-    /// next, by which a fakeroot knows them.
+    /// The same root, with its overlay mounted once and held: files keep their device number from one command to the
+    /// next, by which a fakeroot identifies them.
     pub fn held(mut self) -> RootPlan {
         let is_overlay = |operation: &Operation| matches!(operation, Operation::Overlay { .. });
         let (overlays, others) = self.files.into_iter().partition(is_overlay);
@@ -195,7 +196,7 @@ impl RootPlan {
         self
     }
 
-    /// The folder in memory that a build works in, where the plan has one.
+    /// The work folder in memory, if the plan has one.
     pub fn work_folder(&self) -> Option<&Path> {
         self.hold.iter().find_map(|operation| match operation {
             Operation::Tmpfs { target, mode: 0o1777, .. } => Some(target.as_path()),
@@ -203,7 +204,8 @@ impl RootPlan {
         })
     }
 
-    /// What a command performs to be in the root. Each bind has the path inside that it is shown at.
+    /// The operations by which a command enters the root. Each bind is a source, its path inside the root, and the
+    /// access.
     pub fn entering(&self, binds: &[(PathBuf, PathBuf, Access)]) -> Vec<Operation> {
         let mut operations = self.files.clone();
         operations.extend(system_operations(&self.root));
@@ -216,13 +218,14 @@ impl RootPlan {
         operations
     }
 
-    /// What is left to be done when nothing of the root runs any more: what was done, backwards.
+    /// The operations that remove the root once none of its processes runs: they undo the held ones in reverse, then
+    /// remove the folder.
     pub fn removing(&self) -> Vec<Operation> {
         let held = self.hold.iter().rev().filter_map(Operation::undone);
         held.chain([Operation::Remove { path: self.folder.clone() }]).collect()
     }
 
-    /// The file system of the device that the root lies on, if it has one.
+    /// The file system of the root's device; `None` for a root without a device.
     fn file_system(&self) -> Option<block::FileSystem> {
         self.hold.iter().find_map(|operation| match operation {
             Operation::Mount { file_system, .. } => Some(*file_system),
@@ -230,7 +233,8 @@ impl RootPlan {
         })
     }
 
-    /// The folders, relative to the yard, that an overlay of folders alone shows, the uppermost first; none for any other root.
+    /// The lower layers of an overlay made only of folders, relative to the yard, uppermost first; empty for any other
+    /// root.
     pub fn lower(&self) -> &[PathBuf] {
         let lower = self.hold.iter().chain(&self.files).find_map(|operation| match operation {
             Operation::Overlay { lower, .. } => Some(&lower[..]),
@@ -239,7 +243,8 @@ impl RootPlan {
         lower.filter(|_| !self.has_device()).unwrap_or_default()
     }
 
-    /// The folders on the machine's disk, relative to the yard, that an overlay writes to; none for any other root.
+    /// The upper and work folders of an overlay that writes to the machine's disk, relative to the yard; `None` for any
+    /// other root.
     pub fn scratch(&self) -> Option<[&Path; 2]> {
         let is_made = |path: &Path| self.make.contains(&Operation::Folder { path: path.to_owned() });
         self.hold.iter().chain(&self.files).find_map(|operation| match operation {
@@ -248,17 +253,17 @@ impl RootPlan {
         })
     }
 
-    /// Whether the root lies on a device of its own.
+    /// Whether the root is on its own block device.
     pub fn has_device(&self) -> bool {
         self.file_system().is_some()
     }
 
-    /// Whether what is written lies on that device too.
+    /// Whether the root's writes go to that device too.
     pub fn writes_on_device(&self) -> bool {
         self.file_system().is_some_and(block::FileSystem::is_written)
     }
 
-    /// Makes the root, and what holds it. What was made before it failed is removed.
+    /// Makes the root, and its keeper if operations have to be held. On failure, everything made so far is removed.
     pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<Option<Keeper>, RunError> {
         if let Some(lack) = self.file_system().and_then(block::lack) {
             return Err(RunError::Lack(lack));
@@ -282,7 +287,7 @@ impl RootPlan {
         held
     }
 
-    /// Removes the root: what holds it, then its folder.
+    /// Ends the root's keeper, then removes its folder.
     pub fn remove(&self, yard: &Path, ids: &IdMap, keeper: Option<&Keeper>) -> Result<(), RunError> {
         keeper.map_or(Ok(()), Keeper::end)?;
         remove_folder(yard, &self.folder, ids)
@@ -294,7 +299,7 @@ fn make_folder(path: &Path, ids: &IdMap) -> io::Result<()> {
     probe::give_to_root(path, ids)
 }
 
-/// Removes a folder of the yard whose files may belong to users of a root; it may be gone already.
+/// Removes a folder of the yard whose files may belong to a root's users. A missing folder is not an error.
 pub fn remove_folder(yard: &Path, folder: &Path, ids: &IdMap) -> Result<(), RunError> {
     let path = yard.join(folder);
     let found = match fs_err::symlink_metadata(&path) {
@@ -338,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_is_held_and_goes_backwards() {
+    fn a_root_in_memory_is_held_and_undone_in_reverse() {
         let plan = plan(Form::Copy, Place::Memory { size_bytes_max: 1 << 20 });
         assert_eq!(lines(&plan.make), ["folder roots/1", "folder roots/1/memory"]);
         let held = [
@@ -357,8 +362,8 @@ mod tests {
         let plan = RootPlan::new(Path::new("roots/1"), &["images/base".into()], &making);
         assert_eq!(lines(&plan.make), ["folder roots/1", "folder roots/1/device", "folder roots/1/disk"]);
         let held = [
-            "serve images/base at roots/1/socket, copy on write in roots/1, requests in roots/1/requests",
-            "attach what is served at roots/1/socket as roots/1/device",
+            "serve images/base at roots/1/socket, copy-on-write in roots/1, requests in roots/1/requests",
+            "attach the export at roots/1/socket as roots/1/device",
             "mount ext4 of roots/1/device at roots/1/disk",
             "stamp roots/1/disk as roots/1",
         ];
@@ -366,7 +371,7 @@ mod tests {
         assert_eq!(lines(&plan.files), ["bind roots/1/disk/tree at roots/1/disk/tree for writing"]);
         assert_eq!(plan.written, Path::new("roots/1/disk/tree"));
         let removing = [
-            "unmount roots/1/disk, dropping what is not written",
+            "unmount roots/1/disk, dropping unwritten data",
             "detach roots/1/device",
             "stop serving at roots/1/socket",
             "remove roots/1",
@@ -375,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_only_read_lies_below_what_is_written() {
+    fn a_read_only_image_is_the_lowest_layer_of_an_overlay() {
         let device = Device { file_system: block::FileSystem::Erofs, ..Device::default() };
         let making = Making { form: Form::Image(device), ..Making::default() };
         let plan = RootPlan::new(Path::new("roots/1"), &["images/base".into()], &making);

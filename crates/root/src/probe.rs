@@ -1,14 +1,14 @@
-//! What this machine allows: each need tried for real, with the reason where it is refused.
+//! Probes what this machine allows: each need is tried for real, and a refusal is reported with its reason.
 
 use crate::sandbox::{RunError, Task};
 use crate::{Device, Form, IdMap, ImagePlan, Making, Operation, RootPlan, Sandbox, User, View, block};
 use std::path::{Path, PathBuf};
 
-/// Room on a device that is tried.
+/// Free space on a probed device.
 const ROOM_BYTES: u64 = 1 << 20;
 
-/// Tries a root so made in an empty folder below `folder`, as a build would have it. On failure the step that was refused,
-/// and why.
+/// Makes a root in a new folder below `folder`, as a build would, and removes it. The error names the step that was
+/// refused, and why.
 pub fn try_root(folder: &Path, ids: &IdMap, making: &Making) -> Result<(), RunError> {
     let probe = PathBuf::from(format!(".probe-{}", std::process::id()));
     let made = |path: &Path| {
@@ -49,7 +49,7 @@ pub fn try_root(folder: &Path, ids: &IdMap, making: &Making) -> Result<(), RunEr
     outcome.and(removed)
 }
 
-/// Makes a small image of a layer.
+/// Makes a small image from a layer.
 fn make_image(
     folder: &Path,
     ids: &IdMap,
@@ -64,7 +64,7 @@ fn make_image(
     ImagePlan::new(folder, probe, "image", &[layer.to_owned()], &device).make(folder, ids)
 }
 
-/// Makes root of the root the owner of a folder. An ordinary user is that already.
+/// Gives a folder to the root user inside the root. For an ordinary user it already belongs to that user.
 pub fn give_to_root(path: &Path, ids: &IdMap) -> std::io::Result<()> {
     if ids.is_ordinary() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Project quotas: the kernel's own bound of what lies below a folder, on file systems that were mounted with them (`prjquota`
-//! on XFS, on ext4 made with `-O quota,project`).
+//! Project quotas: the kernel's own limit on the content of a folder, on file systems mounted with `prjquota` (XFS, or
+//! ext4 made with `-O quota,project`).
 //!
-//! Each inode has a project's number, which new ones take from their folder (`FS_XFLAG_PROJINHERIT`, ioctl_xfs_fsgetxattr(2)), and
-//! which no process of another user namespace can change. statvfs(3) of such a folder reports the project's usage and limit.
-//! Only root of the machine can give folders to a project.
+//! Each inode has a project id. New inodes inherit it from their folder (`FS_XFLAG_PROJINHERIT`,
+//! ioctl_xfs_fsgetxattr(2)), and a process in another user namespace cannot change it. statvfs(3) of such a folder
+//! reports the project's usage and limit. Only root of the machine can assign folders to a project.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ const BLOCK_LIMITS: u32 = 1;
 /// The unit of limits (quotactl(2)).
 const BLOCK_BYTES: u64 = 1024;
 
-/// The largest limit that ext4 takes: its bytes are counted in 63 bits.
+/// The largest limit that ext4 accepts: it counts bytes in 63 bits.
 const BLOCKS_MAX: u64 = i64::MAX as u64 / BLOCK_BYTES;
 /// `QCMD(Q_XGETQSTATV, PRJQUOTA)`, `FS_QSTATV_VERSION1` and `FS_QUOTA_PDQ_ENFD` of linux/dqblk_xfs.h.
 const GET_STATE: u32 = (0x5808 << 8) | 2;
@@ -66,18 +66,18 @@ struct State {
     others: [u64; 32],
 }
 
-/// Folders whose content the kernel counts together and bounds. Dropping it lifts the bound.
+/// Folders whose content the kernel counts and limits together. Dropping it lifts the limit.
 #[derive(Debug)]
 pub struct Project {
     number: u32,
     folder: File,
-    /// What others with the same number take: kept roots of builds that had it before.
+    /// Space used by earlier holders of the same project id: kept roots of their builds.
     before_bytes: u64,
 }
 
 impl Project {
-    /// Makes a project of this number (not 0) of empty folders of one file system. None where that has no project quotas, or
-    /// this process may not use them.
+    /// Assigns empty folders of one file system to the project with this id (not 0). `None` if the file system does not
+    /// enforce project quotas, or this process may not use them.
     pub fn begin(folders: &[&Path], number: u32) -> io::Result<Option<Project>> {
         let open = |folder: &&Path| fs_err::File::open(folder).map(File::from);
         let opened = folders.iter().map(open).collect::<io::Result<Vec<File>>>()?;
@@ -87,22 +87,22 @@ impl Project {
         }
         let before_bytes = limits(&folder, number)?.used_bytes;
         let project = Project { number, folder, before_bytes };
-        // A limit that an earlier process left would count for this build.
+        // A limit left by an earlier process would apply to this build.
         project.bound(u64::MAX)?;
         opened.iter().try_for_each(|folder| join(folder, number))?;
         Ok(Some(project))
     }
 
-    /// Lets what lies in the folders take this much in all, from now on.
+    /// Limits the content of all folders together, from now on.
     pub fn bound(&self, bytes_max: u64) -> io::Result<()> {
         let blocks = bytes_max.saturating_add(self.before_bytes).div_ceil(BLOCK_BYTES);
         self.set(blocks.clamp(1, BLOCKS_MAX))
     }
 
-    /// What lies in the folders now.
+    /// Space used by the content of the folders.
     ///
     /// # Errors
-    /// The file system's, which lost its quota then.
+    /// Fails if the file system has lost its quota.
     pub fn used_bytes(&self) -> io::Result<u64> {
         Ok(limits(&self.folder, self.number)?.used_bytes.saturating_sub(self.before_bytes))
     }
@@ -115,21 +115,21 @@ impl Project {
 
 impl Drop for Project {
     fn drop(&mut self) {
-        // 0 is no limit. One that stays bounds what has this number, until a build takes it again.
+        // 0 means no limit. If this fails, the old limit holds for this project id until a build uses the id again.
         let _ = self.set(0);
     }
 }
 
-/// Whether the file system of a folder keeps to the limits of projects: one may count them alone.
+/// Whether the file system of a folder enforces project limits: it may also be set up for accounting only.
 fn is_enforced(folder: &File) -> bool {
     let mut state = State { version: STATE_VERSION, padding: 0, flags: 0, others: [0; 32] };
     quotactl(folder, GET_STATE, 0, &mut state).is_ok() && state.flags & IS_ENFORCED != 0
 }
 
-/// Gives a folder, and what is made in it from now on, to a project.
+/// Assigns a folder, and everything created in it from now on, to a project.
 fn join(folder: &File, number: u32) -> io::Result<()> {
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes a structure of this size (linux/fs.h), as the request's number says.
+    // SAFETY: the kernel writes a structure of this size (linux/fs.h); the request number encodes the size.
     let found =
         unsafe { libc::ioctl(folder.as_raw_fd(), GET_ATTRIBUTES as _, std::ptr::from_mut(&mut attributes)) };
     check(found.into())?;
@@ -145,16 +145,16 @@ fn join(folder: &File, number: u32) -> io::Result<()> {
 fn limits(folder: &File, number: u32) -> io::Result<Limits> {
     let mut found = Limits::default();
     match quotactl(folder, GET_QUOTA, number, &mut found) {
-        // A number that nothing had before (quotactl(2)).
+        // This project id was never used (quotactl(2)).
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Limits::default()),
         other => other.map(|()| found),
     }
 }
 
-/// quotactl_fd(2), since Linux 5.14. `Argument` is the structure of the command.
+/// quotactl_fd(2), since Linux 5.14. `Argument` is the structure that the command takes.
 fn quotactl<Argument>(folder: &File, command: u32, number: u32, argument: &mut Argument) -> io::Result<()> {
     let argument = std::ptr::from_mut(argument);
-    // SAFETY: the kernel reads or writes the structure of the command, whose layout it has.
+    // SAFETY: the kernel reads or writes the structure that the command takes, and `Argument` has its layout.
     check(unsafe { libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, number, argument) })
 }
 

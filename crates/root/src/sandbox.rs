@@ -1,17 +1,18 @@
-//! One command in namespaces of its own.
+//! Runs one command in its own namespaces.
 //!
-//! Three processes stand between Kilnyard and the command:
+//! A sandbox consists of three processes below Kilnyard:
 //!
-//! 1. the *outer* one, this program started again by [`Sandbox::spawn`], reads the sandbox as JSON from
-//!    its standard input, starts the first one in new namespaces and in its control group, writes the map of its ids, and waits;
-//! 2. the *first* one, process 1 of the new pid namespace, performs the operations, starts the command,
-//!    reaps every orphan, counts what there is, ends all of it when it is told to, and at the command's end names who is
-//!    left, ends that too, and leaves;
-//! 3. the command.
+//! 1. The *outer* process is this program started again by [`Sandbox::spawn`]. It reads the description of the sandbox
+//!    as JSON from its standard input, starts process 1 in new namespaces and in its control group, writes its id maps,
+//!    and waits.
+//! 2. *Process 1* of the new pid namespace performs the operations, starts the command, reaps orphans, counts
+//!    processes, and ends all of them on an order. When the command ends, it reports and ends the processes that are
+//!    left, and exits.
+//! 3. The command.
 //!
-//! Standard output is the log of the command (its standard error goes there too); standard error carries
-//! [`Report`]s, one JSON object a line. Standard input, behind the description, takes [`Order`]s. Each process asks the kernel to be killed when its parent dies,
-//! so that killing any of them, or Kilnyard, ends all below it.
+//! Standard output is the log of the command, including its standard error. Standard error carries [`Report`]s, one
+//! JSON object a line. Standard input carries the description, then [`Order`]s. Each process asks the kernel to be
+//! killed when its parent dies, so that killing any of them, or Kilnyard, ends all processes below it.
 
 mod census;
 mod confine;
@@ -40,15 +41,15 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The hidden argument by which this program knows that it is to be a sandbox.
+/// The hidden argument that starts this program as a sandbox.
 const ARGUMENT: &str = "kilnyard-sandbox-process";
 
-/// Who runs the command.
+/// The user that the command runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum User {
-    /// Root of the root: nobody outside.
+    /// Root inside the root, without privileges outside.
     Root,
-    /// An ordinary user of the root with these ids, without any privilege or a way to get one.
+    /// An ordinary user of the root with these ids, without any privilege or a way to gain one.
     Plain {
         /// The user's id inside.
         user: u32,
@@ -57,102 +58,103 @@ pub enum User {
     },
 }
 
-/// What the command sees of the file system.
+/// The file systems that the command sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum View {
     /// A root, made by these operations.
     Root(Vec<Operation>),
-    /// The machine's own file systems, with the ids of the map: for files that roots are made of.
+    /// The machine's file systems, under the id map: for work on files of roots.
     Machine,
 }
 
-/// What is to be run.
+/// The task of a sandbox. All but [`Task::Program`] are performed by Kilnyard itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// A program with its arguments.
     Program(Vec<String>),
-    /// Remove these folders (relative to the yard) with all that is in them, by Kilnyard itself.
+    /// Empty these folders (relative to the yard).
     Remove(Vec<PathBuf>),
-    /// Copy layers, the uppermost first, into a folder that is there, by Kilnyard itself.
+    /// Copy layers into an existing folder.
     Copy {
-        /// The layers.
+        /// The layers, uppermost first.
         lower: Vec<PathBuf>,
-        /// The folder.
+        /// The folder to copy to.
         target: PathBuf,
-        /// Whose content its files have.
+        /// Whether to copy or to hard-link files.
         content: Content,
     },
-    /// Print what is charged for the files below these folders (relative to the yard), by Kilnyard itself: those in folders
-    /// that their owner closed too.
+    /// Print the charged size of the content of these folders (relative to the yard), including folders whose mode
+    /// denies access to their owner.
     Measure(Vec<PathBuf>),
-    /// Print a folder (relative to the yard) as an archive in the canonical form, by Kilnyard itself; see [`crate::archive`].
+    /// Write a folder (relative to the yard) to standard output as an archive in the canonical form; see
+    /// [`crate::archive`].
     Pack {
         /// The folder.
         folder: PathBuf,
-        /// When its making began, in seconds since the epoch: what has a time since then gets the latest time before, so that making
-        /// the same tree at another time gives the same archive.
+        /// When the making of the tree began, in seconds since the epoch. A later time in the tree is replaced by the
+        /// latest earlier one, so that making the same tree at another time gives the same archive.
         made_since_seconds: Option<u64>,
     },
-    /// Unpack an archive into a folder that is there and empty, by Kilnyard itself. Both are relative to the yard, and the archive
-    /// can be read by the root's ids.
+    /// Unpack an archive into an existing empty folder. Both are relative to the yard; the root's ids must be able to
+    /// read the archive.
     Unpack {
         /// The archive, compressed by zstd or not.
         archive: PathBuf,
-        /// The folder.
+        /// The folder to unpack to.
         target: PathBuf,
     },
-    /// Perform these operations and keep what they mounted until standard input ends; see [`crate::Keeper`].
+    /// Perform these operations and keep their mounts until standard input ends; see [`crate::Keeper`].
     Keep(Vec<Operation>),
 }
 
-/// A sandbox and the one thing that is run in it.
+/// The description of a sandbox and its single task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
     /// The folder that paths of operations are relative to.
     pub folder: PathBuf,
-    /// The ids.
+    /// The id map of the user namespace.
     pub ids: IdMap,
-    /// The process of a [`crate::Keeper`] whose mounts are there from the beginning.
+    /// The process of a [`crate::Keeper`] whose mounts the sandbox begins with.
     pub keeper: Option<u32>,
-    /// What is seen.
+    /// The file systems that the command sees.
     pub view: View,
-    /// Who runs the command.
+    /// The user that the command runs as.
     pub user: User,
-    /// What is run.
+    /// The program or other task to run.
     pub task: Task,
-    /// The folder where the command starts, inside.
+    /// The working directory of the command, as a path inside the root.
     pub directory: PathBuf,
-    /// The whole environment of the command.
+    /// The complete environment of the command.
     pub environment: Vec<(String, String)>,
     /// Whether the command keeps the terminal of this process, for a shell.
     pub is_interactive: bool,
-    /// Whether the command uses the machine's network; else it has a loopback device of its own alone.
+    /// Whether the command uses the machine's network; otherwise it has only its own loopback device.
     pub has_network: bool,
-    /// What becomes of requests of the command to bring data to the disk.
+    /// Whether requests to flush reach the disk.
     pub flushes: Flushes,
-    /// Whether the command may make namespaces of its own.
+    /// Whether the command may create namespaces.
     pub nesting: Nesting,
 }
 
-/// Bounds of what all processes of a sandbox may do.
+/// Resource limits for the processes of a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// How many processes and threads each of its users may have at once.
+    /// Maximum processes and threads for each of its users at once.
     pub processes_max: Option<u32>,
-    /// How many files each of its processes may have open at once; as many as Kilnyard itself may where it is absent.
+    /// Maximum open files for each of its processes; if absent, Kilnyard's own limit.
     pub open_files_max: Option<u32>,
 }
 
-/// The control groups that a sandbox is begun in, by their folders. What cannot be entered is left out.
+/// The control groups that a sandbox starts in, by their folders. A group that cannot be entered is skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Groups {
     /// Of version 1: the outer process enters them.
     pub version_1: Vec<PathBuf>,
-    /// Of version 2: all but the outer process are in it from their beginning. [`Report::NoGroup`] tells if they are not.
+    /// Of version 2: all but the outer process are created in it. [`Report::NoGroup`] reports if that fails.
     pub version_2: Option<PathBuf>,
 }
 
-/// What is read by the program that becomes a sandbox.
+/// The description that the outer process reads.
 #[derive(Serialize, Deserialize)]
 struct Specification {
     sandbox: Sandbox,
@@ -160,21 +162,21 @@ struct Specification {
     groups: Groups,
 }
 
-/// What a sandbox can be told while its command runs, one byte each.
+/// An order to a sandbox while its command runs, one byte each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// End all processes: ask them to (SIGTERM), give them [`GRACE`], and kill who is left then.
+    /// End all processes: send SIGTERM, wait [`GRACE`], and kill those that are left.
     End,
     /// Kill all processes at once.
     Kill,
-    /// Those who were left behind have been looked at: they can be ended.
+    /// The leftover processes have been inspected: they can be ended.
     Looked,
 }
 
 impl Order {
     const ALL: [(Order, u8); 3] = [(Order::End, b'e'), (Order::Kill, b'k'), (Order::Looked, b'l')];
 
-    /// The byte that says it.
+    /// The byte that encodes the order.
     pub fn byte(self) -> u8 {
         Order::ALL.iter().find(|(order, _)| *order == self).map_or(b'k', |(_, byte)| *byte)
     }
@@ -184,125 +186,128 @@ impl Order {
     }
 }
 
-/// How long processes that were asked to end have for it.
+/// Time between SIGTERM and SIGKILL.
 pub const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A process that outlived its command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
-    /// Its number inside.
+    /// Its process id inside.
     pub number: i32,
     /// Its command line.
     pub line: String,
-    /// The folder that it is in, seen from inside.
+    /// Its working directory, as a path inside; absent if it could not be read.
     pub directory: Option<String>,
-    /// Who started it, and who started that one, as far as they were seen: command lines with numbers.
+    /// The command lines of its parent and further ancestors, nearest first, with process ids, as far as they were
+    /// observed.
     pub started_by: Vec<String>,
 }
 
-/// What a sandbox says of itself.
+/// A report of a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
     /// Process 1 was started.
     Process1 {
-        /// Its number, seen from outside.
+        /// Its process id outside.
         number: u32,
     },
-    /// The control group of version 2 did not take it.
+    /// The process could not be created in the control group of version 2.
     NoGroup {
-        /// Why not.
+        /// The error of the kernel.
         error: String,
     },
-    /// The root stands and the command runs.
+    /// The root is complete and the command runs.
     Started,
     /// A sample of all processes of the sandbox.
     Sample {
-        /// How many there are.
+        /// The number of processes.
         processes: u32,
-        /// How many threads they have.
+        /// The number of their threads.
         threads: u32,
-        /// How many of them run, or could run if they had a core.
+        /// The number of processes that run, or could run if they had a core.
         runnable: u32,
-        /// The sum of their resident memory; shared pages count in each.
+        /// The sum of their resident memory; a shared page counts once for each process.
         memory_bytes: u64,
-        /// User and system time of all that lives and of all that was waited for.
+        /// User and system time of all live processes and of all that were waited for.
         cpu_seconds: f64,
-        /// How many processes and threads were begun so far.
+        /// Processes and threads created so far.
         created: u64,
     },
-    /// What the command left running, the first few; all of it is ended when [`Order::Looked`] comes, or a moment later.
+    /// Processes that the command left running, the first few. All are ended on [`Order::Looked`], or a moment later.
     LeftBehind {
         /// The processes.
         processes: Vec<Leftover>,
-        /// Numbers and command lines of the latest that ended, of those that were seen for some time.
+        /// Process ids and command lines of the processes that ended last, of those that lived long enough to be seen
+        /// twice.
         ended: Vec<(i32, String)>,
     },
-    /// What the command left in memory that processes share, the first few; it goes with the sandbox.
+    /// Objects that the command left in shared memory, the first few. They go with the sandbox.
     LeftInMemory {
-        /// A name for each.
+        /// A description of each object.
         things: Vec<String>,
     },
-    /// System calls that the command was refused, by name, and how often.
+    /// Refused system calls of the command.
     Refused {
-        /// None is missing: the list of refused calls is short.
+        /// Names and counts; complete, since the list of refused calls is short.
         calls: Vec<(String, u64)>,
     },
-    /// What all processes used that have no clock: the last word of process 1.
+    /// Total resource usage of all processes, other than CPU time. This is the last report of process 1.
     Used {
-        /// Bytes that were read from disks; absent where the kernel does not count them.
+        /// Bytes read from disks; absent if the kernel does not count them.
         read_bytes: Option<u64>,
-        /// Bytes that were written, or are to be written, to disks; absent as above.
+        /// Bytes written to disks, or queued for writing; absent if the kernel does not count them.
         written_bytes: Option<u64>,
-        /// How many processes and threads were begun.
+        /// Processes and threads created.
         created: u64,
-        /// How often the network that is not there was asked for, as the kernel counts it.
+        /// Attempts to use a network that the sandbox does not have, as counted by the kernel.
         unreachable: u64,
         /// User and system time of process 1 itself.
         own_seconds: f64,
     },
     /// The command ended.
     Ended {
-        /// Its exit code, or 128 and the signal that killed it.
+        /// Its exit code, or 128 plus the number of the signal that killed it.
         code: i32,
         /// User time of all processes of the sandbox that were waited for.
         user_seconds: f64,
         /// Their system time.
         system_seconds: f64,
-        /// The largest memory that one of them ever held.
+        /// The largest resident memory that one process ever had.
         largest_bytes: u64,
     },
     /// The sandbox could not be made.
     Failed {
-        /// What it did, reads after "failed to".
+        /// The failed step; reads after "failed to".
         step: String,
-        /// Why not.
+        /// The text of the error.
         error: String,
-        /// The error's number (errno(3)).
+        /// The error number (errno(3)).
         number: Option<i32>,
-        /// What the step needed.
+        /// The requirement of the step.
         need: Need,
     },
 }
 
-/// What a step needs of the machine that makes a sandbox, as far as there is a remedy where it lacks.
+/// A requirement of a step, if there is a remedy for a machine that does not meet it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Need {
-    /// New namespaces, and ids in them.
+    /// New namespaces, with mapped ids.
     Namespaces,
-    /// An overlay.
+    /// An overlay mount.
     Overlay,
-    /// A procfs of its own.
+    /// A procfs mount.
     Proc,
     /// Access to the folder of the yard.
     Folder,
-    /// Anything else.
+    /// Any other requirement.
     #[default]
     Other,
 }
 
 impl Sandbox {
-    /// A task of Kilnyard's own with the machine's files, as root of the root: for files that roots are made of.
+    /// A sandbox for one of Kilnyard's own tasks, as root inside and on the machine's file systems: for work on files
+    /// of roots.
     pub fn of_machine(folder: &std::path::Path, ids: &IdMap, task: Task) -> Sandbox {
         Sandbox {
             folder: folder.to_owned(),
@@ -323,15 +328,15 @@ impl Sandbox {
     /// Starts the sandbox: its standard output is the command's log, its standard error the reports.
     pub fn spawn(&self) -> io::Result<Child> {
         let mut child = self.spawn_within(Bounds::default(), &Groups::default(), &|_| {})?;
-        // What keeps something does so until its standard input ends.
+        // A keeper runs until its standard input ends.
         if !matches!(self.task, Task::Keep(_)) {
             drop(child.stdin.take());
         }
         Ok(child)
     }
 
-    /// The same within bounds and in control groups, and its standard input takes [`Order`]s. `begun` is called with the number
-    /// of the outer process before that one starts any other.
+    /// Starts the sandbox with resource limits and in control groups; its standard input takes [`Order`]s. `begun` is
+    /// called with the id of the outer process before that starts any other process.
     pub fn spawn_within(&self, bounds: Bounds, groups: &Groups, begun: &dyn Fn(u32)) -> io::Result<Child> {
         let text = self.specification(bounds, groups)?;
         let specification = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
@@ -341,11 +346,11 @@ impl Sandbox {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        // It does nothing before it has read what it is to be.
+        // The child does nothing before it has read its description.
         begun(child.id());
         let written = child.stdin.as_mut().map(|stdin| stdin.write_all(&specification));
         if let Some(Err(error)) = written {
-            // It died before it had read; what it said, if anything, is in its reports.
+            // On a broken pipe the child died before it read everything; its reports say why.
             if error.kind() != io::ErrorKind::BrokenPipe {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -360,7 +365,7 @@ impl Sandbox {
         serde_json::to_vec(&specification).map_err(io::Error::other)
     }
 
-    /// Runs the sandbox on this process's own terminal and waits; the command's exit code.
+    /// Runs the sandbox on this process's terminal and waits for it. Returns the command's exit code.
     pub fn run_interactively(&self, specification_file: &std::path::Path) -> io::Result<i32> {
         fs_err::write(specification_file, self.specification(Bounds::default(), &Groups::default())?)?;
         let own = std::process::id().to_string();
@@ -369,8 +374,8 @@ impl Sandbox {
         Ok(status?.code().unwrap_or(1))
     }
 
-    /// Runs a task of Kilnyard's own whose output is no text and may be long: `take` reads it. At the end of the output there is an
-    /// error where the task failed, so that half of it is never taken for the whole.
+    /// Runs one of Kilnyard's own tasks whose output is binary and may be long; `take` reads it. If the task failed,
+    /// the output ends with an error, so that a truncated output is never taken for a complete one.
     pub fn run_reading<Taken>(
         &self,
         take: impl FnOnce(&mut dyn Read) -> io::Result<Taken>,
@@ -380,7 +385,7 @@ impl Sandbox {
         let mut output = Output { output, child, failure: None };
         let taken = take(&mut output);
         let Output { output, mut child, failure } = output;
-        // It may still write, to a reader that gave up.
+        // The child may still be writing, if `take` gave up early.
         drop(output);
         let ended = child.wait();
         match (failure, taken) {
@@ -389,7 +394,7 @@ impl Sandbox {
         }
     }
 
-    /// Runs a short task and waits for it; its output on success.
+    /// Runs a short task and waits for it. Returns its output on success.
     pub fn run(&self) -> Result<String, RunError> {
         let child = self.spawn().map_err(RunError::Spawn)?;
         let output = child.wait_with_output().map_err(RunError::Spawn)?;
@@ -401,7 +406,7 @@ impl Sandbox {
     }
 }
 
-/// The output of a task, and how the task ended.
+/// The output of a task; reading to its end records a failure of the task.
 struct Output {
     output: ChildStdout,
     child: Child,
@@ -425,13 +430,13 @@ impl Read for Output {
             };
         }
         match self.failure {
-            Some(_) => Err(io::Error::other("the task that writes it failed")),
+            Some(_) => Err(io::Error::other("the task that writes the output failed")),
             None => Ok(0),
         }
     }
 }
 
-/// The exit code that the reports of a sandbox end with.
+/// The exit code of the command, or the failure, from the reports of a sandbox.
 pub(crate) fn last_word(reports: &str) -> Result<i32, RunError> {
     let mut code = None;
     for line in reports.lines() {
@@ -447,34 +452,34 @@ pub(crate) fn last_word(reports: &str) -> Result<i32, RunError> {
 }
 
 fn this_program() -> Command {
-    // The link still leads to this very program when its file was replaced meanwhile.
+    // The link still leads to this program if its file was replaced in the meantime.
     let mut command = Command::new("/proc/self/exe");
     command.env_clear();
     command
 }
 
-/// A short task in a sandbox, or what is done around it, did not succeed.
+/// Failure of a short task in a sandbox, or of the work around it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A file or folder of the root could not be made or removed.
     #[error(transparent)]
     Files(#[from] io::Error),
-    /// Something is missing here for roots of this kind.
+    /// The machine does not meet a requirement of block devices.
     #[error(transparent)]
     Lack(#[from] crate::block::Lack),
-    /// The program could not be started again.
+    /// The program could not start itself again.
     #[error("failed to start a sandbox")]
     Spawn(#[source] io::Error),
     /// The sandbox could not be made.
     #[error("failed to {step}: {error}")]
     Sandbox {
-        /// What it did.
+        /// The failed step.
         step: String,
-        /// Why not.
+        /// The text of the error.
         error: String,
-        /// The error's number.
+        /// The error number (errno(3)).
         number: Option<i32>,
-        /// What the step needed.
+        /// The requirement of the step.
         need: Need,
     },
     /// The command failed.
@@ -482,7 +487,7 @@ pub enum RunError {
     Command {
         /// Its exit code.
         code: i32,
-        /// What it printed.
+        /// Its standard output.
         output: String,
     },
     /// The sandbox was killed.
@@ -490,9 +495,9 @@ pub enum RunError {
     Vanished,
 }
 
-/// Becomes a sandbox if this program was started as one; then it does not return. To be called first
-/// of all in `main`, while there is one thread.
-#[expect(clippy::disallowed_methods, reason = "a process of its own ends here")]
+/// Becomes a sandbox if this program was started as one; in that case it does not return. Call it first in `main`,
+/// while the process has one thread.
+#[expect(clippy::disallowed_methods, reason = "the sandbox process exits here")]
 pub fn become_sandbox_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {

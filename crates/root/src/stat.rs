@@ -1,35 +1,36 @@
-//! What the kernel says of one process in `/proc/PID/stat` (proc_pid_stat(5)).
+//! The status of one process, from `/proc/PID/stat` (proc_pid_stat(5)).
 //!
-//! The name of a process stands there in parentheses and may hold parentheses, blanks, line ends and bytes that are no
-//! UTF-8, so that what follows is looked for behind the last parenthesis.
+//! The process name is in parentheses there and may itself contain parentheses, blanks, newlines and invalid UTF-8, so
+//! parsing resumes after the last closing parenthesis.
 
-/// See the module. Times are in ticks of the kernel's clock (`sysconf(_SC_CLK_TCK)`), memory in pages.
+/// The fields of `/proc/PID/stat` that Kilnyard uses. Times are in clock ticks (`sysconf(_SC_CLK_TCK)`), memory in
+/// pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// Its number.
+    /// The process id.
     pub number: i32,
-    /// The name of its program, cut by the kernel to 15 bytes; what is not UTF-8 is replaced.
+    /// The name of the program, cut by the kernel to 15 bytes; invalid UTF-8 is replaced.
     pub name: String,
-    /// The letter of its state.
+    /// The letter of its state, such as `R` or `Z`.
     pub state: u8,
-    /// The number of its parent.
+    /// The process id of its parent.
     pub parent: i32,
-    /// User time of its threads.
+    /// User time of all its threads.
     pub user_ticks: u64,
-    /// System time of its threads.
+    /// System time of all its threads.
     pub system_ticks: u64,
-    /// User and system time of the children that it has waited for, with theirs.
+    /// User and system time of the children that it has waited for, including their own waited-for children.
     pub children_ticks: u64,
-    /// How many threads it has.
+    /// The number of its threads.
     pub threads: u32,
-    /// When it began, since the start of the machine.
+    /// When it started, counted from the boot of the machine.
     pub started_ticks: u64,
-    /// Its memory that is not swapped out; what it shares with others counts as well.
+    /// Its resident memory, including pages shared with other processes.
     pub resident_pages: u64,
 }
 
 impl ProcessStat {
-    /// Of the text of the file; none if it is not as it should be.
+    /// Parses the content of the file; `None` if it is malformed.
     pub fn parse(text: &[u8]) -> Option<ProcessStat> {
         let (open, close) =
             (text.iter().position(|byte| *byte == b'(')?, text.iter().rposition(|byte| *byte == b')')?);
@@ -39,18 +40,18 @@ impl ProcessStat {
         let mut fields = rest.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
         let parent = fields.next()?.parse().ok()?;
-        // The fields from the fifth of the manual on; utime is the 14th.
+        // Fields are numbered as in the manual, where utime is the 14th. Four are read by now.
         let mut number_at = {
             let mut at = 4;
             move |field: usize| -> Option<u64> {
                 let found = fields.nth(field - at - 1)?;
                 at = field;
-                // Some may be negative, and those are not asked for.
+                // Some fields may be negative; none of those is requested.
                 found.parse().ok()
             }
         };
         let (user_ticks, system_ticks) = (number_at(14)?, number_at(15)?);
-        // Of children that came in by a fork of old these may be below zero for a moment.
+        // The kernel may report these as negative for a moment.
         let children_ticks = number_at(16).unwrap_or(0).saturating_add(number_at(17).unwrap_or(0));
         Some(ProcessStat {
             number,
@@ -66,7 +67,7 @@ impl ProcessStat {
         })
     }
 
-    /// Whether it has ended, and nobody has waited for it yet.
+    /// Whether it has ended and its parent has not waited for it yet.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_no_such_line_is_none() {
+    fn a_truncated_or_malformed_line_is_rejected() {
         for cut in 0..LINE.find(" 2048 ").unwrap() + 1 {
             assert_eq!(ProcessStat::parse(&LINE.as_bytes()[..cut]), None, "{}", &LINE[..cut]);
         }

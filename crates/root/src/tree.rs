@@ -1,10 +1,12 @@
-//! Trees of files that others wrote: counted, removed, and opened without following links.
+//! Trees of untrusted files: counted, removed, and opened without following links.
 //!
-//! Builds, sources and packages decide how deep such a tree is, what its names are, and where its links lead. So no function
-//! here recurses, follows a link, keeps a descriptor for each level, or passes the kernel a path of more than one name.
+//! Builds, sources and packages decide how deep such a tree is, what its names are, and where its links lead. So the
+//! functions here never recurse, never follow a link, do not keep a descriptor for each level, and do not pass the
+//! kernel a path of more than one name.
 //!
-//! What it does not do: cope with changes by others meanwhile. Nothing may run in the tree any more. [`usage`] alone counts
-//! what builds still write to, at the price of a descriptor for some kilobytes of depth.
+//! What it does not do: cope with concurrent changes. No process may run in the tree any more. Only [`usage`] may
+//! count a tree that a build still writes to, and pays for that with a descriptor for every few kilobytes of path
+//! depth.
 
 mod beneath;
 mod manifest;

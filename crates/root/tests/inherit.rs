@@ -1,7 +1,7 @@
-//! What a command in a root has of the process that started Kilnyard: nothing but what `docs/security.md` lists.
+//! A command in a root inherits from the process that started Kilnyard only what `docs/security.md` lists.
 //!
-//! A process that has changed everything it could (descriptors, keyrings, signals, limits, personality, scheduling) starts
-//! a sandbox, whose command prints what it finds.
+//! A process that has changed everything it can (descriptors, keyrings, signals, limits, personality, scheduling)
+//! starts a sandbox, whose command prints its own state.
 
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Starts this program as the caller that everything is inherited from.
+/// The argument that starts this program as the caller to inherit from.
 const CALLER: &str = "kilnyard-trial-caller";
 
 fn main() {
@@ -35,12 +35,12 @@ fn main() {
         trials.extend([
             test("a_build_has_no_descriptor_of_the_caller", descriptors),
             test("keyrings_of_the_caller_are_out_of_reach", keyrings),
-            test("nothing_is_inherited_but_what_is_listed", attributes),
+            test("only_listed_state_is_inherited", attributes),
         ]);
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(reason) = lack {
-        eprintln!("skipped: all tests of what is inherited: {reason}");
+        eprintln!("skipped: all tests of inherited state: {reason}");
     }
     conclusion.exit();
 }
@@ -65,7 +65,7 @@ fn open(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Prints `name value` lines, one for each thing that fork or exec passes on.
+/// Prints `name value` lines, one for each property that fork or exec passes on.
 const SCRIPT: &str = r#"
 import ctypes, os, resource, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -73,7 +73,7 @@ for number in sorted(os.listdir("/proc/self/fd"), key=int):
     try:
         print("descriptor", number, os.readlink(f"/proc/self/fd/{number}").split(":")[0])
     except FileNotFoundError:
-        pass # The one by which the folder was listed.
+        pass # The descriptor that listed the folder.
 for line in open("/proc/self/status"):
     name, value = line.split(":", 1)
     if name in ("SigBlk", "SigIgn", "CapInh", "CapAmb", "NoNewPrivs", "Groups"):
@@ -95,10 +95,10 @@ found = libc.syscall(ctypes.c_long(KEYCTL), ctypes.c_long(SEARCH), ctypes.c_long
 print("key", "found" if found > 0 else os.strerror(ctypes.get_errno()))
 "#;
 
-/// What the caller changes of itself before it starts the sandbox: all that fork and exec could pass on.
+/// Changes everything in this process that fork and exec could pass on, then runs the sandbox.
 fn run_as_caller(user: User) -> String {
     const KEYRING: libc::c_int = -3;
-    // SAFETY: numbers, and strings that are constants; this process has one thread.
+    // SAFETY: the arguments are integers, constant strings and live structures; this process has one thread.
     unsafe {
         let secret = libc::open(c"/etc".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY);
         assert!(secret >= 0);
@@ -116,7 +116,7 @@ fn run_as_caller(user: User) -> String {
             KEYRING,
         );
         if key < 0 {
-            eprintln!("note: this kernel gives the caller no key: {}", std::io::Error::last_os_error());
+            eprintln!("note: this kernel refuses a key to the caller: {}", std::io::Error::last_os_error());
         }
         for signal in [libc::SIGINT, libc::SIGUSR1, libc::SIGCHLD + 1, 40, 64] {
             libc::signal(signal, libc::SIG_IGN);
@@ -128,7 +128,7 @@ fn run_as_caller(user: User) -> String {
         libc::nice(3);
         let mut parameter: libc::sched_param = std::mem::zeroed();
         parameter.sched_priority = 1;
-        // Not every container lets even root have it.
+        // Some containers refuse it even to root.
         libc::sched_setscheduler(0, libc::SCHED_RR, &parameter);
         let core = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
         libc::setrlimit(libc::RLIMIT_CORE, &core);
@@ -180,10 +180,10 @@ fn run_as_caller(user: User) -> String {
         flushes: Flushes::Discard,
         nesting: Nesting::Refused,
     };
-    sandbox.run().expect("the sandbox of the caller")
+    sandbox.run().expect("the caller's sandbox runs")
 }
 
-/// What the command printed, by name.
+/// The output of the command, by name.
 struct Seen(BTreeMap<String, Vec<String>>);
 
 impl Seen {
@@ -228,7 +228,7 @@ fn attributes(seen: &Seen) -> Result<(), Failed> {
         ("timerslack", "50000"),
         ("thp_disable", "0"),
         ("policy", "0"),
-        // A person who says `nice kilnyard build` wants nice builds.
+        // A user who runs `nice kilnyard build` wants nice builds.
         ("nice", "3"),
         ("umask", "0o22"),
         ("environment", "PATH"),

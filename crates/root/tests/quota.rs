@@ -1,5 +1,6 @@
-//! Project quotas, on the file systems that `KILNYARD_QUOTA_FOLDERS` names (separated by colons) and, where quotas are counted and
-//! not enforced, `KILNYARD_COUNTING_FOLDERS`. They need a kernel with quotas: `soak/quota` starts one in a virtual machine. Everywhere else a file system without quotas has none.
+//! Project quotas, on the file systems of `KILNYARD_QUOTA_FOLDERS` (separated by colons), and on those of
+//! `KILNYARD_COUNTING_FOLDERS`, where quotas are accounted but not enforced. The tests need a kernel with quotas:
+//! `soak/quota` starts one in a virtual machine. Elsewhere only the test without quotas runs.
 
 use kilnyard_root::quota::Project;
 use kilnyard_root::sandbox::{RunError, Task, become_sandbox_if_asked};
@@ -27,20 +28,20 @@ fn main() -> ExitCode {
             })
         };
         trials.extend([
-            of("a_root_takes_no_more_than_its_quota", a_root),
-            of("what_others_with_the_number_take_does_not_count", others),
+            of("a_root_cannot_exceed_its_quota", a_root),
+            of("earlier_use_of_a_project_does_not_count", others),
         ]);
     }
     let counting = std::env::var("KILNYARD_COUNTING_FOLDERS").unwrap_or_default();
     for folder in counting.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from) {
-        let name = format!("a_file_system_that_only_counts_bounds_nothing {}", folder.display());
+        let name = format!("accounting_alone_is_not_a_quota {}", folder.display());
         trials.push(Trial::test(name, move || {
             let own = tempfile::tempdir_in(&folder).unwrap();
             assert!(Project::begin(&[own.path()], NUMBER).unwrap().is_none());
             Ok(())
         }));
     }
-    // They share the project's number.
+    // The tests share the project id.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -79,10 +80,10 @@ impl Yard<'_> {
 
     fn project(&self) -> Project {
         let (upper, work) = (self.folder.join("root/upper"), self.folder.join("root/work"));
-        Project::begin(&[&upper, &work], NUMBER).unwrap().expect("there is no quota here")
+        Project::begin(&[&upper, &work], NUMBER).unwrap().expect("a file system with project quotas")
     }
 
-    /// Runs a script as root of the root; what it printed.
+    /// Runs a script as root inside. Returns its output.
     fn run(&self, script: &str) -> String {
         let usr = ("/usr".into(), "/usr".into(), Access::Read);
         let sandbox = Sandbox {
@@ -110,7 +111,7 @@ fn a_root(folder: &Path) {
     let yard = Yard::new(folder);
     let project = yard.project();
     project.bound(BYTES_MAX).unwrap();
-    // What is written is counted, renamed, copied up and deleted as anywhere.
+    // Files can be written, renamed, copied up and deleted as usual, and are counted.
     let text = yard.run(
         "set -e; mkdir /d; head -c 4M /dev/zero > /d/a; mv /d/a /d/b; mv /d /e; ln /e/b /e/c; echo x >> /large; rm /e/c; \
          stat -c %s /e/b /large",
@@ -118,7 +119,8 @@ fn a_root(folder: &Path) {
     assert_eq!(text, format!("{}\n{}\n", 4 << 20, (24 << 20) + 2));
     let used = project.used_bytes().unwrap();
     assert!((28 << 20..30 << 20).contains(&used), "{used}");
-    // The kernel stops it there, whatever it does about its numbers: a closed folder, a deleted file, another project.
+    // The kernel enforces the limit whatever the root tries: a folder without permissions, a deleted file, another
+    // project.
     let text = yard.run(
         "exec 2>&1; mkdir -m 0 /closed; exec 3> /closed/f; rm /closed/f; head -c 16M /dev/zero >&3 && echo written; true",
     );
@@ -127,11 +129,11 @@ fn a_root(folder: &Path) {
     assert!(text.contains(&NUMBER.to_string()) && !text.contains("    0 "), "{text}");
     let text = yard.run("head -c 16M /dev/zero > /e/more && echo written; true");
     assert!(!text.contains("written\n"), "{text}");
-    // More room helps at once, and files of other projects are left alone.
+    // A higher limit takes effect at once, and files outside the project are not limited.
     project.bound(4 * BYTES_MAX).unwrap();
     assert_eq!(yard.run("head -c 16M /dev/zero > /e/more && echo written"), "written\n");
     fs::write(folder.join("beside"), vec![1; 2 * BYTES_MAX as usize]).unwrap();
-    // What was written can become a layer.
+    // The upper folder can become a layer.
     fs::rename(folder.join("root/upper"), folder.join("layer")).unwrap();
     drop(project);
 }
@@ -144,7 +146,7 @@ fn others(folder: &Path) {
     project.bound(BYTES_MAX).unwrap();
     assert_eq!(yard.run("head -c 24M /dev/zero > /kept && echo written"), "written\n");
     drop(project);
-    // It stays, and is bounded no more.
+    // The files stay, and are no longer limited.
     assert_eq!(yard.run("head -c 24M /dev/zero > /shell && echo written"), "written\n");
     let second = folder.join("second");
     fs::create_dir(&second).unwrap();

@@ -1,5 +1,5 @@
-//! Real namespaces, real mounts, real processes. A root is made of the machine's own `/usr`, so that
-//! nothing needs to be fetched.
+//! Sandboxes with real namespaces, mounts and processes. Roots use the machine's own `/usr`, so that nothing
+//! has to be fetched.
 
 use kilnyard_root::sandbox::{Bounds, Groups, Order, RunError, Task};
 use kilnyard_root::{
@@ -21,11 +21,11 @@ fn main() {
     };
     let tests = vec![
         test("builders_of_two_builds_are_two_users_outside", builders_of_two_builds_are_two_users_outside),
-        test("a_command_runs_as_nobody_outside", a_command_runs_as_nobody_outside),
+        test("a_command_is_unprivileged_outside", a_command_is_unprivileged_outside),
         test("an_ordinary_user_has_no_way_to_privileges", an_ordinary_user_has_no_way_to_privileges),
-        test("root_of_the_root_may_install_and_not_mount", root_of_the_root_may_install_and_not_mount),
-        test("a_program_begins_as_anywhere", a_program_begins_as_anywhere),
-        test("a_shell_cannot_type_for_the_person_outside", a_shell_cannot_type_for_the_person_outside),
+        test("root_inside_may_install_but_not_mount", root_inside_may_install_but_not_mount),
+        test("a_program_starts_with_default_signals", a_program_starts_with_default_signals),
+        test("a_shell_cannot_insert_terminal_input", a_shell_cannot_insert_terminal_input),
         test("calls_that_builds_do_not_need_are_refused", calls_that_builds_do_not_need_are_refused),
         test("refused_calls_of_other_architectures_fail_too", refused_calls_of_other_architectures_fail_too),
         test("packages_that_may_nest_make_namespaces", packages_that_may_nest_make_namespaces),
@@ -35,21 +35,24 @@ fn main() {
         ),
         test("the_machine_is_out_of_sight", the_machine_is_out_of_sight),
         test("there_is_no_network_but_loopback", there_is_no_network_but_loopback),
-        test("what_is_written_goes_to_the_upper_layer", what_is_written_goes_to_the_upper_layer),
-        test("hundreds_of_layers_lie_above_each_other", hundreds_of_layers_lie_above_each_other),
-        test("flushes_are_discarded_unless_they_are_wanted", flushes_are_discarded_unless_they_are_wanted),
+        test("writes_go_to_the_upper_layer", writes_go_to_the_upper_layer),
+        test("hundreds_of_layers_can_be_stacked", hundreds_of_layers_can_be_stacked),
+        test("flushes_are_discarded_unless_kept", flushes_are_discarded_unless_kept),
         test("flushes_of_other_architectures_are_discarded", flushes_of_other_architectures_are_discarded),
         test("processes_left_behind_are_named_and_ended", processes_left_behind_are_named_and_ended),
-        test("who_started_a_daemon_is_told_when_it_is_gone", who_started_a_daemon_is_told_when_it_is_gone),
-        test("what_was_used_is_told_last", what_was_used_is_told_last),
-        test("no_more_processes_are_begun_than_may_be", no_more_processes_are_begun_than_may_be),
-        test("who_ignores_being_asked_is_killed", who_ignores_being_asked_is_killed),
+        test(
+            "the_starter_of_a_daemon_is_reported_after_its_end",
+            the_starter_of_a_daemon_is_reported_after_its_end,
+        ),
+        test("resource_usage_is_reported_last", resource_usage_is_reported_last),
+        test("the_limit_of_processes_holds", the_limit_of_processes_holds),
+        test("a_process_that_ignores_sigterm_is_killed", a_process_that_ignores_sigterm_is_killed),
         test("killing_the_outer_process_ends_all", killing_the_outer_process_ends_all),
         test("memory_is_sampled_and_time_is_counted", memory_is_sampled_and_time_is_counted),
         test("a_refused_step_is_named", a_refused_step_is_named),
         test("sockets_of_the_machine_are_out_of_reach", sockets_of_the_machine_are_out_of_reach),
         test("one_id_is_enough", one_id_is_enough),
-        test("a_sealed_root_is_written_where_it_says", |_| a_sealed_root_is_written_where_it_says()),
+        test("a_sealed_root_is_writable_only_where_open", |_| a_sealed_root_is_writable_only_where_open()),
         test("a_missing_command_is_named", a_missing_command_is_named),
         test("exit_codes_and_signals_come_through", exit_codes_and_signals_come_through),
     ];
@@ -60,7 +63,7 @@ fn main() {
     conclusion.exit();
 }
 
-/// Why these tests cannot run here.
+/// Why these tests cannot run on this machine; `None` if they can.
 fn missing() -> Option<String> {
     let folder = tempfile::tempdir().ok()?;
     let (ids, lack) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
@@ -140,18 +143,18 @@ impl Yard {
 
 const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 
-fn a_command_runs_as_nobody_outside(yard: &Yard) -> Result<(), Failed> {
+fn a_command_is_unprivileged_outside(yard: &Yard) -> Result<(), Failed> {
     assert_eq!(yard.run(User::Root, "id -u; hostname")?, "0\nkilnyard\n");
     let outside = yard.run(User::Root, "cat /proc/1/uid_map")?;
     let numbers: Vec<u32> = outside.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    assert_ne!(numbers[1], 0, "root of the root is root outside: {outside}");
+    assert_ne!(numbers[1], 0, "root inside is root outside: {outside}");
     Ok(())
 }
 
 fn builders_of_two_builds_are_two_users_outside(yard: &Yard) -> Result<(), Failed> {
     use std::os::unix::fs::MetadataExt;
     if yard.ids.is_ordinary() {
-        eprintln!("skipped: a layer with a folder of the builder is made by root");
+        eprintln!("skipped: only root can make a layer with a folder of the builder");
         return Ok(());
     }
     yard.make("base/build");
@@ -181,21 +184,21 @@ fn an_ordinary_user_has_no_way_to_privileges(yard: &Yard) -> Result<(), Failed> 
     Ok(())
 }
 
-fn root_of_the_root_may_install_and_not_mount(yard: &Yard) -> Result<(), Failed> {
+fn root_inside_may_install_but_not_mount(yard: &Yard) -> Result<(), Failed> {
     let script = "mkdir /x && touch /x/f && chown 7:7 /x/f && chmod 4755 /x/f && stat -c '%u %a' /x/f";
     assert_eq!(yard.run(User::Root, script)?, "7 4755\n");
-    root_of_the_root_may_not_mount(yard)
+    root_inside_may_not_mount(yard)
 }
 
-fn root_of_the_root_may_not_mount(yard: &Yard) -> Result<(), Failed> {
-    // What is shown for reading stays so, and no new file system comes.
+fn root_inside_may_not_mount(yard: &Yard) -> Result<(), Failed> {
+    // Read-only mounts stay read-only, and new file systems cannot be mounted.
     for script in
         ["mount -t tmpfs none /tmp", "mount -o remount,rw /sys", "unshare --mount true", "mknod /x b 7 0"]
     {
         let Err(RunError::Command { code, .. }) = yard.run(User::Root, script) else {
             return Err(format!("{script} was allowed").into());
         };
-        assert_ne!(code, 127, "{script} could not be tried");
+        assert_ne!(code, 127, "{script}: command not found");
     }
     Ok(())
 }
@@ -217,39 +220,39 @@ fn sockets_of_the_machine_are_out_of_reach(yard: &Yard) -> Result<(), Failed> {
             Err(error) => Err(error),
         }
     };
-    // Without the machine's network there is no such name; with it, it is there and refused.
+    // Without the machine's network the name does not exist; with it, the name exists and access is refused.
     assert_eq!(errno(false)?, libc::ECONNREFUSED);
-    // SAFETY: asks for a number and touches no memory.
+    // SAFETY: this call returns the ABI version and accesses no memory.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };
     match version >= 6 {
         true => assert_eq!(errno(true)?, libc::EPERM),
-        false => eprintln!("skipped: this kernel keeps nobody from such sockets"),
+        false => eprintln!("skipped: this kernel cannot deny access to abstract sockets"),
     }
     Ok(())
 }
 
 fn one_id_is_enough(_: &Yard) -> Result<(), Failed> {
-    // SAFETY: these have no preconditions.
+    // SAFETY: the calls have no preconditions.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     let yard = Yard::with(IdMap::alone(user, group));
-    // The machine's own files are of nobody for everybody else.
+    // For an ordinary user the machine's files belong to an unmapped user, which appears as 65534.
     let owner = if user == 0 { "0:0" } else { "65534:65534" };
     assert_eq!(
         yard.run(User::Root, "id -u; stat -c %u:%g /usr/bin; test -e /dev/pts/ptmx; echo $?")?,
         format!("0\n{owner}\n0\n")
     );
     let Err(RunError::Command { .. }) = yard.run(User::Root, "touch /x && chown 7 /x") else {
-        return Err("a file was given to nobody".into());
+        return Err("chown to an unmapped id succeeded".into());
     };
     an_ordinary_user_has_no_way_to_privileges(&yard)?;
     assert_eq!(yard.run(PLAIN, "id -g; touch /tmp/mine && stat -c %u:%g /tmp/mine")?, "1000\n1000:1000\n");
     let outside = std::os::unix::fs::MetadataExt::uid(&fs::metadata(yard.path("root/upper/tmp/mine"))?);
     assert_eq!(outside, user);
-    root_of_the_root_may_not_mount(&yard)
+    root_inside_may_not_mount(&yard)
 }
 
-fn a_sealed_root_is_written_where_it_says() -> Result<(), Failed> {
-    // SAFETY: these have no preconditions.
+fn a_sealed_root_is_writable_only_where_open() -> Result<(), Failed> {
+    // SAFETY: the calls have no preconditions.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
     let yard = Yard::with(IdMap::alone(user, group));
     for part in ["base/etc", "base/work"] {
@@ -272,17 +275,17 @@ touch /work/a /tmp/b /dev/shm/c && cat /etc/motd";
     Ok(())
 }
 
-fn a_program_begins_as_anywhere(yard: &Yard) -> Result<(), Failed> {
-    // Test programs of Rust ignore SIGPIPE, and their mask is a person's. The C library keeps signals 32 and 33
-    // for itself, and posix_spawn(3) leaves them ignored.
+fn a_program_starts_with_default_signals(yard: &Yard) -> Result<(), Failed> {
+    // Rust test programs ignore SIGPIPE, and inherit the user's umask. The C library reserves signals 32 and 33 for
+    // itself, and posix_spawn(3) leaves them ignored.
     let seen = yard
         .run(PLAIN, "umask; sed -n 's/^SigIgn:.*\\(.\\{8\\}\\)$/\\1/p' /proc/self/status; yes | head -n 1")?;
     assert!(["0022\n00000000\ny\n", "0022\n80000000\ny\n"].contains(&seen.as_str()), "{seen}");
     Ok(())
 }
 
-fn a_shell_cannot_type_for_the_person_outside(yard: &Yard) -> Result<(), Failed> {
-    // Without a terminal the request would be refused as one that makes no sense (25), not as forbidden (1).
+fn a_shell_cannot_insert_terminal_input(yard: &Yard) -> Result<(), Failed> {
+    // Without the filter, the request would fail with ENOTTY (25), not with EPERM (1).
     let python =
         "import fcntl, sys\ntry: fcntl.ioctl(0, 0x5412, b'x')\nexcept OSError as e: sys.exit(e.errno)";
     let mut sandbox = yard.sandbox(PLAIN, &format!("exec python3 -c \"{python}\" < /dev/null"));
@@ -318,11 +321,11 @@ fn there_is_no_network_but_loopback(yard: &Yard) -> Result<(), Failed> {
     Ok(())
 }
 
-fn what_is_written_goes_to_the_upper_layer(yard: &Yard) -> Result<(), Failed> {
+fn writes_go_to_the_upper_layer(yard: &Yard) -> Result<(), Failed> {
     yard.run(User::Root, "mkdir /made && echo text > /made/file && chown 1000:1000 /made/file")?;
     assert_eq!(fs::read_to_string(yard.path("root/upper/made/file"))?, "text\n");
     assert!(!yard.path("base/made").exists());
-    // The next stage of the same build sees it.
+    // The next stage of the same build sees the file.
     assert_eq!(yard.run(PLAIN, "cat /made/file; stat -c %u /made/file")?, "text\n1000\n");
     let mut sandbox = yard.sandbox(User::Root, "");
     sandbox.view = View::Machine;
@@ -332,9 +335,9 @@ fn what_is_written_goes_to_the_upper_layer(yard: &Yard) -> Result<(), Failed> {
     Ok(())
 }
 
-fn hundreds_of_layers_lie_above_each_other(yard: &Yard) -> Result<(), Failed> {
+fn hundreds_of_layers_can_be_stacked(yard: &Yard) -> Result<(), Failed> {
     const COUNT: usize = 400;
-    // Characters that mean something to mount(2), and a name longer than the kernel takes for a value.
+    // Special characters of mount(2), and a name longer than the kernel's limit for a value.
     let odd =
         ["layers/a,b:c\\d \"e\" =f".to_owned(), format!("layers/{}/{}", "n".repeat(150), "n".repeat(150))];
     let names: Vec<String> =
@@ -354,18 +357,18 @@ fn hundreds_of_layers_lie_above_each_other(yard: &Yard) -> Result<(), Failed> {
     assert_eq!(sandbox(&names).run()?, format!("{}\n0", COUNT + 1));
     let many = vec!["layers/2".to_owned(); 500];
     let error = sandbox(&many).run().unwrap_err().to_string();
-    assert!(error.ends_with("501 layers, and 500 are the most that an overlay takes"), "{error}");
+    assert!(error.ends_with("501 layers are too many: an overlay has at most 500"), "{error}");
     Ok(())
 }
 
-/// What calls that flush answer where there is nothing to flush, and at last one that does not wait.
+/// Prints the results of flushing calls on invalid arguments; the last call does not wait, so it never flushes.
 const FLUSH: &str = "import ctypes
 libc = ctypes.CDLL(None)
 page = ctypes.c_void_p(4096)
 print(libc.fsync(-1), libc.fdatasync(-1), libc.syncfs(-1), libc.sync_file_range(-1, 0, 0, 0),
       libc.msync(page, 4096, 4), libc.msync(page, 4096, 1))";
 
-fn flushes_are_discarded_unless_they_are_wanted(yard: &Yard) -> Result<(), Failed> {
+fn flushes_are_discarded_unless_kept(yard: &Yard) -> Result<(), Failed> {
     for user in [User::Root, PLAIN] {
         let script = format!("sync && exec python3 -c '{FLUSH}'");
         let mut sandbox = yard.sandbox(user, &script);
@@ -373,13 +376,13 @@ fn flushes_are_discarded_unless_they_are_wanted(yard: &Yard) -> Result<(), Faile
         sandbox.flushes = Flushes::Keep;
         assert_eq!(sandbox.run()?, "-1 -1 -1 -1 -1 -1\n");
     }
-    // Nothing of it reaches the process that made the roots.
+    // The filter does not affect the process that made the roots.
     let outside = std::process::Command::new("python3").args(["-c", FLUSH]).output()?;
     assert_eq!(String::from_utf8_lossy(&outside.stdout), "-1 -1 -1 -1 -1 -1\n");
     Ok(())
 }
 
-/// A program of 64 bits may call by the numbers of 32 too: fsync(-1) by `int 0x80`.
+/// A 64-bit program can also use 32-bit system calls: fsync(-1) by `int 0x80`.
 fn flushes_of_other_architectures_are_discarded(yard: &Yard) -> Result<(), Failed> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(());
@@ -393,7 +396,7 @@ print(ctypes.CFUNCTYPE(ctypes.c_int)(at)())'";
     sandbox.flushes = Flushes::Keep;
     match sandbox.run() {
         Ok(text) => assert_eq!(text, "-9\n"),
-        // A kernel that has no such numbers kills who uses them.
+        // A kernel without 32-bit system calls kills the program.
         Err(RunError::Command { code: 139, .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     }
@@ -402,7 +405,7 @@ print(ctypes.CFUNCTYPE(ctypes.c_int)(at)())'";
     Ok(())
 }
 
-/// Numbers of x86_64, by which any program can call; what each of them comes to.
+/// Prints the results of system calls by their x86_64 numbers.
 const CALLS: &str = "import ctypes, errno, socket
 libc = ctypes.CDLL(None, use_errno=True)
 def call(*arguments):
@@ -421,7 +424,7 @@ print(made(socket.AF_UNIX), made(socket.AF_INET), made(socket.AF_INET6), made(16
 fn has_known_numbers() -> bool {
     let is_known = cfg!(target_arch = "x86_64");
     if !is_known {
-        eprintln!("skipped: system calls by number are written down for x86_64");
+        eprintln!("skipped: the test has system call numbers only for x86_64");
     }
     is_known
 }
@@ -447,7 +450,7 @@ True True True True
             Report::Refused { calls } => Some(calls.clone()),
             _ => None,
         });
-        let counted = counted.ok_or("nothing was counted")?;
+        let counted = counted.ok_or("no refused call was reported")?;
         let count = |name: &str| counted.iter().find(|(call, _)| call == name).map_or(0, |(_, count)| *count);
         assert_eq!((count("socket"), count("unshare"), count("clone"), count("mount")), (3, 1, 1, 1));
         assert_eq!((count("keyctl"), count("bpf"), count("clone3")), (1, 1, 0), "{counted:?}");
@@ -455,7 +458,7 @@ True True True True
     Ok(())
 }
 
-/// keyctl by `int 0x80`, the way into the kernel of programs of 32 bits.
+/// keyctl(2) by `int 0x80`, the system call instruction of 32-bit programs.
 fn refused_calls_of_other_architectures_fail_too(yard: &Yard) -> Result<(), Failed> {
     if !has_known_numbers() {
         return Ok(());
@@ -467,7 +470,7 @@ at = ctypes.addressof(ctypes.c_char.from_buffer(code))
 print(ctypes.CFUNCTYPE(ctypes.c_int)(at)())'";
     match yard.run(PLAIN, script) {
         Ok(text) => assert_eq!(text, format!("-{}\n", libc::ENOSYS)),
-        // A kernel that has no such numbers kills who uses them.
+        // A kernel without 32-bit system calls kills the program.
         Err(RunError::Command { code: 139, .. }) => {}
         Err(error) => return Err(error.into()),
     }
@@ -485,7 +488,7 @@ fn packages_that_may_nest_make_namespaces(yard: &Yard) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Each refused call asks process 1, which must stay able to end the command.
+/// Each refused call notifies process 1, which must still be able to end the command.
 fn a_flood_of_refused_calls_ends_with_its_command(yard: &Yard) -> Result<(), Failed> {
     if !has_known_numbers() {
         return Ok(());
@@ -522,7 +525,7 @@ fn processes_left_behind_are_named_and_ended(yard: &Yard) -> Result<(), Failed> 
         Report::LeftBehind { processes, .. } => Some(processes.clone()),
         _ => None,
     });
-    let named = named.ok_or("nobody was named")?;
+    let named = named.ok_or("no leftover process was reported")?;
     assert_eq!(named.len(), 1, "{named:?}");
     assert_eq!(named[0].line, "sleep 4242");
     assert_eq!(named[0].directory.as_deref(), Some("/"));
@@ -530,15 +533,15 @@ fn processes_left_behind_are_named_and_ended(yard: &Yard) -> Result<(), Failed> 
     Ok(())
 }
 
-fn who_started_a_daemon_is_told_when_it_is_gone(yard: &Yard) -> Result<(), Failed> {
-    // A daemon in a session of its own, whose parent has ended a second ago, and ignores what asks it to end.
+fn the_starter_of_a_daemon_is_reported_after_its_end(yard: &Yard) -> Result<(), Failed> {
+    // A daemon in its own session, whose parent ended a second ago, and which ignores SIGTERM.
     let script = "sh -c 'sh -c \"trap : TERM; sleep 0.6; (setsid sh -c \\\"trap : TERM; sleep 4949; :\\\" &)\" & sleep 1.5; exit 0'; exit 0";
     let reports = reports(yard.sandbox(User::Root, script).spawn()?);
     let named = reports.iter().find_map(|report| match report {
         Report::LeftBehind { processes, .. } => Some(processes.clone()),
         _ => None,
     });
-    let named = named.ok_or("nobody was named")?;
+    let named = named.ok_or("no leftover process was reported")?;
     let daemon = named.iter().find(|left| left.line.starts_with("sh -c trap")).ok_or(format!("{named:?}"))?;
     let sleeper = named.iter().find(|left| left.line == "sleep 4949").ok_or(format!("{named:?}"))?;
     assert!(sleeper.started_by[0].starts_with(&format!("{} ({})", daemon.line, daemon.number)), "{named:?}");
@@ -546,7 +549,7 @@ fn who_started_a_daemon_is_told_when_it_is_gone(yard: &Yard) -> Result<(), Faile
     Ok(())
 }
 
-fn what_was_used_is_told_last(yard: &Yard) -> Result<(), Failed> {
+fn resource_usage_is_reported_last(yard: &Yard) -> Result<(), Failed> {
     let script = "for i in 1 2 3 4 5; do true | true; done; head -c 3000000 /dev/zero > /f; \
                   echo x > /dev/shm/left; ipcmk -Q > /dev/null; :";
     let reports = reports(yard.sandbox(User::Root, script).spawn()?);
@@ -559,21 +562,21 @@ fn what_was_used_is_told_last(yard: &Yard) -> Result<(), Failed> {
     else {
         return Err(format!("{reports:?}").into());
     };
-    // The command itself, ten of a pipe each, head, ipcmk.
+    // The command itself, two for each of five pipes, head, ipcmk.
     assert_eq!(*created, 13, "{reports:?}");
-    // A kernel that does not count is not one that counted nothing.
+    // Without I/O accounting the value is absent, not 0.
     let is_counted = fs::read_to_string("/proc/self/io").is_ok_and(|text| text.contains("write_bytes: "));
     assert_eq!(written_bytes.is_some(), is_counted, "{written_bytes:?}");
-    // A file system in memory writes to no disk.
+    // A root in memory does not write to a disk.
     assert!(written_bytes.is_none_or(|bytes| bytes == 0 || bytes >= 3_000_000), "{written_bytes:?}");
     assert_eq!(things[0], "/dev/shm/left of 2 bytes");
     assert!(things[1].starts_with("System V message queue "), "{things:?}");
     Ok(())
 }
 
-fn no_more_processes_are_begun_than_may_be(yard: &Yard) -> Result<(), Failed> {
+fn the_limit_of_processes_holds(yard: &Yard) -> Result<(), Failed> {
     let bounds = Bounds { processes_max: Some(20), ..Bounds::default() };
-    // Process 1 is root's. Each sandbox counts for itself.
+    // Process 1 counts for root. Each sandbox is counted separately.
     for (user, expected) in [(User::Root, 17), (PLAIN, 18), (User::Root, 17)] {
         let script = "(for i in $(seq 40); do sleep 4545 & echo begun; done) 2> /dev/null; exit 0";
         let mut child = yard.sandbox(user, script).spawn_within(bounds, &Groups::default(), &|_| {})?;
@@ -586,8 +589,8 @@ fn no_more_processes_are_begun_than_may_be(yard: &Yard) -> Result<(), Failed> {
     Ok(())
 }
 
-fn who_ignores_being_asked_is_killed(yard: &Yard) -> Result<(), Failed> {
-    // The shell would say of its own that what it waits for was ended too.
+fn a_process_that_ignores_sigterm_is_killed(yard: &Yard) -> Result<(), Failed> {
+    // The shell would report that its child was terminated too.
     let script = "exec 2> /dev/null; trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done";
     let mut child =
         yard.sandbox(PLAIN, script).spawn_within(Bounds::default(), &Groups::default(), &|_| {})?;
@@ -596,7 +599,7 @@ fn who_ignores_being_asked_is_killed(yard: &Yard) -> Result<(), Failed> {
     log.read_line(&mut said)?;
     child.stdin.take().unwrap().write_all(&[Order::End.byte()])?;
     log.read_to_string(&mut said)?;
-    assert_eq!(said, "ready\nasked\n", "it is asked once, and is gone");
+    assert_eq!(said, "ready\nasked\n", "SIGTERM came once, then the process was killed");
     assert_eq!(child.wait()?.code(), Some(137));
     Ok(())
 }

@@ -1,50 +1,51 @@
-//! How many cores a build could use, from what can be seen of it from outside.
+//! Determines how many cores a build could use, observed from outside.
 //!
-//! A client of a jobserver says it by the tokens that it holds: with all of them in use it could use more, and how many
-//! more is unknown, so that it is taken to want all. Without a token it says nothing, and what it said last holds. What ignores the jobserver says it by its processes that run or
-//! wait for a core. Both come and go from one moment to the next; a build wants the most that it used within
-//! [`WINDOW_SECONDS`], so that cores do not change hands for each short pause.
+//! A jobserver client shows its demand by the tokens that it holds. If it uses all of them, it could use more; how
+//! many more is unknown, so it is taken to want all cores. A client without tokens shows nothing, and its last demand
+//! stays in effect. A build that ignores the jobserver shows its demand by its processes that run or wait for a core.
+//! Both signals fluctuate from moment to moment. A build wants the most that it used within [`WINDOW_SECONDS`], so
+//! that cores do not change hands at each short pause.
 
 use std::collections::VecDeque;
 
-/// What a build used is remembered for so long: some looks, and longer than it takes until its processes are counted
-/// again. A build that turns serial keeps its cores from others for that time.
+/// How long usage is remembered: several samples, and longer than the time between two process counts. A build that
+/// turns serial keeps its cores from others for this long.
 pub const WINDOW_SECONDS: f64 = 0.15;
 
-/// What was seen of a build at one moment.
+/// A sample of a build's use of cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Tokens that its jobserver has.
+    /// Tokens given to its jobserver.
     pub tokens: u32,
-    /// Of these, how many its processes hold.
+    /// How many of these tokens its processes hold.
     pub held: u32,
-    /// Processes that run or could run.
+    /// Processes that run, or would run if they had a core.
     pub runnable: u32,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
-    /// When, and the cores that it used then.
+    /// Times, with the cores used then. Only samples that may still be the maximum.
     seen: VecDeque<(f64, u32)>,
     /// Whether it held all its tokens when it last had any.
     is_short: bool,
 }
 
 impl Demand {
-    /// It does something else now.
+    /// Starts over, for a build that has moved on to other work.
     pub fn forget(&mut self) {
         *self = Demand::default();
     }
 
-    /// Takes a look at this time, which never goes back; how many cores the build wants, at least 1 and at most
+    /// Adds a sample; the time never goes back. Returns how many cores the build wants, at least 1 and at most
     /// `cores_max`.
     pub fn look(&mut self, now_seconds: f64, look: Look, cores_max: u32) -> u32 {
         if look.tokens > 0 {
             self.is_short = look.held >= look.tokens;
         }
         let used = if self.is_short { cores_max } else { look.runnable.max(look.held.saturating_add(1)) };
-        // What used less before says nothing any more.
+        // Earlier samples with less use no longer matter.
         while self.seen.back().is_some_and(|(_, earlier)| *earlier <= used) {
             self.seen.pop_back();
         }
@@ -66,28 +67,28 @@ mod tests {
         let mut demand = Demand::default();
         let mut look = |now, tokens, held, runnable| demand.look(now, Look { tokens, held, runnable }, 16);
         assert_eq!(look(0.0, 0, 0, 1), 1, "configure");
-        assert_eq!(look(0.1, 1, 0, 1), 1, "a token that it does not take");
-        assert_eq!(look(0.2, 1, 1, 2), 16, "it took it");
-        assert_eq!(look(0.3, 15, 4, 5), 16, "a pause is no end");
-        assert_eq!(look(0.6, 15, 4, 5), 5, "it uses no more than that");
+        assert_eq!(look(0.1, 1, 0, 1), 1, "a token that it leaves");
+        assert_eq!(look(0.2, 1, 1, 2), 16, "a token that it takes");
+        assert_eq!(look(0.3, 15, 4, 5), 16, "a short pause");
+        assert_eq!(look(0.6, 15, 4, 5), 5, "a long decrease");
         assert_eq!(look(3.0, 4, 4, 5), 16);
-        assert_eq!(look(9.0, 0, 0, 1), 16, "all its tokens went to others, and it still wants them");
+        assert_eq!(look(9.0, 0, 0, 1), 16, "it lost all tokens and still wants them");
         assert_eq!(look(9.1, 15, 0, 1), 16);
         assert_eq!(look(10.2, 15, 0, 1), 1);
     }
 
     #[test]
-    fn what_ignores_the_jobserver_is_told_by_its_processes() {
+    fn builds_that_ignore_the_jobserver_are_judged_by_their_processes() {
         let mut demand = Demand::default();
         let look = |runnable| Look { runnable, ..Look::default() };
         assert_eq!(demand.look(0.0, look(0), 4), 1);
         assert_eq!(demand.look(0.1, look(3), 4), 3);
         assert_eq!(demand.look(0.2, look(60), 4), 4);
-        assert_eq!(demand.look(0.2, look(60), 0), 1, "a build has a core, whatever the machine says");
+        assert_eq!(demand.look(0.2, look(60), 0), 1, "every build has a core");
     }
 
     proptest! {
-        /// It is the most of what was used within the window, and nothing else.
+        /// The result is the highest use within the window.
         #[test]
         fn the_most_of_the_window_counts(
             looks in proptest::collection::vec((0.0f64..0.1, 0u32..8, 0u32..8, 0u32..8), 1..60),

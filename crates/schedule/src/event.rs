@@ -1,152 +1,151 @@
-//! What the scheduler is told, and what it says.
+//! The inputs and outputs of the scheduler.
 
 use crate::machine::{Machine, MachineId};
 use crate::work::Work;
 use kilnyard_model::graph::PackageId;
 use serde::{Deserialize, Serialize};
 
-/// What happened.
+/// An input of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The run begins.
     Begin,
-    /// A build can use this many cores from now on: one in a serial stage, many in a parallel one.
+    /// The number of cores that a build can use has changed: one in a serial stage, many in a parallel one.
     Wants {
         /// The package.
         package: PackageId,
-        /// The cores, at least 1.
+        /// The number of cores, at least 1.
         cores: u32,
     },
     /// A build ended.
     Ended {
         /// The package.
         package: PackageId,
-        /// How.
+        /// How it ended.
         outcome: Outcome,
     },
-    /// A package is not to be started yet: it is being prepared, or a person holds it back.
+    /// A package must not start yet: it is being prepared, or the user holds it back.
     Hold(PackageId),
-    /// A held package may be started in a moment: until [`COMING_SECONDS_MAX`] later nothing that comes after it is
-    /// started.
+    /// A held package will be released soon: until [`COMING_SECONDS_MAX`] later, no package that comes after it
+    /// starts.
     Coming(PackageId),
-    /// It may be started from now on.
+    /// A held package may start from now on.
     Release(PackageId),
-    /// A package is not to be built, since its outputs are there.
+    /// A package need not be built, because its outputs exist already.
     There(PackageId),
-    /// A package is not to be built, and so nothing that waits for it is.
+    /// A package will not be built, and neither will the packages that wait for it.
     Gone(PackageId),
-    /// A package, and all that it waits for, comes before all others.
+    /// A package and all its dependencies come before all others.
     Bump(PackageId),
-    /// A failed package is to be tried again.
+    /// A failed package should be tried again.
     Retry(PackageId),
-    /// Another estimate of a package.
+    /// The estimate of a package has changed.
     Estimated {
         /// The package.
         package: PackageId,
-        /// What it takes.
+        /// The new estimate.
         work: Work,
     },
-    /// A machine takes part from now on: a new one, numbered after all that there were, or one that is back.
+    /// A machine joins: either a new one, with the next number, or one that has returned.
     Joined {
         /// Its number.
         machine: MachineId,
-        /// What it has.
+        /// Its capacity.
         about: Machine,
     },
-    /// A machine takes nothing more, and keeps what is being built there.
+    /// A machine takes no further builds, but keeps those it has.
     Closed(MachineId),
-    /// A machine that was closed takes builds again.
+    /// A closed machine takes builds again.
     Opened(MachineId),
-    /// A machine takes part no more. What was being built there has ended before.
+    /// A machine leaves. Its builds have ended before.
     Left(MachineId),
-    /// A package is being built there already: the scheduler of before started it. With its files in memory, where they
-    /// fit.
+    /// A package is already being built, started by an earlier scheduler. Its files are in memory if they fit.
     Running {
         /// The package.
         package: PackageId,
-        /// Where.
+        /// The machine that builds it.
         machine: MachineId,
     },
-    /// How a machine is off for memory.
+    /// The memory pressure of a machine has changed.
     Pressure {
         /// The machine.
         machine: MachineId,
-        /// How it is off.
+        /// The new pressure.
         pressure: Pressure,
     },
-    /// Nothing more is to be started.
+    /// Nothing further may start.
     Stop,
-    /// Time went by.
+    /// Time has passed.
     Tick,
 }
 
-/// A free core waits for a package that comes before all ready ones and is coming, but no longer than so: what is on
-/// this machine already takes a moment, and a download is not waited for.
+/// How long a free core waits for a coming package that precedes all ready ones. Preparing a package that is already
+/// on this machine takes a moment; downloads are not waited for.
 pub const COMING_SECONDS_MAX: f64 = 3.0;
 
 /// How a build ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// Its outputs are there.
+    /// Its outputs are available.
     Built {
-        /// What it took in core-seconds.
+        /// The work it took, in core-seconds.
         core_seconds: f64,
     },
-    /// It failed, and so nothing that waits for it will be built.
+    /// It failed, so the packages that wait for it will not be built.
     Failed,
-    /// It was ended for want of memory. It is tried once more, alone on a machine.
+    /// It ran out of memory. It is tried once more, alone on a machine.
     OutOfMemory,
-    /// It says nothing of the package: it was cancelled, or its worker was lost. The package is ready again, if
-    /// it is not held back.
+    /// It ended without a verdict on the package: it was cancelled, or its worker was lost. Unless it is held, the
+    /// package is ready again.
     Lost,
 }
 
-/// Whether processes of a machine stall for want of memory.
+/// Whether processes of a machine stall for lack of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pressure {
-    /// Hardly.
+    /// Hardly at all.
     #[default]
     Low,
-    /// They do: nothing more is started there unless it is idle.
+    /// They stall: nothing further starts on the machine unless it is idle.
     High,
 }
 
-/// Where the work folder of a build lies.
+/// Where the work folder of a build is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Files {
     /// In memory, which is faster and counts as memory.
     Memory,
-    /// On disk, since it would not fit into the memory of the machine.
+    /// On disk, because it would not fit into the machine's memory.
     Disk,
 }
 
-/// What is to be done.
+/// A decision of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Start a build.
     Start {
         /// The package.
         package: PackageId,
-        /// Where.
+        /// The machine to build on.
         machine: MachineId,
-        /// With how many cores.
+        /// The number of cores.
         cores: u32,
-        /// Where its work folder lies.
+        /// Where its work folder is.
         files: Files,
     },
-    /// From now on a build has this many cores. Of one event, those who lose cores come first.
+    /// Change the cores of a build. Among the actions for one event, reductions come first.
     Cores {
         /// The package.
         package: PackageId,
-        /// The cores, at least 1.
+        /// The number of cores, at least 1.
         cores: u32,
     },
 }
 
-/// Decides what is built next: the scheduler, or one that it is compared with.
+/// Decides what to build next: the scheduler, or another policy for comparison.
 pub trait Policy {
-    /// Takes one event at this time, which never goes back, and appends what is to be done.
+    /// Handles an event and appends the resulting actions. The time never goes back.
     fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>);
 }

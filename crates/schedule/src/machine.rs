@@ -1,15 +1,15 @@
-//! What builds run on.
+//! The machines that builds run on.
 
-/// One core more for this many cores, and at least one: on two cores, two small serial builds left 11 % of the time unused, and
-/// three of them 2 %.
+/// One extra core for this many cores, but at least one: on two cores, two small serial builds left 11 % of the time
+/// unused, and three left 2 %.
 const CORES_PER_FURTHER: u32 = 8;
 
-/// A machine of a run, numbered from 0.
+/// The number of a machine of a run, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MachineId(pub u32);
 
 impl MachineId {
-    /// The number as an index.
+    /// The number, as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -20,34 +20,34 @@ impl MachineId {
 pub(crate) enum Door {
     /// It takes builds.
     Open,
-    /// It takes no more of them.
+    /// It takes no further builds.
     Closed,
-    /// It is not there.
+    /// It has left.
     Gone,
 }
 
-/// What one machine has.
+/// The capacity of one machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
     /// Its cores; at least 1.
     pub cores: u32,
-    /// How fast a core is beside the one that estimates were taken on, which has 1.
+    /// The speed of a core, relative to the machine that the estimates come from, which has speed 1.
     pub speed: f64,
-    /// Memory that builds may have; not bounded where it is not known.
+    /// Memory available to builds; unlimited when absent.
     pub memory_bytes: Option<u64>,
-    /// Room on its disk that builds may have; not bounded where it is not known.
+    /// Disk space available to builds; unlimited when absent.
     pub disk_bytes: Option<u64>,
 }
 
 impl Machine {
-    /// A machine with this many cores of speed 1, without a bound of memory or disk.
+    /// A machine with this many cores of speed 1, and unlimited memory and disk.
     pub fn of_cores(cores: u32) -> Machine {
         Machine { cores, speed: 1.0, memory_bytes: None, disk_bytes: None }
     }
 
-    /// The machine as its scheduler has to see it so that real builds keep its cores busy, although they wait for disks,
-    /// for memory and for processes to start: with some cores that it does not have. Who gets those comes last in rank, and
-    /// runs when an earlier one waits.
+    /// The machine as the scheduler should see it, with a few more cores than it has: real builds wait for disks, for
+    /// memory and for processes to start, and these extra cores keep the machine busy. The builds that get them are
+    /// last in rank, and run when an earlier one waits.
     pub fn oversubscribed(self) -> Machine {
         Machine { cores: self.cores + (self.cores / CORES_PER_FURTHER).max(1), ..self }
     }

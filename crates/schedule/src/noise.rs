@@ -1,9 +1,9 @@
-//! Builds that take other times than expected, from a seed: the same seed gives the same times.
+//! Random deviations of build times from their estimates; the same seed gives the same times.
 
 use crate::work::Work;
 
-/// The same works, each taking longer or shorter by a factor whose logarithm is normally distributed with mean 0
-/// and this standard deviation.
+/// Multiplies each work by a random factor, whose logarithm is normally distributed with mean 0 and this standard
+/// deviation.
 pub fn noisy(works: &[Work], sigma: f64, seed: u64) -> Vec<Work> {
     let mut random = Random { state: seed };
     works.iter().map(|work| work.scaled((sigma * random.normal()).exp())).collect()
@@ -42,7 +42,7 @@ mod tests {
     use crate::work::Basis;
 
     #[test]
-    fn noise_is_of_its_size_and_of_its_seed() {
+    fn noise_follows_its_size_and_seed() {
         let works = vec![Work::serial(1.0, Basis::Recorded); 20_000];
         let noise = noisy(&works, 0.5, 7);
         assert_eq!(noise, noisy(&works, 0.5, 7));

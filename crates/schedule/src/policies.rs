@@ -1,5 +1,5 @@
-//! Policies of other builders, for comparison in the simulation: a fixed number of workers on each machine, and
-//! jobs that a build keeps for its whole life.
+//! Scheduling policies of other builders, for comparison in the simulation: a fixed number of workers on each
+//! machine, and a number of jobs that a build keeps to its end.
 
 use crate::event::{Action, Event, Files, Policy};
 use crate::machine::{Machine, MachineId};
@@ -12,21 +12,21 @@ use std::sync::Arc;
 /// How many jobs a build gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jobs {
-    /// All the same, where they can use them.
+    /// The same number for each build that can use them.
     Each(u32),
-    /// As bob 1.0 does: by the CPU time of earlier builds and by the number of dependents, and a share of what
-    /// those that could be built at the same time leave.
+    /// The rule of bob 1.0: by the CPU time of earlier builds, the number of dependents, and a share of the jobs left
+    /// over by the builds that could run at the same time.
     Bob,
 }
 
-/// Workers that take the ready package with the most packages waiting for it, directly or not: the rule of pbulk
-/// and bob. Where two are alike, the name decides; with bob's jobs first the direct dependents and the CPU time, as
-/// in bob.
+/// Workers that take the ready package with the most direct and indirect dependents: the rule of pbulk and bob. Among
+/// equals, the name decides; with bob's jobs, the direct dependents and the CPU time decide before the name, as in
+/// bob.
 pub struct Workers {
     graph: Arc<Graph>,
     jobs: Jobs,
     bob: Bob,
-    /// The place of each package in the order of the rule.
+    /// The position of each package in the order of the rule.
     positions: Vec<u32>,
     ready: BTreeSet<(u32, PackageId)>,
     waits: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// This many workers on each of these machines.
+    /// Creates this many workers on each of these machines.
     pub fn new(graph: Arc<Graph>, works: &[Work], machines: &[Machine], workers: u32, jobs: Jobs) -> Workers {
         let dependents = dependents(&graph);
         let mut order: Vec<PackageId> = graph.packages().collect();
@@ -125,15 +125,15 @@ impl Policy for Workers {
                     }
                 }
             }
-            // Builds keep their cores, and these builders take no requests.
+            // Builds keep their cores, and these builders accept no requests.
             _ => return,
         }
         self.start(actions);
     }
 }
 
-/// How many packages wait for each, directly or not. Sets of bits, so that 30,000 packages take 110 MB for a
-/// moment and not a walk over the graph each.
+/// The number of direct and indirect dependents of each package. Uses bit sets: 30,000 packages take 110 MB for a
+/// moment, instead of a walk over the graph for each package.
 fn dependents(graph: &Graph) -> Vec<u32> {
     const WORD_BITS: usize = u64::BITS as usize;
     let words = graph.len().div_ceil(WORD_BITS);
@@ -152,13 +152,13 @@ fn dependents(graph: &Graph) -> Vec<u32> {
     counts
 }
 
-/// The jobs that bob 1.0 gives to a build when it starts it. The logarithm of the CPU time that the build stage
-/// took places a package between the smallest and the largest of all; that share of the way leads from 2 jobs
-/// to a ceiling, which is one job a doubling of the dependents, and at least two more than an equal share. What
-/// remains of all jobs after the running ones and those that could run at the same time is split between it and
-/// the ready ones by their jobs times their direct dependents that wait.
+/// The number of jobs that bob 1.0 gives to a build at its start. The logarithm of its build stage's CPU time places
+/// a package between the smallest and the largest one. The number of jobs lies at the same point between 2 and a
+/// ceiling, which is one job per doubling of the dependents, and at least two more than an equal share. The jobs not
+/// needed by running builds and by those that could run at the same time are then split between this build and the
+/// ready ones, in proportion to their jobs times their waiting direct dependents.
 struct Bob {
-    /// The CPU seconds of each package that can use more than one job.
+    /// CPU seconds of each package that can use more than one job.
     cpu_seconds: Vec<Option<f64>>,
     dependents: Vec<u32>,
     workers: u32,
@@ -177,7 +177,7 @@ impl Bob {
         Bob { cpu_seconds, dependents, workers, cores, log_least, log_range }
     }
 
-    /// What a package gets before spare jobs are split.
+    /// The jobs of a package before spare jobs are split.
     fn expected(&self, package: PackageId) -> u32 {
         let Some(cpu_seconds) = self.cpu_seconds[package.index()] else { return 1 };
         let least = 2.min(self.cores);
@@ -215,8 +215,8 @@ impl Bob {
         base + (spare * claim).div_ceil(claim + claims)
     }
 
-    /// Packages that are not running and could be while those that are go on: the ready ones, and the ones that
-    /// wait for nothing but these, as many as there are workers.
+    /// Packages that are not running but could run at the same time as those that are: the ready ones, and those that
+    /// wait only for ready or running ones, up to the number of workers.
     fn at_the_same_time(
         &self,
         graph: &Graph,

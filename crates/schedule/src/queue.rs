@@ -1,10 +1,10 @@
-//! What is ready, in the order in which it should be built.
+//! The ready packages, in the order in which they should be built.
 
 use kilnyard_model::graph::PackageId;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A place in the queue: bumped ones first, the last bumped first of all, then by rank.
+/// A position in the queue. Bumped packages come first, the last bumped before the others; then rank decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Place {
     pub(crate) bumped: u64,
@@ -27,14 +27,14 @@ impl PartialOrd for Place {
     }
 }
 
-/// The packages that can be built now, in the order in which they should be.
+/// The packages that can be built now, in the order in which they should be built.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     ranks: Vec<f64>,
     bumped: Vec<u64>,
     bumps: u64,
     places: BTreeSet<Place>,
-    /// Packages that will be ready in a moment, with the time until which they are waited for.
+    /// Packages that will be ready soon, with the time until which the queue waits for them.
     coming: BTreeMap<Place, f64>,
 }
 
@@ -48,23 +48,23 @@ impl Queue {
         Place { bumped: self.bumped[package.index()], rank: self.ranks[package.index()], package }
     }
 
-    /// Puts a package in; it is there, and not waited for any more.
+    /// Adds a package, and stops waiting for it.
     pub fn push(&mut self, package: PackageId) {
         self.coming.remove(&self.place(package));
         self.places.insert(self.place(package));
     }
 
-    /// Takes the first package out.
+    /// Removes and returns the first package.
     pub fn pop(&mut self) -> Option<PackageId> {
         self.places.pop_first().map(|place| place.package)
     }
 
-    /// The first package, which stays.
+    /// The first package, which stays in the queue.
     pub fn first(&self) -> Option<PackageId> {
         self.places.first().map(|place| place.package)
     }
 
-    /// All packages in their order.
+    /// All packages in order.
     pub fn iter(&self) -> impl Iterator<Item = PackageId> {
         self.places.iter().map(|place| place.package)
     }
@@ -74,17 +74,17 @@ impl Queue {
         self.place(package) < self.place(other)
     }
 
-    /// Takes this package out; whether it was there.
+    /// Removes this package; returns whether it was in the queue.
     pub fn remove(&mut self, package: PackageId) -> bool {
         self.places.remove(&self.place(package))
     }
 
-    /// Gives a package, queued or not, another rank.
+    /// Changes the rank of a package, queued or not.
     pub fn set_rank(&mut self, package: PackageId, rank_seconds: f64) {
         self.moved(package, |queue| queue.ranks[package.index()] = rank_seconds);
     }
 
-    /// Changes the place of a package, and what is sorted by it.
+    /// Applies a change to the position of a package, and sorts it in again.
     fn moved(&mut self, package: PackageId, change: impl FnOnce(&mut Queue)) {
         let was_there = self.remove(package);
         let awaited = self.coming.remove(&self.place(package));
@@ -97,17 +97,17 @@ impl Queue {
         }
     }
 
-    /// A package will be ready in a moment, and is waited for until then.
+    /// Waits for a package that will be ready soon, until a time.
     pub fn await_until(&mut self, package: PackageId, until_seconds: f64) {
         self.coming.insert(self.place(package), until_seconds);
     }
 
-    /// A package is not waited for any more.
+    /// Stops waiting for a package.
     pub fn await_no_more(&mut self, package: PackageId) {
         self.coming.remove(&self.place(package));
     }
 
-    /// Whether a package that comes before this one is waited for.
+    /// Whether the queue waits for a package that comes before this one.
     pub fn is_overtaking(&mut self, package: PackageId, now_seconds: f64) -> bool {
         let place = self.place(package);
         while let Some(first) = self.coming.first_entry() {
@@ -119,7 +119,7 @@ impl Queue {
         false
     }
 
-    /// Puts these packages before all others, now or when they come.
+    /// Moves these packages before all others, whether they are queued now or later.
     pub fn bump(&mut self, packages: impl IntoIterator<Item = PackageId>) {
         self.bumps += 1;
         for package in packages {
@@ -127,12 +127,12 @@ impl Queue {
         }
     }
 
-    /// How many are ready.
+    /// The number of ready packages.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether none is.
+    /// Whether no package is ready.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -163,13 +163,13 @@ mod tests {
             order.push(graph.name(id).to_owned());
         }
         assert_eq!(order, ["zlib", "long", "attr"]);
-        // A package that comes in a moment is waited for, wherever its rank moves it meanwhile.
+        // The queue waits for a package that is coming soon, even if its rank changes meanwhile.
         let [attr, long, acl] = ["attr", "long", "acl"].map(|name| graph.find(name).unwrap());
         queue.await_until(acl, 5.0);
         assert!(!queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
         queue.set_rank(acl, 75.0);
         assert!(queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
-        assert!(!queue.is_overtaking(attr, 6.0), "but not for ever");
+        assert!(!queue.is_overtaking(attr, 6.0), "but not forever");
         assert!(queue.is_empty());
     }
 }

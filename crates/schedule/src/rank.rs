@@ -5,8 +5,8 @@ use crate::work::Work;
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::BinaryHeap;
 
-/// The longest remaining path in seconds for each package of the graph. A package of a cycle has only its
-/// own time.
+/// The longest remaining path in seconds for each package of the graph. A package in a cycle counts only its own
+/// time.
 pub fn ranks(graph: &Graph, estimates_seconds: &[f64]) -> Vec<f64> {
     let mut ranks = estimates_seconds.to_vec();
     for package in graph.order().into_iter().rev() {
@@ -15,12 +15,12 @@ pub fn ranks(graph: &Graph, estimates_seconds: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The longest path that begins at one of those who wait for this package.
+/// The longest path that starts at a dependent of this package.
 fn longest_after(graph: &Graph, package: PackageId, ranks: &[f64]) -> f64 {
     graph.dependents(package).iter().map(|dependent| ranks[dependent.index()]).fold(0.0, f64::max)
 }
 
-/// The packages of the longest path, in the order in which they are built.
+/// The packages of the longest path, in build order.
 pub fn path(graph: &Graph, ranks: &[f64]) -> Vec<PackageId> {
     let longest = |packages: &mut dyn Iterator<Item = PackageId>| {
         packages.max_by(|a, b| ranks[a.index()].total_cmp(&ranks[b.index()]).then_with(|| b.cmp(a)))
@@ -34,20 +34,20 @@ pub fn path(graph: &Graph, ranks: &[f64]) -> Vec<PackageId> {
     path
 }
 
-/// What no schedule of these builds on these machines can beat.
+/// The lower bound of the time for these builds on these machines, which no schedule can beat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// The longest path, every package alone on the machine that is best for it.
+    /// The longest path, with every package alone on the best machine for it.
     pub path_seconds: f64,
-    /// All the work, spread over all cores of all machines.
+    /// The total work, spread over the cores of all machines.
     pub work_seconds: f64,
-    /// The packages of the longest path, in the order in which they are built.
+    /// The packages of the longest path, in build order.
     pub path: Vec<PackageId>,
 }
 
 impl Bound {
-    /// The bound of a graph whose packages are this much work. A build stays on one machine, so that the path
-    /// is taken at the size of the best machine, not of all together.
+    /// The bound for a graph whose packages take these works. A build stays on one machine, so the path assumes the
+    /// capacity of the best machine, not of all machines together.
     pub fn of(graph: &Graph, works: &[Work], machines: &[Machine]) -> Bound {
         let best = |work: &Work| {
             machines
@@ -66,28 +66,28 @@ impl Bound {
         }
     }
 
-    /// The larger of the two.
+    /// The larger of both bounds.
     pub fn seconds(&self) -> f64 {
         self.path_seconds.max(self.work_seconds)
     }
 }
 
-/// Differences of ranks below this are rounding, and are not passed on.
+/// Differences in rank below this are rounding errors, and are not propagated.
 const CHANGE_SECONDS_MIN: f64 = 1e-9;
 
-/// Ranks that follow their estimates: a changed estimate walks up to those who are waited for, as far as it
-/// changes anything, and no further.
+/// Ranks that follow their estimates: a changed estimate propagates to the dependencies only as far as it changes a
+/// rank.
 #[derive(Clone, Debug)]
 pub struct Ranks {
     own: Vec<f64>,
     ranks: Vec<f64>,
-    /// The place of each package in an order of dependencies.
+    /// The position of each package in `order`.
     positions: Vec<u32>,
     order: Vec<PackageId>,
 }
 
 impl Ranks {
-    /// The ranks of packages that take this many seconds each. The graph has no cycles.
+    /// The ranks of packages that take this many seconds each. The graph must not have cycles.
     pub fn new(graph: &Graph, own_seconds: Vec<f64>) -> Ranks {
         let order = graph.order();
         let mut positions = vec![0; graph.len()];
@@ -114,12 +114,12 @@ impl Ranks {
         &self.ranks
     }
 
-    /// All packages, each after what it depends on.
+    /// All packages, each after its dependencies.
     pub fn order(&self) -> &[PackageId] {
         &self.order
     }
 
-    /// Gives many packages other times, and works out all ranks.
+    /// Sets the times of all packages and computes all ranks anew.
     pub fn replace(&mut self, graph: &Graph, own_seconds: Vec<f64>) {
         self.own = own_seconds;
         self.renew(graph);
@@ -132,9 +132,9 @@ impl Ranks {
         }
     }
 
-    /// Gives these packages other times and says whose ranks changed by it, each once.
+    /// Sets the times of these packages and returns each package whose rank changed, once.
     pub fn set(&mut self, graph: &Graph, times: &[(PackageId, f64)]) -> Vec<PackageId> {
-        // The one that stands last in the order first: its rank is final before anyone asks for it.
+        // The last package in the order comes first, so that its rank is final before others depend on it.
         let mut open = BinaryHeap::new();
         for (package, own_seconds) in times {
             self.own[package.index()] = *own_seconds;
@@ -162,7 +162,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Five packages and their times.
+    /// Five packages with their times.
     pub(crate) fn sample() -> (Graph, Vec<f64>) {
         let mut graph = Graph::new();
         let ids: Vec<_> = ["attr", "acl", "rsync", "zlib", "long"].iter().map(|n| graph.add(n)).collect();
@@ -182,7 +182,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_package_that_goes_takes_its_path_with_it() {
+    fn a_dropped_package_shortens_its_path() {
         let (graph, estimates) = sample();
         let mut ranks = Ranks::new(&graph, estimates);
         let rsync = graph.find("rsync").unwrap();
@@ -194,9 +194,9 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Following changes one by one comes to the same as working all out anew.
+        /// Following changes one by one gives the same result as computing all ranks anew.
         #[test]
-        fn ranks_that_follow_are_ranks(
+        fn followed_ranks_equal_computed_ranks(
             edges in proptest::collection::vec((0u32..20, 0u32..20), 0..60),
             times in proptest::collection::vec((0u32..20, 0.0f64..100.0), 1..20),
         ) {

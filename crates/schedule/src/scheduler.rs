@@ -1,24 +1,24 @@
-//! The scheduler: what to start where, and who has how many cores.
+//! The scheduler: decides what to start on which machine, and how many cores each build gets.
 //!
-//! [`Scheduler::apply`] takes one event and says what is to be done; it reads no clock and does nothing itself.
-//! For each event it walks over what is being built and what is ready in one order, that of rank:
+//! [`Scheduler::apply`] takes one event and returns actions; it reads no clock and performs nothing itself. For each
+//! event it goes through running and ready packages in a single order, that of rank:
 //!
-//! - a running build keeps one core whatever its rank (a jobserver cannot take back the job that a client
-//!   always has), and gets as many more as it can use and those before it have left;
-//! - a ready package is started where a core is left for it by those before it, and its memory fits.
+//! - a running build keeps one core whatever its rank (a jobserver cannot take back the job that a client always
+//!   has), and gets as many further cores as it can use and those before it have left;
+//! - a ready package starts if those before it leave a core, and its memory fits.
 //!
-//! So a core that a package on the path does not use in a serial stage goes to the next, and comes back when
-//! the path can use it. How many builds there are at once follows from that.
+//! So a core that a package on the path does not use in a serial stage goes to the next one, and comes back when the
+//! path can use it. The number of concurrent builds follows from that.
 //!
-//! What must hold: a package is started only when all its dependencies were built; on each machine the cores
-//! given out are at most its own; expected memory stays within the machine's; every started build has a core.
-//! Nothing starves: a run is finite, each build progresses, and a package that others overtook because its memory
-//! did not fit is after [`OVERTAKEN_SECONDS_MAX`] the only one that may start.
+//! Invariants: a package starts only when all its dependencies are built; the cores given out on a machine never
+//! exceed its own; expected memory stays within the machine's; every started build has a core. Nothing starves: a run
+//! is finite, each build progresses, and a package that others overtook because its memory did not fit becomes, after
+//! [`OVERTAKEN_SECONDS_MAX`], the only one that may start.
 //!
-//! Machines come and go. While none is there, nothing is started and nothing fails; ranks follow the largest and the fastest of
-//! those that are there.
+//! Machines come and go. Without a machine, nothing starts and nothing fails. Ranks assume the largest and the
+//! fastest of the present machines.
 //!
-//! Known downside: the rank of a running build is a guess from the cores that it was given.
+//! Known downside: the rank of a running build is a guess, based on the cores that it was given.
 
 mod allot;
 mod state;
@@ -34,81 +34,83 @@ use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A package whose memory does not fit is overtaken by others for so long at most.
+/// How long others may overtake a package whose memory does not fit.
 pub const OVERTAKEN_SECONDS_MAX: f64 = 600.0;
 
-/// How cores are shared among those who can use them.
+/// How cores are shared among the builds that can use them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// The highest rank first.
+    /// Highest rank first.
     #[default]
     ByRank,
-    /// All alike, as with one jobserver for all builds; for comparison.
+    /// Evenly, as with one jobserver for all builds; for comparison.
     Equally,
 }
 
-/// What a person limits.
+/// Limits set by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Builds at once on one machine.
+    /// Concurrent builds on one machine; unlimited when absent.
     pub slots_max: Option<u32>,
-    /// Cores of one build.
+    /// Cores of one build; unlimited when absent.
     pub jobs_max: Option<u32>,
     /// How cores are shared.
     pub sharing: Sharing,
 }
 
-/// What cannot be scheduled.
+/// Why a graph cannot be scheduled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
     /// The graph has a cycle.
     #[error("these packages wait for each other: {}", .0.join(", "))]
     Cycle(Vec<String>),
-    /// A time is not a time.
-    #[error("{package} would take {seconds} seconds")]
+    /// A time is negative or not finite.
+    #[error("{package} has an invalid time of {seconds} seconds")]
     Time {
         /// The package.
         package: String,
-        /// What was said.
+        /// The time given.
         seconds: f64,
     },
-    /// No machine, or one without cores or speed.
-    #[error("there is no machine with a core to build on")]
+    /// There is no machine, or one has no cores or no speed.
+    #[error("no machine to build on, or one without cores")]
     NoCores,
-    /// A package that fits nowhere even alone and with its files on disk.
-    #[error("{package} needs {needed_bytes} bytes of memory, and the largest machine has {largest_bytes}")]
+    /// A package does not fit on any machine, even alone and with its files on disk.
+    #[error(
+        "{package} needs {needed_bytes} bytes of memory, but the largest machine has only {largest_bytes}"
+    )]
     TooLarge {
         /// The package.
         package: String,
-        /// What it needs.
+        /// The memory it needs.
         needed_bytes: u64,
-        /// What the largest machine has.
+        /// The memory of the largest machine.
         largest_bytes: u64,
     },
 }
 
-/// Where a package stands.
+/// The state of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It waits for others, or is held.
+    /// It waits for dependencies, or is held.
     Waiting,
     /// It is in the queue.
     Ready,
-    /// It is being built there.
+    /// It is being built on this machine.
     Running(MachineId),
     Built,
     Failed,
-    /// Something that it needs failed.
+    /// A dependency failed.
     Blocked,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Package {
     standing: Standing,
-    /// How many of its dependencies are not built.
+    /// The number of dependencies that are not built.
     waits: u32,
     is_held: bool,
-    /// It was ended for want of memory, and is built alone.
+    /// Whether it ran out of memory and must be built alone.
     is_alone: bool,
 }
 
@@ -120,11 +122,11 @@ struct Running {
     cores: u32,
     serial_left_seconds: f64,
     parallel_left_seconds: f64,
-    /// Memory without that of further cores.
+    /// Memory, without that of further cores.
     memory_bytes: u64,
     memory_per_core_bytes: u64,
     disk_bytes: u64,
-    /// When it was bumped, and the longest path from now on; see `Queue`.
+    /// When it was bumped; see `Queue`. Together with the longest path from now on, it determines the order.
     bumped: u64,
     rank_seconds: f64,
 }
@@ -142,18 +144,18 @@ pub struct Scheduler {
     packages: Vec<Package>,
     running: Vec<Vec<Running>>,
     pressures: Vec<Pressure>,
-    /// Since when a ready package is overtaken because its memory does not fit.
+    /// Ready packages that are overtaken because their memory does not fit, with the start of that.
     overtaken: BTreeMap<PackageId, f64>,
-    /// The logarithms of what packages took beside their priors.
+    /// Logarithms of the ratios between actual times and priors.
     surprises: Vec<f64>,
-    /// What priors are multiplied with.
+    /// The factor applied to priors.
     prior_factor: f64,
     is_stopping: bool,
     now_seconds: f64,
 }
 
 impl Scheduler {
-    /// A scheduler of a whole graph, a work for each package, on these machines.
+    /// A scheduler for a whole graph on these machines, with one work per package.
     pub fn new(
         graph: Arc<Graph>,
         works: Vec<Work>,
@@ -169,7 +171,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// A scheduler of a whole graph to which machines come by [`Event::Joined`].
+    /// A scheduler for a whole graph, whose machines arrive by [`Event::Joined`].
     pub fn without_machines(
         graph: Arc<Graph>,
         works: Vec<Work>,
@@ -211,22 +213,22 @@ impl Scheduler {
         self.ranks.seconds(package)
     }
 
-    /// How many packages are ready and not started.
+    /// The number of packages that are ready but not started.
     pub fn ready(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether a package comes before another one, if both can be started.
+    /// Whether a package comes before another one if both can start.
     pub fn comes_before(&self, package: PackageId, other: PackageId) -> bool {
         self.queue.comes_before(package, other)
     }
 
-    /// How many builds a machine can have at once.
+    /// The number of concurrent builds of a machine.
     pub fn slots(&self, machine: MachineId) -> u32 {
         self.slots_of(&self.machines[machine.index()])
     }
 
-    /// How many builds a machine like this could have at once.
+    /// The number of concurrent builds of a machine like this.
     pub fn slots_of(&self, machine: &Machine) -> u32 {
         machine.cores.min(self.limits.slots_max.unwrap_or(u32::MAX)).max(1)
     }
@@ -238,23 +240,23 @@ impl Scheduler {
         Some((build.memory_bytes, build.memory_per_core_bytes))
     }
 
-    /// What a person limits.
+    /// The limits set by the user.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The machines that are there, in the order of their numbers.
+    /// The machines present, in order of their numbers.
     pub fn machines(&self) -> impl Iterator<Item = MachineId> {
         let doors = (0..).map(MachineId).zip(&self.doors);
         doors.filter(|(_, door)| **door != Door::Gone).map(|(machine, _)| machine)
     }
 
-    /// What is being built on a machine, the highest rank first, with its cores.
+    /// The builds running on a machine with their cores, highest rank first.
     pub fn running(&self, machine: MachineId) -> impl Iterator<Item = (PackageId, u32)> {
         self.running[machine.index()].iter().map(|build| (build.package, build.cores))
     }
 
-    /// The graph.
+    /// The dependencies of all packages.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
@@ -266,7 +268,7 @@ impl Policy for Scheduler {
         match event {
             Event::Begin => {
                 for index in 0..self.packages.len() as u32 {
-                    self.look_at(PackageId(index));
+                    self.make_ready(PackageId(index));
                 }
             }
             Event::Wants { package, cores } => {
@@ -278,8 +280,8 @@ impl Policy for Scheduler {
             Event::Coming(package) => {
                 self.queue.await_until(package, now_seconds + COMING_SECONDS_MAX);
             }
-            Event::There(package) => self.there(package),
-            Event::Gone(package) => self.gone(package),
+            Event::There(package) => self.mark_built(package),
+            Event::Gone(package) => self.mark_gone(package),
             Event::Hold(package) => {
                 self.packages[package.index()].is_held = true;
                 self.queue.await_no_more(package);
@@ -291,7 +293,7 @@ impl Policy for Scheduler {
             Event::Release(package) => {
                 self.packages[package.index()].is_held = false;
                 self.queue.await_no_more(package);
-                self.look_at(package);
+                self.make_ready(package);
             }
             Event::Bump(package) => {
                 let mut all = self.graph.ancestors(package);
@@ -326,7 +328,7 @@ impl Policy for Scheduler {
     }
 }
 
-/// Refuses machines that cannot build, and packages that are too large for all of them.
+/// Rejects machines that cannot build, and packages that are too large for all of them.
 fn check_machines(graph: &Graph, works: &[Work], machines: &[Machine]) -> Result<(), ScheduleError> {
     let is_machine =
         |machine: &Machine| machine.cores > 0 && machine.speed.is_finite() && machine.speed > 0.0;
@@ -345,7 +347,7 @@ fn check_machines(graph: &Graph, works: &[Work], machines: &[Machine]) -> Result
     }
 }
 
-/// Refuses what cannot be scheduled on any machine.
+/// Rejects graphs and works that cannot be scheduled on any machine.
 fn check(graph: &Graph, works: &[Work]) -> Result<(), ScheduleError> {
     if let Some(cycle) = graph.cycles().first() {
         return Err(ScheduleError::Cycle(cycle.iter().map(|id| graph.name(*id).to_owned()).collect()));
@@ -371,13 +373,13 @@ impl Scheduler {
         self.present().map(|machine| machine.speed).reduce(f64::max).unwrap_or(1.0)
     }
 
-    /// The machines that are there.
+    /// The machines present.
     fn present(&self) -> impl Iterator<Item = &Machine> {
         let doors = self.machines.iter().zip(&self.doors);
         doors.filter(|(_, door)| **door != Door::Gone).map(|(machine, _)| machine)
     }
 
-    /// A machine is there, in place of one of this number that was there before.
+    /// Adds a machine, or replaces an earlier one with this number.
     fn put(&mut self, machine: MachineId, about: Machine) {
         if machine.index() == self.machines.len() {
             self.machines.push(about);
@@ -391,7 +393,7 @@ impl Scheduler {
         }
     }
 
-    /// What ranks count for a package: its time at its best allotment, or nothing if it will not be built.
+    /// The time that a package adds to ranks: its time at the best allotment, or nothing if it will not be built.
     fn own_seconds(&self, package: PackageId) -> f64 {
         match self.packages[package.index()].standing {
             Standing::Failed | Standing::Blocked => 0.0,
@@ -409,7 +411,7 @@ impl Scheduler {
         }
     }
 
-    /// Works out all ranks anew.
+    /// Computes all ranks anew.
     fn renew_ranks(&mut self) {
         let own = self.graph.packages().map(|id| self.own_seconds(id)).collect();
         self.ranks.replace(&self.graph, own);
@@ -418,7 +420,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets the ranks follow changes of these packages.
+    /// Updates the ranks after changes of these packages.
     fn set_times(&mut self, packages: &[PackageId]) {
         let times: Vec<(PackageId, f64)> =
             packages.iter().map(|package| (*package, self.own_seconds(*package))).collect();
@@ -432,17 +434,17 @@ impl Scheduler {
         self.running[machine.index()].retain(|running| running.package != package);
         match outcome {
             Outcome::Built { core_seconds } => {
-                self.there(package);
+                self.mark_built(package);
                 self.learn(package, core_seconds);
             }
             Outcome::Lost => {
                 self.packages[package.index()].standing = Standing::Waiting;
-                self.look_at(package);
+                self.make_ready(package);
             }
             Outcome::OutOfMemory if !self.packages[package.index()].is_alone => {
                 self.packages[package.index()].is_alone = true;
                 self.packages[package.index()].standing = Standing::Waiting;
-                self.look_at(package);
+                self.make_ready(package);
             }
             Outcome::Failed | Outcome::OutOfMemory => self.fail(package),
         }

@@ -1,15 +1,15 @@
-//! A run in simulated time: builds that take what their work says, on machines that contend for cores.
+//! Simulates a run: builds that take what their work says, on machines where they compete for cores.
 //!
-//! A build is in one step at a time. In a serial step it has one runnable job, in a parallel one as many as it was
-//! given cores. Where a machine has more runnable jobs than cores, each job gets the same share of a core. Time
-//! jumps from the end of one step to the next; builds tell the policy when they can use more or fewer cores, and
-//! when they end, as real ones do. Nothing else of what they are is told.
+//! A build is in one step at a time. In a serial step it has one runnable job; in a parallel step it has one per core
+//! that it was given. If a machine has more runnable jobs than cores, each job gets an equal share. Time jumps from
+//! the end of one step to the next. Builds report to the policy when they can use more or fewer cores, and when they
+//! end, as real builds do. The policy learns nothing else about them.
 //!
-//! What must hold: the simulation believes no policy. A start before the dependencies are built, a second start, a
-//! build without a core, and a run in which nothing is running are errors.
+//! Invariant: the simulation trusts no policy. A start before the dependencies are built, a second start, a build
+//! without a core, and a run in which nothing is running are errors.
 //!
-//! What it does not model: memory that runs out (it measures what expectations add up to), caches, disks, failures,
-//! and the moment that it takes to move a core from one build to another.
+//! Not modelled: running out of memory (expected memory is only added up), caches, disks, failures, and the delay of
+//! moving a core from one build to another.
 
 use crate::event::{Action, Event, Files, Outcome, Policy};
 use crate::machine::{Machine, MachineId};
@@ -17,79 +17,79 @@ use crate::work::{Step, Work};
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::VecDeque;
 
-/// A policy did what cannot be done.
+/// An invalid decision of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
-    /// Something was started before something that it depends on was built.
+    /// A package was started before one of its dependencies was built.
     #[error("{package} was started before {dependency} was built")]
     Dependency {
         /// The package.
         package: String,
-        /// What it depends on.
+        /// The dependency.
         dependency: String,
     },
-    /// An action makes no sense now.
+    /// An action is not possible now.
     #[error("{package} {what}")]
     Action {
         /// The package.
         package: String,
-        /// What is wrong with it.
+        /// The reason, as a predicate.
         what: &'static str,
     },
-    /// Nothing is being built any more, and something is left.
-    #[error("nothing is running and {left} packages are left, among them {package}")]
+    /// Nothing is running, but packages are left.
+    #[error("nothing is running, but {left} packages are left, such as {package}")]
     Stuck {
-        /// How many.
+        /// Their number.
         left: usize,
         /// One of them.
         package: String,
     },
 }
 
-/// A build that was simulated.
+/// A simulated build.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Built {
     /// The package.
     pub package: PackageId,
-    /// Where.
+    /// The machine that built it.
     pub machine: MachineId,
-    /// When it began.
+    /// Its start.
     pub start_seconds: f64,
-    /// When it ended.
+    /// Its end.
     pub end_seconds: f64,
     /// The cores that it was started with.
     pub start_cores: u32,
     /// The cores that it had at its end.
     pub end_cores: u32,
-    /// How many builds had ended when it began.
+    /// The number of builds that had ended when it started.
     pub ended_before: u32,
 }
 
-/// How busy the machines were from a moment on.
+/// The load of the machines from a time on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busy {
-    /// The moment.
+    /// The time.
     pub at_seconds: f64,
-    /// Cores that did something, of all machines.
+    /// Busy cores of all machines.
     pub cores: f64,
-    /// Builds that went on.
+    /// Running builds.
     pub builds: u32,
 }
 
-/// What a simulated run came to.
+/// The results of a simulated run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Simulated {
     /// When the last build ended.
     pub makespan_seconds: f64,
-    /// All builds, in the order of their ends.
+    /// All builds, in order of their ends.
     pub builds: Vec<Built>,
-    /// How busy the machines were, over time.
+    /// The load of the machines over time.
     pub busy: Vec<Busy>,
-    /// How many events the policy was told.
+    /// The number of events that the policy received.
     pub events: u64,
-    /// The largest memory that builds of one machine were expected to have at once.
+    /// The highest expected memory of concurrent builds on one machine.
     pub memory_peak_bytes: u64,
-    /// The largest number of runnable jobs that one machine had for each of its cores.
+    /// The highest number of runnable jobs per core on one machine.
     pub jobs_per_core_max: f64,
 }
 
@@ -97,7 +97,7 @@ pub struct Simulated {
 struct Job {
     package: PackageId,
     built: Built,
-    /// The step that it is in, and what is left of it in core-seconds.
+    /// Its current step, and what is left of the step in core-seconds.
     step: usize,
     left_seconds: f64,
     cores: u32,
@@ -110,17 +110,17 @@ struct Simulation<'a> {
     machines: &'a [Machine],
     now_seconds: f64,
     jobs: Vec<Vec<Job>>,
-    /// Where each package that was started is.
+    /// The machine of each package that was started.
     at: Vec<Option<MachineId>>,
     is_built: Vec<bool>,
     pending: VecDeque<Event>,
     result: Simulated,
 }
 
-/// What is left of a step below this is rounding.
+/// A remainder of a step below this is a rounding error.
 const LEFT_SECONDS_MIN: f64 = 1e-9;
 
-/// Plays a run through: builds that take `works`, on these machines, decided by the policy.
+/// Simulates a run of builds that take `works`, on these machines, as decided by the policy.
 pub fn simulate(
     graph: &Graph,
     works: &[Work],
@@ -176,7 +176,7 @@ impl Simulation<'_> {
                 match job {
                     Some(job) if cores > 0 => job.cores = cores,
                     Some(_) => return Err(self.wrong(package, "was left without a core")),
-                    None => return Err(self.wrong(package, "was given cores and is not being built")),
+                    None => return Err(self.wrong(package, "was given cores but is not being built")),
                 }
                 Ok(())
             }
@@ -204,7 +204,7 @@ impl Simulation<'_> {
             return Err(self.wrong(package, "was started without a core"));
         }
         if machine.index() >= self.machines.len() {
-            return Err(self.wrong(package, "was started on a machine that is not there"));
+            return Err(self.wrong(package, "was started on an unknown machine"));
         }
         self.at[package.index()] = Some(machine);
         let built = Built {
@@ -225,8 +225,8 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Enters the first step from this one on that takes any time, and tells what it can use; whether there is
-    /// one.
+    /// Enters the first step from `first` on that takes any time, and reports the cores it can use. Returns whether
+    /// there is such a step.
     fn enter(&mut self, job: &mut Job, first: usize) -> bool {
         let steps = &self.works[job.package.index()].steps;
         let is_parallel = |step: Option<&Step>| matches!(step, Some(Step::Parallel(_)));
@@ -264,7 +264,7 @@ impl Simulation<'_> {
         (f64::from(self.machines[machine].cores) / f64::from(jobs.max(1))).min(1.0)
     }
 
-    /// Notes how busy the machines are from now on.
+    /// Records the load of the machines from now on.
     fn measure(&mut self) {
         let (mut busy, mut builds) = (0.0, 0);
         for (machine, jobs) in self.machines.iter().zip(&self.jobs) {

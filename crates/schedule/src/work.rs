@@ -1,14 +1,14 @@
-//! How much work a build is: a model of its time from what builds before it took.
+//! Models the work of a build, from the times of earlier builds.
 //!
-//! A build is a sequence of [`Step`]s, each either serial or parallel (Amdahl 1967). A stage that took a wall
-//! time of w with j jobs and used a CPU time of c had a serial part s and a parallel part p with
-//! `s + p / j = w` and `s + p = c`, hence `p = (c - w) / (1 - 1 / j)`. Where the CPU time is not larger than
-//! the wall time, the stage is serial and takes its wall time, waiting included. Where it is known for how long the
-//! stage could use more than one core, t, the rest of its wall time is its serial part, `s = w - t` and `p = c - s`,
-//! however many cores it was given. The known downsides: a
-//! parallel part is taken to speed up without end, and waiting counts as work.
+//! A build is a sequence of [`Step`]s, each either serial or parallel (Amdahl 1967). A stage that took a wall time of
+//! w with j jobs, and used a CPU time of c, had a serial part s and a parallel part p with `s + p / j = w` and `s + p
+//! = c`, hence `p = (c - w) / (1 - 1 / j)`. If the CPU time does not exceed the wall time, the stage is serial and
+//! takes its wall time, waiting included. If the time t for which the stage could use more than one core is known,
+//! the rest of its wall time is its serial part: `s = w - t` and `p = c - s`, however many cores it had.
+//!
+//! Known downsides: a parallel part is assumed to speed up without limit, and waiting counts as work.
 
-/// A stretch of a build.
+/// A part of a build.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// This many seconds on one core.
@@ -33,40 +33,40 @@ impl Step {
     }
 }
 
-/// What an estimate rests on.
+/// The source of an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Basis {
-    /// Builds of this package.
+    /// Recorded builds of this package.
     #[default]
     Recorded,
-    /// Nothing but a prior; it is corrected as other results arrive.
+    /// Only a prior, which is corrected as other results arrive.
     Prior,
 }
 
-/// What a build takes.
+/// The time, memory and disk space of a build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Its steps in their order.
+    /// Its steps, in order.
     pub steps: Vec<Step>,
-    /// Memory of its processes while it has one core.
+    /// The memory of its processes with one core.
     pub memory_bytes: u64,
-    /// Memory that each further core adds.
+    /// The memory that each further core adds.
     pub memory_per_core_bytes: u64,
-    /// What its work folder holds, which is memory where that lies in one.
+    /// The size of its work folder, which counts as memory if the folder is in memory.
     pub files_bytes: u64,
-    /// What it writes besides, which is always on the disk.
+    /// What it writes outside its work folder, which is always on disk.
     pub disk_bytes: u64,
-    /// What all this rests on.
+    /// The source of this estimate.
     pub basis: Basis,
 }
 
 impl Work {
-    /// A build of which only its time on one core is known.
+    /// A build with a known time on one core, and nothing else.
     pub fn serial(seconds: f64, basis: Basis) -> Work {
         Work { steps: vec![Step::Serial(seconds)], basis, ..Work::default() }
     }
 
-    /// What it takes on one core, in seconds.
+    /// Its time on one core, in seconds.
     pub fn core_seconds(&self) -> f64 {
         self.steps.iter().map(|step| step.core_seconds()).sum()
     }
@@ -79,48 +79,48 @@ impl Work {
         })
     }
 
-    /// What it takes alone on this many cores of this speed, in seconds.
+    /// Its time alone on this many cores of this speed, in seconds.
     pub fn seconds_at(&self, cores: u32, speed: f64) -> f64 {
         let (serial, parallel) = self.parts_seconds();
         (serial + parallel / f64::from(cores.max(1))) / speed
     }
 
-    /// The same build taking this many times as long.
+    /// The same build, taking this many times as long.
     pub fn scaled(&self, factor: f64) -> Work {
         Work { steps: self.steps.iter().map(|step| step.scaled(factor)).collect(), ..self.clone() }
     }
 }
 
-/// What a stage of a build took.
+/// The times of one stage of a build.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageTime {
-    /// Seconds that went by.
+    /// Elapsed time.
     pub wall_seconds: f64,
-    /// Seconds of CPU of all its processes.
+    /// CPU time of all its processes.
     pub cpu_seconds: f64,
-    /// Seconds in which it could have used more than one core, where that is known.
+    /// The time for which it could have used more than one core; absent if unknown.
     pub parallel_seconds: Option<f64>,
 }
 
-/// A build that was measured.
+/// The measurements of a build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// How many jobs it was allowed.
+    /// The number of jobs it was allowed.
     pub jobs: u32,
-    /// Its stages in their order.
+    /// Its stages, in order.
     pub stages: Vec<StageTime>,
-    /// The largest memory of its processes.
+    /// The peak memory of its processes.
     pub memory_peak_bytes: u64,
-    /// What its work folder held.
+    /// The size of its work folder.
     pub files_bytes: u64,
-    /// What it wrote to the disk besides.
+    /// What it wrote to disk outside its work folder.
     pub disk_bytes: u64,
-    /// Whether it ended for want of memory: of such a build the memory counts, and nothing else.
+    /// Whether it ran out of memory. Of such a build, only the memory counts.
     pub is_out_of_memory: bool,
 }
 
-/// A stage whose CPU time is larger than its wall time by less than this is serial: pipes and the rounding of
-/// clocks make that much.
+/// A stage is serial if its CPU time exceeds its wall time by less than this share, which pipes and the rounding of
+/// clocks can cause.
 const PARALLEL_EXCESS_MIN: f64 = 0.1;
 
 /// The serial and the parallel part of a stage in core-seconds; see the module.
@@ -128,7 +128,7 @@ fn split(stage: StageTime, jobs: u32) -> (f64, f64) {
     let StageTime { wall_seconds: wall, cpu_seconds: cpu, parallel_seconds } = stage;
     if let Some(parallel) = parallel_seconds {
         let serial = (wall - parallel).max(0.0);
-        // Without CPU to show for it, what looked like wanting cores was waiting.
+        // Without CPU time to confirm it, the apparent demand for cores was waiting.
         return if cpu > serial { (serial, cpu - serial) } else { (wall, 0.0) };
     }
     if jobs < 2 || cpu <= wall * (1.0 + PARALLEL_EXCESS_MIN) {
@@ -139,13 +139,13 @@ fn split(stage: StageTime, jobs: u32) -> (f64, f64) {
     ((wall - parallel / jobs).max(0.0), parallel)
 }
 
-/// The number of latest builds whose measurements are used.
+/// The number of most recent builds that estimates use.
 pub const MEASURED_MAX: usize = 5;
 
-/// What the next build of a package will take, from builds of it, the latest last; nothing without any. Each
-/// part of each stage is the median of the last [`MEASURED_MAX`], so that one odd measurement among three or more
-/// moves nothing. Builds with another number of stages than the latest one are left out. Where a build ended for want
-/// of memory, the next one gets [`MEMORY_MARGIN`] times what that one had reached.
+/// Estimates the next build of a package from earlier ones, the latest last; none without any. Each part of each
+/// stage is the median of the last [`MEASURED_MAX`] builds, so a single outlier among three or more has no effect.
+/// Builds whose number of stages differs from that of the latest one are ignored. If a build ran out of memory, the
+/// next one gets [`MEMORY_MARGIN`] times the memory that it had reached.
 pub fn estimate(measured: &[Measured]) -> Option<Work> {
     let good = || measured.iter().rev().filter(|build| !build.is_out_of_memory);
     let latest = good().next()?;
@@ -179,17 +179,17 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
     })
 }
 
-/// A build that ended for want of memory needs more than it had reached; how much is unknown.
+/// The factor for builds that ran out of memory: they need more than they had reached, but how much more is unknown.
 pub const MEMORY_MARGIN: f64 = 1.5;
 
-/// What a build needs at least whose earlier ones ended for want of memory.
+/// The memory that a build needs if earlier ones ran out of memory; 0 if none did.
 pub fn memory_without_end_bytes(measured: &[Measured]) -> u64 {
     let ended = measured.iter().filter(|build| build.is_out_of_memory);
     let most = ended.map(|build| build.memory_peak_bytes).max().unwrap_or(0);
     (most as f64 * MEMORY_MARGIN) as u64
 }
 
-/// The middle one, or the mean of the two in the middle; 0 of nothing.
+/// The median, or 0 without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -200,8 +200,8 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The time of a package that was never built, from the size of its sources: over 369 packages with known
-/// times the logarithms go together with a slope of 0.36 (correlation 0.63); 500 kB take some 20 seconds.
+/// The time of a package that was never built, from the size of its sources. For 369 packages with known times, the
+/// logarithms correlate with a slope of 0.36 (correlation 0.63); 500 kB take some 20 seconds.
 pub fn prior_seconds(source_bytes: u64) -> f64 {
     const SECONDS_AT_REFERENCE: f64 = 20.0;
     const REFERENCE_BYTES: f64 = 500_000.0;
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn stages_split_into_serial_and_parallel_parts() {
-        // 10 s serial and 80 core-seconds on 4 jobs.
+        // 10 s serial and 80 core-seconds parallel on 4 jobs.
         let work = estimate(&[build(4, &[(5.0, 4.0), (30.0, 90.0), (2.0, 2.1)])]).unwrap();
         assert_eq!(work.steps, [Step::Serial(15.0), Step::Parallel(80.0), Step::Serial(2.0)]);
         assert_eq!(work.core_seconds(), 97.0);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stage_could_use_tells_its_parts_whatever_it_was_given() {
+    fn the_parallel_time_splits_a_stage_whatever_its_cores() {
         let stage = |wall_seconds, cpu_seconds, parallel| StageTime {
             wall_seconds,
             cpu_seconds,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_ended_for_want_of_memory_says_nothing_of_time() {
+    fn a_build_that_ran_out_of_memory_does_not_count_for_time() {
         let usual = Measured { memory_peak_bytes: 100, ..build(4, &[(5.0, 4.0)]) };
         let ended = Measured { memory_peak_bytes: 1000, is_out_of_memory: true, ..build(4, &[(900.0, 4.0)]) };
         let work = estimate(&[usual.clone(), ended.clone()]).unwrap();
@@ -262,13 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_measurement_moves_nothing() {
+    fn one_outlier_has_no_effect() {
         let usual = build(4, &[(5.0, 4.0), (30.0, 90.0)]);
         let odd = build(4, &[(5000.0, 4.0), (9000.0, 9100.0)]);
         let expected = estimate(std::slice::from_ref(&usual));
         assert_eq!(estimate(&[usual.clone(), odd.clone(), usual.clone()]), expected);
         assert_eq!(estimate(&[usual.clone(), usual.clone(), odd]), expected);
-        // Another recipe has other stages.
+        // A different recipe has different stages.
         assert_eq!(estimate(&[build(4, &[(1.0, 1.0)]), usual]), expected);
     }
 
@@ -280,7 +280,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was measured comes out again at the jobs it was measured with.
+        /// With the number of jobs of the measurement, the model gives the measured time again.
         #[test]
         fn the_model_returns_what_was_measured(
             serial in 0.0f64..1000.0, parallel in 0.0f64..100_000.0, jobs in 2u32..64,

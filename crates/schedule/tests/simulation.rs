@@ -1,4 +1,4 @@
-//! The simulation: what it charges for, and that it believes no policy.
+//! Tests of the simulation: what it charges, and that it trusts no policy.
 
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_schedule::policies::{Jobs, Workers};
@@ -7,7 +7,7 @@ use kilnyard_schedule::{
 };
 use std::sync::Arc;
 
-/// A policy that answers each event with what was written down for it.
+/// A policy that answers each event with scripted actions.
 struct Scripted(Vec<Vec<Action>>);
 
 impl Policy for Scripted {
@@ -30,7 +30,7 @@ fn cores(package: u32, cores: u32) -> Action {
     Action::Cores { package: PackageId(package), cores }
 }
 
-/// `b` depends on `a`; `c` on nothing.
+/// `b` depends on `a`; `c` has no dependencies.
 fn graph() -> Graph {
     let mut graph = Graph::new();
     let (a, b, _) = (graph.add("a"), graph.add("b"), graph.add("c"));
@@ -52,7 +52,7 @@ fn serial(seconds: f64) -> Work {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn impossible_actions_are_rejected() {
     let works = [serial(1.0), serial(1.0), serial(1.0)];
     let machines = [Machine::of_cores(4)];
     let message = |script: &[&[Action]]| play(&works, &machines, script).unwrap_err().to_string();
@@ -61,9 +61,9 @@ fn what_cannot_be_done_is_refused() {
     assert_eq!(message(&[&[start(0, 1)], &[start(0, 1)]]), "a was started twice");
     assert_eq!(message(&[&[start(0, 0)]]), "a was started without a core");
     assert_eq!(message(&[&[start(0, 1), cores(0, 0)]]), "a was left without a core");
-    assert_eq!(message(&[&[cores(0, 1)]]), "a was given cores and is not being built");
-    assert_eq!(message(&[&[start_on(0, 1, 1)]]), "a was started on a machine that is not there");
-    assert_eq!(message(&[&[start(0, 1)]]), "nothing is running and 2 packages are left, among them b");
+    assert_eq!(message(&[&[cores(0, 1)]]), "a was given cores but is not being built");
+    assert_eq!(message(&[&[start_on(0, 1, 1)]]), "a was started on an unknown machine");
+    assert_eq!(message(&[&[start(0, 1)]]), "nothing is running, but 2 packages are left, such as b");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn more_jobs_than_cores_share_the_cores() {
         builds.find(|built| built.package == PackageId(package)).unwrap().end_seconds
     };
     assert!((ended(0) - 15.0).abs() < 1e-9, "{}", ended(0));
-    // From then on `c` has its two jobs for itself: half of it was left.
+    // From then on, `c` has its two cores to itself, and half of its work is left.
     assert!((ended(2) - 25.0).abs() < 1e-9, "{}", ended(2));
 }
 
@@ -91,7 +91,7 @@ fn more_jobs_than_cores_share_the_cores() {
 fn a_faster_machine_and_moved_cores_are_counted() {
     let works = [parallel(40.0), serial(10.0), serial(30.0)];
     let machines = [Machine { speed: 2.0, ..Machine::of_cores(4) }, Machine::of_cores(1)];
-    // `a` says that it can use all cores, and is given them.
+    // `a` reports that it can use all cores, and gets them.
     let script: [&[Action]; 3] = [&[start(0, 1), start_on(2, 1, 1)], &[cores(0, 4)], &[start(1, 1)]];
     let played = play(&works, &machines, &script).unwrap();
     let ends: Vec<(u32, f64)> = played.builds.iter().map(|b| (b.package.0, b.end_seconds)).collect();
@@ -100,7 +100,7 @@ fn a_faster_machine_and_moved_cores_are_counted() {
 }
 
 #[test]
-fn memory_is_added_up_as_it_was_expected() {
+fn expected_memory_is_added_up() {
     let work = Work { memory_bytes: 10, memory_per_core_bytes: 3, files_bytes: 100, ..parallel(8.0) };
     let works = [work.clone(), serial(0.0), work];
     let script: [&[Action]; 4] = [&[start(0, 3), start(2, 1)], &[], &[], &[start(1, 1)]];
@@ -108,7 +108,7 @@ fn memory_is_added_up_as_it_was_expected() {
     assert_eq!(played.memory_peak_bytes, 2 * 110 + 2 * 3);
 }
 
-/// Packages in the order in which they were started.
+/// The packages in the order in which they started.
 fn order(played: &Simulated) -> Vec<u32> {
     let mut builds: Vec<_> = played.builds.clone();
     builds.sort_by(|a, b| a.start_seconds.total_cmp(&b.start_seconds));
@@ -117,7 +117,7 @@ fn order(played: &Simulated) -> Vec<u32> {
 
 #[test]
 fn workers_take_the_package_with_the_most_dependents_and_keep_its_jobs() {
-    // `hub` has two dependents behind `middle`; `alone` is large and has none.
+    // `hub` has two dependents: `middle`, and `leaf` behind it. `alone` is large and has none.
     let mut graph = Graph::new();
     let ids: Vec<PackageId> = ["alone", "leaf", "middle", "hub"].iter().map(|name| graph.add(name)).collect();
     graph.depend(ids[2], ids[3]);
@@ -129,7 +129,7 @@ fn workers_take_the_package_with_the_most_dependents_and_keep_its_jobs() {
     let played = simulate(&graph, &works, &machines, &mut one).unwrap();
     assert_eq!(order(&played), [3, 2, 0, 1]);
     assert_eq!(played.makespan_seconds, 3.0 + 2.0 + 40.0 + 1.0);
-    // bob gives the only one that can use them all jobs that are left.
+    // bob gives all spare jobs to the only package that can use them.
     let mut bob = Workers::new(graph.clone(), &works, &machines, 1, Jobs::Bob);
     let played = simulate(&graph, &works, &machines, &mut bob).unwrap();
     let alone = played.builds.iter().find(|built| built.package == ids[0]).unwrap();

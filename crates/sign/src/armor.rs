@@ -1,8 +1,8 @@
-//! Bytes into OpenPGP packets, binary or armored.
+//! Reads OpenPGP packets, binary or armored.
 //!
-//! rPGP's own readers skip what is cut off and what surrounds a block. For a key or a signature that was
-//! cut short that is the wrong kindness, so blocks are found here, line by line, and every packet that
-//! cannot be read is an error unless it is one of an unknown version or algorithm.
+//! rPGP's own readers tolerate truncated blocks and text around a block. For keys and signatures that is unsafe, so
+//! blocks are located here, line by line, and every unreadable packet is an error unless its version or algorithm
+//! is unknown.
 
 use std::io::Read;
 
@@ -10,10 +10,10 @@ use pgp::armor::Dearmor;
 use pgp::errors::Error as PgpError;
 use pgp::packet::{Packet, PacketParser};
 
-/// Packets in one input; Debian's largest keyring of developers has about 100,000.
+/// The maximum number of packets in one input; Debian's largest keyring of developers has about 100,000.
 const PACKETS_MAX: usize = 1_000_000;
 
-/// What an armored block may hold.
+/// The content of an armored block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Block {
     PublicKey,
@@ -31,11 +31,11 @@ impl Block {
     }
 }
 
-/// The packets of an input that is binary, or armored in one or several blocks of one kind.
+/// Reads the packets of an input that is binary, or armored in one or more blocks of one kind.
 pub(crate) fn packets(bytes: &[u8], block: Block) -> Result<Vec<Packet>, String> {
     match bytes.first() {
         None => Err("it is empty".to_owned()),
-        // Every OpenPGP packet begins with a byte whose highest bit is set; text never does.
+        // The first byte of every OpenPGP packet has its highest bit set; in armored text it has not.
         Some(first) if first & 0x80 != 0 => parse(bytes),
         Some(_) if bytes.get(8..12) == Some(b"KBXf") => {
             Err("it is a GnuPG keybox; export its keys with 'gpg --export'".to_owned())
@@ -73,7 +73,7 @@ fn blocks(bytes: &[u8], block: Block) -> Result<Vec<&[u8]>, String> {
             }
             None | Some(_) => {
                 return Err(format!(
-                    "it has the line {:?} where a {} was expected",
+                    "it has the line {:?} instead of a {}",
                     String::from_utf8_lossy(&line[..line.len().min(80)]),
                     block.label()
                 ));
@@ -81,7 +81,7 @@ fn blocks(bytes: &[u8], block: Block) -> Result<Vec<&[u8]>, String> {
         }
     }
     if open.is_some() {
-        return Err(format!("it is cut off: the line {end:?} is missing"));
+        return Err(format!("it is truncated: the line {end:?} is missing"));
     }
     if found.is_empty() {
         return Err(format!("it has no {}", block.label()));
@@ -91,7 +91,7 @@ fn blocks(bytes: &[u8], block: Block) -> Result<Vec<&[u8]>, String> {
 
 fn decode(armored: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    // Read to the end in one go: after an error the reader must not be asked again.
+    // Read to the end with one call: after an error the reader must not be called again.
     match Dearmor::new(armored).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
         Err(error) => Err(format!("its armor is damaged: {error}")),
@@ -105,7 +105,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Packet>, String> {
             return Err(format!("it has more than {PACKETS_MAX} packets"));
         }
         match item {
-            // A keyring of GnuPG notes its own trust between the packets; rPGP would stop reading there.
+            // GnuPG's keyrings have trust packets between the others; rPGP would stop reading at these.
             Ok(Packet::Trust(_) | Packet::Marker(_) | Packet::Padding(_)) => {}
             Ok(packet) => packets.push(packet),
             Err(error) if is_merely_unknown(&error) => {}
@@ -115,7 +115,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Packet>, String> {
     Ok(packets)
 }
 
-/// A version or algorithm that is not known here. Skipping such a packet can only lose a key or a
+/// Whether the packet has an unknown version or algorithm. Skipping such a packet can only lose a key or a
 /// signature, never add one, since everything kept must verify.
 fn is_merely_unknown(error: &PgpError) -> bool {
     match error {
@@ -132,15 +132,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_told() {
+    fn errors_name_the_reason() {
         let reason = |bytes: &[u8]| packets(bytes, Block::PublicKey).unwrap_err();
         assert_eq!(reason(b""), "it is empty");
         assert_eq!(reason(b"hello\n"), "it has no PGP PUBLIC KEY BLOCK");
         assert!(reason(b"\0\0\0\0\x01\x01\0\x02KBXf\0\0").contains("gpg --export"));
-        assert!(reason(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n").contains("cut off"));
+        assert!(reason(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n").contains("truncated"));
         assert!(
-            reason(b"-----BEGIN PGP PRIVATE KEY BLOCK-----\n")
-                .contains("where a PGP PUBLIC KEY BLOCK was expected")
+            reason(b"-----BEGIN PGP PRIVATE KEY BLOCK-----\n").contains("instead of a PGP PUBLIC KEY BLOCK")
         );
         assert!(
             reason(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!!!!\n-----END PGP PUBLIC KEY BLOCK-----\n")
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_may_follow_each_other_with_talk_between() {
+    fn text_between_blocks_is_ignored() {
         let text = b"one\n-----BEGIN PGP SIGNATURE-----\na\n-----END PGP SIGNATURE-----\ntwo\r\n\
             -----BEGIN PGP SIGNATURE-----\r\nb\r\n-----END PGP SIGNATURE-----";
         let found = blocks(text, Block::Signature).unwrap();

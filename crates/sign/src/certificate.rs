@@ -1,8 +1,8 @@
-//! A certificate's components, and what the certificate itself says about each of them.
+//! The components of a certificate, and the uses that the certificate allows for each of them.
 //!
 //! Everything that does not depend on the time of verification is decided once, when a ring is read: which
-//! self-signatures are valid, and from the newest of them the flags and the expiry. What depends on the
-//! time is asked of [`Component::problem_at`].
+//! self-signatures are valid, and the flags and expiry from the newest of them. [`Component::problem_at`]
+//! decides what depends on the time.
 
 use pgp::composed::{SignedPublicKey, SignedPublicSubKey};
 use pgp::crypto::hash::HashAlgorithm;
@@ -13,7 +13,7 @@ use pgp::types::{KeyDetails, Tag, VerifyingKey};
 
 use crate::error::{KeyName, Moment, SignatureProblem};
 
-/// One key of a certificate, primary or subkey, with its standing.
+/// One key of a certificate, primary or subkey, and whether it may sign.
 #[derive(Debug, Clone)]
 pub(crate) struct Component {
     pub(crate) name: KeyName,
@@ -31,7 +31,7 @@ enum Key {
 
 #[derive(Debug, Clone)]
 enum Standing {
-    /// May sign data, until the moment if there is one.
+    /// May sign data, until it expires.
     Signs {
         expires: Option<Moment>,
     },
@@ -42,7 +42,7 @@ enum Standing {
 }
 
 impl Component {
-    /// Why this key does not count at a moment; nothing if it does.
+    /// Why signatures by this key do not count at the given time; `None` if they do.
     pub(crate) fn problem_at(&self, now: Moment) -> Option<SignatureProblem> {
         let key = self.name.clone();
         match &self.standing {
@@ -59,18 +59,18 @@ impl Component {
         matches!(self.standing, Standing::Revoked)
     }
 
-    /// A ring may hold a certificate twice, of different age. A revocation in either is the last word.
+    /// Revokes the key. A ring may have two copies of a certificate, of different age; a revocation in either holds.
     pub(crate) fn revoke(&mut self) {
         self.standing = Standing::Revoked;
     }
 
-    /// Does a signature name this key as the one that made it?
+    /// Whether a signature names this key as its maker.
     pub(crate) fn is_named_by(&self, signature: &Signature) -> bool {
         signature.issuer_fingerprint().iter().any(|fingerprint| upper(fingerprint) == self.name.fingerprint)
             || signature.issuer_key_id().iter().any(|key_id| upper(key_id) == self.key_id)
     }
 
-    /// The mathematics of a signature over bytes.
+    /// Checks a signature over bytes cryptographically, and nothing else.
     pub(crate) fn verify(&self, signature: &Signature, bytes: &[u8]) -> PgpResult<()> {
         match &self.key {
             Key::Primary(key) => signature.verify(key, bytes),
@@ -79,7 +79,7 @@ impl Component {
     }
 }
 
-/// Every key of a certificate that might be named by a signature.
+/// The primary key and all subkeys of a certificate.
 pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
     let primary = &certificate.primary_key;
     let primary_fingerprint = upper(&primary.fingerprint());
@@ -109,13 +109,13 @@ pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
     components
 }
 
-/// What the valid self-signatures of a certificate say about its primary key.
+/// The properties of a primary key, from the valid self-signatures of its certificate.
 struct SelfSignatures {
     revoked: bool,
-    /// There is at least one valid self-signature.
+    /// Whether at least one self-signature is valid.
     bound: bool,
     expires: Option<Moment>,
-    /// Key flags say that the primary key signs data, or nothing says that it does not.
+    /// Whether the primary key may sign data; true without key flags.
     signs: bool,
     user_id: Option<String>,
 }
@@ -145,7 +145,7 @@ impl SelfSignatures {
             let valid = user.signatures.iter().filter(|signature| {
                 is_kept(signature) && signature.verify_certification(primary, Tag::UserId, &user.id).is_ok()
             });
-            // A revoked user id is left out if its revocation is the last word on it.
+            // A user id is skipped if its newest self-signature is a revocation.
             let Some(last) = newest(valid) else { continue };
             if last.typ() == Some(SignatureType::CertRevocation) {
                 continue;
@@ -156,7 +156,7 @@ impl SelfSignatures {
             }
         }
 
-        // As GnuPG does: an expiry in a direct key signature goes before that of the user ids.
+        // As in GnuPG, an expiry in a direct key signature takes precedence over that of the user ids.
         let expiry = direct
             .and_then(|signature| expiry_of(signature, created))
             .or_else(|| certification.and_then(|signature| expiry_of(signature, created)));
@@ -202,9 +202,9 @@ impl SelfSignatures {
         if signing_flag(binding) != Some(true) {
             return unfit("its certificate does not allow it to sign data");
         }
-        // Without the signature back, anyone could claim another's signing key as a subkey.
+        // Without the back signature, anyone could claim a foreign signing key as a subkey.
         if !is_bound_back(binding, primary, &subkey.key) {
-            return unfit("it does not confirm its primary key");
+            return unfit("it has no valid back signature for its primary key");
         }
         let own = expiry_of(binding, moment(subkey.key.created_at()));
         Standing::Signs { expires: earlier(own, self.expires) }
@@ -220,7 +220,7 @@ where
         .is_some_and(|back| is_kept(back) && back.verify_primary_key_binding(subkey, primary).is_ok())
 }
 
-/// MD5 can be forged by anyone, so such a self-signature is as none.
+/// MD5 signatures are easy to forge, so MD5 self-signatures are ignored.
 fn is_kept(signature: &Signature) -> bool {
     signature.hash_alg() != Some(HashAlgorithm::Md5)
 }
@@ -229,9 +229,9 @@ fn newest<'a>(signatures: impl Iterator<Item = &'a Signature>) -> Option<&'a Sig
     signatures.max_by_key(|signature| signature.created())
 }
 
-/// When a self-signature ends: with the term that it sets for the key, or with its own.
+/// When a self-signature ends: at the expiry that it sets for the key, or at its own, whichever comes first.
 fn expiry_of(signature: &Signature, created: Moment) -> Option<Moment> {
-    // Zero seconds are the standard's word for never.
+    // In the standard, zero seconds mean never.
     let after = |from: Moment, duration: Option<pgp::types::Duration>| {
         duration
             .map(|duration| duration.as_secs())
@@ -251,7 +251,7 @@ fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     }
 }
 
-/// What the key flags of a self-signature say about signing data; nothing if it has none.
+/// Whether the key flags of a self-signature allow signing data; `None` without key flags.
 fn signing_flag(signature: &Signature) -> Option<bool> {
     signature.config()?.hashed_subpackets().find_map(|subpacket| match &subpacket.data {
         SubpacketData::KeyFlags(flags) => Some(flags.sign()),
@@ -267,7 +267,7 @@ pub(crate) fn moment(timestamp: pgp::types::Timestamp) -> Moment {
     Moment::new(i64::from(timestamp.as_secs()))
 }
 
-/// Fingerprints and key ids are shown in upper case, as GnuPG does.
+/// Formats a fingerprint or key id in upper case, as GnuPG does.
 pub(crate) fn upper(identifier: &impl std::fmt::Display) -> String {
     identifier.to_string().to_ascii_uppercase()
 }

@@ -1,10 +1,10 @@
-//! The cleartext signature framework: one text with its signature, as an `InRelease` file is.
+//! The cleartext signature framework: a text with its signature in one message, such as an `InRelease` file.
 //!
-//! The reader is strict because this is where texts are smuggled past a check: what is not one block, from
+//! The reader is strict because attacks hide unsigned text here: a message that is not exactly one block, from
 //! the first byte to the last, is refused. Pure functions on bytes.
 //!
-//! A text is a list of lines. What is signed is the lines without their trailing blanks, joined by CR LF,
-//! without a line end after the last; that is GnuPG's reading of the standard and the one in use.
+//! A text is a list of lines. The signature covers the lines without their trailing blanks, joined by CR LF,
+//! without a line ending after the last; that is GnuPG's interpretation of the standard and the one in use.
 
 use crate::SignError;
 
@@ -12,7 +12,7 @@ const MESSAGE_BEGIN: &[u8] = b"-----BEGIN PGP SIGNED MESSAGE-----";
 const SIGNATURE_BEGIN: &[u8] = b"-----BEGIN PGP SIGNATURE-----";
 const SIGNATURE_END: &[u8] = b"-----END PGP SIGNATURE-----";
 
-/// A clearsigned message taken apart, nothing verified.
+/// The parts of a clearsigned message, not verified.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Clearsigned<'a> {
     /// The signed lines, dash-unescaped, without trailing blanks.
@@ -22,14 +22,14 @@ pub(crate) struct Clearsigned<'a> {
 }
 
 impl Clearsigned<'_> {
-    /// The bytes that the signature is made over.
+    /// The bytes that the signature covers.
     pub(crate) fn hashed(&self) -> Vec<u8> {
         self.lines.join(&b"\r\n"[..])
     }
 
-    /// The text for the caller: the same lines, each ended by a line feed.
+    /// The text for the caller: the signed lines, each ended by a line feed.
     pub(crate) fn text(&self) -> Vec<u8> {
-        // A lone empty line and no line at all are signed alike; neither may say more than the other.
+        // One empty line and an empty text have the same signature, so they must give the same result.
         if self.lines.iter().all(|line| line.is_empty()) && self.lines.len() <= 1 {
             return Vec::new();
         }
@@ -39,25 +39,25 @@ impl Clearsigned<'_> {
     }
 }
 
-/// Take a message apart.
+/// Splits a message into its parts.
 pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
     let mut numbered = Lines::new(message);
 
     match numbered.next() {
         Some(line) if line.content == MESSAGE_BEGIN => {}
         Some(_) | None => {
-            return refuse(1, "it does not begin with the line -----BEGIN PGP SIGNED MESSAGE-----");
+            return refuse(1, "it does not begin with -----BEGIN PGP SIGNED MESSAGE-----");
         }
     }
     loop {
         let Some(line) = numbered.next() else {
-            return refuse(numbered.number, "it ends within the armor headers");
+            return refuse(numbered.number, "it is truncated in the armor headers");
         };
         if line.content.is_empty() {
             break;
         }
-        // The headers are not signed. Only the one that has a meaning is let through, so that no reader
-        // takes a header for a field of the text.
+        // The headers are not signed. Only the one header with a meaning is accepted, so that a reader cannot
+        // mistake a header for a field of the text.
         if !line.content.starts_with(b"Hash: ") {
             return refuse(line.number, "an armor header other than 'Hash' is not allowed");
         }
@@ -66,7 +66,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
     let mut lines = Vec::new();
     let begin = loop {
         let Some(line) = numbered.next() else {
-            return refuse(numbered.number, "it is cut off before its signature");
+            return refuse(numbered.number, "it is truncated before its signature");
         };
         if line.content == SIGNATURE_BEGIN {
             break line;
@@ -81,13 +81,13 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
     };
     let end = loop {
         let Some(line) = numbered.next() else {
-            return refuse(numbered.number, "it is cut off within its signature");
+            return refuse(numbered.number, "it is truncated in its signature");
         };
         if line.content == SIGNATURE_END {
             break line;
         }
         if line.content.starts_with(b"-") {
-            return refuse(line.number, "a line within the signature begins with a dash");
+            return refuse(line.number, "a line in the signature begins with a dash");
         }
     };
     for line in numbered {
@@ -99,7 +99,7 @@ pub(crate) fn split(message: &[u8]) -> Result<Clearsigned<'_>, SignError> {
     Ok(Clearsigned { lines, signature: &message[begin.start..end.end] })
 }
 
-/// The lines of a text that is to be signed, without trailing blanks.
+/// The lines of a text to sign, without trailing blanks.
 pub(crate) fn lines_of(text: &str) -> Vec<&[u8]> {
     let text = text.as_bytes();
     if text.is_empty() {
@@ -108,7 +108,7 @@ pub(crate) fn lines_of(text: &str) -> Vec<&[u8]> {
     text.strip_suffix(b"\n").unwrap_or(text).split(|byte| *byte == b'\n').map(trim_blanks).collect()
 }
 
-/// Put a message together from the lines of [`lines_of`] and an armored signature over them.
+/// Assembles a message from the lines of [`lines_of`] and an armored signature over them.
 pub(crate) fn join(lines: &[&[u8]], hash: &str, signature: &str) -> Vec<u8> {
     let mut message = MESSAGE_BEGIN.to_vec();
     message.extend_from_slice(b"\nHash: ");
@@ -122,7 +122,7 @@ pub(crate) fn join(lines: &[&[u8]], hash: &str, signature: &str) -> Vec<u8> {
         message.push(b'\n');
     }
     if lines.is_empty() {
-        // GnuPG reads no line at all as a broken message; one empty line is signed alike.
+        // GnuPG rejects a message without lines; one empty line has the same signature.
         message.push(b'\n');
     }
     message.extend_from_slice(signature.as_bytes());
@@ -145,7 +145,7 @@ struct Line<'a> {
     content: &'a [u8],
 }
 
-/// The lines of a message with their place, without trailing blanks.
+/// Iterates over the lines of a message, with their positions and without trailing blanks.
 struct Lines<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_taken_apart() {
+    fn a_message_is_split() {
         let whole = message("a \t\n\n- - b\n- From c\nd\r\n");
         let parts = split(whole.as_bytes()).unwrap();
         assert_eq!(parts.text(), b"a\n\n- b\nFrom c\nd\n");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_stand_around_the_block() {
+    fn text_around_the_block_is_refused() {
         refused(&format!("Origin: Evil\n{}", message("a\n")), 1, "does not begin");
         refused(&format!("\n{}", message("a\n")), 1, "does not begin");
         refused(&format!("{}Origin: Evil\n", message("a\n")), 9, "after the signature");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_joined_can_be_split() {
+    fn a_joined_message_can_be_split() {
         for text in ["", "a\n", "a\n\n", "\n\n", "-\n--- a\n- b\n", "From x\n", "\u{e4}\n"] {
             let whole = join(&lines_of(text), "SHA512", TAIL);
             assert_eq!(split(&whole).unwrap().text(), text.as_bytes(), "{text:?}");

@@ -1,49 +1,49 @@
-//! What can go wrong, each with what a person needs to put it right.
+//! Errors, each with the facts needed to fix the cause.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A failure to read a key, to verify or to sign. The text reads after "failed to".
+/// Failure to read a key, to verify or to sign. The text reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// A file could not be read.
     #[error("read {}", path.display())]
     ReadFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A key file could not be written.
     #[error("write the key {}", path.display())]
     WriteKey {
-        /// The file that was to be written.
+        /// The key file.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A key file is already there; keys are never overwritten.
+    /// A key file already exists; keys are never overwritten.
     #[error("write the key {}: the file exists, and a key is never overwritten", path.display())]
     KeyExists {
-        /// The file that is there.
+        /// The existing file.
         path: PathBuf,
     },
-    /// An input is larger than anything sensible.
+    /// An input is larger than any sensible one.
     #[error("read {what}: {size_bytes} bytes are more than the limit of {size_bytes_max}")]
     TooLarge {
-        /// What was read.
+        /// A name for the input.
         what: String,
-        /// How large it is, at least.
+        /// Its size; a file is read only to just above the limit.
         size_bytes: u64,
-        /// The limit.
+        /// The largest accepted size.
         size_bytes_max: u64,
     },
-    /// A keyring holds no certificate that can be used, or is no keyring.
+    /// A file is not a keyring, or has no usable certificate.
     #[error("read the keyring {origin}: {reason}")]
     Keyring {
-        /// The file, or a word for bytes from elsewhere.
+        /// The file, or a description of bytes from elsewhere.
         origin: String,
-        /// What is wrong.
+        /// A clause whose subject is the keyring.
         reason: String,
     },
     /// A secret key cannot be read or used.
@@ -51,21 +51,21 @@ pub enum SignError {
     SecretKey {
         /// The file, or the fingerprint of a key in memory.
         origin: String,
-        /// What is wrong.
+        /// A clause whose subject is the key file.
         reason: String,
     },
-    /// A message is not one clean clearsigned block.
+    /// A message is not exactly one clearsigned block.
     #[error("read the clearsigned message, line {line}: {reason}")]
     Clearsigned {
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// A clause that names the defect.
         reason: String,
     },
     /// A signature cannot be parsed.
     #[error("read the signature: {reason}")]
     Signature {
-        /// What is wrong.
+        /// A clause whose subject is the signature file.
         reason: String,
     },
     /// None of the signatures is by a key of the ring.
@@ -75,27 +75,27 @@ pub enum SignError {
         list(ring)
     )]
     NoKnownSigner {
-        /// The keyring.
+        /// The file of the keyring, or its description.
         origin: String,
         /// The key ids or fingerprints that the signatures name.
         signed_by: Vec<String>,
-        /// The key ids that the ring has.
+        /// The key ids in the ring.
         ring: Vec<String>,
     },
-    /// There are signatures by keys of the ring, and none of them is good.
+    /// None of the signatures by keys of the ring is good.
     #[error("verify with {origin}: {}", list(problems))]
     NoGoodSignature {
-        /// The keyring.
+        /// The file of the keyring, or its description.
         origin: String,
-        /// What is wrong with each signature by a key of the ring.
+        /// The problem of each signature by a key of the ring.
         problems: Vec<SignatureProblem>,
     },
     /// Making a key or a signature failed.
     #[error("{action}: {reason}")]
     Sign {
-        /// What was to be done.
+        /// The failed action; reads after "failed to".
         action: &'static str,
-        /// What rPGP says.
+        /// The error of rPGP, or the problem of the key.
         reason: String,
     },
 }
@@ -103,78 +103,78 @@ pub enum SignError {
 /// Why a signature by a key of the ring does not count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureProblem {
-    /// The signature is not over this text: one of them was changed, or cut off.
+    /// The signature does not match the text: one of them was changed or truncated.
     #[error("the signature by {key} does not match the text")]
     TextDiffers {
-        /// Whose signature.
+        /// The key that signed.
         key: KeyName,
     },
-    /// The hash of the signature can be forged.
+    /// The hash algorithm of the signature is not collision-resistant.
     #[error("the signature by {key} uses {hash}, which is too weak")]
     WeakHash {
-        /// Whose signature.
+        /// The key that signed.
         key: KeyName,
-        /// The hash.
+        /// The name of the hash algorithm.
         hash: String,
     },
     /// The key, or the primary key above it, has expired.
     #[error("the key {key} expired on {since}")]
     KeyExpired {
-        /// The key.
+        /// The expired key.
         key: KeyName,
-        /// Since when.
+        /// The time of expiry.
         since: Moment,
     },
     /// The key, or the primary key above it, was revoked by its owner.
     #[error("the key {key} is revoked")]
     KeyRevoked {
-        /// The key.
+        /// The revoked key.
         key: KeyName,
     },
-    /// The key's certificate does not say that it may sign data.
+    /// The key's certificate does not allow it to sign data.
     #[error("the key {key} cannot be used to sign: {reason}")]
     KeyUnfit {
-        /// The key.
+        /// The key that signed.
         key: KeyName,
-        /// Why not.
+        /// A clause whose subject is the key.
         reason: String,
     },
-    /// The signature itself had a term, which is over.
+    /// The signature itself has expired.
     #[error("the signature by {key} expired on {since}")]
     SignatureExpired {
-        /// Whose signature.
+        /// The key that signed.
         key: KeyName,
-        /// Since when.
+        /// The time of expiry.
         since: Moment,
     },
-    /// The signature was made in the future, or before its key: a clock is wrong, here or there.
+    /// The signature was made in the future or before its key: the clock of the signer or of this machine is wrong.
     #[error("the signature by {key} was made on {made}, {reason}")]
     ClockWrong {
-        /// Whose signature.
+        /// The key that signed.
         key: KeyName,
-        /// When it says it was made.
+        /// The time of signing, according to the signature.
         made: Moment,
-        /// What that contradicts.
+        /// A clause that names the contradiction.
         reason: String,
     },
-    /// A kind of signature that says nothing about a text.
+    /// A kind of signature that does not certify a text.
     #[error("the signature by {key} cannot be used: {reason}")]
     Unusable {
-        /// Whose signature.
+        /// The key that signed.
         key: KeyName,
-        /// Why not.
+        /// A clause whose subject is the signature.
         reason: String,
     },
 }
 
-/// A key as it is shown to people: fingerprint, and the primary key and user it belongs to.
+/// A key as shown to users: its fingerprint, and the primary key and user that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName {
-    /// The fingerprint of the key itself, upper-case hexadecimal.
+    /// The fingerprint of the key itself, in upper-case hexadecimal.
     pub fingerprint: String,
     /// The fingerprint of the primary key; the same unless the key is a subkey.
     pub primary_fingerprint: String,
-    /// A user id of the certificate, if it has one that is validly bound.
+    /// A user id of the certificate; absent if none has a valid self-signature.
     pub user_id: Option<String>,
 }
 
@@ -191,7 +191,7 @@ impl fmt::Display for KeyName {
     }
 }
 
-/// A point in time, seconds since 1970, shown as a date in UTC.
+/// A point in time, shown as a date in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
     /// Seconds since 1970-01-01 00:00:00 UTC.
@@ -217,7 +217,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// More than this is not read by anyone, and a ring may hold thousands of keys.
+/// The maximum number of listed items: a ring may have thousands of keys, and longer lists are not useful.
 const LISTED_MAX: usize = 16;
 
 fn list<T: fmt::Display>(items: &[T]) -> String {

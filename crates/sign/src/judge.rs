@@ -1,4 +1,4 @@
-//! Is one signature, by one key of the ring, good for these bytes now? Pure.
+//! Decides whether one signature, by one key of the ring, is good for given bytes at a given time. A pure function.
 
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Signature, SignatureType, SignatureVersion, SubpacketData};
@@ -6,20 +6,20 @@ use pgp::packet::{Signature, SignatureType, SignatureVersion, SubpacketData};
 use crate::certificate::{Component, moment};
 use crate::error::{Moment, SignatureProblem};
 
-/// A signature from further in the future than this is not believed: time zones and drifting clocks
-/// explain less than a day.
+/// The maximum accepted clock skew of a signature from the future: time zones and drifting clocks account for
+/// less than a day.
 const CLOCK_SKEW_SECONDS_MAX: u32 = 24 * 60 * 60;
 
-/// What the bytes are, which decides the kinds of signature that may be over them.
+/// The kind of signed data, which decides which kinds of signature are valid for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// A clearsigned text in the form that is hashed: its signature is one over text.
+    /// A clearsigned text in its hashed form; only text signatures are valid.
     Clearsigned,
-    /// A file of its own: its signature is one over bytes, or over text.
+    /// A separate file; binary and text signatures are valid.
     Detached,
 }
 
-/// The moment of a good signature, or what is wrong with it.
+/// Returns when a good signature was made, or the problem of a bad one.
 pub(crate) fn judge(
     signature: &Signature,
     component: &Component,
@@ -31,17 +31,17 @@ pub(crate) fn judge(
     let unusable = |reason: String| SignatureProblem::Unusable { key: key(), reason };
 
     let Some(config) = signature.config() else {
-        return Err(unusable(format!("its version {:?} is unknown", signature.version())));
+        return Err(unusable(format!("its version {:?} is not supported", signature.version())));
     };
     match signature.version() {
         SignatureVersion::V4 | SignatureVersion::V6 => {}
         version => return Err(unusable(format!("its version {version:?} is obsolete"))),
     }
-    // Other kinds exist that cover none of the bytes, or only the first.
+    // Other kinds of signature cover none of the bytes, or only the first ones.
     match (subject, config.typ()) {
         (Subject::Clearsigned | Subject::Detached, SignatureType::Text) => {}
         (Subject::Detached, SignatureType::Binary) => {}
-        (_, kind) => return Err(unusable(format!("it is of the kind {kind:?}"))),
+        (_, kind) => return Err(unusable(format!("its type is {kind:?}"))),
     }
     match config.hash_alg {
         HashAlgorithm::Sha224
@@ -54,32 +54,32 @@ pub(crate) fn judge(
             return Err(SignatureProblem::WeakHash { key: key(), hash: weak.to_string() });
         }
     }
-    // What its maker declared critical, and is not understood here, may say that it is void.
+    // A critical notation that is not understood may restrict or void the signature.
     let critical_notation = config
         .hashed_subpackets()
         .any(|subpacket| subpacket.is_critical && matches!(subpacket.data, SubpacketData::Notation(_)));
     if critical_notation {
-        return Err(unusable("it has a critical notation, which is not understood".to_owned()));
+        return Err(unusable("it has a critical notation, which is not supported".to_owned()));
     }
 
     if component.verify(signature, bytes).is_err() {
         return Err(SignatureProblem::TextDiffers { key: key() });
     }
 
-    // Only now is what the signature says of itself more than a claim.
+    // Only a verified signature can be trusted about its own properties.
     if let Some(problem) = component.problem_at(now) {
         return Err(problem);
     }
     let Some(made) = signature.created().map(moment) else {
-        return Err(unusable("it does not say when it was made".to_owned()));
+        return Err(unusable("it has no creation time".to_owned()));
     };
     let clock_wrong =
         |reason: &str| SignatureProblem::ClockWrong { key: key(), made, reason: reason.to_owned() };
     if made < component.created {
-        return Err(clock_wrong("before its key was"));
+        return Err(clock_wrong("before its key was made"));
     }
     if made > now.plus(CLOCK_SKEW_SECONDS_MAX) {
-        return Err(clock_wrong("which is in the future for this machine's clock"));
+        return Err(clock_wrong("which is in the future according to this machine's clock"));
     }
     let expires = signature
         .signature_expiration_time()

@@ -1,4 +1,4 @@
-//! A ring of public certificates, and verification with it.
+//! A keyring of public certificates, and verification with it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ const KEYRING_BYTES_MAX: u64 = 64 << 20;
 /// The largest `InRelease` known is about 2 MiB.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Each costs a public-key operation, and a message comes from strangers. Debian signs with three keys.
+/// Each signature costs a public-key operation, and messages are untrusted. Debian signs with three keys.
 const SIGNATURES_MAX: usize = 64;
 
 /// Public certificates that are trusted to sign.
@@ -33,36 +33,38 @@ pub struct Keyring {
 /// A text with at least one good signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// Exactly what was signed. Of a clearsigned message: the lines without dash-escapes and without
-    /// trailing blanks, each ended by a line feed. Of a detached signature: the bytes that were given.
+    /// Exactly the signed text. For a clearsigned message: the lines without dash escapes and without
+    /// trailing blanks, each ended by a line feed. For a detached signature: the given bytes.
     pub text: Vec<u8>,
-    /// Every key of the ring with a good signature, at least one.
+    /// Every key of the ring with a good signature; at least one.
     pub signers: Vec<Signer>,
-    /// Keys that signed as well and that the ring lacks, by fingerprint or key id. Nothing is known
-    /// about those signatures.
+    /// Keys that also signed but are not in the ring, by fingerprint or key id. Their signatures are not
+    /// verified.
     pub unknown_signers: Vec<String>,
 }
 
 /// A key with a good signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signer {
-    /// The key that signed, and the primary key it belongs to.
+    /// The key that signed, and the primary key that it belongs to.
     pub key: KeyName,
-    /// When the signature says that it was made.
+    /// The time of signing, according to the signature.
     pub made: Moment,
 }
 
 impl Keyring {
-    /// Read a file of certificates: binary (`.gpg`) or armored (`.asc`), as many as there are.
+    /// Reads a file with any number of certificates, binary (`.gpg`) or armored (`.asc`).
     ///
-    /// A certificate of an obsolete version is left out and listed in [`Keyring::skipped`]; a file that is
-    /// cut off or without any certificate is an error.
+    /// Certificates of an obsolete version are skipped and listed in [`Keyring::skipped`].
+    ///
+    /// # Errors
+    /// Fails if the file is truncated or has no certificate.
     pub fn read(path: &Path) -> Result<Keyring, SignError> {
         let bytes = read_bounded(path, KEYRING_BYTES_MAX)?;
         Keyring::parse(&bytes, path.display().to_string())
     }
 
-    /// Certificates from memory, in the forms that [`Keyring::read`] takes.
+    /// Reads certificates from memory, in the formats of [`Keyring::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Keyring, SignError> {
         Keyring::parse(bytes, "the given keyring".to_owned())
     }
@@ -86,7 +88,7 @@ impl Keyring {
         }
         if components.is_empty() {
             return Err(fail(match skipped.first() {
-                Some(reason) => format!("it has no certificate that can be used: {reason}"),
+                Some(reason) => format!("it has no usable certificate: {reason}"),
                 None => "it has no certificate".to_owned(),
             }));
         }
@@ -109,7 +111,7 @@ impl Keyring {
         Keyring { origin, components: certificate::components(certificate), skipped: Vec::new() }
     }
 
-    /// The components that may sign at a moment.
+    /// The components that may sign at the given time.
     pub(crate) fn signing_at(&self, now: Moment) -> impl Iterator<Item = &Component> {
         self.components.iter().filter(move |component| component.problem_at(now).is_none())
     }
@@ -126,21 +128,21 @@ impl Keyring {
             .map(|component| component.name.fingerprint.as_str())
     }
 
-    /// Why certificates of the file were left out, one reason each.
+    /// The reasons why certificates in the file were skipped, one for each.
     pub fn skipped(&self) -> &[String] {
         &self.skipped
     }
 
-    /// Verify a clearsigned message (`InRelease`), as of now.
+    /// Verifies a clearsigned message (`InRelease`) at the current time.
     #[expect(
         clippy::disallowed_methods,
-        reason = "signatures are judged by the calendar, and this crate knows no other"
+        reason = "the validity of keys and signatures depends on calendar time"
     )]
     pub fn verify_clearsigned(&self, message: &[u8]) -> Result<Verified, SignError> {
         self.verify_clearsigned_at(message, SystemTime::now())
     }
 
-    /// Verify a clearsigned message as of a given time, which decides which keys have expired.
+    /// Verifies a clearsigned message at a given time, which decides which keys have expired.
     pub fn verify_clearsigned_at(&self, message: &[u8], now: SystemTime) -> Result<Verified, SignError> {
         check_size("the clearsigned message", message.len() as u64, MESSAGE_BYTES_MAX)?;
         let parts = clearsign::split(message)?;
@@ -149,16 +151,16 @@ impl Keyring {
         self.judge_all(&signatures, Subject::Clearsigned, &hashed, parts.text(), now)
     }
 
-    /// Verify a text (`Release`) by its detached signature (`Release.gpg`), armored or binary, as of now.
+    /// Verifies a text (`Release`) by its detached signature (`Release.gpg`), armored or binary, at the current time.
     #[expect(
         clippy::disallowed_methods,
-        reason = "signatures are judged by the calendar, and this crate knows no other"
+        reason = "the validity of keys and signatures depends on calendar time"
     )]
     pub fn verify_detached(&self, text: &[u8], signature: &[u8]) -> Result<Verified, SignError> {
         self.verify_detached_at(text, signature, SystemTime::now())
     }
 
-    /// Verify a text by its detached signature as of a given time.
+    /// Verifies a text by its detached signature at a given time.
     pub fn verify_detached_at(
         &self,
         text: &[u8],
@@ -221,17 +223,17 @@ impl Keyring {
     }
 }
 
-/// Packets into certificates: each begins with a primary key.
+/// Splits packets into certificates, each of which begins with a primary key.
 fn split_certificates(packets: Vec<Packet>) -> Result<Vec<Vec<Packet>>, String> {
     let mut certificates: Vec<Vec<Packet>> = Vec::new();
     for packet in packets {
         match (&packet, certificates.last_mut()) {
             (Packet::PublicKey(_), _) => certificates.push(vec![packet]),
             (Packet::SecretKey(_) | Packet::SecretSubkey(_), _) => {
-                return Err("it holds a secret key; only public ones belong here".to_owned());
+                return Err("it contains a secret key; a keyring must have only public keys".to_owned());
             }
             (_, Some(certificate)) => certificate.push(packet),
-            // The primary key above was of an unknown kind and is gone, so what follows is of no use.
+            // The primary key before it had an unknown version and was skipped, so this packet is useless.
             (_, None) => {}
         }
     }
@@ -244,22 +246,19 @@ fn read_signatures(bytes: &[u8]) -> Result<Vec<Signature>, SignError> {
     for packet in armor::packets(bytes, Block::Signature).map_err(fail)? {
         match packet {
             Packet::Signature(signature) => signatures.push(signature),
-            _ => return Err(fail("it holds something else than signatures".to_owned())),
+            _ => return Err(fail("it contains a packet that is not a signature".to_owned())),
         }
     }
     if signatures.is_empty() {
-        return Err(fail("it holds no signature of a known version".to_owned()));
+        return Err(fail("it has no signature of a known version".to_owned()));
     }
     if signatures.len() > SIGNATURES_MAX {
-        return Err(fail(format!(
-            "it holds {} signatures, and the limit is {SIGNATURES_MAX}",
-            signatures.len()
-        )));
+        return Err(fail(format!("it has {} signatures; the limit is {SIGNATURES_MAX}", signatures.len())));
     }
     Ok(signatures)
 }
 
-/// How a signature names the key that made it; the longer name first.
+/// The key that a signature names as its maker: the fingerprint, or else the key id.
 fn issuer(signature: &Signature) -> String {
     let fingerprint = signature.issuer_fingerprint().first().map(|name| upper(*name));
     let key_id = || signature.issuer_key_id().first().map(|name| upper(*name));

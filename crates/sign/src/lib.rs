@@ -1,10 +1,10 @@
 //! OpenPGP: verify an archive, sign a repository.
 //!
-//! Two things are done here, and nothing else of OpenPGP. A [`Keyring`] of public certificates judges
-//! what an archive publishes (`InRelease`, or `Release` with `Release.gpg`), and a [`YardKey`] signs what
-//! this yard publishes. The mathematics is rPGP's; what to believe is decided here.
+//! This crate uses OpenPGP for two purposes only. A [`Keyring`] of public certificates verifies the files that an
+//! archive publishes (`InRelease`, or `Release` with `Release.gpg`), and a [`YardKey`] signs the files that this yard
+//! publishes. rPGP does the cryptography; this crate decides which signatures to trust.
 //!
-//! The way of a message:
+//! The path of a message:
 //!
 //! ```text
 //! bytes --clearsign / armor--> text + signature packets
@@ -14,23 +14,23 @@
 //!
 //! What must hold:
 //!
-//! - The text handed back is what the signature covers, and nothing beside it: a clearsigned message is
+//! - The returned text is exactly the text that the signature covers: a clearsigned message is
 //!   one block with nothing around it, trailing blanks (which OpenPGP does not sign) are cut, and every
 //!   line ends in a line feed. A caller parses [`Verified::text`], never the file.
 //! - One good signature by a key of the ring suffices. Signatures by keys that the ring lacks are ignored,
 //!   because an archive signs with its next key long before its users have that key.
-//! - A key counts only as far as its certificate says so today: self-signature, binding in both directions
-//!   for a signing subkey, key flags, expiry and revocation are all checked, against the time of
-//!   verification and not that of the signature, as apt does.
+//! - A key counts only as far as its certificate allows at the time of verification, not of the signature, as in
+//!   apt: self-signature, binding in both directions for a signing subkey, key flags, expiry and revocation are
+//!   all checked.
 //! - SHA-1, MD5 and RIPEMD-160 are refused as hashes of data. A SHA-1 self-signature within a certificate
 //!   is accepted (with collision detection): the ring is the user's own trust anchor, and many keys still
 //!   in use carry one. MD5 is refused there as well.
-//! - No input makes it panic, and sizes and counts are bounded (see the constants of each module).
+//! - Input never causes a panic, and sizes and counts are bounded (see the constants of each module).
 //!
 //! What it does not do: web of trust, key servers, encryption, keys with a passphrase or on a card,
 //! revocation by a designated revoker, and keybox files (`pubring.kbx`).
 //!
-//! Known downside: the length of a key is not judged. Who puts a 1024-bit key into the ring trusts it.
+//! Known downside: key length is not checked. A 1024-bit key in the ring is trusted.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

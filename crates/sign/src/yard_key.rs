@@ -1,7 +1,7 @@
-//! The secret key of a yard: made once, kept in one file, signs what the yard publishes.
+//! The secret key of a yard: made once, stored in one file, and used to sign the yard's repositories.
 //!
-//! A key has no passphrase: it must sign unattended. What protects it is the mode of its file and
-//! where the file is, which is neither in a build nor on a worker.
+//! The key has no passphrase, since it must sign unattended. It is protected by the mode of its file and by
+//! the file's location, which neither a build nor a worker can access.
 
 use std::fmt;
 use std::io::Write;
@@ -24,13 +24,13 @@ use crate::clearsign;
 use crate::error::SignError;
 use crate::keyring::{Keyring, moment_of, read_bounded};
 
-/// A secret key with its certificate is a few kilobytes, with many foreign certifications a few hundred.
+/// A secret key with its certificate takes a few kilobytes; with many foreign certifications, a few hundred.
 const SECRET_KEY_BYTES_MAX: u64 = 4 << 20;
 
-/// A user id ends up in every certificate and every listing.
+/// The maximum length of a user id, which is part of every certificate and every listing.
 const USER_ID_BYTES_MAX: usize = 512;
 
-/// Every gpgv in use knows it, and Ed25519 itself is built on it.
+/// Every gpgv in use supports it, and Ed25519 itself is based on it.
 const HASH: HashAlgorithm = HashAlgorithm::Sha512;
 
 /// A secret key and its certificate.
@@ -39,7 +39,7 @@ pub struct YardKey {
     key: SignedSecretKey,
 }
 
-// The secret stays out of logs and panics.
+// Keeps the secret out of logs and panics.
 impl fmt::Debug for YardKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "YardKey({})", self.fingerprint())
@@ -47,8 +47,7 @@ impl fmt::Debug for YardKey {
 }
 
 impl YardKey {
-    /// Make a key: Ed25519 as GnuPG 2.2 knows it (version 4, "EdDSA"), which signs and certifies, without
-    /// an expiry.
+    /// Makes a key without expiry that signs and certifies: Ed25519 in the form of GnuPG 2.2 (version 4, "EdDSA").
     pub fn generate(user_id: &str) -> Result<YardKey, SignError> {
         let action = "make a key";
         if user_id.trim().is_empty()
@@ -77,7 +76,7 @@ impl YardKey {
         Ok(YardKey { key })
     }
 
-    /// Read a secret key, armored or binary, as [`YardKey::write`] or `gpg --export-secret-keys` wrote it.
+    /// Reads a secret key, armored or binary, as written by [`YardKey::write`] or `gpg --export-secret-keys`.
     pub fn read(path: &Path) -> Result<YardKey, SignError> {
         let fail = |reason: String| SignError::SecretKey { origin: path.display().to_string(), reason };
         let bytes = read_bounded(path, SECRET_KEY_BYTES_MAX)?;
@@ -89,13 +88,13 @@ impl YardKey {
             None => return Err(fail("it has no secret key".to_owned())),
         };
         if keys.next().is_some() {
-            return Err(fail("it has more than one key, and one must be chosen".to_owned()));
+            return Err(fail("it has more than one key; export only one".to_owned()));
         }
         Ok(YardKey { key })
     }
 
-    /// Write the key, armored, to a file that must not exist yet. The file can be read by its owner only
-    /// from its first moment, and appears whole or not at all.
+    /// Writes the key, armored, to a file that must not exist yet. The file is created with mode 0600 and
+    /// appears atomically, with its full content.
     pub fn write(&self, path: &Path) -> Result<(), SignError> {
         let armored = self.key.to_armored_bytes(ArmorOptions::default()).map_err(|error| {
             SignError::SecretKey { origin: self.fingerprint(), reason: error.to_string() }
@@ -103,34 +102,34 @@ impl YardKey {
         write_new(path, &armored)
     }
 
-    /// The certificate, armored, as it is published.
+    /// The armored certificate, as published.
     pub fn public_armored(&self) -> Result<String, SignError> {
         self.certificate()
             .to_armored_string(ArmorOptions::default())
             .map_err(|error| SignError::Sign { action: "write the certificate", reason: error.to_string() })
     }
 
-    /// The certificate in binary form, as `gpgv` and apt's `.gpg` keyrings take it.
+    /// The certificate in binary form, for `gpgv` and apt's `.gpg` keyrings.
     pub fn public_binary(&self) -> Result<Vec<u8>, SignError> {
         self.certificate()
             .to_bytes()
             .map_err(|error| SignError::Sign { action: "write the certificate", reason: error.to_string() })
     }
 
-    /// The fingerprint of the primary key, upper-case hexadecimal.
+    /// The fingerprint of the primary key, in upper-case hexadecimal.
     pub fn fingerprint(&self) -> String {
         upper(&self.key.primary_key.fingerprint())
     }
 
-    /// A ring of this key alone, for a yard that checks its own signatures.
+    /// A keyring with only this key, for a yard that verifies its own signatures.
     pub fn keyring(&self) -> Keyring {
         Keyring::from_certificate(&self.certificate(), format!("the key {}", self.fingerprint()))
     }
 
-    /// Sign a text into one message (`InRelease`).
+    /// Makes a clearsigned message (`InRelease`) of a text.
     ///
-    /// Trailing blanks are not signed and therefore cut, carriage returns before line feeds among them,
-    /// and a last line without a line feed is given one.
+    /// Trailing blanks, including carriage returns before line feeds, are not signed and therefore cut. A
+    /// missing line feed at the end is added.
     pub fn sign_clear(&self, text: &str) -> Result<String, SignError> {
         let action = "sign a text";
         let lines = clearsign::lines_of(text);
@@ -140,7 +139,7 @@ impl YardKey {
             .map_err(|error| SignError::Sign { action, reason: error.to_string() })
     }
 
-    /// Sign bytes, byte for byte, into an armored signature of its own (`Release.gpg`).
+    /// Makes an armored detached signature (`Release.gpg`) over exactly these bytes.
     pub fn sign_detached(&self, text: &[u8]) -> Result<String, SignError> {
         self.sign("sign a file", SignatureType::Binary, text)
     }
@@ -151,12 +150,12 @@ impl YardKey {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "signatures are judged by the calendar, and this crate knows no other"
+        reason = "the validity of keys and signatures depends on calendar time"
     )]
     fn sign(&self, action: &'static str, kind: SignatureType, bytes: &[u8]) -> Result<String, SignError> {
         let keyring = self.keyring();
         let now = moment_of(SystemTime::now());
-        // The newest subkey that may sign, as GnuPG chooses; the primary key is the oldest of all.
+        // Choose the newest key that may sign, as GnuPG does; the primary key is the oldest.
         let chosen = keyring
             .signing_at(now)
             .max_by_key(|component| component.created)
@@ -177,7 +176,7 @@ impl YardKey {
             };
         signature.map_err(|error| SignError::Sign {
             action,
-            reason: format!("the key {chosen} cannot be used (has it a passphrase?): {error}"),
+            reason: format!("the key {chosen} cannot be used (does it have a passphrase?): {error}"),
         })
     }
 }
@@ -206,7 +205,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> Result<(), SignError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // Such a file is made with mode 0600, and renamed only where nothing is.
+    // The temporary file has mode 0600. It is renamed only if the target does not exist.
     let mut file = tempfile::Builder::new().prefix(".key-").tempfile_in(folder).map_err(fail)?;
     file.write_all(bytes).map_err(fail)?;
     file.as_file().sync_all().map_err(fail)?;

@@ -1,4 +1,4 @@
-//! The real thing: Debian's own keyring over the `InRelease` files that apt has fetched here.
+//! Verifies the `InRelease` files that apt has fetched on this machine with Debian's own keyring.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ const LISTS: &str = "/var/lib/apt/lists";
 fn debian_keyring(test: &str) -> Option<Keyring> {
     let path = Path::new(KEYRINGS).join("debian-archive-keyring.gpg");
     if !path.exists() {
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: there is no {}", path.display());
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {} not found", path.display());
         return None;
     }
     Some(Keyring::read(&path).unwrap())
@@ -28,7 +28,7 @@ fn debian_messages(test: &str) -> Vec<PathBuf> {
         .collect();
     found.sort();
     if found.is_empty() {
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: no InRelease file of Debian in {LISTS}");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: no InRelease file from Debian in {LISTS}");
     }
     found
 }
@@ -44,7 +44,7 @@ fn debian_messages_are_verified() {
             ring.verify_clearsigned(&message).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(verified.text.starts_with(b"Origin: Debian\n"));
         assert!(verified.text.ends_with(b"\n"));
-        // Debian's messages have no escapes and no trailing blanks: the text is a part of the file.
+        // Debian's messages have neither dash escapes nor trailing blanks, so the file contains the text unchanged.
         assert!(message.windows(verified.text.len()).any(|part| part == verified.text));
         // The archive signs with subkeys.
         let by_subkey =

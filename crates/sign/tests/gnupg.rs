@@ -1,4 +1,4 @@
-//! Both directions with a real GnuPG: it believes what a yard signs, and its signatures are judged rightly.
+//! Both directions with a real GnuPG: it accepts signatures of a yard, and its own signatures are judged correctly.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn gpgv_verifies_what_a_yard_signs() {
         let shown = gpgv(&keyring, &[&message]).unwrap_or_else(|error| panic!("{text:?}: {error}"));
         let ours = key.keyring().verify_clearsigned(&std::fs::read(&message).unwrap()).unwrap();
         assert_eq!(ours.text, text.as_bytes());
-        // GnuPG shows an empty text as one empty line, which is signed alike.
+        // GnuPG prints an empty text as one empty line, which has the same signature.
         assert_eq!(shown, if text.is_empty() { b"\n" } else { text.as_bytes() });
 
         let release = gnupg.write("Release", text);
@@ -91,8 +91,8 @@ fn a_yard_signs_with_a_key_that_gpg_made() {
 }
 
 #[test]
-fn what_gpg_signs_is_verified() {
-    let Some(gnupg) = Gnupg::start("what_gpg_signs_is_verified") else {
+fn signatures_of_gpg_are_verified() {
+    let Some(gnupg) = Gnupg::start("signatures_of_gpg_are_verified") else {
         return;
     };
     let signer = gnupg.make_signing_key("Archive <archive@example.org>");
@@ -119,7 +119,7 @@ fn what_gpg_signs_is_verified() {
         let message = gnupg.clearsign(&signer, b"blanks \t \r\nat the end  \n");
         let verified = ring.verify_clearsigned(&message).unwrap();
         assert_eq!(verified.text, b"blanks\nat the end\n");
-        // A message that went through a system with other line ends is still the same message.
+        // Converted line endings do not change the message.
         let windows = String::from_utf8(gnupg.clearsign(&signer, b"one\n- two\n")).unwrap();
         let verified = ring.verify_clearsigned(windows.replace('\n', "\r\n").as_bytes()).unwrap();
         assert_eq!(verified.text, b"one\n- two\n");
@@ -208,8 +208,8 @@ fn a_weak_hash_is_refused() {
 }
 
 #[test]
-fn an_expired_key_says_since_when() {
-    let Some(gnupg) = Gnupg::start("an_expired_key_says_since_when") else {
+fn the_error_of_an_expired_key_has_the_date() {
+    let Some(gnupg) = Gnupg::start("the_error_of_an_expired_key_has_the_date") else {
         return;
     };
     let signer = gnupg.make_key("Old <old@example.org>", "ed25519", "sign", "1d", "20240101T000000");
@@ -225,7 +225,7 @@ fn an_expired_key_says_since_when() {
     let error = ring.verify_clearsigned_at(&message, UNIX_EPOCH).unwrap_err();
     assert!(error.to_string().contains("in the future"), "{error}");
 
-    // A second signature, by a key that is still good, saves the message.
+    // A message signed by a key that is still valid is accepted.
     let other = gnupg.make_signing_key("New <new@example.org>");
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer, &other])).unwrap();
     let message = gnupg.clearsign(&other, b"text\n");
@@ -263,7 +263,7 @@ fn a_revoked_key_is_refused() {
     let revocation = std::fs::read_to_string(revocation).unwrap();
     gnupg.gpg(&["--import"], revocation.replace(":-----BEGIN", "-----BEGIN").as_bytes());
     let after = gnupg.export(&[&signer]);
-    // The older copy of the certificate in the same ring does not bring the key back.
+    // An older copy of the certificate in the same ring does not reinstate the key.
     for ring in [after.clone(), [before.clone(), after.clone()].concat(), [after, before].concat()] {
         let error = Keyring::from_bytes(&ring).unwrap().verify_clearsigned(&message).unwrap_err();
         assert!(error.to_string().contains("is revoked"), "{error}");
@@ -282,13 +282,13 @@ fn a_subkey_without_its_binding_is_refused() {
     let certificate = gnupg.export(&[&primary]);
     assert!(Keyring::from_bytes(&certificate).unwrap().verify_clearsigned(&message).is_ok());
 
-    // The last byte of the export is the last of the binding signature.
+    // The last byte of the export is the last byte of the binding signature.
     let mut damaged = certificate.clone();
     *damaged.last_mut().unwrap() ^= 1;
     let error = Keyring::from_bytes(&damaged).unwrap().verify_clearsigned(&message).unwrap_err();
     assert!(error.to_string().contains("no valid signature binds it"), "{error}");
 
-    // The subkey put under another primary key.
+    // The subkey is moved to another primary key.
     let other = gnupg.make_key("B <b@example.org>", "ed25519", "cert", "never", "20240101T000000");
     let split = gnupg.write("a.gpg", &certificate);
     let packets = packets_of(&std::fs::read(split).unwrap());
@@ -304,7 +304,7 @@ fn a_key_for_certification_only_does_not_sign() {
     };
     let signer = gnupg.make_signing_key("A <a@example.org>");
     let message = gnupg.clearsign(&signer, b"text\n");
-    // The same key with its flags changed afterwards by its owner.
+    // Its owner removes the signing flag afterwards.
     let script = b"change-usage\nS\nQ\nsave\n";
     let edit = gnupg.try_gpg(&["--command-fd", "0", "--expert", "--edit-key", &signer], script);
     let ring = Keyring::from_bytes(&gnupg.export(&[&signer])).unwrap();
@@ -338,8 +338,8 @@ fn a_signature_with_a_term_expires() {
 }
 
 #[test]
-fn files_that_are_no_keyrings_are_told() {
-    let Some(gnupg) = Gnupg::start("files_that_are_no_keyrings_are_told") else {
+fn files_that_are_not_keyrings_are_rejected() {
+    let Some(gnupg) = Gnupg::start("files_that_are_not_keyrings_are_rejected") else {
         return;
     };
     let signer = gnupg.make_signing_key("A <a@example.org>");
@@ -382,7 +382,7 @@ fn several_certificates_in_one_file_are_all_read() {
     }
 }
 
-/// The packets of an export of GnuPG, which writes old-format headers with one or two length bytes.
+/// Splits an export of GnuPG into packets. GnuPG writes old-format headers with one or two length bytes.
 fn packets_of(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while let Some(first) = bytes.first() {

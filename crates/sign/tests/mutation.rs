@@ -1,4 +1,4 @@
-//! Whatever is done to a message, a signature or a ring: no panic, and never another text.
+//! Random changes of a message, a signature or a keyring never cause a panic, and never give another text.
 
 use std::sync::LazyLock;
 
@@ -113,7 +113,7 @@ proptest! {
 
     #[test]
     fn a_changed_binary_signature_does_not_panic(changes in changes(), text in any::<Vec<u8>>()) {
-        // The certificate begins with packets of every kind that a signature file must not hold.
+        // A certificate has packets of every kind that a signature file must not contain.
         let packets = apply(&SIGNED.certificate, &changes);
         let _ = SIGNED.ring.verify_detached(&text, &packets);
     }

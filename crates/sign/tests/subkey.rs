@@ -1,4 +1,4 @@
-//! Subkeys that a certificate has no right to: made with rPGP, since no honest program makes them.
+//! Subkeys that a certificate claims without right. They are made with rPGP, since honest programs do not make them.
 
 use kilnyard_sign::{Keyring, YardKey};
 use pgp::composed::{
@@ -32,7 +32,7 @@ fn message_by(key: &SignedSecretKey) -> String {
     YardKey::read(&path).unwrap().sign_clear("text\n").unwrap()
 }
 
-/// The owner's certificate with the subkey of another, bound by the owner as the data says.
+/// The owner's certificate with a subkey of another key, and a binding signature by the owner with this data.
 fn claim(owner: &SignedSecretKey, other: &SignedSecretKey, data: Vec<SubpacketData>) -> SignedPublicKey {
     let mut certificate = owner.to_public_key();
     let subkey = other.secret_subkeys[0].key.public_key().clone();
@@ -74,20 +74,20 @@ fn an_own_subkey_counts() {
 }
 
 #[test]
-fn the_subkey_of_another_must_confirm() {
+fn a_foreign_subkey_needs_a_back_signature() {
     let (archive, thief) = (key_with_signing_subkey("Archive"), key_with_signing_subkey("Thief"));
     let message = message_by(&archive);
-    let words = "does not confirm its primary key";
+    let words = "no valid back signature for its primary key";
     refused(&claim(&thief, &archive, vec![signing()]), &message, words);
 
-    // Its confirmation of its own primary key, copied, is none for another.
+    // A copy of its back signature for its own primary key is not valid for another.
     let back = archive.secret_subkeys[0].signatures[0].embedded_signature().unwrap().clone();
     let copied = vec![signing(), SubpacketData::EmbeddedSignature(Box::new(back))];
     refused(&claim(&thief, &archive, copied), &message, words);
 }
 
 #[test]
-fn a_subkey_for_something_else_does_not_sign() {
+fn a_subkey_for_another_use_does_not_sign() {
     let archive = key_with_signing_subkey("Archive");
     let message = message_by(&archive);
     let mut flags = KeyFlags::default();

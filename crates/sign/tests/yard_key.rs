@@ -1,4 +1,4 @@
-//! The yard's key and its file, without another program.
+//! The yard's key and its file, tested without other programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ fn a_key_survives_its_file() {
     let key = YardKey::generate("Yard <yard@example.org>").unwrap();
     key.write(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    // Nothing is left beside it.
+    // No temporary file is left.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
     let again = YardKey::read(&path).unwrap();
@@ -53,7 +53,7 @@ fn a_user_id_is_one_line() {
 }
 
 #[test]
-fn a_file_that_is_no_secret_key_is_told() {
+fn a_file_that_is_not_a_secret_key_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let key = YardKey::generate("Yard").unwrap();
     let path = folder.path().join("public.asc");
@@ -66,7 +66,7 @@ fn a_file_that_is_no_secret_key_is_told() {
     let whole = fs::read(folder.path().join("yard.key")).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let text = YardKey::read(&path).unwrap_err().to_string();
-    assert!(text.contains("cut off"), "{text}");
+    assert!(text.contains("truncated"), "{text}");
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! The store of one machine: [`Sqlite`] keeps what [`Store`](kilnyard_store::Store) promises in one SQLite file.
+//! The store of one machine: [`Sqlite`] implements [`Store`](kilnyard_store::Store) with one SQLite file.
 //!
-//! A crate of its own, so that nothing that only needs the contract compiles SQLite: a Cargo feature would not do,
-//! since Cargo unites the features of all crates that are built together.
+//! This is a separate crate, so that crates that need only the contract do not compile SQLite. A Cargo feature would
+//! not suffice, since Cargo unifies the features of all crates that are built together.
 //!
-//! Every decision is one transaction that is flushed before it returns; readers in other processes see the last whole
-//! decision (write-ahead log). What only a file has is here and not in the contract: opening, checking, backing up and
-//! restoring.
+//! Every decision is one transaction, which is synced to the disk before the call returns. Readers in other processes
+//! see the last whole decision (write-ahead log). Operations that only a file has are here and not in the contract:
+//! opening, checking, backing up and restoring.
 //!
-//! Known downside: a decision costs a flush of the disk, some milliseconds; there are a few of them for each build.
+//! Known downside: each decision syncs the disk, which takes a few milliseconds; a build has a few decisions.
 
 mod sqlite;
 

@@ -1,4 +1,4 @@
-//! The store, opened.
+//! An open store.
 
 mod backup;
 mod event;
@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 pub struct Sqlite {
     connection: Connection,
     path: PathBuf,
-    /// The number of the scope whose rows are read and written.
+    /// The number of `scope` in this file; all rows read and written have it.
     number: i64,
     scope: Scope,
-    /// The number of this connection's lead; 0 where it has none.
+    /// The number of this connection's lead; 0 if it never led.
     epoch: Number,
 }
 
@@ -39,7 +39,7 @@ impl Sqlite {
     }
 }
 
-/// What SQLite reported, as the contract names it.
+/// Converts an error of SQLite to one of the contract.
 fn database(path: &Path, source: rusqlite::Error) -> StoreError {
     let store = path.display().to_string();
     let Some(code) = source.sqlite_error_code() else {
@@ -48,7 +48,7 @@ fn database(path: &Path, source: rusqlite::Error) -> StoreError {
     let reason = source.to_string();
     let source = Box::new(source);
     match code {
-        // SQLite reports a failed write as a full disk only where the kernel said so at once.
+        // SQLite reports a full disk only if the kernel reported it for the write itself.
         ErrorCode::DiskFull => StoreError::Full { store, source },
         ErrorCode::ReadOnly | ErrorCode::CannotOpen => StoreError::ReadOnly { store, source },
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Busy { store, source },
@@ -190,16 +190,16 @@ impl Store for Sqlite {
     }
 
     fn last_event(&self) -> Result<Number, StoreError> {
-        // Of a store whose events were all removed the number is known too.
+        // This table has the number even if all events were removed.
         let sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)";
         let seq: i64 = self.connection.query_row(sql, [], |row| row.get(0)).map_err(|e| self.wrap(e))?;
         Ok(seq as Number)
     }
 
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError> {
-        // A transaction that only read ends when it is dropped.
+        // Dropping a transaction that only read ends it.
         let _transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;
-        // A transaction begins with what it reads first.
+        // SQLite takes the snapshot at the first read of a transaction.
         self.connection.query_row("SELECT 1 FROM sqlite_schema", [], |_| Ok(())).map_err(|e| self.wrap(e))?;
         read(self);
         Ok(())

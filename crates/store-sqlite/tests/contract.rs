@@ -1,4 +1,4 @@
-//! What every store promises, asked of SQLite.
+//! Runs the contract's tests with SQLite.
 
 use kilnyard_store::suite::TESTS;
 use kilnyard_store_sqlite::Sqlite;

@@ -1,124 +1,124 @@
-//! Why a store could not do what was asked, in terms that every store has.
+//! Errors of a store, independent of its database.
 
 use crate::Number;
 
-/// What the database or the system reported.
+/// The error of the database or the system.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The store could not do what was asked. `store` names it for people: a path, or an address without a password.
+/// Why an operation of a store failed. `store` names the store in messages: a path, or an address without a password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room. Nothing was written; the same call may work later.
+    /// The disk is full. Nothing was written; the same call may work later.
     #[error("the store {store}: {source}")]
     Full {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// What was reported.
+        /// The error of the database or the system.
         source: Cause,
     },
-    /// The store can be read here and not written.
+    /// The store is read-only here.
     #[error("the store {store}: {source}")]
     ReadOnly {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// What was reported.
+        /// The error of the database or the system.
         source: Cause,
     },
-    /// Another process kept the store locked for longer than a writer waits. The same call may work later.
+    /// Another process locked the store for longer than a writer waits. The same call may work later.
     #[error("the store {store}: {source}")]
     Busy {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// What was reported.
+        /// The error of the database or the system.
         source: Cause,
     },
-    /// The store is damaged: only a backup in its place helps.
+    /// The store is damaged, and must be restored from a backup.
     #[error("the store {store} is damaged: {reason}")]
     Damaged {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// What was found.
+        /// The problem, as a clause.
         reason: String,
     },
-    /// Something in the store cannot be read: only a backup in its place helps.
-    #[error("the store {store} holds {what} that cannot be read: {reason}")]
+    /// Data in the store cannot be decoded, so the store must be restored from a backup.
+    #[error("the store {store} contains {what} that cannot be read: {reason}")]
     Unreadable {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// Its kind, with an article.
+        /// The kind of data, with an article.
         what: &'static str,
-        /// What was found.
+        /// The problem, as a clause.
         reason: String,
     },
-    /// A newer version of Kilnyard wrote the store, in a way that this one must not write.
+    /// A newer version of Kilnyard wrote the store, in a format that this version must not write.
     #[error(
-        "the store {store} is of format {found}, which programs of format {oldest} and later may write, and this version of \
-         Kilnyard knows {known} at most"
+        "the store {store} has format {found}, which requires a program of format {oldest} or later; this version of \
+         Kilnyard supports formats up to {known}"
     )]
     TooNew {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// Its format.
+        /// The format of the store.
         found: i64,
-        /// The oldest format whose programs may write it.
+        /// The oldest format whose programs may write the store.
         oldest: i64,
-        /// The latest format that this version knows.
+        /// The latest format that this version supports.
         known: i64,
     },
-    /// An older version of Kilnyard wrote the store, and it cannot be migrated where it cannot be written.
+    /// An older version of Kilnyard wrote the store, which cannot be migrated here because it is read-only.
     #[error(
-        "the store {store} is of format {found}, and a command that may write it must bring it to format {known} first"
+        "the store {store} has format {found}; run a command that may write it first, to migrate it to format {known}"
     )]
     TooOld {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// Its format.
+        /// The format of the store.
         found: i64,
         /// The format that this version reads.
         known: i64,
     },
-    /// Another process has taken the lead, or this one never did: nothing was written.
+    /// Another process has taken the lead, or this one never did. Nothing was written.
     #[error(
-        "the store {store} is led by another process: its lead is number {latest}, and that of this one {own}"
+        "another process leads the store {store}: the latest lead is {latest}, and that of this process is {own}"
     )]
     Fenced {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// The number of this connection's lead; 0 where it never had one.
+        /// The number of this connection's lead; 0 if it never led.
         own: Number,
         /// The number of the latest lead.
         latest: Number,
     },
-    /// A build has a number or a random id that was used before: nothing was written.
-    #[error("the store {store} has had {what} before")]
+    /// A build has a number or a random id that was used before. Nothing was written.
+    #[error("the store {store} already has {what}")]
     Used {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// What was used.
+        /// The build number or attempt that was used before.
         what: String,
     },
-    /// Anything else.
+    /// Any other error of the database or the system.
     #[error("the store {store}: {source}")]
     Other {
-        /// Which store.
+        /// The path or address of the store.
         store: String,
-        /// What was reported.
+        /// The error of the database or the system.
         source: Cause,
     },
 }
 
 impl StoreError {
-    /// Whether the store can be read here and not written.
+    /// Whether the store is read-only here.
     pub fn is_read_only(&self) -> bool {
         matches!(self, StoreError::ReadOnly { .. })
     }
 
-    /// Whether there was no room.
+    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self, StoreError::Full { .. })
     }
 
-    /// Whether what the store holds cannot be read any more: only a backup in its place helps.
+    /// Whether the store must be restored from a backup.
     pub fn is_damaged(&self) -> bool {
         matches!(self, StoreError::Damaged { .. } | StoreError::Unreadable { .. })
     }

@@ -1,11 +1,11 @@
-//! What was decided, one thing after another.
+//! The log of decisions.
 //!
-//! Events are written in the transaction of the decision that they report, so that a reader who follows them sees what is in the
-//! other rows and nothing else. There are only additions: a kind of event that is published keeps its fields and their meaning, what is
-//! added is optional, and readers pass over kinds that they do not know.
+//! Events are written in the transaction of the decision that they report, so that they always agree with the other
+//! rows. The format changes by additions only: a published kind of event keeps its fields and their meaning, new
+//! fields are optional, and readers skip unknown kinds.
 //!
-//! They are kept for the latest [`EVENT_RUNS_MAX`] runs. Known downside: samples and the beginnings of stages are no decisions and
-//! are not among them; a reader who wants those has to be on the machine of the run.
+//! The events of the latest [`EVENT_RUNS_MAX`] runs are kept. Known downside: samples and the starts of stages are not
+//! decisions, so they are not among the events; only readers on the machine of the run can get them.
 
 use crate::{Number, RequestKind, RunState};
 use kilnyard_model::attempt::Attempt;
@@ -16,124 +16,124 @@ use kilnyard_model::target::Target;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The events of this many runs are kept, the latest. A run of a whole archive has some 200,000.
+/// The number of latest runs whose events are kept. A run of a whole archive has about 200,000 events.
 pub const EVENT_RUNS_MAX: u64 = 10;
 /// The version of the events that this program writes.
 pub const EVENT_VERSION: u32 = 1;
 
-/// Something that was decided. As JSON it is `{epoch, seq, version, ids, at, type, body}`.
+/// A recorded decision. As JSON it is `{epoch, seq, version, ids, at, type, body}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Which of those who led one after the other wrote it.
+    /// The number of the lead that wrote it.
     pub epoch: Number,
-    /// Its place among all events of the store, from 1. It counts up, with gaps.
+    /// Its number among all events of the store, from 1. Numbers increase, with gaps.
     pub seq: Number,
-    /// The version of its kind.
+    /// The version of its kind, [`EVENT_VERSION`] for events of this program.
     pub version: u32,
-    /// What it is about.
+    /// The run, package and build that it is about.
     pub ids: Ids,
-    /// When, in seconds since 1970 by the clock of the coordinator.
+    /// The time in seconds since 1970, by the coordinator's clock.
     pub at: f64,
-    /// What was decided.
+    /// The decision, serialized as `type` and `body`.
     #[serde(flatten)]
     pub happening: Happening,
 }
 
-/// What an event is about.
+/// The ids of everything that an event is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ids {
-    /// The farm.
+    /// The farm of the yard.
     pub farm: FarmId,
-    /// The yard.
+    /// The yard whose store this is.
     pub yard: YardId,
-    /// What the yard builds for.
+    /// The target that the yard builds for.
     pub target: Target,
-    /// The run; absent for requests, which may come when there is none.
+    /// The run; absent for requests, which may come outside of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Number>,
-    /// The package.
+    /// The package; absent for events of a whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
-    /// The build.
+    /// The build; present in events of builds and stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<Number>,
-    /// The build's random id.
+    /// The build's random id; present with `build`, unless the build is older than these ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
-    /// The worker that performs the build.
+    /// The name of the worker that performs the build; present with `build`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
 }
 
-/// What was decided.
+/// The kinds of decisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "body", rename_all = "kebab-case")]
 pub enum Happening {
-    /// A run begins, or continues.
+    /// A run started or was resumed.
     RunBegan {
-        /// Whether it continues.
+        /// Whether this run was interrupted before.
         is_resumed: bool,
-        /// Cores of all its machines.
+        /// Total cores of all its machines.
         cores: u32,
-        /// Builds at once.
+        /// Maximum number of concurrent builds.
         slots: u32,
-        /// How long it is expected to take.
+        /// Estimated duration.
         expected_seconds: f64,
     },
     /// A run ended.
     RunEnded {
-        /// How.
+        /// Finished or interrupted.
         state: RunState,
     },
-    /// A package stands elsewhere.
+    /// The state of a package changed.
     Package {
-        /// Where.
+        /// The new state.
         state: PackageState,
-        /// Why.
+        /// Why the package is in this state.
         reason: Reason,
-        /// The package to blame, where another one is.
+        /// The package that is to blame, if it is another one.
         blamed: Option<String>,
     },
-    /// A build begins.
+    /// A build started.
     BuildBegan {
         /// The version of the outputs.
         version: String,
-        /// The slot of the worker.
+        /// The slot of the worker that performs the build.
         slot: u32,
-        /// The key's digest.
+        /// Digest of the build's key.
         key: String,
     },
     /// A stage of a build ended.
     StageEnded {
-        /// The slot of the worker.
+        /// The slot of the worker that performs the build.
         slot: u32,
-        /// What it did.
+        /// Times and resource usage of the stage.
         result: Box<StageResult>,
     },
     /// A build ended.
     BuildEnded {
         /// The version of the outputs.
         version: String,
-        /// The slot of the worker.
+        /// The slot of the worker that performed the build.
         slot: u32,
-        /// How.
+        /// Whether the build succeeded, or how it ended otherwise.
         outcome: BuildOutcome,
-        /// Why it failed.
+        /// The cause of the failure; absent if the build did not fail.
         failure: Option<Box<Failure>>,
-        /// Whether a second build gave the same bytes.
+        /// Whether a second build gave the same bytes; absent if there was none.
         is_reproducible: Option<bool>,
     },
-    /// A request was left.
+    /// A user requested something of a run.
     Requested {
-        /// What is asked.
+        /// The kind of request.
         request: RequestKind,
     },
-    /// A kind that a later version wrote.
-    #[serde(other, deserialize_with = "pass_over")]
+    /// A kind written by a later version.
+    #[serde(other, deserialize_with = "skip_body")]
     Unknown,
 }
 
-fn pass_over<'de, D: Deserializer<'de>>(body: D) -> Result<(), D::Error> {
+fn skip_body<'de, D: Deserializer<'de>>(body: D) -> Result<(), D::Error> {
     IgnoredAny::deserialize(body).map(|_| ())
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_of_a_later_version_is_passed_over() {
+    fn an_event_of_a_later_version_is_unknown() {
         let event = Event {
             epoch: 2,
             seq: 9,

@@ -1,4 +1,4 @@
-//! What the store holds.
+//! The rows and records of a store.
 
 use crate::Number;
 use kilnyard_model::attempt::Attempt;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// It is running, or was killed: the holder of the yard's lock knows which.
+    /// It is running, or was killed: a run that is running holds the yard's lock.
     Running,
-    /// Everything was done.
+    /// Every package was handled.
     Finished,
-    /// It was ended on request before everything was done.
+    /// It was stopped on request before every package was handled.
     Interrupted,
 }
 
 impl RunState {
-    /// The state's name.
+    /// The name of the state, as in databases and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Running => "running",
@@ -30,7 +30,7 @@ impl RunState {
         }
     }
 
-    /// The state of this name.
+    /// The state with this name; absent if there is none.
     pub fn parse(name: &str) -> Option<RunState> {
         [RunState::Running, RunState::Finished, RunState::Interrupted]
             .into_iter()
@@ -38,48 +38,48 @@ impl RunState {
     }
 }
 
-/// A run.
+/// A run of the yard.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRow {
-    /// Its number; 0 before it has one.
+    /// 0 before the store assigns a number.
     pub number: Number,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started_seconds: f64,
-    /// When it ended.
+    /// End time, in seconds since 1970; absent while it runs.
     pub ended_seconds: Option<f64>,
-    /// Its state.
+    /// The last recorded state.
     pub state: RunState,
-    /// A hash of what it was planned from.
+    /// A hash of everything that the plan was made from.
     pub plan_digest: String,
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub cores: u32,
-    /// Builds at once.
+    /// Maximum number of concurrent builds.
     pub slots: u32,
-    /// How long it was expected to take, and what no schedule could beat.
+    /// Estimated duration when it was planned.
     pub expected_seconds: f64,
-    /// See `expected_seconds`.
+    /// Estimated minimum duration of any schedule.
     pub bound_seconds: f64,
-    /// What the command of the run forced; none for a run of what is not up to date.
+    /// Forced packages; absent for a run that builds whatever is not up to date.
     pub forced: Option<ForcedRun>,
 }
 
-/// What a command forced, so that an interrupted run can be resumed as it was meant.
+/// The packages that a command forces, recorded so that an interrupted run can be resumed with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForcedRun {
-    /// The packages; empty for all.
+    /// Names of the packages; empty for all.
     pub packages: Vec<String>,
-    /// Whether each package is built twice, to compare.
+    /// Whether each package is built twice and the outputs are compared.
     pub checks_reproducible: bool,
 }
 
-/// The end of a package's last build.
+/// The outcome of a package's last build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastBuild {
-    /// The package.
+    /// The name of the package.
     pub package: String,
-    /// The build.
+    /// The number of the build.
     pub number: Number,
-    /// Its run.
+    /// The number of the build's run.
     pub run: Number,
     /// As in [`BuildRow`].
     pub outcome: BuildOutcome,
@@ -88,90 +88,90 @@ pub struct LastBuild {
 /// A package of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PackageRow {
-    /// Its name.
+    /// Unique in the run.
     pub name: String,
     /// The version of its recipe.
     pub version: String,
-    /// Where it stands.
+    /// Its progress in the run.
     pub state: PackageState,
-    /// Why it stands there: why it is built, what it waits for, why it was left out.
+    /// Why the package is in this state: why it is built, what it waits for, or why it was left out.
     pub reason: Reason,
-    /// Who is to blame, where another package is.
+    /// The package that is to blame, if it is another one.
     pub blamed: Option<String>,
-    /// The estimate that the schedule uses.
+    /// The build time that the schedule assumes.
     pub estimate_seconds: f64,
-    /// The longest remaining path.
+    /// The length of the longest remaining path that starts here.
     pub rank_seconds: f64,
 }
 
-/// One attempt at one package.
+/// One attempt to build a package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BuildRow {
-    /// Its number.
+    /// Unique in the store, across all runs.
     pub number: Number,
-    /// Its random id; absent in rows of before there were any.
+    /// Random id; absent in rows written before ids existed.
     pub attempt: Option<Attempt>,
-    /// Its run.
+    /// The number of its run.
     pub run: Number,
-    /// The package.
+    /// The name of the package.
     pub package: String,
     /// The version of the outputs.
     pub version: String,
-    /// The name of the worker that performs it; absent in rows of before workers had names.
+    /// The name of its worker; absent in rows written before workers had names.
     pub worker: Option<String>,
-    /// Cores of that worker's machine: what the build took is estimated from by them, whatever other machines the run has.
+    /// Number of cores of that worker's machine. Estimates from this build use it, whatever other machines the run has.
     pub cores: u32,
-    /// The kernel and CPU of that machine; absent in rows from before they were recorded.
+    /// The kernel and CPU of that machine; absent in rows written before they were recorded.
     pub host: Option<Host>,
-    /// The slot it ran in.
+    /// The worker's slot.
     pub slot: u32,
-    /// The key's digest.
+    /// Digest of the build's key.
     pub key: String,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started_seconds: f64,
-    /// When it ended; absent while it runs, and forever if it was lost.
+    /// End time, in seconds since 1970; absent while it runs, and forever if it was lost.
     pub ended_seconds: Option<f64>,
-    /// How it ended, or that it has not.
+    /// [`BuildOutcome::Building`] until it ends.
     pub outcome: BuildOutcome,
-    /// Why it failed.
+    /// The cause of the failure; absent if it did not fail.
     pub failure: Option<Failure>,
-    /// Whether a second build gave the same bytes.
+    /// Whether a second build gave the same bytes; absent if there was none.
     pub is_reproducible: Option<bool>,
-    /// Its stages so far.
+    /// The stages that have ended.
     pub stages: Vec<StageResult>,
 }
 
 impl BuildRow {
-    /// How it ended, for a build that is its package's last one.
+    /// The same as its package's last build.
     pub fn as_last(&self) -> LastBuild {
         let (package, outcome) = (self.package.clone(), self.outcome.clone());
         LastBuild { package, number: self.number, run: self.run, outcome }
     }
 }
 
-/// What a package's last good build left.
+/// The outputs of a package's last successful build.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Current {
-    /// The package.
+    /// The name of the package.
     pub package: String,
     /// The build that made the outputs.
     pub build: Number,
-    /// The version of the recipe.
+    /// The version of the recipe that was built.
     pub recipe_version: String,
-    /// How often outputs of this recipe version were kept, this one counted.
+    /// How often outputs of this recipe version were stored, including this time.
     pub revision: u32,
-    /// The key for which the outputs are known to be right.
+    /// The latest key for which the outputs are valid.
     pub key: Key,
-    /// The outputs.
+    /// May be empty.
     pub outputs: Vec<Output>,
 }
 
-/// An output that is there, with who made it.
+/// A current output with its package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputRow {
     /// The package that made it.
     pub package: String,
-    /// The output.
+    /// The file and its description.
     pub output: Output,
 }
 
@@ -183,12 +183,12 @@ pub enum RequestKind {
     Retry,
     /// Leave a package out.
     Skip,
-    /// Build a package, and what it needs, before all others.
+    /// Build a package and its dependencies before all others.
     Bump,
 }
 
 impl RequestKind {
-    /// The kind's name.
+    /// The name of the kind, as in databases and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             RequestKind::Retry => "retry",
@@ -197,128 +197,128 @@ impl RequestKind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name; absent if there is none.
     pub fn parse(name: &str) -> Option<RequestKind> {
         [RequestKind::Retry, RequestKind::Skip, RequestKind::Bump].into_iter().find(|k| k.as_str() == name)
     }
 }
 
-/// See [`RequestKind`].
+/// A request to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked.
+    /// The requested action.
     pub kind: RequestKind,
-    /// Of which package.
+    /// The name of the package that it applies to.
     pub package: String,
 }
 
-/// A plan: what a run would do.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// A hash of what it was made from.
+    /// A hash of everything that the plan was made from.
     pub digest: String,
-    /// When it was made, in seconds since 1970.
+    /// Time of planning, in seconds since 1970.
     pub made_seconds: f64,
-    /// How long it would take, and what no schedule could beat.
+    /// Estimated duration of the run.
     pub expected_seconds: f64,
-    /// See `expected_seconds`.
+    /// Estimated minimum duration of any schedule.
     pub bound_seconds: f64,
-    /// Cycles that were cut, a line each.
+    /// Cycles that were cut, one line each.
     pub cuts: Vec<String>,
-    /// What else a person should know of the set, such as names that two sources claim; a line each.
+    /// Other remarks on the set, such as names that two sources claim; one line each.
     pub remarks: Vec<String>,
-    /// The packages of the longest path.
+    /// Names of the packages on the longest path.
     pub path: Vec<String>,
-    /// The packages, ordered by name.
+    /// Ordered by name.
     pub packages: Vec<PlanRow>,
 }
 
 /// A package of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRow {
-    /// What a run would start from.
+    /// The row at the start of the run.
     pub package: PackageRow,
-    /// Packages of the set that it waits for.
+    /// Names of the packages of the set that it waits for.
     pub dependencies: Vec<String>,
 }
 
-/// A package of a plan, as it passes by.
+/// A package of a plan, borrowed while [`Store::each_planned`](crate::Store::each_planned) reads it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanRowSeen<'a> {
-    /// Its name.
+    /// Unique in the plan.
     pub name: &'a str,
     /// The version of its recipe.
     pub version: &'a str,
-    /// Where a run would start from.
+    /// The state at the start of the run.
     pub state: PackageState,
-    /// Why it stands there.
+    /// Why the package is in this state.
     pub reason: &'a Reason,
-    /// The estimate that the schedule uses.
+    /// The build time that the schedule assumes.
     pub estimate_seconds: f64,
-    /// The longest remaining path.
+    /// The length of the longest remaining path that starts here.
     pub rank_seconds: f64,
-    /// Packages of the set that it waits for, with a blank between two.
+    /// Names of the packages of the set that it waits for, separated by spaces.
     pub dependencies: &'a str,
 }
 
-/// Part of a decision. All its times are of one clock, the coordinator's: workers send durations.
+/// Part of a decision. All times are by one clock, the coordinator's: workers send durations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A package stands elsewhere now.
+    /// The state of a package changes.
     Package {
-        /// The run.
+        /// The number of the run.
         run: Number,
-        /// The package.
+        /// The name of the package.
         name: String,
-        /// Where it stands.
+        /// The new state.
         state: PackageState,
-        /// Why.
+        /// Why the package is in this state.
         reason: Reason,
-        /// Who is to blame.
+        /// The package that is to blame, if it is another one.
         blamed: Option<String>,
-        /// When.
+        /// In seconds since 1970.
         at_seconds: f64,
     },
-    /// A build begins.
+    /// A build starts.
     BuildBegan(Box<BuildRow>),
     /// A stage of a build ended.
     StageEnded {
-        /// The build.
+        /// The number of the build.
         build: Number,
-        /// When.
+        /// In seconds since 1970.
         at_seconds: f64,
-        /// What it did.
+        /// Times and resource usage of the stage.
         stage: Box<StageResult>,
     },
     /// A build ended.
     BuildEnded {
-        /// The build.
+        /// The number of the build.
         build: Number,
-        /// When.
+        /// In seconds since 1970.
         at_seconds: f64,
-        /// How.
+        /// Whether the build succeeded, or how it ended otherwise.
         outcome: BuildOutcome,
-        /// Why it failed.
+        /// The cause of the failure; absent if the build did not fail.
         failure: Option<Failure>,
-        /// Whether a second build gave the same bytes.
+        /// Whether a second build gave the same bytes; absent if there was none.
         is_reproducible: Option<bool>,
     },
-    /// These outputs are there from now on.
+    /// Replaces the current outputs of a package.
     Outputs(Current),
-    /// The outputs that are there are right for this key as well.
+    /// The current outputs of a package are valid for this key, too.
     KeyConfirmed {
-        /// The package.
+        /// The name of the package.
         package: String,
-        /// The key.
+        /// Replaces the recorded key.
         key: Key,
     },
-    /// The run's state changes.
+    /// The state of a run changes.
     Run {
-        /// The run.
+        /// The number of the run.
         run: Number,
-        /// Its state. A run that is resumed is running again, and has no end.
+        /// The new state. A resumed run is running again, and its end time is removed.
         state: RunState,
-        /// When.
+        /// In seconds since 1970.
         at_seconds: f64,
     },
 }
@@ -326,46 +326,46 @@ pub enum Record {
 /// The number of builds of a package that estimates use.
 pub const MEASURED_MAX: usize = 5;
 
-/// What a build took that says something of the next one: a good one, or one that ended for want of memory.
+/// The resource usage of a build that is useful to estimate the next one: it succeeded, or ran out of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub cores: u32,
-    /// The stages that a slot performed, in their order.
+    /// The stages that ran in a slot, in order.
     pub stages: Vec<MeasuredStage>,
-    /// The largest memory that was sampled.
+    /// The largest sampled memory usage.
     pub memory_peak_bytes: u64,
-    /// What its work folder held, where that is apart.
+    /// Size of the work folder, if it is separate.
     pub work_bytes: u64,
-    /// What else it wrote to the disk.
+    /// Size of the other files written to the disk.
     pub disk_bytes: u64,
-    /// Whether it ended for want of memory: its times say nothing then.
+    /// Whether the build ran out of memory; its times are useless then.
     pub is_out_of_memory: bool,
 }
 
-/// What a stage took.
+/// The times of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredStage {
-    /// How long it took.
+    /// Elapsed time.
     pub wall_seconds: f64,
     /// User and system time of all its processes.
     pub cpu_seconds: f64,
-    /// For how long it could have used more than one core, where that is known.
+    /// How long it could have used more than one core; absent if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel_seconds: Option<f64>,
 }
 
 impl Measurement {
-    /// What these stages of a build on a machine of this many cores took. Fetching happens before a build and is no
-    /// part of it.
+    /// Summarizes the stages of a build on a machine with this many cores. Fetching is left out, since it happens
+    /// before the build.
     pub fn of(stages: &[StageResult], cores: u32, is_out_of_memory: bool) -> Measurement {
         let largest =
             |value: fn(&StageResult) -> Option<u64>| stages.iter().filter_map(value).max().unwrap_or(0);
-        // A build that is made again, on the disk or to compare, has its stages twice: the last time counts.
+        // A build that ran again, on the disk or for comparison, has its stages twice: the last run counts.
         let own: Vec<&StageResult> = stages.iter().filter(|stage| stage.stage != Stage::Fetch).collect();
         let first = own.first().map(|stage| stage.stage);
         let begun = own.iter().rposition(|stage| Some(stage.stage) == first).unwrap_or(0);
-        // So does the last of several in a row: what comes before it is not there where layers were.
+        // Of equal stages in a row the last counts, too: the earlier ones do not run again if their layers exist.
         let last =
             own[begun..].chunk_by(|one, next| one.stage == next.stage).filter_map(|alike| alike.last());
         let times = last.map(|stage| MeasuredStage {
@@ -407,18 +407,18 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_times_of_a_stage_counts() {
+    fn the_last_run_of_a_stage_counts() {
         let times = |stages: &[(Stage, f64)]| -> Vec<f64> {
             let stages: Vec<StageResult> = stages.iter().map(|(name, cpu)| stage(*name, *cpu)).collect();
             Measurement::of(&stages, 2, false).stages.iter().map(|stage| stage.cpu_seconds).collect()
         };
         let (depends, build, test) = (Stage::Depends, Stage::Build, Stage::Test);
-        // Layers that were made for it are no part of what the next build takes.
+        // The next build does not make the layers again.
         let cold =
             [(Stage::Fetch, 9.0), (depends, 8.0), (depends, 1.0), (build, 5.0), (test, 6.0), (test, 2.0)];
         assert_eq!(times(&cold), [1.0, 5.0, 2.0]);
         assert_eq!(times(&[(depends, 1.0), (build, 5.0), (test, 2.0)]), [1.0, 5.0, 2.0]);
-        // It was built twice.
+        // Built twice.
         assert_eq!(times(&[(depends, 1.0), (build, 5.0), (depends, 1.5), (build, 6.0)]), [1.5, 6.0]);
         assert!(times(&[]).is_empty());
     }

@@ -1,7 +1,7 @@
-//! The tests of the contract, for every store: each promise of [`Store`], asked of a store as the coordinator and the
-//! commands ask it. A store runs all of [`TESTS`], each with an empty store of its own, and adds tests of what only it has.
+//! The tests of the contract: each promise of [`Store`], tested with the calls that the coordinator and the commands
+//! make. Every store runs all [`TESTS`], each with a new, empty store, and adds tests for its own features.
 //!
-//! A new promise of the contract gets its test here first.
+//! Add a test here first when the contract gets a new promise.
 
 mod events;
 mod leads;
@@ -17,45 +17,45 @@ use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
 use kilnyard_model::target::Target;
 
-/// Opens the one store of a test for a target: the first call makes it, empty; each call gives a connection of its own.
+/// Opens the store of a test for a target. The first call creates it, empty; each call returns a new connection.
 pub type Open<'a> = &'a (dyn Fn(&Target) -> Box<dyn Store> + Sync);
 
-/// A test of a store, which opens as many as it needs.
+/// A test of a store, which opens as many connections as it needs.
 pub type Trial = fn(Open);
 
-/// All tests by their names. A test panics where the store breaks its promise.
+/// All tests, by name. A test panics if the store breaks its promise.
 pub const TESTS: &[(&str, Trial)] = &[
-    ("a_run_comes_back_as_it_was_written", runs::a_run_comes_back_as_it_was_written),
-    ("runs_are_listed_from_the_latest_on", runs::runs_are_listed_from_the_latest_on),
+    ("a_run_is_read_as_written", runs::a_run_is_read_as_written),
+    ("runs_are_listed_latest_first", runs::runs_are_listed_latest_first),
     ("packages_of_a_run_are_ordered_and_counted", runs::packages_of_a_run_are_ordered_and_counted),
     ("builds_are_ordered_as_promised", runs::builds_are_ordered_as_promised),
-    ("a_decision_that_fails_half_way_leaves_nothing", runs::a_decision_that_fails_half_way_leaves_nothing),
-    ("a_reader_sees_whole_decisions_alone", runs::a_reader_sees_whole_decisions_alone),
-    ("texts_and_numbers_come_back_as_they_were", runs::texts_and_numbers_come_back_as_they_were),
+    ("a_failed_decision_writes_nothing", runs::a_failed_decision_writes_nothing),
+    ("a_reader_sees_only_whole_decisions", runs::a_reader_sees_only_whole_decisions),
+    ("texts_and_numbers_are_read_as_written", runs::texts_and_numbers_are_read_as_written),
     (
-        "outputs_replace_those_of_the_same_package_alone",
-        packages::outputs_replace_those_of_the_same_package_alone,
+        "outputs_replace_only_those_of_the_same_package",
+        packages::outputs_replace_only_those_of_the_same_package,
     ),
     ("outputs_are_ordered_by_name_and_package", packages::outputs_are_ordered_by_name_and_package),
     (
-        "imported_times_stand_in_until_a_package_is_built",
-        packages::imported_times_stand_in_until_a_package_is_built,
+        "imported_times_are_used_until_a_package_is_built",
+        packages::imported_times_are_used_until_a_package_is_built,
     ),
     (
-        "the_last_builds_are_measured_and_those_without_memory_too",
-        packages::the_last_builds_are_measured_and_those_without_memory_too,
+        "builds_that_ran_out_of_memory_are_measured_too",
+        packages::builds_that_ran_out_of_memory_are_measured_too,
     ),
     ("requests_are_taken_once_and_in_order", plans::requests_are_taken_once_and_in_order),
-    ("of_several_takers_one_has_each_request", plans::of_several_takers_one_has_each_request),
-    ("a_plan_replaces_the_one_before", plans::a_plan_replaces_the_one_before),
-    ("packages_of_a_plan_pass_by_until_enough", plans::packages_of_a_plan_pass_by_until_enough),
+    ("each_request_has_one_taker", plans::each_request_has_one_taker),
+    ("a_plan_replaces_the_previous_one", plans::a_plan_replaces_the_previous_one),
+    ("reading_a_plan_stops_when_asked", plans::reading_a_plan_stops_when_asked),
     ("a_build_has_its_own_worker_and_its_cores", packages::a_build_has_its_own_worker_and_its_cores),
-    ("a_lead_fences_those_before_it", leads::a_lead_fences_those_before_it),
+    ("a_lead_fences_earlier_leads", leads::a_lead_fences_earlier_leads),
     ("numbers_and_attempts_are_used_once", leads::numbers_and_attempts_are_used_once),
-    ("each_target_has_rows_of_its_own", leads::each_target_has_rows_of_its_own),
+    ("each_target_has_its_own_rows", leads::each_target_has_its_own_rows),
     ("a_yard_keeps_its_ids", leads::a_yard_keeps_its_ids),
     ("each_decision_is_reported_by_events", events::each_decision_is_reported_by_events),
-    ("events_come_with_their_decision_alone", events::events_come_with_their_decision_alone),
+    ("events_are_written_only_with_their_decision", events::events_are_written_only_with_their_decision),
     ("events_are_kept_for_the_latest_runs", events::events_are_kept_for_the_latest_runs),
     ("events_are_json_of_one_envelope", events::events_are_json_of_one_envelope),
 ];
@@ -76,7 +76,7 @@ fn leading(open: Open) -> Box<dyn Store> {
     store
 }
 
-/// The random id of the build of this number.
+/// The id of the build with this number.
 fn attempt(number: Number) -> Attempt {
     Attempt::from_bytes(u128::from(number).to_be_bytes())
 }

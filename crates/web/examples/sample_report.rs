@@ -1,10 +1,10 @@
-//! Writes sample reports, to look at the page and to show how a [`Report`] is filled in.
+//! Writes sample reports, to inspect the page and to show how a [`Report`] is filled in.
 //!
 //!     cargo run -p kilnyard-web --example sample_report -- FOLDER
 //!
-//! makes `FOLDER/small` (a real-looking run of a Debian tree with failures), `FOLDER/large` (30,000 packages),
+//! creates `FOLDER/small` (a realistic run of a Debian tree with failures), `FOLDER/large` (30,000 packages),
 //! `FOLDER/running` and `FOLDER/empty`. Open `index.html` in any of them. The times come from a small
-//! simulation: whatever is ready starts on the first free slot, as in a real run.
+//! simulation: each package that is ready starts on the first free slot, as in a real run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The recipe of the small sample: name, version, seconds of build, cores it uses, what it needs.
+/// A package of the small sample: name, version, build time in seconds, cores used, dependencies.
 type Recipe = (&'static str, &'static str, f64, f64, &'static [&'static str]);
 
 const RECIPES: [Recipe; 21] = [
@@ -61,7 +61,7 @@ const RECIPES: [Recipe; 21] = [
     ("internal-web", "2.1.0", 16.0, 0.7, &["nginx", "python3.12"]),
 ];
 
-/// A run of some twenty packages on two cores in which two packages fail and three wait for them.
+/// A run of about twenty packages on two cores. Two packages fail, which blocks three others.
 pub fn small() -> Report {
     let mut packages: Vec<ReportPackage> = RECIPES
         .iter()
@@ -102,8 +102,8 @@ pub fn small() -> Report {
         },
     );
     for (name, state, reason) in [
-        ("libffi", PackageState::UpToDate, "nothing that goes in has changed"),
-        ("expat", PackageState::Unchanged, "zlib was rebuilt; the outputs came out the same"),
+        ("libffi", PackageState::UpToDate, "no input has changed"),
+        ("expat", PackageState::Unchanged, "zlib was rebuilt; the outputs are the same"),
     ] {
         change(&mut packages, name, |package| {
             package.state = state;
@@ -150,7 +150,7 @@ pub fn small() -> Report {
     report
 }
 
-/// The small sample in the middle of its run.
+/// The small sample while its run is in progress.
 pub fn running() -> Report {
     let mut report = small();
     let now = report.wall_seconds * 0.87;
@@ -180,14 +180,14 @@ pub fn running() -> Report {
             }
         }
     }
-    // A package that has not failed yet blocks no other.
+    // A package that has not failed yet blocks nothing.
     let failed: Vec<String> =
         report.packages.iter().filter(|p| p.state == PackageState::Failed).map(|p| p.name.clone()).collect();
     for package in &mut report.packages {
         package.blocked_by.retain(|culprit| failed.contains(culprit));
         if package.state == PackageState::Blocked && package.blocked_by.is_empty() {
             package.state = PackageState::Waiting;
-            package.reason = "something it needs is not built yet".into();
+            package.reason = "a dependency is not built yet".into();
         }
         if package.state != PackageState::Failed {
             package.blocks.clear();
@@ -203,7 +203,7 @@ pub fn running() -> Report {
     report
 }
 
-/// A run of no packages.
+/// A run without packages.
 pub fn empty() -> Report {
     Report { state: RunState::Finished, ..described(Vec::new(), 2, 2) }
 }
@@ -211,7 +211,7 @@ pub fn empty() -> Report {
 /// A run of a whole distribution on 64 cores, with one failure in a hundred.
 pub fn large(size: usize) -> Report {
     let mut seed = 7u64;
-    // A linear congruential generator: the sample must be the same every time and needs no more randomness.
+    // A linear congruential generator: the sample must be the same every time, and this is random enough.
     let mut random = move || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((seed >> 33) as f64) / f64::from(1u32 << 31)
@@ -219,7 +219,7 @@ pub fn large(size: usize) -> Report {
     let name = |index: usize| format!("package-{index:05}");
     let mut packages = Vec::with_capacity(size);
     for index in 0..size {
-        // Most builds are short and a few are very long, as in every tree.
+        // As in every tree, most builds are short and a few are very long.
         let seconds = 6.0 + 40.0 * random() + 5000.0 * random().powi(24);
         let needs: Vec<String> = match index {
             0..200 => Vec::new(),
@@ -254,7 +254,7 @@ pub fn large(size: usize) -> Report {
     report
 }
 
-/// A package whose stages have their lengths but not yet their place in time.
+/// A package whose stages have durations but no start times yet.
 fn planned(name: &str, version: &str, seconds: f64, cores: f64, needs: &[&str]) -> ReportPackage {
     let stages =
         [("fetch", 0.02, 0.2), ("depends", 0.05, 0.6), ("configure", 0.14, 0.9), ("build", 0.57, cores)]
@@ -306,7 +306,7 @@ fn change(packages: &mut [ReportPackage], name: &str, how: impl FnOnce(&mut Repo
     }
 }
 
-/// Makes a package fail after some seconds in a stage.
+/// Makes a package fail after this many seconds of a stage.
 fn fail(packages: &mut [ReportPackage], name: &str, stage: &str, seconds: f64, failure: ReportFailure) {
     change(packages, name, |package| {
         package.state = PackageState::Failed;
@@ -320,7 +320,7 @@ fn fail(packages: &mut [ReportPackage], name: &str, stage: &str, seconds: f64, f
     });
 }
 
-/// Gives every package its slot and time, and finds who is blocked. Packages stand after what they need.
+/// Assigns slots and times to all packages and finds the blocked ones. Each package follows its dependencies.
 fn simulate(packages: &mut [ReportPackage], slots: usize) {
     let mut free_seconds = vec![0.0f64; slots];
     let mut done_seconds: BTreeMap<String, f64> = BTreeMap::new();
@@ -340,7 +340,7 @@ fn simulate(packages: &mut [ReportPackage], slots: usize) {
                 name: package.name.clone(),
                 version: package.version.clone(),
                 state: PackageState::Blocked,
-                reason: "something it needs failed".into(),
+                reason: "a dependency failed".into(),
                 depends: package.depends.clone(),
                 blocked_by,
                 ..ReportPackage::default()
@@ -381,7 +381,7 @@ fn simulate(packages: &mut [ReportPackage], slots: usize) {
     }
 }
 
-/// The report about packages whose times are known.
+/// The report of packages that have their times.
 fn described(packages: Vec<ReportPackage>, cores: u32, slots: u32) -> Report {
     let end = |package: &ReportPackage| package.started_seconds.unwrap_or(0.0) + package.wall_seconds;
     Report {
@@ -425,13 +425,13 @@ fn path(report: &Report, names: &[&str]) -> Vec<PathStep> {
     names.iter().map(|name| PathStep { package: (*name).to_owned(), seconds: seconds(name) }).collect()
 }
 
-/// Writes the logs that a report links to, so that its links lead somewhere. Only for small reports: no person reads
-/// the logs of thirty thousand made-up packages.
+/// Writes the logs that a report links to, so that the links work. Limited to small reports: the logs of thirty
+/// thousand sample packages would be useless.
 pub fn write_logs(report: &Report, folder: &Path) -> std::io::Result<()> {
     const LOGS_MAX: usize = 1000;
     let logs =
         report.packages.iter().flat_map(|package| &package.stages).filter_map(|stage| stage.log.as_ref());
-    // A report of a hostile yard may name any place of the machine.
+    // A report of a hostile yard may name any path on the machine.
     let is_below = |log: &&String| {
         Path::new(log).components().all(|part| matches!(part, std::path::Component::Normal(_)))
     };

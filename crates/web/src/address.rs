@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// No file system takes longer paths; a longer one is no log.
+/// No file system accepts longer paths.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// The link target for a path relative to the page, or nothing where the path cannot be linked to. Every byte that
-/// is not plainly part of a path is written as `%XX`, so a path can become neither a scheme (`javascript:`), nor a
-/// host (`//host`), nor a query or fragment.
+/// Converts a path relative to the page to a link target. Absent if the path cannot be linked to. Every byte
+/// that is not plainly part of a path is percent-encoded, so a path can become neither a scheme
+/// (`javascript:`), nor a host (`//host`), nor a query or fragment.
 pub(crate) fn relative(path: &str) -> Option<String> {
     if path.is_empty() || path.starts_with('/') || path.len() > PATH_BYTES_MAX {
         return None;

@@ -1,14 +1,16 @@
-//! Makes text from builds fit for a page: clean, and bounded in length with a word on what was cut.
+//! Makes text from builds safe for a page: control characters removed, length limited, cuts marked.
 
 use kilnyard_model::text::misleads;
 pub(crate) use kilnyard_model::text::strip;
 
-/// One clean line of at most about `characters_max` characters: line feeds become spaces, and what was cut is said.
+/// Returns one clean line of about `characters_max` characters at most. Line feeds become spaces. A cut is
+/// marked with the number of missing characters.
 pub(crate) fn line(text: &str, characters_max: usize) -> String {
     cut(&strip(text).replace('\n', " "), characters_max)
 }
 
-/// Clean text of many lines, bounded in both directions. What was cut is said.
+/// Returns clean multi-line text, limited in both directions. Cuts are marked with the number of missing lines
+/// or characters.
 pub(crate) fn lines(text: &str, lines_max: usize, characters_max: usize) -> String {
     let clean = strip(text);
     let clean = clean.trim_end();
@@ -31,7 +33,7 @@ fn cut(text: &str, characters_max: usize) -> String {
     }
 }
 
-/// A name as it is shown in lists and labels, where there is no room to say how much was cut.
+/// Returns a name for lists and labels, which have no room for the number of missing characters.
 pub(crate) fn name(text: &str, characters_max: usize) -> String {
     let clean = strip(text).replace(['\n', '\t'], " ");
     match clean.char_indices().nth(characters_max) {
@@ -40,8 +42,8 @@ pub(crate) fn name(text: &str, characters_max: usize) -> String {
     }
 }
 
-/// A finished page or drawing without the characters that [`strip`] takes out. Sections clean what they show, with the
-/// sequences that such characters begin; this makes sure that none that was forgotten leaves the program.
+/// Removes the characters that [`strip`] removes from a finished page or drawing. Sections already clean what
+/// they show, including escape sequences; this catches any text that a section forgot.
 pub(crate) fn only_shown(page: String) -> String {
     let is_shown = |c: char| matches!(c, ' '..='~' | '\n' | '\t') || !(c.is_control() || misleads(c));
     if page.chars().all(is_shown) { page } else { page.chars().filter(|c| is_shown(*c)).collect() }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_cut_and_says_so() {
+    fn long_text_is_cut_with_a_note() {
         assert_eq!(line("äöü\nx", 10), "äöü x");
         assert_eq!(line(&"ä".repeat(1500), 3), "äää… (1,497 more characters)");
         assert_eq!(lines("a\nb\nc\nd\n", 2, 9), "a\nb\n… (2 more lines)");
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_section_forgot_to_clean_does_not_leave_the_program() {
+    fn text_that_a_section_did_not_clean_is_caught() {
         assert_eq!(only_shown("<p>a\u{1b}\u{202e}\u{feff}\0b\t–\n</p>".to_owned()), "<p>ab\t–\n</p>");
     }
 }

@@ -1,16 +1,17 @@
-//! What every SVG drawing is made of: rectangles with a tooltip, texts, lines and curves, in a page or in a file of its own.
+//! The parts of all SVG drawings: rectangles with tooltips, texts, lines and curves, for a page or a separate
+//! file.
 //!
-//! The report's timeline, `kilnyard simulate --svg` and the chart of `kilnyard bench roots` decide what stands where;
-//! how it is written is decided here. Text is escaped by `maud`, and a length is always a number that SVG can read.
+//! The report's timeline, `kilnyard simulate --svg` and the chart of `kilnyard bench roots` decide what goes
+//! where; this module writes it. `maud` escapes text, and a length is always a valid SVG number.
 
 use crate::clean;
 use maud::{Markup, PreEscaped, Render, html};
 
-/// A place or a size.
+/// A position or a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Length {
     Pixels(f64),
-    /// A share of the drawing's width, from 0 to 1, so that it follows the width of the window.
+    /// A fraction of the drawing's width, from 0 to 1, so that the drawing follows the width of the window.
     Share(f64),
 }
 
@@ -42,18 +43,18 @@ impl From<u32> for Length {
 /// Left, top, width and height.
 pub(crate) type Area = [Length; 4];
 
-/// On which side of its place a text stands.
+/// The part of a text that is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// The text begins there.
+    /// The start of the text.
     Start,
-    /// Its middle is there.
+    /// The middle of the text.
     Middle,
-    /// The text ends there.
+    /// The end of the text.
     End,
 }
 
-/// A rectangle; a tooltip that is not empty is shown where the pointer rests on it.
+/// A rectangle with a tooltip, unless the tooltip is empty.
 pub(crate) fn rectangle(class: &str, [x, y, width, height]: Area, tooltip: &str) -> Markup {
     html! {
         rect class=(class) x=(x) y=(y) width=(width) height=(height) {
@@ -62,7 +63,7 @@ pub(crate) fn rectangle(class: &str, [x, y, width, height]: Area, tooltip: &str)
     }
 }
 
-/// A line of text; no class is an empty one.
+/// A line of text. An empty class is left out.
 pub(crate) fn label(class: &str, x: Length, y: Length, anchor: Anchor, text: &str) -> Markup {
     let class = (!class.is_empty()).then_some(class);
     let anchor = match anchor {
@@ -78,14 +79,14 @@ pub(crate) fn vertical(class: Option<&str>, x: Length, top: Length, bottom: Leng
     html! { line class=[class] x1=(x) x2=(x) y1=(top) y2=(bottom) {} }
 }
 
-/// A drawing for a file of its own, in pixels.
+/// A drawing in a file of its own. All lengths are in pixels.
 pub struct Drawing {
     head: String,
     body: String,
 }
 
 impl Drawing {
-    /// An empty one with its style sheet.
+    /// An empty drawing with a style sheet.
     pub fn new(width: f64, height: f64, title: &str, style: &'static str) -> Drawing {
         let (width, height) = (Length::from(width).render().0, Length::from(height).render().0);
         let head = html! {
@@ -99,12 +100,12 @@ impl Drawing {
         Drawing { head: open + &head.0, body: String::new() }
     }
 
-    /// Adds a rectangle; an empty tooltip is none.
+    /// Adds a rectangle with a tooltip, unless the tooltip is empty.
     pub fn rectangle(&mut self, class: &str, area: [f64; 4], tooltip: &str) {
         self.add(rectangle(class, area.map(Length::from), tooltip));
     }
 
-    /// Adds a line of text; an empty class is none.
+    /// Adds a line of text. An empty class is left out.
     pub fn label(&mut self, class: &str, x: f64, y: f64, anchor: Anchor, text: &str) {
         self.add(label(class, x.into(), y.into(), anchor, text));
     }
@@ -114,12 +115,12 @@ impl Drawing {
         self.add(vertical(Some(class), x.into(), top.into(), bottom.into()));
     }
 
-    /// Adds a curve, given as SVG gives a path.
+    /// Adds a curve. `path` has the syntax of an SVG path's `d` attribute.
     pub fn path(&mut self, class: &str, path: &str) {
         self.add(html! { path class=(class) d=(path) {} });
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn finish(self) -> String {
         clean::only_shown(self.head + &self.body + "</svg>\n")
     }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_its_parts_in_order_and_text_of_others_is_text() {
+    fn a_file_has_its_parts_in_order_and_text_is_escaped() {
         let mut drawing = Drawing::new(100.0, 50.5, "<a> & \"b\"\u{1b}", "text{fill:#222}");
         drawing.rectangle("one", [1.0, 2.0, 3.0, 4.0], "</title><script>");
         drawing.label("", 1.0, 2.0, Anchor::End, "x<y\u{202e}");

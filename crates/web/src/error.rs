@@ -1,4 +1,4 @@
-//! What can go wrong when a report is written. Each text reads after "failed to".
+//! Errors of writing a report. Each message completes "failed to".
 
 use std::io;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WebError {
-    /// The folder of the report could not be made.
+    /// The report's folder could not be created.
     #[error("create the report folder `{}`", path.display())]
     CreateFolder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The report could not be put into JSON.
-    #[error("put the report into JSON for `{}`", path.display())]
+    /// The report could not be encoded as JSON.
+    #[error("encode the report as JSON for `{}`", path.display())]
     Encode {
-        /// The file that it was for.
+        /// The file that it was meant for.
         path: PathBuf,
-        /// What the encoder said.
+        /// The encoder's error.
         source: serde_json::Error,
     },
     /// A file could not be written.
@@ -30,17 +30,17 @@ pub enum WebError {
     WriteFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A finished file could not be put in its place.
+    /// A finished file could not be renamed to its final name.
     #[error("rename `{}` to `{}`", from.display(), to.display())]
     Rename {
         /// The finished file.
         from: PathBuf,
-        /// The place it was for.
+        /// The final name.
         to: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,32 +1,32 @@
-//! Pages: the report of a run.
+//! The report of a run, as a web page and as JSON.
 //!
-//! A report is one value, [`Report`], and two files made from it: `report.json`, which is the value itself and is
-//! meant for programs, and `index.html`, which is meant for people. [`write()`] puts both into a folder, with the timeline as a
-//! drawing of its own; [`page()`] makes the text of the second and does nothing else.
+//! A report is one value, [`Report`], and three files made from it: `report.json`, the value itself, for programs,
+//! `index.html`, for people, and `timeline.svg`, the timeline of the page as a separate drawing. [`write()`] writes them
+//! into a folder. [`page()`] only renders the text of the page, and [`timeline()`] that of the drawing.
 //!
-//! The structure, from the bottom:
+//! The modules, from the bottom up:
 //!
-//! - `report` is the schema. The caller fills it in; nothing here reads anything.
-//! - `clean` and `address` turn what builds wrote into text and link targets that are safe to show; `words` turns
-//!   numbers into words.
-//! - Tags are written by `maud` templates alone, which are checked when Kilnyard is compiled: tags balance, and every
-//!   text and attribute is escaped. A finished page is searched once more for characters that no section may show.
-//! - `drawing` is what SVG drawings consist of, in the page and in the files that other commands write.
-//! - `timeline` decides where each build is drawn (pure numbers) and draws it (an inline SVG).
-//! - `page` has one file a section, in the order in which a reader needs them: what happened, what failed, who
-//!   waits for whom, then the time, then everything else.
+//! - `report` is the schema. The caller fills it in; this crate reads nothing.
+//! - `clean` and `address` turn text from builds into text and link targets that are safe to show. `words`
+//!   formats numbers.
+//! - Only `maud` templates write tags. They are checked at compile time: tags balance, and every text and
+//!   attribute is escaped. The finished page is checked again for characters that no section may show.
+//! - `drawing` has the parts of SVG drawings, for the page and for the files that other commands write.
+//! - `timeline` decides where each build is drawn (numbers only) and draws it (inline SVG).
+//! - `page` has one file per section, in the order in which readers need them: the result, the failures, the
+//!   blocked packages, the times, then everything else.
 //!
-//! What must hold: names, reasons and log lines come from untrusted builds, and durations come from
-//! clocks that jump. Whatever the strings and numbers are, `page` does not panic, its tags balance, no string
-//! becomes markup or a script, and no number becomes `NaN` in a drawing. The page loads nothing, runs no script (and
-//! forbids scripts by its own content security policy), and its size is bounded: every list has a named limit and
+//! Invariants: names, reasons and log lines come from untrusted builds, and durations come from clocks that
+//! jump. Whatever the strings and numbers are, `page` does not panic, its tags balance, no string becomes
+//! markup or a script, and no number becomes `NaN` in a drawing. The page loads nothing, runs no script (and
+//! forbids scripts by its content security policy), and has a bounded size: every list has a named limit and
 //! says how many entries are only in `report.json`.
 //!
-//! What it does not do: serve pages, read the store, follow a run while it goes (write the report again instead),
-//! or check that the logs it links to exist.
+//! Out of scope: serving pages, reading the store, following a run in progress (write the report again
+//! instead), and checking that linked logs exist.
 //!
-//! The known downside: without a script the tables cannot be sorted or filtered in the browser. The order is chosen
-//! so that what needs a person comes first; for questions that the page does not answer there is `report.json`.
+//! Known downside: without scripts, the tables cannot be sorted or filtered in the browser. Rows that need
+//! attention come first. For questions that the page does not answer, there is `report.json`.
 
 mod address;
 mod clean;

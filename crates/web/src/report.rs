@@ -1,20 +1,19 @@
 //! The schema of `report.json`.
 //!
-//! Units stand last in names. Fields that this version does not know are ignored on reading, and lists that are
-//! missing read as empty, so a report written by a neighbouring version can still be shown. Times inside a run are
-//! seconds since the start of the run; a number that JSON cannot hold (not a number, infinite) is written as zero,
-//! or as `null` where the field is optional.
+//! Names end with their unit. Readers ignore unknown fields and treat missing lists as empty, so a report
+//! written by a neighbouring version can still be shown. Times within a run are seconds since its start. A
+//! number that JSON cannot represent (NaN, infinity) is written as zero, or as `null` if the field is optional.
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The version of the schema that this crate writes. It grows when a field changes its meaning, not when one is
+/// The schema version that this crate writes. It increases when a field changes its meaning, not when one is
 /// added.
 pub const SCHEMA: u32 = 1;
 
-/// All that is known about one run: what `report.json` holds and `index.html` shows.
+/// All facts about one run: the content of `report.json`, shown by `index.html`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The version of this schema, [`SCHEMA`].
+    /// The schema version: see [`SCHEMA`].
     pub schema: u32,
     /// The version of Kilnyard that wrote the report.
     pub kilnyard: String,
@@ -22,9 +21,9 @@ pub struct Report {
     pub yard: String,
     /// The ecosystem: `debian`, `pkgsrc`, `rpm`.
     pub ecosystem: String,
-    /// The release that was built for, in the ecosystem's words: `bookworm`, `2026Q3`.
+    /// The release that was built, in the ecosystem's terms: `bookworm`, `2026Q3`.
     pub release: String,
-    /// The architecture that was built for.
+    /// The target architecture.
     pub architecture: String,
     /// The number of the run in its yard.
     pub run: u64,
@@ -35,20 +34,20 @@ pub struct Report {
     /// How long the run took, or has taken so far.
     #[serde(serialize_with = "number")]
     pub wall_seconds: f64,
-    /// The CPU time of all its builds together.
+    /// CPU time of all builds.
     #[serde(serialize_with = "number")]
     pub cpu_seconds: f64,
-    /// How many cores the run could use.
+    /// Number of cores that the run could use.
     pub cores: u32,
-    /// How many builds could run at the same time.
+    /// Number of builds that could run in parallel.
     pub slots: u32,
-    /// How many packages ended how.
+    /// Number of packages by outcome.
     pub counts: Counts,
-    /// How long the plan said the run would take.
+    /// Duration of the run according to the plan.
     pub expected_wall_seconds: Option<f64>,
-    /// What no schedule can beat: the larger of the longest path and all the work divided by the cores.
+    /// Minimum duration: the larger of the longest path and all work divided by the cores.
     pub bound_seconds: Option<f64>,
-    /// The longest path of builds that had to follow one another, first build first.
+    /// The longest path of builds that had to run one after another, in order.
     #[serde(default)]
     pub path: Vec<PathStep>,
     /// Every package of the run.
@@ -57,18 +56,18 @@ pub struct Report {
     /// The dependencies that were cut because they formed a cycle.
     #[serde(default)]
     pub cycles_cut: Vec<CycleCut>,
-    /// The packages of the tree that did not enter the run, and why.
+    /// The packages of the tree that are not part of the run, and why.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
-    /// The repository that was published, if one was.
+    /// The repository, if the run published it.
     pub repository: Option<RepositoryFacts>,
-    /// Remarks about the run as a whole, one sentence or more each.
+    /// Notes about the whole run, at least one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl Default for Report {
-    /// A run of no packages, just begun, in a yard without a name.
+    /// A run without packages that has just begun, in a yard without a name.
     fn default() -> Self {
         Report {
             schema: SCHEMA,
@@ -97,260 +96,260 @@ impl Default for Report {
     }
 }
 
-/// Whether a run is running, finished, or was stopped.
+/// Whether a run is in progress, has finished, or was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// Builds are still being done.
+    /// Builds are still running.
     #[default]
     Running,
-    /// Everything that could be built was tried.
+    /// Everything that could be built was attempted.
     Finished,
     /// The run was stopped; the same command continues it.
     Interrupted,
 }
 
-/// How many packages ended how. Each package is counted once, so the others add up to `total` and `left_out`.
+/// Number of packages by outcome. Each package counts once, so the others add up to `total` plus `left_out`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
     /// The packages of the run, without those left out.
     pub total: u64,
-    /// Built, with outputs that are new.
+    /// Built, with new outputs.
     pub built: u64,
-    /// Built, with outputs whose content is what it was before.
+    /// Built, with the same content as before.
     pub unchanged: u64,
-    /// Not built because nothing that goes in has changed.
+    /// Not built because none of the inputs changed.
     pub up_to_date: u64,
-    /// Tried, without success.
+    /// The build failed.
     pub failed: u64,
-    /// Not tried because something they need failed.
+    /// Not built because a dependency failed.
     pub blocked: u64,
-    /// Not tried because they were not asked for.
+    /// Not built because the user did not ask for them.
     pub skipped: u64,
-    /// In the tree but never in the run.
+    /// In the tree, but not part of the run.
     pub left_out: u64,
-    /// Not finished yet: still to be built, or being built now.
+    /// Not finished: waiting or building.
     pub waiting: u64,
 }
 
 /// One build on the longest path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathStep {
-    /// The package.
+    /// The package's name.
     pub package: String,
-    /// What its build took, or is expected to take.
+    /// Measured or expected duration of the build.
     #[serde(serialize_with = "number")]
     pub seconds: f64,
 }
 
-/// How a package ended, or where it stands.
+/// The outcome of a package, or its current state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageState {
-    /// Built, with outputs that are new.
+    /// Built, with new outputs.
     Built,
-    /// Built, with outputs whose content is what it was before.
+    /// Built, with the same content as before.
     Unchanged,
-    /// Not built because nothing that goes in has changed.
+    /// Not built because none of the inputs changed.
     UpToDate,
-    /// Tried, without success.
+    /// The build failed.
     Failed,
-    /// Not tried because something it needs failed.
+    /// Not built because a dependency failed.
     Blocked,
-    /// Not tried because it was not asked for.
+    /// Not built because the user did not ask for it.
     Skipped,
-    /// Still to be built.
+    /// Not built yet.
     #[default]
     Waiting,
-    /// Being built now.
+    /// The build is running.
     Building,
 }
 
 /// One package of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportPackage {
-    /// Its name, which no other package of the run has.
+    /// Unique name within the run.
     pub name: String,
-    /// Its version.
+    /// Version of the recipe, or of the last build.
     pub version: String,
-    /// How it ended, or where it stands.
+    /// Its outcome or current state.
     pub state: PackageState,
-    /// Why it was built, or why not.
+    /// Why it was built or not.
     #[serde(default)]
     pub reason: String,
-    /// The slot that built it, counted from zero over all workers.
+    /// The slot that built it, counted from zero across all workers.
     pub slot: Option<u32>,
-    /// How often it was tried.
+    /// Number of attempts.
     #[serde(default)]
     pub attempts: u32,
-    /// When its last build started, since the start of the run.
+    /// Start of its last build.
     pub started_seconds: Option<f64>,
-    /// How long its last build took, or has taken so far.
+    /// Duration of its last build, so far if still running.
     #[serde(default, serialize_with = "number")]
     pub wall_seconds: f64,
-    /// The CPU time of its last build.
+    /// CPU time of its last build.
     #[serde(default, serialize_with = "number")]
     pub cpu_seconds: f64,
-    /// The most memory that its last build held at one time.
+    /// Peak memory of its last build.
     #[serde(default)]
     pub memory_peak_bytes: u64,
     /// The stages of its last build, in order.
     #[serde(default)]
     pub stages: Vec<ReportStage>,
-    /// What the build made.
+    /// The binary packages that the build produced.
     #[serde(default)]
     pub outputs: Vec<ReportOutput>,
-    /// The packages of the run that it needs directly.
+    /// Direct dependencies within the run.
     #[serde(default)]
     pub depends: Vec<String>,
-    /// The packages whose failure keeps it from being built: the culprits, not those in between.
+    /// The failed packages that block it: the culprits, not those in between.
     #[serde(default)]
     pub blocked_by: Vec<String>,
-    /// The packages that its failure keeps from being built, directly or through others.
+    /// The packages that its failure blocks, directly or indirectly.
     #[serde(default)]
     pub blocks: Vec<String>,
-    /// What went wrong, if something did.
+    /// The cause of the failure, if any.
     pub failure: Option<ReportFailure>,
-    /// Whether a second build gave the same outputs; nothing if that was not tried.
+    /// Whether a second build gave the same outputs. Absent if there was none.
     pub reproducible: Option<bool>,
 }
 
 /// One stage of a build.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportStage {
-    /// Its name: `fetch`, `configure`, `build`.
+    /// The stage: `fetch`, `configure`, `build`.
     pub name: String,
-    /// When it started, since the start of the run.
+    /// Start of the stage.
     #[serde(serialize_with = "number")]
     pub started_seconds: f64,
-    /// How long it took, or has taken so far.
+    /// Duration of the stage, so far if still running.
     #[serde(serialize_with = "number")]
     pub wall_seconds: f64,
-    /// Its CPU time.
+    /// CPU time of the stage.
     #[serde(default, serialize_with = "number")]
     pub cpu_seconds: f64,
-    /// The most memory that it held at one time.
+    /// Peak memory of the stage.
     #[serde(default)]
     pub memory_peak_bytes: u64,
-    /// Its user time, as far as it is known apart.
+    /// User time, as far as it was measured separately.
     #[serde(default, serialize_with = "number")]
     pub user_seconds: f64,
-    /// Its system time, as far as it is known apart.
+    /// System time, as far as it was measured separately.
     #[serde(default, serialize_with = "number")]
     pub system_seconds: f64,
-    /// Bytes that it read from disks, where the kernel counts them.
+    /// Bytes read from disks. Absent if the kernel does not count them.
     #[serde(default)]
     pub read_bytes: Option<u64>,
-    /// Bytes that it wrote to disks, where the kernel counts them.
+    /// Bytes written to disks. Absent if the kernel does not count them.
     #[serde(default)]
     pub written_bytes: Option<u64>,
-    /// Processes and threads that it began.
+    /// Number of processes and threads started.
     #[serde(default)]
     pub processes: u64,
-    /// For how long some process waited for a core, for memory, for a disk, where it was counted.
+    /// How long at least one process waited for a core, memory or a disk. Absent if not counted.
     #[serde(default)]
     pub stalled: Option<ReportStalls>,
-    /// Processes that it left running and that were ended, and what it left in shared memory.
+    /// Processes that it left running, which were killed, and objects that it left in shared memory.
     #[serde(default)]
     pub left_behind: Vec<String>,
-    /// How it ended: `ok`, `skipped`, `running`; every other word is a way to fail.
+    /// The outcome: `ok`, `skipped` or `running`; any other word is a kind of failure.
     pub outcome: String,
-    /// Its log: a path relative to the folder of the report.
+    /// The log's path, relative to the folder of the report.
     pub log: Option<String>,
 }
 
-/// What a stage waited for.
+/// How long a stage waited for resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportStalls {
-    /// For a core.
+    /// Waiting for a core.
     #[serde(default, serialize_with = "number")]
     pub cpu_seconds: f64,
-    /// For memory.
+    /// Waiting for memory.
     #[serde(default, serialize_with = "number")]
     pub memory_seconds: f64,
-    /// For a disk.
+    /// Waiting for a disk.
     #[serde(default, serialize_with = "number")]
     pub io_seconds: f64,
-    /// Whether it is what all processes of the machine waited.
+    /// Whether the figures cover all processes of the machine instead of only the stage's.
     #[serde(default)]
     pub is_of_machine: bool,
 }
 
 impl ReportStage {
-    /// Whether the stage ended badly.
+    /// Whether the stage failed.
     pub fn failed(&self) -> bool {
         !matches!(self.outcome.as_str(), "" | "ok" | "skipped" | "running")
     }
 }
 
-/// One file that a build made.
+/// A file that a build produced.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportOutput {
-    /// The name of the binary package.
+    /// Name of the binary package.
     pub name: String,
-    /// Its version.
+    /// Version of the binary package.
     pub version: String,
-    /// Its architecture.
+    /// Architecture of the binary package.
     pub architecture: String,
-    /// The size of the file.
+    /// Size of the file.
     pub size_bytes: u64,
 }
 
-/// What went wrong in a build.
+/// The cause of a failed build.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportFailure {
     /// The stage that failed.
     pub stage: String,
     /// The kind of failure: `exit`, `timeout`, `memory`.
     pub kind: String,
-    /// One sentence that says what went wrong.
+    /// The cause, in one sentence.
     pub message: String,
-    /// Where in the log of the stage the line that matters stands, counted from one.
+    /// Line number of the relevant line in the stage's log, from one.
     pub line_number: Option<u64>,
-    /// The telling lines of the log. The one that matters is the one that contains the message (or is contained in
-    /// it); where no line does, the last.
+    /// An excerpt of the log. The relevant line is the one that contains the message (or is contained in it);
+    /// if there is none, the last line.
     #[serde(default)]
     pub lines: Vec<String>,
 }
 
-/// A dependency that was cut because it closed a cycle.
+/// A dependency that was cut because it was part of a cycle.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CycleCut {
     /// The package whose dependency was cut.
     pub package: String,
     /// The dependency that was cut.
     pub dependency: String,
-    /// All packages of the cycle.
+    /// All packages in the cycle.
     #[serde(default)]
     pub members: Vec<String>,
-    /// How the build does without it, in words.
+    /// How the build manages without it, as text.
     pub how: String,
 }
 
-/// A package of the tree that did not enter the run.
+/// A package of the tree that is not part of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// The package.
+    /// The package's name.
     pub package: String,
-    /// Why, in one line or many.
+    /// Why, on one or more lines.
     pub reason: String,
 }
 
 /// The repository that the run published.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RepositoryFacts {
-    /// Where it is.
+    /// The repository's folder.
     pub path: String,
-    /// The line that makes a machine use it.
+    /// The line that makes a machine use the repository.
     pub sources_line: String,
-    /// The fingerprint of the key that signed it.
+    /// Fingerprint of the signing key.
     pub fingerprint: String,
-    /// How many outputs it holds.
+    /// Number of binary packages in the repository.
     pub packages: u64,
 }
 
-/// Writes a number that JSON can hold: what is not finite becomes zero, because `null` could not be read back.
+/// Serializes non-finite numbers as zero, because a `null` could not be read back.
 fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(if value.is_finite() { *value } else { 0.0 })
 }
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_json_lacks_are_written_so_that_they_can_be_read() {
+    fn non_finite_numbers_can_be_read_back() {
         let report = Report {
             wall_seconds: f64::NAN,
             cpu_seconds: f64::INFINITY,

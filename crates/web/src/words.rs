@@ -1,15 +1,15 @@
-//! Numbers for people: one way to say a duration, a size, a count, a share and a moment, used all over the page.
+//! Formats durations, sizes, counts, shares and times in the same way all over the page.
 
-/// Durations beyond this (about 31 years) come from a broken clock; they are shown as this much, so that sums and
-/// drawings stay finite.
+/// Longer durations (beyond about 31 years) come from a broken clock. They are clamped to this, so that sums
+/// and drawings stay finite.
 pub(crate) const SECONDS_MAX: f64 = 1e9;
 
-/// A duration that can be calculated with: never negative, never beyond [`SECONDS_MAX`], never not a number.
+/// Clamps a duration for calculations: not negative, not NaN, at most [`SECONDS_MAX`].
 pub(crate) fn sane_seconds(seconds: f64) -> f64 {
     if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, SECONDS_MAX) }
 }
 
-/// A duration: `0 s`, `0.4 s`, `42 s`, `6 min 12 s`, `2 h 5 min`, `3 d 4 h`.
+/// Formats a duration: `0 s`, `0.4 s`, `42 s`, `6 min 12 s`, `2 h 5 min`, `3 d 4 h`.
 pub(crate) fn duration(seconds: f64) -> String {
     let seconds = sane_seconds(seconds);
     if seconds == 0.0 {
@@ -40,7 +40,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// A size: `512 B`, `1.2 MiB`, `345 MiB`.
+/// Formats a size: `512 B`, `1.2 MiB`, `345 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -48,7 +48,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // At 1023.5 the rounded text would read 1024 of a unit that has a next one.
+    // From 1023.5 on, the rounded text would show 1024 although there is a larger unit.
     while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -56,7 +56,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if value < 99.95 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
-/// A count with its thousands apart: `30,000`.
+/// Formats a count with thousands separators: `30,000`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -69,12 +69,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A count with the thing counted: `1 package`, `2 packages`.
+/// Formats a count with a noun: `1 package`, `2 packages`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A small number as a word, a larger one as digits.
+/// Spells out a small number; formats a larger one as digits.
 pub(crate) fn number_word(number: u64) -> String {
     const WORDS: [&str; 13] = [
         "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
@@ -86,24 +86,24 @@ pub(crate) fn number_word(number: u64) -> String {
     }
 }
 
-/// `part` of `whole` as a number from zero on, or nothing where the question makes no sense.
+/// The ratio of `part` to `whole`. Absent if it is undefined or negative.
 pub(crate) fn share(part: f64, whole: f64) -> Option<f64> {
     let share = part / whole;
     (whole > 0.0 && share.is_finite() && share >= 0.0).then_some(share)
 }
 
-/// A share in percent: `96 %`.
+/// Formats a share in percent: `96 %`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = if share.is_nan() { 0.0 } else { (share * 100.0).clamp(0.0, 9999.0) };
     match percent {
-        // Neither "nothing" nor "all" may be said of what only nearly is.
+        // A tiny share must not read as zero, nor an incomplete one as 100 %.
         _ if percent > 0.0 && percent < 1.0 => "under 1 %".to_owned(),
         _ if percent < 100.0 => format!("{:.0} %", percent.min(99.4)),
         _ => format!("{percent:.0} %"),
     }
 }
 
-/// A moment in UTC: `2026-11-21T08:05:20Z`, or nothing where the clock says a year that no calendar has.
+/// Formats a time in UTC: `2026-11-21T08:05:20Z`. Absent if the year is out of range.
 pub(crate) fn moment(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|moment| moment.to_string())
 }

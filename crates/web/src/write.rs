@@ -1,7 +1,7 @@
-//! Puts a report into a folder.
+//! Writes a report into a folder.
 //!
-//! Each file is written beside its place and then renamed, so a reader sees the old one or the new one and never
-//! half of either. `report.json` goes first: the page refers to it.
+//! Each file is written under a temporary name and then renamed, so readers see either the old or the new
+//! version, never a partial one. `report.json` comes first, because the page refers to it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use fs_err as fs;
 
 use crate::{Report, WebError, page, timeline};
 
-/// The name of the page in the folder of a report.
+/// File name of the page.
 pub const PAGE_FILE: &str = "index.html";
 
-/// The name of the data in the folder of a report.
+/// File name of the data.
 pub const REPORT_FILE: &str = "report.json";
 
-/// The name of the timeline as a drawing of its own.
+/// File name of the timeline as a separate drawing.
 pub const TIMELINE_FILE: &str = "timeline.svg";
 
-/// Writes `index.html`, `report.json` and, if there were builds, `timeline.svg` into `folder`, which is made if it is
-/// missing, and touches nothing else there.
+/// Writes `index.html`, `report.json` and, if there were builds, `timeline.svg` into `folder`, which is created if missing.
+/// Touches nothing else there.
 pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
     fs::create_dir_all(folder)
         .map_err(|source| WebError::CreateFolder { path: folder.to_owned(), source })?;
@@ -42,7 +42,7 @@ pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
     replace(&folder.join(PAGE_FILE), page(report).as_bytes())
 }
 
-/// Gives the file at `path` a new content in one step.
+/// Replaces the content of a file atomically.
 fn replace(path: &Path, content: &[u8]) -> Result<(), WebError> {
     let temporary = temporary_path(path);
     let result = write_whole(&temporary, content)
@@ -55,20 +55,20 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), WebError> {
             })
         });
     if result.is_err() {
-        // The first error is the one that tells; a temporary file that cannot be removed either adds nothing to it.
+        // Return the first error: a failed removal of the temporary file adds nothing to it.
         let _ = fs::remove_file(&temporary);
     }
     result
 }
 
-/// The name carries the process id so that two writers of one report cannot mix their bytes.
+/// The name includes the process id, so that concurrent writers of one report do not mix their bytes.
 fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(format!(".{name}.{}.new", std::process::id()))
 }
 
-/// Without the flush a power cut right after the rename could leave an empty file under the final name, and the
-/// report of a finished run is never written again.
+/// Writes and flushes the file. Without the flush, a power failure right after the rename could leave an empty
+/// file under the final name, and the report of a finished run is never written again.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = fs::File::create(path)?;
     file.write_all(content)?;
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_timeline_is_written_while_there_are_builds() {
         let folder = tempfile::tempdir().unwrap();
-        let package = ReportPackage { started_seconds: Some(1.0), ended_seconds: Some(9.0), ..Default::default() };
+        let package = ReportPackage { started_seconds: Some(1.0), wall_seconds: 8.0, ..Default::default() };
         let report = Report { packages: vec![package], ..Report::default() };
         write(&report, folder.path()).unwrap();
         assert_eq!(names(folder.path()), ["index.html", "report.json", "timeline.svg"]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_taken_is_an_error_that_names_it_and_leaves_no_litter() {
+    fn a_blocked_rename_is_an_error_with_the_path_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("index.html/inside")).unwrap();
         let error = write(&Report::default(), folder.path()).unwrap_err();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_a_file_is_an_error_that_names_it() {
+    fn a_file_in_place_of_the_folder_is_an_error_with_the_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report");
         fs::write(&path, "a file").unwrap();

@@ -1,4 +1,4 @@
-//! The page in a real browser. Skipped, with a printed reason, where Chromium or its driver is missing.
+//! Tests the page in a real browser. Skipped, with a printed reason, if Chromium or its driver is missing.
 
 mod driver;
 
@@ -17,10 +17,10 @@ mod sample_report;
 /// A phone, a tablet, a small window, a laptop, a wide screen.
 const WIDTHS: [u32; 5] = [390, 768, 1000, 1280, 1600];
 
-/// What a sheet of A4 with the usual margins has, in pixels.
+/// Width of an A4 sheet within the usual margins, in pixels.
 const PAPER_WIDTH: u32 = 718;
 
-/// Writes a report with its logs and gives the path of the page.
+/// Writes a report with its logs and returns the path of the page.
 fn written(report: &Report, folder: &Path) -> PathBuf {
     write(report, folder).unwrap();
     sample_report::write_logs(report, folder).unwrap();
@@ -31,7 +31,7 @@ fn strings(value: Value) -> Vec<String> {
     serde_json::from_value(value).unwrap()
 }
 
-/// Elements that reach past the right edge of the window although nothing around them scrolls.
+/// Finds elements that extend beyond the right edge of the window without a scrolling container around them.
 const TOO_WIDE: &str = "JSON.stringify([document.documentElement.scrollWidth, innerWidth].concat(
     [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, .heard, .skip') || e.matches('.scroll'))
         .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).slice(0, 5)
@@ -57,9 +57,9 @@ fn the_page_says_which_run_and_shows_failures_first() {
         headings,
         [
             "Failures",
-            "Who waits for whom",
+            "Blocked packages",
             "Timeline",
-            "Expected and happened",
+            "Plan and result",
             "Slowest packages",
             "Cycles cut",
             "Left out",
@@ -85,7 +85,7 @@ fn every_link_leads_somewhere() {
     };
     let folder = tempfile::tempdir().unwrap();
     let mut report = sample_report::small();
-    // A name that a link must encode, with a log that is really there.
+    // A name that needs encoding in a link, with a log that exists.
     report.packages[0].stages[0].log = Some("logs/g++ 100%#1?/ü \"x\".log".into());
     browser.open(&written(&report, folder.path()), "");
     let inside = strings(browser.ask(
@@ -126,7 +126,7 @@ fn the_page_fits_every_width_without_scripts() {
             browser.resize(width, 900);
             browser.open(&page, "");
             assert_fits(&browser, &format!("{name} at {width}"));
-            // What is folded must fit as well.
+            // Folded content must fit as well.
             browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)");
             assert_fits(&browser, &format!("{name} unfolded at {width}"));
         }
@@ -177,7 +177,7 @@ fn nothing_is_cut_off_at_the_edge_of_the_paper() {
     }
 }
 
-/// Every piece of text whose contrast to what lies under it is below 4.5 to 1, the AA level for small text.
+/// Finds text whose contrast with its background is below 4.5 to 1, the AA level for small text.
 const CONTRAST: &str = r"(() => {
     const channel = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
     const parse = text => text.match(/[\d.]+/g).map(Number);
@@ -241,7 +241,7 @@ fn a_link_to_a_folded_failure_unfolds_it() {
 }
 
 #[test]
-fn the_page_can_be_used_without_seeing_it() {
+fn the_page_is_accessible() {
     let Some(browser) = Browser::start("the_page_can_be_used_without_seeing_it") else {
         return;
     };
@@ -270,7 +270,7 @@ fn the_page_can_be_used_without_seeing_it() {
             "[...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-hidden') || (s.querySelector('title').textContent && s.querySelector('desc').textContent))",
         ),
         (
-            "what scrolls takes the focus",
+            "scrolling regions can be focused",
             "[...document.querySelectorAll('.scroll')].every(s => s.tabIndex == 0 && s.getAttribute('aria-label'))",
         ),
         ("links have text", "[...document.querySelectorAll('a')].every(a => a.textContent.trim())"),
@@ -279,7 +279,7 @@ fn the_page_can_be_used_without_seeing_it() {
     }
 }
 
-/// A report in which every string tries to be something else, and no number is sane.
+/// A report with a hostile string in every text field and a nonsensical value in every number.
 fn hostile() -> Report {
     let attack = "<img src=x onerror=\"window.owned=1\">'\u{1b}[31m\u{202e}&lt;";
     let script = "</pre><script>window.owned = 1</script>";

@@ -1,5 +1,5 @@
-//! The page for reports that no one would write by hand: whatever the strings and numbers, the page is well-formed,
-//! bounded, and holds nothing of them but text.
+//! Tests the page with reports that a person would not write: whatever the strings and numbers, the page is
+//! well-formed and bounded, and contains strings only as text.
 
 mod markup;
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 #[allow(dead_code)]
 mod sample_report;
 
-/// Strings as builds write them: anything, and the pieces that break pages more often than chance would.
+/// Strings from builds: anything, with fragments that break pages more often than random text does.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -59,26 +59,19 @@ fn state() -> impl Strategy<Value = PackageState> {
 
 fn stage() -> impl Strategy<Value = ReportStage> {
     (text(), seconds(), seconds(), seconds(), any::<u64>(), text(), option::of(text()), text()).prop_map(
-        |(
-            name,
-            started_seconds,
-            wall_seconds,
-            cpu_seconds,
-            memory_peak_bytes,
-            outcome,
-            log,
-            name_of_what_was_left,
-        )| ReportStage {
-            name,
-            started_seconds,
-            wall_seconds,
-            cpu_seconds,
-            memory_peak_bytes,
-            outcome,
-            log,
-            left_behind: vec![name_of_what_was_left],
-            stalled: Some(ReportStalls::default()),
-            ..ReportStage::default()
+        |(name, started_seconds, wall_seconds, cpu_seconds, memory_peak_bytes, outcome, log, leftover)| {
+            ReportStage {
+                name,
+                started_seconds,
+                wall_seconds,
+                cpu_seconds,
+                memory_peak_bytes,
+                outcome,
+                log,
+                left_behind: vec![leftover],
+                stalled: Some(ReportStalls::default()),
+                ..ReportStage::default()
+            }
         },
     )
 }
@@ -186,7 +179,7 @@ fn report() -> impl Strategy<Value = Report> {
     })
 }
 
-/// Equal, but for the last digit of a fraction, which the reader of JSON may round the other way.
+/// Equal except for the last digit of a fraction, which a JSON reader may round differently.
 fn alike(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
@@ -234,7 +227,7 @@ proptest! {
 
 #[test]
 fn the_samples_are_well_formed_and_small_enough_to_load() {
-    /// A browser loads this in about a second.
+    /// Browsers load a page of this size in about a second.
     const PAGE_BYTES_MAX: usize = 8 << 20;
     for report in [
         sample_report::small(),
@@ -260,22 +253,22 @@ fn the_timeline_is_a_drawing_of_its_own() {
 }
 
 #[test]
-fn a_large_run_names_what_is_only_in_the_data() {
+fn a_large_run_says_how_much_is_only_in_the_data() {
     let report = sample_report::large(30_000);
     let page = page(&report);
     assert!(page.contains("3,000 of 30,000 packages are shown; all are in <a href=\"report.json\">"));
-    assert!(page.contains("are too short to be drawn alone"));
+    assert!(page.contains("are too short to be drawn separately"));
 }
 
 #[test]
-fn an_empty_run_has_a_page_that_says_so() {
+fn an_empty_run_has_a_page_with_a_note() {
     let page = page(&sample_report::empty());
     assert!(page.contains("the run has no packages"));
-    assert!(!page.contains("<section") && !page.contains("<nav"), "nothing to show, nothing to go to");
+    assert!(!page.contains("<section") && !page.contains("<nav"), "no sections, no links to them");
 }
 
 #[test]
-fn sections_come_in_the_order_of_need() {
+fn sections_come_in_order_of_importance() {
     let page = page(&sample_report::small());
     let order = [
         "failures",

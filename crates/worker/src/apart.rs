@@ -1,13 +1,13 @@
-//! Ids of its own for each build.
+//! A separate user id for each build.
 //!
-//! All roots of a yard have the same ids outside, since they share layers. But whose code a build runs is the builder's, and
-//! none of the layers' files are: so the builder of each build is another id outside, of those that no package has files of.
-//! Two builds, of one yard or of two, then share no limit that the kernel counts by user, and a process that got out
-//! of one could not touch what the other wrote.
+//! All roots of a yard map to the same outside ids, since they share layers. But package code runs as the builder,
+//! and no file of a layer belongs to the builder. So the builder of each build maps to a different outside id, from a
+//! range that no package has files of. Two builds, of one yard or of two, then share no per-user limit of the kernel,
+//! and a process that escaped from one build could not touch the files of another.
 //!
-//! An id is claimed by binding a name in the machine's abstract namespace of sockets (unix(7)), which the kernel gives up with
-//! the process and which leaves no file. A user who takes all of the names keeps builds from having ids of their own, and from
-//! nothing else: then, and where there is one id alone, builds share the builder's.
+//! An id is claimed by binding a name in the abstract socket namespace (unix(7)), which leaves no file and which the
+//! kernel releases with the process. A user who binds all the names can only keep builds from having their own ids:
+//! then, and if there is only one id, builds share the builder's id.
 
 use crate::BUILDER_ID;
 use kilnyard_root::IdMap;
@@ -17,30 +17,30 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
-/// The ids, counted inside, whose places builders can take: those that systemd gives to services while they run (`DynamicUser=`,
-/// systemd's UIDS-GIDS), so that no file of a package is theirs.
+/// The inside ids that builders can swap with: those that systemd gives to running services (`DynamicUser=`, systemd's
+/// UIDS-GIDS), so that no package has files of them.
 const FIRST: u32 = 61_184;
 const COUNT: u32 = 4_336;
 
-/// How many ids are tried. Even with a thousand builds on the machine, three of four are free.
+/// Maximum number of ids tried. Even with a thousand builds on the machine, three of four are free.
 const TRIES_MAX: u32 = 16;
 
-/// The file of a root's folder that says whose place its builder has taken.
+/// The file in a root's folder that records the id that its builder swapped with.
 const FILE: &str = "builder";
 
 /// The ids of one build.
 #[derive(Debug)]
 pub(crate) struct Apart {
-    /// The map of its sandboxes.
+    /// The map for its sandboxes.
     pub(crate) ids: IdMap,
-    /// Whose place the builder has taken, counted inside.
+    /// The inside id that the builder swapped with.
     pub(crate) number: u32,
-    /// Holds the name.
+    /// Holds the claimed name.
     _name: UnixListener,
 }
 
 impl Apart {
-    /// Ids of its own for a build whose yard has these; none where there are none, or none is free.
+    /// Claims a builder id for a build in a yard with these ids. `None` if the map has no such ids, or none is free.
     pub(crate) fn claim(ids: &IdMap) -> Option<Apart> {
         let start = rand::rngs::OsRng.next_u32() % COUNT;
         (0..TRIES_MAX).find_map(|offset| {
@@ -52,13 +52,13 @@ impl Apart {
         })
     }
 
-    /// Notes in a root's folder whose place its builder has taken.
+    /// Records the claimed id in a root's folder.
     pub(crate) fn note(&self, folder: &Path) -> io::Result<()> {
         fs_err::write(folder.join(FILE), self.number.to_string())
     }
 }
 
-/// The ids of a root that is there: those of its yard, but for a builder that is noted.
+/// The ids of an existing root: those of its yard, with the recorded id of its builder.
 pub(crate) fn noted(folder: &Path, ids: &IdMap) -> IdMap {
     let number = fs_err::read_to_string(folder.join(FILE)).ok().and_then(|text| text.parse().ok());
     let number = number.filter(|number| (FIRST..FIRST + COUNT).contains(number));
@@ -76,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn each_build_has_a_builder_of_its_own_until_it_ends() {
-        // A range that no yard has.
+    fn each_build_has_its_own_builder_id() {
+        // A range that no yard uses.
         let ids = ids(0x7000_0000);
         let claims: Vec<Apart> = (0..100).filter_map(|_| Apart::claim(&ids)).collect();
         assert_eq!(claims.len(), 100);
@@ -90,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn who_has_one_id_shares_it() {
+    fn a_map_of_one_id_has_no_other_builder() {
         assert!(Apart::claim(&IdMap::alone(1000, 1000)).is_none());
     }
 
     #[test]
-    fn what_is_noted_is_read_and_nothing_else_is() {
+    fn only_recorded_ids_of_the_range_are_used() {
         let folder = tempfile::tempdir().unwrap();
         let ids = ids(0x7100_0000);
         assert_eq!(noted(folder.path(), &ids), ids);

@@ -21,31 +21,30 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The prefix of logs about what outputs need that are tried.
+/// Prefix of logs about installing the dependencies of tested outputs.
 const DEPENDS: &str = "depends-";
 
-/// A build while it is performed.
+/// A build in progress.
 pub(crate) struct Performance<'a> {
     pub(crate) worker: &'a Worker,
     lease: &'a Lease,
-    /// The family's rules.
     pub(crate) rules: Box<dyn Rules>,
     pub(crate) share: &'a Share,
     pub(crate) cancel: &'a AtomicBool,
     link: &'a dyn Link,
-    /// Whether the root that failed is kept already.
+    /// Whether a failed root of this lease is already kept.
     is_kept: Cell<bool>,
 }
 
-/// Where the log of a stage is.
+/// The place of a stage's log.
 pub(crate) struct LogPlace {
-    /// As results name it: relative to the yard.
+    /// Relative to the yard, as in results.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
 }
 
 impl Worker {
-    /// Performs a build, with its share of the cores.
+    /// Performs a lease from beginning to end, with its share of the cores. Setting `cancel` ends it.
     pub fn perform(&self, lease: &Lease, share: &Share, cancel: &AtomicBool, link: &dyn Link) -> BuildResult {
         let mut is_reproducible = None;
         let outcome = Performance::new(self, lease, share, cancel, link).and_then(|performance| {
@@ -56,15 +55,15 @@ impl Worker {
             }
             Ok(outputs)
         });
-        // Names of files and packages in a message come from the build.
+        // Messages contain names of files and packages, which the build controls.
         let outcome =
             outcome.map_err(|failure| Failure { message: text::lines(&failure.message), ..failure });
         BuildResult { build: lease.build, outcome, is_reproducible }
     }
 
-    /// Where the file of an input is.
+    /// The file of an input in the distfile store, whether it exists or not.
     pub(crate) fn file_of(&self, input: &Input) -> PathBuf {
-        // A hash that is none names no file, and linking says so.
+        // An invalid hash gives an empty path, and linking that fails.
         Sha256Hex::parse(&input.sha256).map_or_else(|_| PathBuf::new(), |hash| self.distfiles.path(&hash))
     }
 }
@@ -85,7 +84,7 @@ pub(crate) fn unmade(stage: Stage, error: RunnerError) -> Failure {
     }
 }
 
-/// The failure of Kilnyard's own work for a build: the machine was at fault, or its disk is full.
+/// A failure of Kilnyard's own work for a build: a fault of the machine, or a full disk.
 pub(crate) fn machine(stage: Stage, message: impl ToString) -> Failure {
     let message = message.to_string();
     let kind = verdict::of_machine(&message);
@@ -106,7 +105,7 @@ impl<'a> Performance<'a> {
         Ok(Performance { worker, lease, rules, share, cancel, link, is_kept: Cell::new(false) })
     }
 
-    /// `prefix` tells the logs and the root of a second build from those of the first.
+    /// `prefix` distinguishes the logs and the root of the second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);
         let began = Instant::now();
@@ -118,12 +117,12 @@ impl<'a> Performance<'a> {
             let outcome = self.build_on(order, &local, order.root.depends.is_empty(), prefix, &name);
             return outcome.map_err(|failure| examined(base, failure));
         };
-        // What it stands on stays as long as this.
+        // `stacked` keeps the layers until the build ends.
         let outcome = self.build_on(order, &local.on(stacked.layers()), true, prefix, &name);
         outcome.map_err(|failure| examined(stacked.layers(), failure))
     }
 
-    /// `is_installed` says that the dependencies are in the layers.
+    /// `is_installed`: the layers contain the dependencies.
     fn build_on(
         &self,
         order: &BuildOrder,
@@ -143,7 +142,7 @@ impl<'a> Performance<'a> {
         self.build_in(&BuildRoot { name: &name, files: Files::Disk, ..wanted }, is_installed, prefix).0
     }
 
-    /// The outcome, and whether it failed in want of memory for its files.
+    /// The outcome, and whether the build may have failed for lack of memory for its files.
     fn build_in(
         &self,
         wanted: &BuildRoot<'_>,
@@ -156,7 +155,7 @@ impl<'a> Performance<'a> {
             Err(error) => return (Err(unmade(Stage::Unpack, error)), false),
         };
         if let Err(error) = root.provide(&order.root.inputs, &order.root.texts) {
-            // On a full disk what was made of it is in the way of the next try.
+            // On a full disk, the remains would make the next attempt fail too.
             root.remove();
             return (Err(machine(Stage::Unpack, error)), false);
         }
@@ -171,13 +170,13 @@ impl<'a> Performance<'a> {
         (outcome, is_exhausted)
     }
 
-    /// Keeps the root that failed for a person to look into; removes any other.
+    /// Keeps a failed root for inspection, and removes any other.
     pub(crate) fn done_with(&self, root: Box<dyn Root>, failure: Option<&Failure>) {
         let log = self.log_place(Stage::Build, "").path;
         root.keep_requests(log.parent().unwrap_or(&log));
-        let is_looked_into = failure
+        let is_of_package = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
-        if is_looked_into && !self.is_kept.get() && root.has_room_beside_it() {
+        if is_of_package && !self.is_kept.get() && root.has_room_for_others() {
             self.is_kept.set(root.keep_as_failed(&self.lease.order.package));
         } else {
             root.remove();
@@ -270,7 +269,7 @@ impl<'a> Performance<'a> {
         let is_ok = end == End::Exit(0);
         result.is_ok = is_ok;
         if !is_ok {
-            // A build that failed is tried again, and needs as much at the least.
+            // The next attempt at this build needs at least as much.
             result.work_bytes = self.work_bytes(root);
         }
         let finished = log.finish();
@@ -281,7 +280,7 @@ impl<'a> Performance<'a> {
         let lacked = Lacked {
             quota: written.is_some(),
             memory: pressure::killed_for_memory() > killed_before,
-            disk: !is_ok && !root.has_room_beside_it(),
+            disk: !is_ok && !root.has_room_for_others(),
             network: unreachable > 0,
         };
         if let Some(mut failure) = failure(order.stage, end, &limits, &path, lacked) {
@@ -293,7 +292,7 @@ impl<'a> Performance<'a> {
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
     }
 
-    /// What the work folder holds now, if the package has one.
+    /// The current size of the work folder, if the package has one.
     fn work_bytes(&self, root: &dyn Root) -> Option<u64> {
         root.work_bytes(&self.lease.order.work.as_ref()?.inside)
     }
@@ -305,7 +304,7 @@ impl<'a> Performance<'a> {
         LogPlace { name, path }
     }
 
-    /// What a stage of the package took before, as far as it is known.
+    /// The resources that this stage of the package used before; absent if unknown.
     fn seen(&self, stage: Stage) -> Option<Seen> {
         let seen = self.lease.seen.iter().find(|seen| seen.stage == stage)?;
         Some(Seen {
@@ -313,7 +312,7 @@ impl<'a> Performance<'a> {
             still_seconds: seen.still_seconds,
             silent_seconds: seen.silent_seconds,
             memory_bytes: seen.memory_bytes,
-            // All stages write to one root, which is measured at its end.
+            // All stages write to one root, which is measured at the end.
             written_bytes: self.lease.seen.iter().map(|seen| seen.written_bytes).max().unwrap_or(0),
         })
     }
@@ -323,7 +322,7 @@ impl<'a> Performance<'a> {
         self.worker.settings.limits_of(&self.lease.order.package).limits(self.seen(stage))
     }
 
-    /// Reads the outputs and takes over those that are kept; what the coordinator said of them.
+    /// Reads the outputs, and stores those that the coordinator keeps. Returns its answer.
     fn collect(&self, order: &BuildOrder, root: &dyn Root, prefix: &str) -> Result<Answer, Failure> {
         let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
@@ -343,7 +342,7 @@ impl<'a> Performance<'a> {
         outcome
     }
 
-    /// A failure if the build wrote too much: a command may end between two samples of what it writes.
+    /// Fails if the build wrote too much: the last command may have ended between two samples.
     fn measured(&self, root: &dyn Root) -> Result<(), Failure> {
         let bytes = root.charged_bytes().map_err(|error| unmade(Stage::Collect, error))?;
         let bytes_max = self.limits(Stage::Collect).written_bytes_max.unwrap_or(u64::MAX);
@@ -361,7 +360,7 @@ impl<'a> Performance<'a> {
             |message: String| Failure { kind: FailureKind::Outputs, ..machine(Stage::Collect, message) };
         let folder = root
             .bring_out(&order.output_folder)
-            .map_err(|error| refused(format!("there is no folder of outputs: {error}")))?;
+            .map_err(|error| refused(format!("no output folder: {error}")))?;
         let bounds = self.worker.settings.output_bounds;
         let outputs = self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?;
         let built =
@@ -371,11 +370,11 @@ impl<'a> Performance<'a> {
             return Err(refused(reason.clone()));
         }
         for output in &answer.outputs {
-            // An answer names what was read, and nothing else of this machine.
+            // An answer may name only outputs that were read here, never another file of this machine.
             if !outputs.iter().any(|read| (&read.file, &read.sha256) == (&output.file, &output.sha256)) {
                 return Err(machine(
                     Stage::Collect,
-                    format!("the answer keeps {}, which is no output", output.file),
+                    format!("the answer keeps {}, which is not an output", output.file),
                 ));
             }
             let kept = self.worker.distfiles.insert(&folder.join(&output.file));
@@ -392,7 +391,7 @@ impl<'a> Performance<'a> {
             self.fetch(input)?;
         }
         let name = format!("test-{}", self.lease.build);
-        // Without layers the commands of the test install what the outputs need.
+        // Without layers, the commands of the test install the dependencies of the outputs.
         let local = self.worker.local(&order.root).map_err(|error| machine(Stage::Test, error))?;
         let stacked = self.depends(
             &order.root,
@@ -412,7 +411,7 @@ impl<'a> Performance<'a> {
         outcome
     }
 
-    /// What a test needs is known only when the outputs are, so it is fetched here.
+    /// Fetches an input of a test. The worker does this, since the inputs depend on the outputs.
     fn fetch(&self, input: &Input) -> Result<(), Failure> {
         let failed = |kind, message: String| Failure {
             stage: Stage::Test,
@@ -439,7 +438,7 @@ impl<'a> Performance<'a> {
     }
 }
 
-/// Writes what was taken over, or why it was not.
+/// Logs the outputs that were stored, or the reason that they were not.
 fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Answer, Failure>) -> io::Result<()> {
     let text: String = match outcome {
         Ok(answer) => {
@@ -460,9 +459,9 @@ pub(crate) fn write_log(path: &Path, limits: LogLimits, text: &str) -> io::Resul
     log.finish().map(|_| ())
 }
 
-/// How many lines about what hung are kept beside the log.
+/// How many lines about hung processes a failure contains, in addition to the log.
 const HUNG_LINES_MAX: usize = 60;
-/// What the lines begin with that Kilnyard writes into a log.
+/// Prefix of the lines that Kilnyard writes into a build's log.
 const REMARK: &str = "kilnyard: ";
 
 /// Why a stage failed, if it did.
@@ -473,15 +472,15 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         End::Exit(code) => {
             let text = read_log(log).unwrap_or_default();
             let telling = telling_lines(&text);
-            let told = telling.as_ref().map(Telling::cause);
-            failure.kind = verdict::of_exit(stage, code, told.as_deref(), &text, lacked);
-            // What was printed before a signal came is not why it came.
+            let cause = telling.as_ref().map(Telling::cause);
+            failure.kind = verdict::of_exit(stage, code, cause.as_deref(), &text, lacked);
+            // Output printed before a signal does not explain the signal.
             let signal = verdict::signal_words(code).filter(|_| failure.kind == FailureKind::Signal);
             let last = || text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-            let what = match (signal, told) {
-                (Some(signal), _) => format!("{signal}; the last line before: {}", last()),
-                (None, Some(told)) => told,
-                (None, None) => format!("the command ended with {code}"),
+            let what = match (signal, cause) {
+                (Some(signal), _) => format!("{signal}; last line before it: {}", last()),
+                (None, Some(cause)) => cause,
+                (None, None) => format!("the command exited with status {code}"),
             };
             failure.message = format!("{}{what}", verdict::preface(failure.kind));
             if let Some(telling) = telling {
@@ -492,7 +491,7 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         End::Limit(passed, portrait) => {
             failure.kind = verdict::of_limit(passed);
             let what = passed.words(limits);
-            failure.message = format!("{what}; running then: {}", portrait.summary(passed));
+            failure.message = format!("{what}; running at that time: {}", portrait.summary(passed));
             let remark = format!("{REMARK}{what}");
             let text = read_log(log).unwrap_or_default();
             failure.line_number = text
@@ -509,44 +508,44 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
         }
         End::LogFailed(error) => {
             failure.kind = if lacked.disk { FailureKind::Disk } else { FailureKind::Machine };
-            failure.message = format!("its log could not be written: {error}");
+            failure.message = format!("failed to write the log: {error}");
         }
         End::SandboxFailed(error) => failure = machine(stage, error),
     }
     Some(failure)
 }
 
-/// What hung, fit to be shown.
+/// The lines about hung processes, bounded and without control characters.
 pub(crate) fn hung_lines(portrait: &Portrait) -> Vec<String> {
     portrait.lines().iter().take(HUNG_LINES_MAX).map(|line| text::line(line)).collect()
 }
 
-/// What is said in the log of how a command ended.
+/// Remarks for the log about the end of a command.
 fn remarks(outcome: &Outcome, limits: &Limits) -> String {
     let mut lines = Vec::new();
     if let End::Limit(passed, portrait) = &outcome.end {
         lines.push(passed.words(limits));
         lines.extend(portrait.lines());
     }
-    lines.extend(outcome.left_behind.iter().map(|process| format!("left behind, and ended: {process}")));
+    lines.extend(outcome.left_behind.iter().map(|process| format!("left behind and killed: {process}")));
     lines.extend(outcome.left_in_memory.iter().map(|thing| format!("left in shared memory: {thing}")));
     if !outcome.refused_calls.is_empty() {
         let calls = outcome.refused_calls.iter().map(|(name, count)| format!("{name} ({count})"));
         lines.push(format!("system calls refused: {}", calls.collect::<Vec<_>>().join(", ")));
     }
-    // The last line of the command may have no end.
+    // The last line of the command's output may lack a newline.
     let first = if lines.is_empty() { "" } else { "\n" };
     lines.iter().fold(first.to_owned(), |all, line| format!("{all}{REMARK}{}\n", text::line(line)))
 }
 
-/// Adds what a command used to what its stage used.
+/// Adds the usage of a command to that of its stage.
 fn add(result: &mut StageResult, outcome: &Outcome) {
     result.cpu_seconds += outcome.cpu_seconds;
     result.memory_peak_bytes = result.memory_peak_bytes.max(outcome.memory_peak_bytes);
     let left = outcome.left_behind.iter().chain(&outcome.left_in_memory);
     result.left_behind.extend(left.map(|process| text::line(process)));
     let sum = |one: Option<f64>, other: Option<f64>| Some(one.unwrap_or(0.0) + other?);
-    // One command without counters does not hide what the others of its stage were counted.
+    // One command without counters does not discard the counts of the stage's other commands.
     let bytes = |one: Option<u64>, other: Option<u64>| {
         one.or(other).map(|_| one.unwrap_or(0).saturating_add(other.unwrap_or(0)))
     };
@@ -566,7 +565,7 @@ fn add(result: &mut StageResult, outcome: &Outcome) {
     };
 }
 
-/// A command as a person would read it: scripts and long lists are cut.
+/// A command for display: long arguments, such as scripts, are cut.
 pub(crate) fn shown(arguments: &[String]) -> String {
     const ARGUMENT_CHARS_MAX: usize = 60;
     let cut = |argument: &String| {

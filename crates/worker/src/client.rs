@@ -1,4 +1,5 @@
-//! The client side of a worker: the loop around the pure [`Agent`], with a thread for each build and the cores that they share.
+//! The client side of a worker: the loop around the pure [`Agent`], with a thread for each build and the cores that
+//! they share.
 //!
 //! ```text
 //! transport --bytes--> loop --> Agent::apply --> bytes --> transport
@@ -6,7 +7,8 @@
 //! cores     --demand--> |                    --> cores of each build --> cores
 //! ```
 //!
-//! The loop waits for its own channel only. Build threads report to the loop. The transport carries messages as bytes, and may lose them.
+//! The loop waits for its own channel only. Build threads report to the loop. The transport carries messages as
+//! bytes, and may lose them.
 //!
 //! Invariant: when [`Client::run`] returns, no build is running.
 
@@ -30,7 +32,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// How often core demand is sampled. A build that becomes parallel waits no longer for its second core.
+/// How often core demand is sampled. A build that becomes parallel waits at most this long for its second core.
 const LOOK: Duration = Duration::from_millis(25);
 /// How often the agent gets a tick. It repeats messages after some seconds.
 const TICK: Duration = Duration::from_secs(1);
@@ -46,7 +48,7 @@ pub trait Transport {
 /// An input of the loop.
 #[derive(Debug)]
 enum Incoming {
-    /// A message of the coordinator.
+    /// A message from the coordinator.
     Message(Vec<u8>),
     /// An event of a build.
     Event(Box<Event>),
@@ -54,7 +56,7 @@ enum Incoming {
     Closed,
 }
 
-/// Receives messages of the coordinator and events of builds.
+/// Receives messages from the coordinator and events of builds.
 #[derive(Clone, Debug)]
 pub struct Inbox(Sender<Incoming>);
 
@@ -65,7 +67,7 @@ impl Inbox {
         (Inbox(sender.clone()), Incomings { receiver, sender })
     }
 
-    /// Delivers a message of the coordinator. It is lost if the worker ended.
+    /// Delivers a message from the coordinator. It is lost if the worker ended.
     pub fn deliver(&self, message: Vec<u8>) {
         let _ = self.0.send(Incoming::Message(message));
     }
@@ -86,14 +88,14 @@ pub struct Incomings {
 /// Why a worker cannot take part.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The coordinator refused it.
+    /// The coordinator refused the worker.
     #[error("the coordinator refused this worker: {0}")]
     Refused(String),
-    /// A message of the coordinator cannot be decoded.
-    #[error("failed to decode a message of the coordinator: {0}")]
+    /// A message from the coordinator cannot be decoded.
+    #[error("failed to decode a message from the coordinator: {0}")]
     Unreadable(#[source] WireError),
-    /// Tokens or weights of builds cannot be set.
-    #[error("the cores cannot be shared out: {0}")]
+    /// Tokens or CPU weights of builds cannot be set.
+    #[error("failed to distribute the cores: {0}")]
     Cores(#[from] std::io::Error),
 }
 
@@ -101,7 +103,7 @@ pub enum ClientError {
 pub struct Client<'a> {
     /// Performs the builds.
     pub worker: &'a Worker,
-    /// The cores that builds share.
+    /// The machine's cores, which builds share.
     pub cores: Cores,
     /// Whether builds get a jobserver.
     pub has_jobservers: bool,
@@ -128,7 +130,7 @@ struct Talk<'a, 'scope, 'env> {
     transport: &'a dyn Transport,
     sender: Sender<Incoming>,
     scope: &'scope Scope<'scope, 'env>,
-    /// Set once the agent left; with a reason if it was refused.
+    /// Set when the agent left; contains a reason if it was refused.
     left: Option<Option<String>>,
 }
 
@@ -248,7 +250,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 Action::Cancel(attempt) => {
                     if let Some(running) = self.running.get_mut(&attempt) {
                         running.cancel.store(true, Ordering::Relaxed);
-                        // It does not wait for an answer any longer.
+                        // It stops waiting for an answer.
                         running.answers = None;
                     }
                 }
@@ -301,7 +303,7 @@ impl Link for OfBuild {
     fn built(&self, built: Built) -> Result<Answer, String> {
         check(&built)?;
         let event = Event::Built { attempt: self.attempt, built };
-        let is_over = || "the coordinator is gone".to_owned();
+        let is_over = || "the connection to the coordinator was lost".to_owned();
         self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
         self.answered.recv().map_err(|_| is_over())
     }

@@ -1,10 +1,11 @@
 //! The cores of this machine: the jobserver and CPU weight of each build, and its demand.
 //!
-//! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::look`] some times a second, which returns changes in
-//! demand and collects tokens that were taken back. A build without a token cannot show that it could use one. So free cores, and one
-//! more than there are, are offered to such builds in turn; tokens that are not taken return at once.
+//! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::look`] several times a second,
+//! which returns changes in demand and collects revoked tokens. A build without a token cannot show that it could use
+//! one. So free cores, and one core more than the machine has, are offered to such builds in turn; tokens that are
+//! not taken return at once.
 //!
-//! Builds that ignore their jobserver, or have none, are measured by their processes, and held back by their weight.
+//! Builds that ignore their jobserver, or have none, are measured by their processes, and limited by their weight.
 
 use kilnyard_process::jobserver::{Broker, Style};
 use kilnyard_process::weight::{Membership, Weights};
@@ -17,13 +18,13 @@ use std::process::Command;
 /// A build, by its number.
 type Number = u64;
 
-/// How often new processes get their weight if there are no control groups, in seconds.
+/// How often new processes get their weight if control groups are not available, in seconds.
 const WEIGHED_EVERY_SECONDS: f64 = 1.0;
 
 /// What the commands of a build need to take part.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// The weight of its processes.
+    /// Gives the build's processes their CPU weight.
     pub membership: Membership,
     /// The path of its jobserver; absent if it has none.
     pub jobserver: Option<PathBuf>,
@@ -46,28 +47,28 @@ pub struct Cores {
     builds: BTreeMap<Number, Build>,
     /// The builds with cores, the highest rank first.
     order: Vec<Number>,
-    /// The number of offers, so that builds take turns.
+    /// The number of offers so far, so that builds take turns.
     offers: usize,
-    /// When weights were last updated.
     weighed_seconds: f64,
 }
 
 impl Cores {
-    /// This number of cores, for the builds of one owner. By the owner's name, control groups of a killed process are found.
+    /// Shares `cores` among the builds of one owner. The owner's name finds the control groups that a killed process
+    /// left.
     pub fn new(owner: &str, cores: u32) -> Cores {
         let weights = Weights::find(owner);
         let (builds, order) = Default::default();
         Cores { cores, broker: Broker::new(cores), weights, builds, order, offers: 0, weighed_seconds: 0.0 }
     }
 
-    /// Begins a build, with a jobserver of this style if there is one.
+    /// Begins a build, with a jobserver if `jobserver` is given.
     pub fn begin(&mut self, build: Number, jobserver: Option<Style>) -> Share {
         self.builds.insert(build, Build { wants: 1, ..Build::default() });
         let path = match &jobserver {
             Some(Style::Named(path)) => Some(path.clone()),
             _ => None,
         };
-        // Without a pipe the build has its weight only.
+        // If the pipe cannot be made, the build has only its weight.
         let is_there = jobserver.is_some_and(|style| self.broker.begin(build, style).is_ok());
         Share { membership: self.weights.begin(build), jobserver: path.filter(|_| is_there) }
     }
@@ -77,7 +78,7 @@ impl Cores {
         self.broker.hand_to(build, command);
     }
 
-    /// The CPU time of a build until now in seconds, if the kernel has it.
+    /// The CPU time of a build so far in seconds, if the kernel counts it.
     pub fn cpu_seconds(&self, build: Number) -> Option<f64> {
         self.weights.cpu_seconds(build)
     }
@@ -140,7 +141,7 @@ impl Cores {
     fn offer(&mut self) -> io::Result<()> {
         let has_none = |build: &&Number| self.broker.tokens(**build) == 0 && self.builds.contains_key(*build);
         let silent: Vec<Number> = self.order.iter().filter(has_none).copied().collect();
-        // One core too many does little harm, and without it demand would not be seen on a busy machine.
+        // One core too many does little harm, and without it a busy machine would never see the demand.
         let room = (self.cores + 1).saturating_sub(self.broker.cores_out()).max(self.broker.cores_free());
         let count = silent.len().min(room as usize);
         for offer in 0..count {

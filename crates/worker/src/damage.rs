@@ -1,5 +1,6 @@
-//! Layers that lost files: a person or a disk may remove a part of what every build stands on, and each build fails in another
-//! way then. A layer has a manifest beside it; one that differs is made anew, in the run that finds it.
+//! Layers that lost files: a user or a disk may remove files that every build depends on, and then each build fails
+//! in a different way. A manifest is stored next to each layer; a layer that differs from it is made again, in the
+//! run that finds it.
 
 use crate::Worker;
 use crate::trees::TreeError;
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The pause between two checks of layers where packages fail by themselves: listing a base takes some 50 ms.
+/// The minimum time between two checks of layers after ordinary package failures: listing a base takes about 50 ms.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What a worker knows of damage.
+/// When a worker last checked and replaced layers.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     state: Mutex<State>,
@@ -22,24 +23,25 @@ pub(crate) struct Damage {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When layers were checked the last time.
+    /// The last check; absent before the first.
     checked: Option<Instant>,
-    /// When layers were replaced: what began before stood on a damaged one.
+    /// When each layer was replaced: a build that began before that used the damaged one.
     replaced: HashMap<String, Instant>,
 }
 
 impl Worker {
-    /// A failure, with the damage of the layers that its build stood on since `began`. They are checked after the first failure
-    /// of a package's own in a while, and after each that is not its own.
+    /// Returns `failure`, or the machine's failure if a layer that the build has used since `began` is damaged.
+    /// Layers are checked after every failure of the machine, and after a package's own failure unless the last check
+    /// was recent.
     pub(crate) fn with_damage(&self, layers: &[String], began: Instant, failure: Failure) -> Failure {
         if failure.kind == FailureKind::Cancelled {
             return failure;
         }
-        // Held while a layer is made: builds that failed by the same damage wait for it.
+        // Held while a layer is made: builds that failed for the same damage wait for it.
         let mut state = self.damage.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |layer: &&String| state.replaced.get(*layer).is_some_and(|at| *at > began);
         if let Some(layer) = layers.iter().find(is_old) {
-            return of_machine(&format!("{layer} was damaged and is made anew"), failure);
+            return of_machine(&format!("{layer} was damaged and has been unpacked again"), failure);
         }
         let is_recent = state.checked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL);
         if is_recent && failure.kind != FailureKind::Machine {
@@ -47,13 +49,13 @@ impl Worker {
         }
         let damaged = layers.iter().find_map(|layer| {
             let difference = find_damage(&self.settings.yard, layer)?;
-            Some(match self.make_anew(layer) {
+            Some(match self.make_again(layer) {
                 Ok(()) => {
                     state.replaced.insert(layer.clone(), Instant::now());
-                    format!("{layer} was damaged ({difference}) and is made anew")
+                    format!("{layer} was damaged ({difference}) and has been unpacked again")
                 }
                 Err(error) => format!(
-                    "{layer} is damaged ({difference}) and could not be made anew: {error}; try: kilnyard build"
+                    "{layer} is damaged ({difference}) and cannot be unpacked again: {error}; try: kilnyard build"
                 ),
             })
         });
@@ -66,15 +68,15 @@ impl Worker {
         }
     }
 
-    fn make_anew(&self, layer: &str) -> Result<(), TreeError> {
+    fn make_again(&self, layer: &str) -> Result<(), TreeError> {
         self.trees.unpack_again(layer)?;
-        // They may show what was damaged.
+        // Images may have copied the damage.
         self.layers.drop_images();
         Ok(())
     }
 }
 
-/// The machine's failure in the place of the package's.
+/// Replaces a package's failure by one of the machine.
 fn of_machine(damaged: &str, failure: Failure) -> Failure {
     let message = format!("{damaged}; first: {}", failure.message);
     Failure { kind: FailureKind::Machine, message, ..failure }
@@ -84,7 +86,7 @@ fn beside(yard: &Path, layer: &str, what: &str) -> PathBuf {
     yard.join(format!("{layer}.{what}"))
 }
 
-/// Writes the manifest of a layer that is whole; `files` is where it is now. Both are relative to the yard.
+/// Writes the manifest of a complete layer, whose files are still in `files`. Both are relative to the yard.
 pub(crate) fn write_manifest(yard: &Path, layer: &str, files: &str) -> io::Result<()> {
     let manifest = serde_json::to_vec(&Manifest::of(&yard.join(files))).map_err(io::Error::other)?;
     let part = beside(yard, layer, "manifest.part");
@@ -96,18 +98,18 @@ pub(crate) fn write_manifest(yard: &Path, layer: &str, files: &str) -> io::Resul
     }
 }
 
-/// How a layer differs from its manifest; none where it does not, or has none. One that does is marked, so that the next
-/// search for the layer makes it anew.
+/// How a layer differs from its manifest; `None` if it does not differ or has no manifest. A damaged layer is marked,
+/// so that its next use makes it again.
 pub fn find_damage(yard: &Path, layer: &str) -> Option<String> {
     let text = fs_err::read(beside(yard, layer, "manifest")).ok()?;
     let manifest: Manifest = serde_json::from_slice(&text).ok()?;
     let difference = manifest.difference(&Manifest::of(&yard.join(layer)))?;
-    // Without the mark it is found again by the next who looks.
+    // If the mark cannot be written, the next check finds the damage again.
     let _ = fs_err::write(beside(yard, layer, "damaged"), &difference);
     Some(difference)
 }
 
-/// Whether a layer was found damaged.
+/// Whether a layer was marked by [`find_damage`].
 pub(crate) fn is_marked_damaged(yard: &Path, layer: &str) -> bool {
     beside(yard, layer, "damaged").exists()
 }

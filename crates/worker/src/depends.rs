@@ -1,4 +1,4 @@
-//! What a root begins with: layers that are there, layers that are made, and the package manager for the rest.
+//! Installs dependencies in a root: from existing layers, from new layers, and by the package manager for the rest.
 
 use crate::build::{Performance, machine, unmade, write_log};
 use crate::layers::{Layers, SETS_STACKED_MAX, STACKED_MAX, Set, Standing};
@@ -15,32 +15,33 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// What the package manager has installed can be below others, so that these are looked at again; so often at most.
+/// Packages that the package manager installed may allow others to be layered, so these are tried again, at most this
+/// often.
 const ROUNDS_MAX: usize = 4;
 
-/// Where packages are unpacked, in a root.
+/// The folder inside the root where packages are unpacked.
 const ADDED: &str = "/kilnyard/added";
 
-/// What the root of a command has written though the command has not: where things are mounted, and logs, which say
-/// when something ran and matter to no build.
-const WRITTEN_ANYHOW: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var/log"];
+/// Paths that are written in a root even if its command writes nothing: mount points, and logs, which record when
+/// commands ran and do not affect builds.
+const ALWAYS_WRITTEN: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var/log"];
 
-/// The layers that a root with all its dependencies begins with. They stay as long as this.
+/// The layers of a root with all its dependencies. They are not removed before this is dropped.
 pub struct Stacked {
     layers: Vec<String>,
     _standing: Standing,
 }
 
 impl Stacked {
-    /// The layers, relative to the yard, the uppermost first.
+    /// Paths relative to the yard, the uppermost first.
     pub fn layers(&self) -> &[String] {
         &self.layers
     }
 }
 
 impl Worker {
-    /// Makes layers of the dependencies of a lease, as a build does before its stages, and builds nothing; none where there
-    /// is nothing to install, or no layers are to be made.
+    /// Makes layers of a lease's dependencies, as a build does before its stages, without building. `None` if there
+    /// is nothing to install, or layers are disabled.
     pub fn stack(
         &self,
         lease: &Lease,
@@ -55,38 +56,38 @@ impl Worker {
     }
 }
 
-/// What dependencies are installed for.
+/// The build or test that dependencies are installed for.
 #[derive(Clone, Copy)]
 pub(crate) struct Purpose<'a> {
     pub(crate) stage: Stage,
-    /// What names of its logs begin with.
+    /// Prefix of the names of its logs.
     pub(crate) prefix: &'a str,
-    /// Tells its roots from others.
+    /// Distinguishes its roots from others.
     pub(crate) name: &'a str,
 }
 
-/// A root on its way to have all its dependencies.
+/// A root that is getting its dependencies.
 struct Making<'a> {
     performance: &'a Performance<'a>,
     manager: &'a dyn Manager,
     order: &'a RootOrder,
     /// The layers of the order, relative to the yard.
     base: &'a [String],
-    /// Where packages are configured and installed; what is written there is kept as a layer.
+    /// Where packages are configured and installed; the written files become a layer.
     root: Box<dyn LayeredRoot>,
-    /// What is still to be installed, by hash.
+    /// Hashes of the packages not installed yet.
     missing: BTreeSet<String>,
-    /// The layers that the root stands on, without the base, the uppermost first.
+    /// The layers below the root, without the base, the uppermost first.
     stack: Vec<String>,
-    /// The hashes of all that is installed.
+    /// Hashes of the installed packages.
     installed: BTreeSet<String>,
-    /// What the log says.
+    /// Text of the log.
     said: String,
     purpose: Purpose<'a>,
 }
 
 impl Performance<'_> {
-    /// Makes layers of the dependencies of an order; none where there is nothing to install, or no layers are to be made.
+    /// Makes layers of an order's dependencies. `None` if there is nothing to install, or layers are disabled.
     pub(crate) fn depends(
         &self,
         order: &RootOrder,
@@ -133,7 +134,7 @@ impl Performance<'_> {
         self.done_with(root, failure);
         if let Err(failure) = &outcome {
             if !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled) {
-                // The log of the commands that failed is the last one of the stage, and the one to be read.
+                // The log of the commands that failed stays the last one of the stage, which users read.
                 return Err(failure.clone());
             }
             said.push_str(&format!("E: {}\n", failure.message));
@@ -142,7 +143,7 @@ impl Performance<'_> {
         let written = write_log(&log.path, worker.settings.log_limits, &said);
         result.log = Some(log.name);
         result.wall_seconds = started.elapsed().as_secs_f64();
-        // What commands used is in the results of their own.
+        // The commands report their own usage.
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
         self.report_ended(result);
@@ -173,7 +174,7 @@ impl<'a> Making<'a> {
         if self.missing.is_empty() {
             return Ok(standing);
         }
-        // Whoever needs the same set waits for it.
+        // Other builds that need the same set wait for it.
         let wanted = self.set_of(self.order.depends.iter().map(|one| one.sha256.clone()).collect());
         let claim = self.layers().claim(vec![wanted.name()], self.performance.cancel);
         let Some(_claim) = claim else { return Err(cancelled()) };
@@ -197,7 +198,7 @@ impl<'a> Making<'a> {
                     }
                 }
             }
-            Err(reason) => self.say(&format!("what is missing is left to the package manager: {reason}")),
+            Err(reason) => self.say(&format!("the rest is left to the package manager: {reason}")),
         }
         if !self.missing.is_empty() {
             standing = self.by_manager(self.lacking())?;
@@ -205,12 +206,12 @@ impl<'a> Making<'a> {
         Ok(standing)
     }
 
-    /// The packages that are still to be installed, in the order of the dependencies.
+    /// The packages not installed yet, in the order of the dependencies.
     fn lacking(&self) -> Vec<&'a Dependency> {
         self.order.depends.iter().filter(|package| self.missing.contains(&package.sha256)).collect()
     }
 
-    /// Puts the root onto the largest set that is there.
+    /// Starts the root from the largest existing set.
     fn begin_with_largest(&mut self) -> Result<Standing, Failure> {
         let all: BTreeSet<String> = self.order.depends.iter().map(|one| one.sha256.clone()).collect();
         let (mut layers, mut packages) = (Vec::new(), Vec::new());
@@ -222,7 +223,7 @@ impl<'a> Making<'a> {
         let standing = match self.layers().stand_on(&layers) {
             Some(standing) => standing,
             None => {
-                // It was just removed.
+                // It was removed meanwhile.
                 (layers, packages) = Default::default();
                 self.layers().stand_on(&[]).ok_or_else(cancelled)?
             }
@@ -237,25 +238,25 @@ impl<'a> Making<'a> {
         Ok(standing)
     }
 
-    /// The layers that the root stands on, relative to the yard, the uppermost first.
+    /// All layers below the root, relative to the yard, the uppermost first.
     fn stacked(&self) -> Vec<String> {
         let own = self.stack.iter().map(|layer| self.layers().files(layer).display().to_string());
         own.chain(self.base.iter().cloned()).collect()
     }
 
-    /// The same, as they are found.
+    /// The same as paths that this process can open.
     fn folders(&self) -> Vec<PathBuf> {
         let yard = &self.performance.worker.settings.yard;
         self.stacked().iter().map(|layer| yard.join(layer)).collect()
     }
 
-    /// Lets the root stand on the stack.
+    /// Gives the current stack to the root.
     fn show(&mut self) -> Result<(), Failure> {
         let layers = self.stacked();
         self.root.stand_on(&layers).map_err(failed)
     }
 
-    /// What is known of each missing package; their layers are there then, where they can have one.
+    /// The descriptions of missing packages, by hash. Packages that can have a layer have one after this.
     fn unpacked(&mut self, layering: &dyn Layering) -> Result<BTreeMap<String, String>, Failure> {
         let hashes: Vec<String> = self.missing.iter().cloned().collect();
         let lack = |layers: &Layers| hashes.iter().any(|hash| layers.package(hash, self.base).is_none());
@@ -275,11 +276,11 @@ impl<'a> Making<'a> {
                         to_unpack.push((package, self.tried(layering, package, description)?))
                     }
                     Some(Err(error)) => self.say(&format!("{} has no layer: {error}", package.name)),
-                    None => self.say(&format!("{} is no input", package.name)),
+                    None => self.say(&format!("{} is not among the inputs", package.name)),
                 }
             }
             match self.unpack(layering, &to_unpack) {
-                // Those without a layer are known all the same, with the reason.
+                // Packages without a layer have a description too, which gives the reason.
                 Ok(()) => descriptions
                     .extend(to_unpack.into_iter().map(|(package, text)| (package.sha256.clone(), text))),
                 Err(failure) if failure.kind == FailureKind::Cancelled => return Err(failure),
@@ -294,7 +295,7 @@ impl<'a> Making<'a> {
         Ok(descriptions)
     }
 
-    /// The description of a package after its trial, if it needs one.
+    /// The description of a package, after trying it out if its family asks for that.
     fn tried(
         &self,
         layering: &dyn Layering,
@@ -318,7 +319,7 @@ impl<'a> Making<'a> {
             };
             root.run(&running, &mut io::sink(), &mut |_| {}).end
         });
-        let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&WRITTEN_ANYHOW);
+        let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&ALWAYS_WRITTEN);
         root.remove_at_once();
         match outcome? {
             End::Cancelled => Err(cancelled()),
@@ -327,7 +328,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// A root of the base, with a folder of its own to write in.
+    /// A root of the base with a folder that its commands may write in.
     fn root_with_folder(&self, what_for: &str) -> Result<Box<dyn LayeredRoot>, Failure> {
         let name = format!("{what_for}-{}", self.purpose.name);
         let shown = Shown::Nothing;
@@ -339,7 +340,7 @@ impl<'a> Making<'a> {
         self.order.inputs.iter().filter(|input| files.contains(&input.name.as_str())).cloned().collect()
     }
 
-    /// Unpacks packages into layers, in a root of its own.
+    /// Unpacks packages into layers, in a separate root.
     fn unpack(&mut self, layering: &dyn Layering, packages: &[(&Dependency, String)]) -> Result<(), Failure> {
         let parts: Vec<Part> =
             packages.iter().map(|(package, description)| Part { package, description }).collect();
@@ -367,7 +368,7 @@ impl<'a> Making<'a> {
                         .map_err(failed)
                 })
             });
-        // At once: another round makes one of the same name.
+        // At once, since the next round makes a root of the same name.
         root.remove_at_once();
         if outcome.is_ok() {
             self.say(&format!("{} unpacked into layers", places.len()));
@@ -375,8 +376,8 @@ impl<'a> Making<'a> {
         outcome
     }
 
-    /// One round: what the package manager has to install first, or else what can be stacked. None where this came to
-    /// nothing.
+    /// One round: installs the packages that only the package manager can install; if there are none, stacks layers.
+    /// `None` if this made no progress.
     fn stack_up(
         &mut self,
         layering: &dyn Layering,
@@ -394,7 +395,7 @@ impl<'a> Making<'a> {
         let composition = match layering.compose(&below, &parts) {
             Ok(composition) => composition,
             Err(error) => {
-                self.say(&format!("no layers: {error}"));
+                self.say(&format!("cannot use layers: {error}"));
                 return Ok(None);
             }
         };
@@ -451,7 +452,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Merges layers of packages, the uppermost first, into one; its name.
+    /// Merges layers of packages, the uppermost first, into one. Returns its name.
     fn merge(&mut self, layers: &[String]) -> Result<String, Failure> {
         let cancel = self.performance.cancel;
         let merged = self.layers().merge(layers, cancel).map_err(failed)?.ok_or_else(cancelled)?;
@@ -459,7 +460,7 @@ impl<'a> Making<'a> {
         Ok(merged)
     }
 
-    /// Lets the package manager install packages, with what of the missing ones they need.
+    /// Installs packages, and the missing packages that they need, by the package manager.
     fn by_manager(&mut self, packages: Vec<&Dependency>) -> Result<Standing, Failure> {
         let standing = self.layers().stand_on(&self.stack);
         let standing = standing.ok_or_else(gone)?;
@@ -474,7 +475,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// Keeps what was written as a layer, and lets the root stand on it.
+    /// Turns the written files into a layer, and puts the root on top of it.
     fn keep(&mut self, standing: Standing) -> Result<Standing, Failure> {
         let upper = self.root.written().map_err(failed)?;
         let ids = &self.performance.worker.settings.ids;
@@ -489,7 +490,7 @@ impl<'a> Making<'a> {
         }
         let mut set = self.set_of(self.installed.clone());
         set.stack.clone_from(&self.stack);
-        // Somebody may have come to the same on another way.
+        // Another build may have made the same set from other layers.
         let grown = self.layers().keep_set(&upper, set).map_err(failed)?.ok_or_else(gone)?;
         self.stack.clone_from(&grown.layers);
         drop(standing);
@@ -512,7 +513,7 @@ fn no_root(error: RunnerError) -> Failure {
 }
 
 fn gone() -> Failure {
-    machine(Stage::Depends, "a layer that the root stands on is gone")
+    machine(Stage::Depends, "a layer below the root was removed meanwhile")
 }
 
 fn cancelled() -> Failure {

@@ -1,12 +1,12 @@
-//! Owners that there are not: where a root has one id alone, all of it belongs to one user, and the fakeroot makes up the
-//! rest.
+//! Simulated file owners: if a root has only one id, all its files belong to one user, and fakeroot simulates other
+//! owners.
 //!
-//! One session lasts as long as the root. Commands that root runs have it from the beginning, since installing packages
-//! gives files away. Commands of the builder do not: they call `fakeroot` where their package needs it, and the session
-//! stands in for that program.
+//! One session lasts as long as the root. Commands of root run in it from the start, since installing packages
+//! changes owners. Commands of the builder do not: they call `fakeroot` if their package needs it, and the session
+//! replaces that program.
 //!
-//! Programs that make system calls of their own are not answered: they see that all belongs to root, as it does, or to the
-//! builder; the session says so in the log.
+//! Programs that make system calls directly bypass the session: they see the real owner of all files, root or the
+//! builder. The session reports this in the log.
 
 use kilnyard_fakeroot::shared::ownership::Unknown;
 use kilnyard_fakeroot::{Session, SessionError};
@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 
 /// The folder of a root's folder that holds the session.
 const FOLDER: &str = "fakeroot";
-/// Where it is seen in the root.
+/// Its mount point in the root.
 const INSIDE: &str = "/kilnyard/fakeroot";
-/// What stands in for fakeroot, and where the program itself is seen then.
+/// The replacement of fakeroot, and where the original program is mounted then.
 const PROGRAM: &str = "program";
 const REAL: &str = "real";
 
 const SCRIPT: &str = include_str!("tools/fakeroot.sh");
 
-/// Begins the session of a root; it ends when this is dropped. `root` is the root's folder.
+/// Begins the session of a root; it ends when the result is dropped. `root` is the root's folder.
 pub(crate) fn begin(root: &Path) -> io::Result<Session> {
     let folder = root.join(FOLDER);
     fs_err::create_dir_all(&folder)?;
@@ -34,7 +34,7 @@ pub(crate) fn begin(root: &Path) -> io::Result<Session> {
         let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
         io::Error::other(format!("failed to {error}{cause}"))
     })?;
-    // Libraries that are there already stay; what calls it from within the session has all of it.
+    // Keeps libraries that are preloaded already. A caller within the session has all variables.
     let variables: String = environment(&session)
         .iter()
         .map(|(name, value)| match name.as_str() {
@@ -49,19 +49,19 @@ pub(crate) fn begin(root: &Path) -> io::Result<Session> {
     Ok(session)
 }
 
-/// What programs of the session have in their environment.
+/// Environment variables of programs in the session.
 pub(crate) fn environment(session: &Session) -> Vec<(String, String)> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     session.environment(None).into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
 }
 
-/// Where the session of a root is, and where it is shown.
+/// The bind mount of a root's session: source, target and access.
 pub(crate) fn shown(root: &Path) -> (PathBuf, PathBuf, Access) {
     (root.join(FOLDER), PathBuf::from(INSIDE), Access::Write)
 }
 
-/// What makes the session stand in for programs, by their paths inside, in a root at `merged` that shows it. `root` is the
-/// root's folder; both are relative to the yard.
+/// Replaces programs by the session in the root at `merged`, where the session is mounted. `programs` are paths
+/// inside; `root` is the root's folder; `merged` and `root` are relative to the yard.
 pub(crate) fn operations(merged: &Path, root: &Path, programs: &[String]) -> Vec<Operation> {
     let below = |path: &str| PathBuf::from(path.trim_start_matches('/'));
     let stand_in = |program: &String| Operation::StandIn {

@@ -1,8 +1,8 @@
-//! Fetching by a package's own commands: with the network, in a root of their own, ahead of the build.
+//! Runs a package's own fetch commands: with network access, in a separate root, ahead of the build.
 //!
-//! The commands write into a folder of the root. Only the files that were expected are taken over from there, when
-//! all commands have ended well; each goes under its name at once, so that nobody sees a part of it. No two fetch
-//! the same file at the same time: whoever wants to claims its files before, and does something else where he gets none.
+//! The commands write to a folder of the root. When all of them have succeeded, the expected files, and no others,
+//! are copied from there; each gets its final name at once, so that nothing ever reads a partial file. A file is
+//! fetched only once at a time: a fetcher claims its files first, and does other work if it cannot get all of them.
 
 use crate::Worker;
 use crate::build::{hung_lines, machine, shown};
@@ -21,44 +21,44 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What is kept of what the commands print.
+/// How much output of the commands is kept.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// How much of a file is compared at once.
+/// Chunk size for comparing files.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What fetching came to.
+/// The result of fetching.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fetched {
-    /// What the commands printed, bounded.
+    /// Output of the commands, cut at 1 MiB.
     pub output: String,
-    /// What they used.
+    /// CPU time of the commands.
     pub cpu_seconds: f64,
-    /// Why it failed, if it did.
+    /// Absent if all commands succeeded and the files were stored.
     pub failure: Option<Failure>,
 }
 
 impl Worker {
-    /// The right to fetch what an order names; none while somebody else fetches one of the files.
+    /// The exclusive right to fetch an order's files; `None` while one of them is being fetched.
     pub fn claim(&self, fetch: &FetchOrder) -> Option<Claim> {
         Names::claim(&self.fetching, &fetch.files)
     }
 
-    /// Whether everything that an order names is there; whether it is right, the build sees.
+    /// Whether all files of an order exist with the expected sizes. The build checks their contents.
     pub fn has_fetched(&self, fetch: &FetchOrder) -> bool {
         self.folder_of(fetch).is_ok_and(|kept| fetch.files.iter().all(|file| is_there(kept, file)))
     }
 
-    /// How names are resolved here.
+    /// This machine's `resolv.conf` for the root.
     fn resolv_conf(&self) -> InputText {
         InputText { name: RESOLV_CONF.to_owned(), text: self.settings.network.resolv_conf.clone() }
     }
 
-    /// The folder where what an order fetches is kept.
+    /// The folder where an order's fetched files are stored.
     fn folder_of(&self, fetch: &FetchOrder) -> io::Result<&Path> {
         named(&self.settings.folders, &fetch.folder)
     }
 
-    /// Fetches what an order names. `name` tells its root from others. Whoever calls has claimed the files.
+    /// Fetches an order's files, which the caller must have claimed. `name` distinguishes its root from others.
     pub fn fetch(&self, order: &BuildOrder, fetch: &FetchOrder, name: &str, cancel: &AtomicBool) -> Fetched {
         let failed = |error: &dyn ToString| Fetched {
             failure: Some(machine(Stage::Fetch, error.to_string())),
@@ -90,7 +90,8 @@ impl Worker {
         if fetched.failure.is_none()
             && let Err(error) = root.bring_out(inside).and_then(|added| take_over(fetch, kept, &added))
         {
-            fetched.failure = Some(machine(Stage::Fetch, format!("keep what was fetched: {error}")));
+            fetched.failure =
+                Some(machine(Stage::Fetch, format!("failed to keep the fetched files: {error}")));
         }
         root.remove();
         fetched
@@ -117,10 +118,11 @@ impl Worker {
             fetched.cpu_seconds += outcome.cpu_seconds;
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,
-                End::Exit(code) => Some(told(&output.bytes, code)),
+                End::Exit(code) => Some(of_exit(&output.bytes, code)),
                 End::Limit(passed, portrait) => {
                     let running = portrait.summary(passed);
-                    let message = text::lines(&format!("{}; running then: {running}", passed.words(&limits)));
+                    let message =
+                        text::lines(&format!("{}; running at that time: {running}", passed.words(&limits)));
                     Some(Failure {
                         lines: hung_lines(&portrait),
                         ..failure(verdict::of_limit(passed), &message)
@@ -140,13 +142,13 @@ fn failure(kind: FailureKind, message: &str) -> Failure {
     Failure { stage: Stage::Fetch, kind, message: message.to_owned(), line_number: None, lines: Vec::new() }
 }
 
-/// The failure of commands, by the line of their output that tells most.
-fn told(output: &[u8], code: i32) -> Failure {
-    let mut failure = failure(FailureKind::Fetch, &format!("the command ended with {code}"));
+/// The failure of a command, with the line of its output that explains it.
+fn of_exit(output: &[u8], code: i32) -> Failure {
+    let mut failure = failure(FailureKind::Fetch, &format!("the command exited with status {code}"));
     let output = String::from_utf8_lossy(output);
     let telling = telling_lines(&output);
-    let told = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
-    failure.kind = verdict::of_exit(Stage::Fetch, code, told, &output, Lacked::default());
+    let cause = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
+    failure.kind = verdict::of_exit(Stage::Fetch, code, cause, &output, Lacked::default());
     if let Some(telling) = telling {
         failure.message = text::lines(telling.lines[telling.index].trim());
         failure.lines = telling.lines;
@@ -154,14 +156,14 @@ fn told(output: &[u8], code: i32) -> Failure {
     failure
 }
 
-/// Whether a file is there, as large as it should be.
+/// Whether a file exists and has the expected size.
 fn is_there(kept: &Path, file: &FetchFile) -> bool {
     let metadata = std::fs::metadata(kept.join(&file.name));
     metadata
         .is_ok_and(|metadata| metadata.is_file() && file.size_bytes.is_none_or(|size| size == metadata.len()))
 }
 
-/// Copies files that are there already to where the commands look for them. One of another size is fetched anew.
+/// Copies existing files to the folder that the commands search. A file of another size is fetched again.
 fn offer(fetch: &FetchOrder, kept: &Path, root: &dyn Root) -> io::Result<()> {
     for file in fetch.files.iter().filter(|file| is_inside(&file.name) && is_there(kept, file)) {
         root.bring_in(&file.name, &kept.join(&file.name))?;
@@ -169,18 +171,18 @@ fn offer(fetch: &FetchOrder, kept: &Path, root: &dyn Root) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over the files that are new or other ones than before, each whole.
+/// Copies the files that are new or changed, each atomically.
 fn take_over(fetch: &FetchOrder, kept: &Path, added: &Path) -> io::Result<()> {
     for file in fetch.files.iter().map(|file| &file.name).filter(|file| is_inside(file)) {
         let to = kept.join(file);
-        // What the commands left away is told by the build, if it is needed; a link could lead out of the root.
+        // The build reports a missing file, if it needs it. A link is skipped, since it could lead out of the root.
         let Ok(from) = without_links(added, Path::new(file)) else { continue };
         if !from.is_file() || is_same(&from, &to) {
             continue;
         }
         let folder = to.parent().unwrap_or(kept);
         fs_err::create_dir_all(folder)?;
-        // Other yards may keep their distfiles in the same folder.
+        // Other yards may use the same folder of distfiles, so the name includes the process id.
         let name = to.file_name().unwrap_or_default().to_string_lossy();
         let part = folder.join(format!(".{name}.{}.part", std::process::id()));
         let copied = fs_err::File::open(&from)?;
@@ -192,7 +194,7 @@ fn take_over(fetch: &FetchOrder, kept: &Path, added: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether two files have the same bytes.
+/// Whether two files have the same content; `false` if one cannot be read.
 fn is_same(one: &Path, other: &Path) -> bool {
     let compare = || -> io::Result<bool> {
         let (mut one, mut other) = (fs_err::File::open(one)?, fs_err::File::open(other)?);
@@ -214,7 +216,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     compare().unwrap_or(false)
 }
 
-/// The first bytes of an output.
+/// Keeps the first bytes of an output.
 #[derive(Default)]
 struct Head {
     bytes: Vec<u8>,
@@ -238,13 +240,13 @@ impl Write for Head {
     }
 }
 
-/// Files that somebody fetches.
+/// Names of files being fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     taken: Mutex<HashSet<String>>,
 }
 
-/// The right to fetch some files; dropping it gives it back.
+/// The exclusive right to fetch some files. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Claim {
     names: Arc<Names>,
@@ -252,7 +254,7 @@ pub struct Claim {
 }
 
 impl Names {
-    /// All of them are taken at once, so that two who want several cannot have one each.
+    /// Claims all files or none, so that two fetchers cannot each hold a part of what both need.
     fn claim(names: &Arc<Names>, files: &[FetchFile]) -> Option<Claim> {
         let mut taken = names.taken();
         if files.iter().any(|file| taken.contains(&file.name)) {
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_leads_to_is_not_taken_over() {
+    fn links_are_not_followed_when_files_are_copied() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for name in ["added", "kept", "secret"] {
@@ -318,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn who_fetches_one_of_several_keeps_others_from_it() {
+    fn a_claim_of_several_files_gets_all_or_none() {
         let names = Arc::new(Names::default());
         let (first, second) = (files(&["a", "b"]), files(&["b", "c"]));
         let claim = Names::claim(&names, &first).unwrap();
         assert!(Names::claim(&names, &second).is_none());
-        assert!(Names::claim(&names, &second[1..]).is_some(), "what was not given takes nothing");
+        assert!(Names::claim(&names, &second[1..]).is_some(), "a failed claim holds nothing");
         drop(claim);
         let _claim = Names::claim(&names, &second).unwrap();
         assert!(Names::claim(&names, &first).is_none());

@@ -1,9 +1,9 @@
-//! The kernel and CPU of this machine.
+//! Identifies this machine's kernel and CPU.
 
 use kilnyard_model::host::Host;
 use kilnyard_model::text;
 
-/// The kernel and CPU of this machine (uname(2), proc_cpuinfo(5)).
+/// Reads the kernel's name from uname(2) and the CPU's model from proc_cpuinfo(5).
 pub fn host() -> Host {
     let uname = rustix::system::uname();
     let kernel = format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
@@ -12,14 +12,14 @@ pub fn host() -> Host {
     Host { kernel: bounded(&kernel), cpu: bounded(&cpu) }
 }
 
-/// The model in a table of CPUs: x86 and PowerPC name it for each CPU, Arm for the machine.
+/// The model in `/proc/cpuinfo`: x86 and PowerPC name it for each CPU, Arm for the machine.
 fn model_of(table: &str) -> Option<String> {
     let fields = || table.lines().filter_map(|line| line.split_once(':'));
     let value = |name: &str| fields().find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
     ["model name", "cpu", "Hardware", "uarch"].into_iter().find_map(value).map(str::to_owned)
 }
 
-/// A text without control characters, cut where it is too long.
+/// Removes control characters, and cuts the text at the maximum length.
 fn bounded(text: &str) -> String {
     let mut text = text::line(text).to_string();
     while text.len() > Host::BYTES_MAX {

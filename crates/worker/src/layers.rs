@@ -1,18 +1,18 @@
-//! Layers of dependencies that a yard keeps: each binary package unpacked once, where its family can, and each set of them
-//! configured or installed once.
+//! Dependency layers of a yard: each binary package is unpacked once, if its family supports it, and each set of
+//! packages is configured or installed once.
 //!
-//! `layers/dependencies/packages/HASH` holds the files of the package with that SHA-256, and what its family has to know of
-//! it. `layers/dependencies/sets/KEY` holds what configuring or installing a set of packages wrote, and a record of the layers that it
-//! lies on. A root begins with the largest set that is a part of what its package needs; what is missing is stacked on
-//! top, configured, and kept as a set of its own; where too many packages would lie over each other, they are merged into one layer of
-//! hard links first. `layers/dependencies/images/KEY` holds an image of what all of them lie on, for roots on block
-//! devices.
+//! `layers/dependencies/packages/HASH` holds the files of the package with that SHA-256, and the description that its
+//! family needs. `layers/dependencies/sets/KEY` holds the files written by configuring or installing a set of
+//! packages, and a record of the layers below. A root starts from the largest existing set that is a subset of its
+//! package's dependencies. The missing packages are stacked on top, configured, and kept as another set. If the stack
+//! would become too high, the packages are first merged into one layer of hard links.
+//! `layers/dependencies/images/KEY` holds an image of the layers below all sets, for roots on block devices.
 //!
-//! All of it can be made again, so that nothing here is precious: what is not whole is removed. A layer gets its name when
-//! it is whole; whether it came to the disk before the machine went down is told by the boot that it was made in, until
-//! the file system was synchronized. What was not used for the longest time goes when there is more than a bound.
+//! All of this is a cache: incomplete layers are removed and made again. A layer gets its final name when it is
+//! complete. Until the file system is synced, only the boot that made a layer trusts it, since a crash may have kept
+//! it from the disk. When the cache exceeds its bound, the least recently used layers are removed.
 //!
-//! Known downside: files of a merged layer count twice against the bound, though they are on the disk once.
+//! Known downside: files of a merged layer count twice against the bound, although they are on the disk once.
 
 mod claims;
 mod image;
@@ -38,17 +38,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// Below the yard.
-/// The layers of dependencies, relative to the yard.
+/// Layers of dependencies, relative to the yard.
 pub const DEPENDENCIES: &str = "layers/dependencies";
-/// The folder of a yard that holds what configuring sets of dependencies wrote. Without it they are configured anew, from
-/// the layers of their packages, or installed anew; to be removed only while no worker is there.
+/// The folder of a yard that holds the sets. If it is missing, dependencies are configured again from the layers of
+/// their packages, or installed again. Remove it only while no worker runs.
 pub const SETS: &str = "layers/dependencies/sets";
-/// So many layers lie over each other at most: an overlay takes 500, and cold walks over 400 are slow. Packages that would be
-/// beyond that are merged into one layer.
+/// Maximum number of stacked layers: an overlay takes 500, and cold walks over 400 are slow. Packages beyond that are
+/// merged into one layer.
 pub(crate) const STACKED_MAX: usize = 400;
-/// So many sets lie over each other at most where each run of the package manager makes a layer: a smaller set is taken
-/// then, and the rest installed above it. Older kernels take some 200 layers.
+/// Maximum number of stacked sets if each run of the package manager makes a layer. Beyond that, a root starts from a
+/// smaller set, and the rest is installed on top. Older kernels take about 200 layers.
 pub(crate) const SETS_STACKED_MAX: usize = 100;
 
 /// See the module.
@@ -60,34 +59,33 @@ pub(crate) struct Layers {
     boot: String,
     claims: Arc<Claims>,
     state: Arc<Mutex<State>>,
-    /// How many folders without a name there were.
+    /// Number of temporary folders so far, to give each another name.
     parts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     sets: BTreeMap<String, Set>,
-    /// What each layer takes, by its name: `packages/HASH` or `sets/KEY`.
+    /// Size of each layer, by name: `packages/HASH`, `sets/KEY` or `images/KEY`.
     bytes: BTreeMap<String, u64>,
-    /// How many roots stand on a layer now.
+    /// Number of roots that use a layer.
     users: HashMap<String, usize>,
-    /// Layers that were not synchronized.
-    unsafe_yet: BTreeSet<String>,
+    /// Layers that are not yet synced to the disk.
+    unsynced: BTreeSet<String>,
 }
 
 /// A package that has a layer.
 #[derive(Debug)]
 pub(crate) struct PackageLayer {
-    /// The layer's name.
     pub(crate) layer: String,
-    /// What its family keeps of it.
+    /// The text that its family keeps with it.
     pub(crate) description: String,
 }
 
-/// A root stands on layers as long as this is there.
+/// Marks layers as used by a root; they are not removed before this is dropped.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    /// Their names, the uppermost first.
+    /// Names of layers, the uppermost first.
     pub(crate) layers: Vec<String>,
     state: Arc<Mutex<State>>,
 }
@@ -111,7 +109,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Layers {
-    /// The layers of a yard, of which no more than a bound is kept.
+    /// The layers of a yard, which are evicted when they exceed `bytes_max`.
     pub(crate) fn new(yard: &Path, ids: &IdMap, bytes_max: u64) -> Layers {
         let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Layers {
@@ -125,13 +123,13 @@ impl Layers {
         }
     }
 
-    /// Whether none are to be made.
+    /// Whether dependency layers are disabled.
     pub(crate) fn are_off(&self) -> bool {
         self.bytes_max == 0
     }
 
-    /// Looks at what is there, and removes what is not whole or too much. To be called once, before the first build. What was
-    /// set aside since it could not be removed.
+    /// Reads the existing layers, and removes incomplete and excess ones. Call it once, before the first build.
+    /// Returns the folders that could not be removed and were set aside.
     pub(crate) fn sweep(&self) -> io::Result<Vec<LeftOver>> {
         let mut left = Vec::new();
         let mut state = State::default();
@@ -143,7 +141,7 @@ impl Layers {
                 match Kept::read(&self.at(&name)) {
                     Ok(kept) if kept.is_whole(&self.boot) => {
                         if !kept.is_safe {
-                            state.unsafe_yet.insert(name.clone());
+                            state.unsynced.insert(name.clone());
                         }
                         if let Some(set) = kept.set {
                             state.sets.insert(name.clone(), set);
@@ -154,7 +152,7 @@ impl Layers {
                 }
             }
         }
-        // A set without a layer that it lies on is of no use.
+        // A set is useless if a layer below it is missing.
         let is_whole = |set: &Set| {
             set.base.iter().all(|layer| self.yard.join(layer).is_dir())
                 && set.stack.iter().all(|layer| state.bytes.contains_key(layer))
@@ -171,9 +169,9 @@ impl Layers {
         Ok(left)
     }
 
-    /// Makes sure that what was made in this boot outlives it.
+    /// Syncs the layers made in this boot, so that they survive a crash of the machine.
     pub(crate) fn synchronize(&self) -> io::Result<()> {
-        let names = lock(&self.state).unsafe_yet.clone();
+        let names = lock(&self.state).unsynced.clone();
         if names.is_empty() {
             return Ok(());
         }
@@ -181,20 +179,21 @@ impl Layers {
         let mut outcome = Ok(());
         for name in &names {
             match Kept::mark_safe(&self.at(name)) {
-                Ok(()) => drop(lock(&self.state).unsafe_yet.remove(name)),
+                Ok(()) => drop(lock(&self.state).unsynced.remove(name)),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
         outcome
     }
 
-    /// The right to make what has these names, alone; waits for whoever makes one of them now. None if cancelled.
+    /// The exclusive right to make the layers with these names. Waits while another build makes one of them. `None` if
+    /// cancelled.
     pub(crate) fn claim(&self, names: Vec<String>, cancel: &AtomicBool) -> Option<Claim> {
         Claims::claim(&self.claims, names, cancel)
     }
 
-    /// The largest set whose packages, by their hashes, are all among the wanted ones, and which lies on fewer layers than
-    /// this.
+    /// The largest set whose packages are all in `wanted`, which contains hashes, and that has fewer than `stacked_max`
+    /// layers below it.
     pub(crate) fn largest(
         &self,
         base: &[String],
@@ -211,7 +210,7 @@ impl Layers {
         state.sets.values().filter(|set| fits(set)).max_by_key(|set| set.packages.len()).cloned()
     }
 
-    /// A package that has a layer for roots of this base.
+    /// The layer of a package for roots with this base.
     pub(crate) fn package(&self, hash: &str, base: &[String]) -> Option<PackageLayer> {
         let name = package_name(hash, base);
         let kept = lock(&self.state).bytes.contains_key(&name);
@@ -219,7 +218,7 @@ impl Layers {
         Some(PackageLayer { layer: name, description })
     }
 
-    /// Says that a root stands on these layers; none if one of them is gone.
+    /// Marks these layers as used by a root. `None` if one of them is gone.
     pub(crate) fn stand_on(&self, layers: &[String]) -> Option<Standing> {
         let mut state = lock(&self.state);
         if !layers.iter().all(|layer| state.bytes.contains_key(layer)) {
@@ -227,19 +226,19 @@ impl Layers {
         }
         for layer in layers {
             *state.users.entry(layer.clone()).or_default() += 1;
-            // What was used last goes last.
+            // Eviction starts with the least recently used layer.
             Kept::touch(&self.at(layer));
         }
         drop(state);
         Some(Standing { layers: layers.to_vec(), state: self.state.clone() })
     }
 
-    /// The folder of a layer's files, relative to the yard.
+    /// The folder of a layer's files, relative to the yard, whether it exists or not.
     pub(crate) fn files(&self, layer: &str) -> PathBuf {
         Path::new(DEPENDENCIES).join(layer).join("files")
     }
 
-    /// Keeps a folder as the layer of a package for roots of this base.
+    /// Moves a folder into the layer of a package, for roots with this base.
     pub(crate) fn keep_package(
         &self,
         hash: &str,
@@ -250,8 +249,8 @@ impl Layers {
         self.keep(&package_name(hash, base), folder, Some(description), None)
     }
 
-    /// One layer of the files of several, the uppermost first, none of which takes anything of the others away; its name. None
-    /// if cancelled.
+    /// Merges layers, the uppermost first, into one and returns its name. None of them may delete files of another.
+    /// `None` if cancelled.
     pub(crate) fn merge(&self, layers: &[String], cancel: &AtomicBool) -> io::Result<Option<String>> {
         let name = format!("packages/merged-{}", Sha256Hex::of(format!("{layers:?}").as_bytes()).as_str());
         let Some(_claim) = self.claim(vec![name.clone()], cancel) else { return Ok(None) };
@@ -259,14 +258,14 @@ impl Layers {
             return Ok(Some(name));
         }
         let Some(_standing) = self.stand_on(layers) else {
-            return Err(io::Error::other("a layer that is to be merged is gone"));
+            return Err(io::Error::other("a layer to be merged was removed meanwhile"));
         };
         let part = self.new_part(&name);
         let target = part.join("files");
         fs_err::create_dir(self.yard.join(&part))?;
         let merged = self.merge_into(layers, &target);
         let kept = merged.and_then(|()| self.keep(&name, &self.yard.join(&target), None, None));
-        // Its files are gone from there, or not wanted any more.
+        // The files were moved into the layer, or are no longer wanted.
         self.remove(&part);
         kept.map(|()| Some(name))
     }
@@ -280,14 +279,14 @@ impl Layers {
         Sandbox::of_machine(&self.yard, &self.ids, task).run().map(|_| ()).map_err(io::Error::other)
     }
 
-    /// Keeps a folder as what configuring a set wrote, for a root that stands on it from now on. Where somebody came to the
-    /// same set before, that one stays. None where what it lies on is gone.
+    /// Moves a folder into the layer of a set, and marks that layer as used by a root. If another build made the same
+    /// set before, that one stays. `None` if a layer below it is gone.
     pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Option<Standing>> {
         let name = set.name();
         self.keep(&name, folder, None, Some(set))?;
         let known = lock(&self.state).sets.get(&name).map(Set::layers);
         let standing = known.and_then(|layers| self.stand_on(&layers));
-        // What could not be removed is tried again by the next sweep.
+        // The next sweep removes what could not be removed now.
         let _ = self.evict();
         Ok(standing)
     }
@@ -308,9 +307,9 @@ impl Layers {
             self.remove(&part);
             return Ok(());
         }
-        // Under the lock: whoever removes the one of this name does so before or after.
+        // Under the lock, so that a layer of the same name is removed either before or after this.
         fs_err::rename(self.yard.join(&part), self.at(name))?;
-        state.unsafe_yet.insert(name.to_owned());
+        state.unsynced.insert(name.to_owned());
         state.bytes.insert(name.to_owned(), kept.bytes);
         if let Some(set) = kept.set {
             state.sets.insert(name.to_owned(), set);
@@ -318,7 +317,7 @@ impl Layers {
         Ok(())
     }
 
-    /// A layer in a folder that has no name yet.
+    /// Assembles a layer under a temporary name.
     fn put_together(
         &self,
         part: &Path,
@@ -337,7 +336,7 @@ impl Layers {
         Ok(kept)
     }
 
-    /// Gives up those of these layers that lost files, so that they are made anew; what was wrong with one of them, as a clause.
+    /// Drops layers that lost files, so that they are made again. Returns the damage of the first one as a clause.
     /// Layers are named by the folders of their files.
     pub(crate) fn drop_damaged(&self, folders: &[String]) -> Option<String> {
         let name = |folder: &String| {
@@ -348,7 +347,7 @@ impl Layers {
         for name in folders.iter().filter_map(name) {
             let Some(difference) = self.damage(&name) else { continue };
             let mut state = lock(&self.state);
-            // What lies on it is of no use without it.
+            // The layers above are useless without it.
             let above = state.sets.iter().filter(|(_, set)| set.stack.contains(&name));
             let useless: Vec<String> = above.map(|(above, _)| above.clone()).chain([name.clone()]).collect();
             let mut gone = Vec::new();
@@ -359,26 +358,26 @@ impl Layers {
             for folder in gone {
                 self.remove(&folder);
             }
-            found.get_or_insert(format!("{DEPENDENCIES}/{name} was damaged ({difference}) and is made anew"));
+            found.get_or_insert(format!("{DEPENDENCIES}/{name} was damaged ({difference}) and will be made again"));
         }
         found
     }
 
-    /// Forgets a layer; the folder that is to be removed, if any.
+    /// Forgets a layer. Returns the folder to remove, if any.
     fn drop_one(&self, state: &mut State, name: &str) -> Option<PathBuf> {
         state.sets.remove(name);
-        state.unsafe_yet.remove(name);
+        state.unsynced.remove(name);
         state.bytes.remove(name)?;
         let folder = self.give_up(name).ok()?;
         if state.users.contains_key(name) {
-            // Roots of running builds show its files. Without its record the next start removes it.
+            // Roots of running builds use its files. Since it has no record, the next start removes it.
             Kept::forget(&self.yard.join(&folder));
             return None;
         }
         Some(folder)
     }
 
-    /// Gives up all images, which are made again from their layers.
+    /// Drops all images. They are made again from their layers.
     pub(crate) fn drop_images(&self) {
         let mut state = lock(&self.state);
         let images: Vec<String> =
@@ -395,7 +394,7 @@ impl Layers {
         manifest.difference(&Manifest::of(&self.at(name).join("files")))
     }
 
-    /// Removes what was not used for the longest time and what no set or root stands on, as long as there is too much.
+    /// While the bound is exceeded, removes the least recently used layer that no set or root uses.
     fn evict(&self) -> io::Result<Vec<LeftOver>> {
         let mut left = Vec::new();
         loop {
@@ -409,13 +408,13 @@ impl Layers {
             let is_free = |name: &&String| !needed.contains(name) && !failed.contains(&self.files(name));
             let age = |name: &&String| Kept::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
             let Some(oldest) = state.bytes.keys().filter(is_free).min_by_key(age).cloned() else {
-                // All of it is in use.
+                // All layers are in use.
                 return Ok(left);
             };
             let gone = self.give_up(&oldest)?;
             state.sets.remove(&oldest);
             state.bytes.remove(&oldest);
-            state.unsafe_yet.remove(&oldest);
+            state.unsynced.remove(&oldest);
             drop(state);
             left.extend(self.remove(&gone));
         }
@@ -425,19 +424,19 @@ impl Layers {
         self.yard.join(DEPENDENCIES).join(name)
     }
 
-    /// A folder beside a layer that nobody takes for one, relative to the yard.
+    /// A temporary folder next to a layer, relative to the yard. Its name is never taken for a layer.
     fn new_part(&self, name: &str) -> PathBuf {
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
         Path::new(DEPENDENCIES).join(format!("{name}.{number}.part"))
     }
 
-    /// Takes its name from a layer, so that it is not taken for whole when removing it is interrupted.
+    /// Renames a layer, so that it does not count as complete if its removal is interrupted.
     fn give_up(&self, name: &str) -> io::Result<PathBuf> {
         if name.ends_with(".part") {
             return Ok(Path::new(DEPENDENCIES).join(name));
         }
         let mut part = self.new_part(name);
-        // What an earlier process left may have this name.
+        // An earlier process may have left a folder of this name.
         while self.yard.join(&part).exists() {
             part = self.new_part(name);
         }
@@ -450,7 +449,7 @@ impl Layers {
     }
 }
 
-/// What unpacking made of a package, and what was tried of it, holds for one base.
+/// The name includes the base, since unpacking and trying out a package may give another result on another base.
 fn package_name(hash: &str, base: &[String]) -> String {
     let base = Sha256Hex::of(format!("{base:?}").as_bytes());
     format!("packages/{hash}-{}", &base.as_str()[..12])
@@ -483,7 +482,7 @@ mod tests {
             layers
         }
 
-        /// A folder with a file of so many bytes.
+        /// A folder with a file of this size.
         fn written(&self, bytes: usize) -> PathBuf {
             let folder = self.folder.path().join("written");
             std::fs::create_dir(&folder).unwrap();
@@ -506,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_begins_with_the_largest_set_of_what_it_needs() {
+    fn a_root_starts_from_the_largest_set_of_its_dependencies() {
         let trial = Trial::new();
         let layers = trial.layers(1 << 30);
         for hash in HASHES {
@@ -517,14 +516,14 @@ mod tests {
         let stack =
             [package_name("bb", &base()), trial.set(&["aa"], &[]).name(), package_name("aa", &base())];
         drop(layers.keep_set(&trial.written(10), trial.set(&["aa", "bb"], &stack)).unwrap());
-        // What was made is there for the next one too.
+        // The next instance finds these layers as well.
         for layers in [&layers, &trial.layers(1 << 30)] {
             let largest =
                 |hashes| layers.largest(&base(), &wanted(hashes), STACKED_MAX).map(|set| set.packages);
             assert_eq!(largest(&["aa", "bb", "cc"]).unwrap(), ["aa", "bb"]);
             assert_eq!(largest(&["aa", "cc"]).unwrap(), ["aa"]);
             assert_eq!(largest(&["bb", "cc"]), None);
-            // The set of two lies on three layers.
+            // The set of two has three layers below it.
             let lower = layers.largest(&base(), &wanted(&["aa", "bb"]), 3).map(|set| set.packages);
             assert_eq!(lower.unwrap(), ["aa"]);
             assert!(layers.largest(&["layers/other".to_owned()], &wanted(&["aa"]), STACKED_MAX).is_none());
@@ -534,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_used_for_long_goes_and_what_is_stood_on_stays() {
+    fn eviction_removes_the_least_recently_used_layers_that_no_root_uses() {
         let trial = Trial::new();
         let layers = trial.layers(3 << 20);
         layers.keep_package("aa", &base(), &trial.written(1 << 20), "").unwrap();
@@ -545,7 +544,7 @@ mod tests {
         let second = layers
             .keep_set(&trial.written(1 << 20), trial.set(&["bb"], &[package_name("bb", &base())]))
             .unwrap();
-        // Too much, but in use.
+        // Beyond the bound, but in use.
         assert!(layers.package("aa", &base()).is_some() && layers.package("bb", &base()).is_some());
         drop(first);
         layers.evict().unwrap();
@@ -556,7 +555,7 @@ mod tests {
         let name = trial.set(&["bb"], &[]).name();
         assert!(trial.folder.path().join(layers.files(&name)).join("file").exists());
         drop(second);
-        // The root of a failed build stands on it.
+        // The root of a failed build uses it.
         let failed = trial.folder.path().join("roots/failed-x");
         std::fs::create_dir(&failed).unwrap();
         std::fs::write(failed.join("layers"), format!("{}\n", layers.files(&name).display())).unwrap();
@@ -570,14 +569,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_have_come_to_the_disk_is_made_again() {
+    fn unsynced_layers_do_not_survive_a_crash() {
         let trial = Trial::new();
         let layers = trial.layers(1 << 30);
         layers.keep_package("aa", &base(), &trial.written(10), "").unwrap();
         layers.synchronize().unwrap();
         layers.keep_package("bb", &base(), &trial.written(10), "").unwrap();
         layers.keep_package("cc", &base(), &trial.written(10), "").unwrap();
-        // The machine went down, and a record was half written.
+        // The machine crashed, and one record was half written.
         for hash in ["aa", "bb"] {
             let file = trial.folder.path().join(DEPENDENCIES).join(package_name(hash, &base())).join("layer.json");
             let text = std::fs::read_to_string(&file).unwrap().replace(&layers.boot, "an earlier one");
@@ -593,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_twice_at_once() {
+    fn two_builds_never_make_the_same_layer_at_once() {
         let trial = Trial::new();
         let layers = Arc::new(trial.layers(1 << 30));
         let cancel = AtomicBool::new(false);
@@ -602,7 +601,7 @@ mod tests {
         let waiter = std::thread::spawn(move || {
             other.claim(vec!["b".to_owned(), "c".to_owned()], &AtomicBool::new(false)).is_some()
         });
-        // Nobody has the others.
+        // Unclaimed names are free.
         assert!(layers.claim(vec!["d".to_owned()], &cancel).is_some());
         assert!(layers.claim(vec!["a".to_owned()], &AtomicBool::new(true)).is_none());
         drop(claim);

@@ -1,4 +1,4 @@
-//! What cannot be removed is set aside, so that nothing that a build or a package left ever stops a later build.
+//! Removes folders of the yard. A folder that cannot be removed is set aside, so that it never blocks a later build.
 
 use crate::RootFolder;
 use kilnyard_root::{IdMap, remove_folder};
@@ -6,16 +6,16 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Below the yard. It belongs to the user who runs Kilnyard.
+/// Where folders are set aside, relative to the yard. It belongs to the user who runs Kilnyard.
 pub const LEFT_OVER: &str = "roots/left-over";
 
-/// How many names are tried for one thing that is set aside.
+/// How many names are tried when a folder is set aside.
 const NAMES_MAX: u32 = 10_000;
 
 /// A folder that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOver {
-    /// Where it is now, relative to the yard.
+    /// Its current path, relative to the yard.
     pub place: PathBuf,
     /// Why it could not be removed.
     pub reason: String,
@@ -27,8 +27,8 @@ impl fmt::Display for LeftOver {
     }
 }
 
-/// Removes what builds left that did not end, but for kept roots of failed ones; what was set aside. No worker may be at work in
-/// the yard.
+/// Removes the remains of interrupted builds, but not the kept roots of failed ones. Returns the folders that were
+/// set aside. No worker may be running in the yard.
 pub fn sweep(yard: &Path, ids: &IdMap) -> io::Result<Vec<LeftOver>> {
     fs_err::create_dir_all(yard.join("roots"))?;
     let mut left = Vec::new();
@@ -42,7 +42,7 @@ pub fn sweep(yard: &Path, ids: &IdMap) -> io::Result<Vec<LeftOver>> {
     Ok(left)
 }
 
-/// The names of what was set aside and is there still.
+/// The sorted names of all folders that were set aside and still exist.
 pub fn set_aside_before(yard: &Path) -> Vec<String> {
     let entries = fs_err::read_dir(yard.join(LEFT_OVER)).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -52,22 +52,23 @@ pub fn set_aside_before(yard: &Path) -> Vec<String> {
 }
 
 impl RootFolder {
-    /// Removes the root, or sets it aside: for whoever must not fail by what a build left.
+    /// Removes the root, or sets it aside. Unlike [`RootFolder::remove`], this never fails because of a build's files.
     pub fn remove_or_set_aside(&self) -> Option<LeftOver> {
         self.end_holding();
         remove_or_set_aside(self.yard(), &self.plan().folder, self.ids())
     }
 }
 
-/// Removes a folder of the yard, or sets it aside.
+/// Removes a folder, or sets it aside; `folder` is relative to the yard.
 pub fn remove_or_set_aside(yard: &Path, folder: &Path, ids: &IdMap) -> Option<LeftOver> {
     let error = remove_folder(yard, folder, ids).err()?;
     let reason = causes(&error);
     match set_aside(yard, folder) {
         Ok(place) => Some(LeftOver { place, reason }),
-        Err(error) => {
-            Some(LeftOver { place: folder.to_owned(), reason: format!("{reason}; moving it: {error}") })
-        }
+        Err(error) => Some(LeftOver {
+            place: folder.to_owned(),
+            reason: format!("{reason}; failed to move it: {error}"),
+        }),
     }
 }
 
@@ -82,7 +83,7 @@ fn set_aside(yard: &Path, folder: &Path) -> io::Result<PathBuf> {
         }
         return fs_err::rename(yard.join(folder), yard.join(&place)).map(|()| place);
     }
-    Err(io::Error::other(format!("{} is full of such names", aside.display())))
+    Err(io::Error::other(format!("all names for it in {} are taken", aside.display())))
 }
 
 fn causes(error: &dyn std::error::Error) -> String {

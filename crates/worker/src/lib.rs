@@ -1,14 +1,13 @@
-//! Performs builds: makes a root, runs the stages in it, takes over the outputs, tries them, cleans up.
+//! Performs builds: makes a root, runs the stages in it, collects and tests the outputs, cleans up.
 //!
-//! [`Worker::perform`] does one lease from beginning to end and returns its result; whoever owns the slots
-//! calls it, each slot from a thread of its own. It reports how it goes through a [`Link`], which renews the lease, asks there
-//! which outputs are kept and how they are tried, and looks at a flag that cancels it. It knows no set: what it needs is in
-//! the lease. Outputs go into the store of distfiles by their content before the result says
-//! that they exist.
+//! [`Worker::perform`] performs one lease from beginning to end and returns its result. The owner of the slots calls
+//! it, each slot from its own thread. It reports progress through a [`Link`], which renews the lease, asks the
+//! coordinator which outputs to keep and how to test them, and checks a flag that cancels the build. It does not know
+//! the set: the lease contains all that it needs. Outputs are added to the distfile store, by content, before the
+//! result claims that they exist.
 //!
-//! The root of a failed build is kept, the latest of each package, for a person to look into. Everything
-//! else that a build leaves is removed beside the builds that follow, or by [`Worker::sweep`] at the next
-//! start.
+//! The root of a package's latest failed build is kept for inspection. Everything else that a build leaves is removed
+//! while later builds run, or by [`Worker::sweep`] at the next start.
 
 mod apart;
 mod build;
@@ -62,52 +61,51 @@ pub const BUILDER_ID: u32 = 1000;
 /// The folder of every base root that belongs to the builder.
 pub const BUILDER_FOLDER: &str = "/build";
 
-/// What a worker is told once.
+/// The configuration of a worker, fixed for its lifetime.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The yard's folder.
+    /// The yard's folder; all relative paths start here.
     pub yard: PathBuf,
-    /// The ids of its roots.
+    /// User and group ids inside roots, and the ids on this machine that they map to.
     pub ids: IdMap,
-    /// Folders of this machine that orders may show, by their names.
+    /// Folders of this machine that orders may mount, by name.
     pub folders: BTreeMap<String, PathBuf>,
-    /// From what the limits of each stage follow.
+    /// Rules from which the limits of each stage are derived.
     pub limits: LimitRules,
-    /// The same of packages that have their own.
+    /// Rules of packages that override `limits`.
     pub package_limits: BTreeMap<String, LimitRules>,
-    /// What outputs may unpack to.
+    /// Limits on what outputs may unpack to.
     pub output_bounds: OutputBounds,
-    /// How much of each log is kept.
+    /// How much of each log to keep.
     pub log_limits: LogLimits,
     /// How roots are made.
     pub roots: Roots,
     /// Whether work folders may be in memory.
     pub works_in_memory: bool,
-    /// How much layers of dependencies may take on the disk; with 0, the package manager installs all of them in each root.
+    /// Disk space for dependency layers; with 0, the package manager installs all dependencies in each root.
     pub layers_bytes_max: u64,
-    /// How many roots of failed builds are kept.
+    /// How many roots of failed builds to keep.
     pub failed_roots_max: usize,
     /// Packages whose builds may make namespaces of their own.
     pub nesting: BTreeSet<String>,
-    /// How builds find their jobserver.
+    /// How the jobserver is passed to make.
     pub jobserver: JobserverStyle,
-    /// How many processes of a build may run at once.
+    /// The number of parallel jobs of a build.
     pub jobs: u32,
-    /// How commands that fetch reach others.
+    /// Network access of commands that fetch.
     pub network: Network,
 }
 
-/// What commands that fetch need to know of the machine's network. No part of a key.
+/// The machine's network settings for commands that fetch. Not part of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// How names are resolved: the text of `resolv.conf` (resolv.conf(5)).
+    /// The contents of `resolv.conf` (resolv.conf(5)).
     pub resolv_conf: String,
-    /// Variables, such as those of a proxy.
+    /// Environment variables, such as proxy settings.
     pub environment: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// From what the limits of a package's stages follow.
     fn limits_of(&self, package: &str) -> LimitRules {
         self.package_limits.get(package).copied().unwrap_or(self.limits)
     }
@@ -118,9 +116,9 @@ impl Settings {
 pub struct Worker {
     settings: Arc<Settings>,
     distfiles: Arc<DistfileStore>,
-    /// Makes roots, and runs what is run in them.
+    /// Makes roots, and runs commands in them.
     runner: Arc<dyn runner::Runner>,
-    /// Files that somebody fetches just now.
+    /// Files being fetched.
     fetching: Arc<fetch::Names>,
     layers: Arc<layers::Layers>,
     damage: Arc<damage::Damage>,
@@ -128,7 +126,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker of this yard.
+    /// Creates a worker. Call [`Worker::sweep`] before the first build.
     pub fn new(settings: Settings, distfiles: Arc<DistfileStore>) -> Worker {
         let settings = Arc::new(settings);
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
@@ -139,8 +137,8 @@ impl Worker {
         Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees }
     }
 
-    /// Removes what builds left that did not end, and writes what roots are given: to be called once, before the first
-    /// build. What was set aside since it could not be removed.
+    /// Removes the remains of interrupted builds, and writes the programs that roots use. Call it once, before the
+    /// first build. Returns the folders that could not be removed and were set aside.
     pub fn sweep(&self) -> std::io::Result<Vec<LeftOver>> {
         tools::prepare(&self.settings.yard)?;
         let mut left = leftovers::sweep(&self.settings.yard, &self.settings.ids)?;
@@ -148,27 +146,28 @@ impl Worker {
         Ok(left)
     }
 
-    /// Its settings.
+    /// The settings that [`Worker::new`] received.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The trees that roots begin with.
+    /// The trees that roots are made of.
     pub fn trees(&self) -> &Trees {
         &self.trees
     }
 
-    /// Whether the root of the last failed build of a package is kept.
+    /// Whether the root of the package's last failed build is kept.
     pub fn has_failed_root(&self, package: &str) -> bool {
         self.runner.has_failed_root(package)
     }
 
-    /// Enters that root with the terminal of this process; the exit code of the command.
+    /// Runs a command in that root, on the terminal of this process. Returns its exit code.
     pub fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError> {
         self.runner.enter_failed_root(entering)
     }
 
-    /// Makes sure that layers of dependencies outlive a machine that goes down: to be called once, after the last build.
+    /// Syncs dependency layers to the disk, so that they survive a crash of the machine. Call it once, after the last
+    /// build.
     pub fn keep_layers(&self) -> std::io::Result<()> {
         self.layers.synchronize()
     }

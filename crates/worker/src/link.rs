@@ -1,18 +1,18 @@
-//! How a worker reaches its coordinator while it has a lease.
+//! The connection from a lease's build to the coordinator.
 
 use kilnyard_protocol::{Answer, Built, Progress};
 
 /// See the module. Called from the thread that performs the lease.
 pub trait Link {
-    /// Reports how the build goes.
+    /// Reports progress; never blocks or fails.
     fn report(&self, progress: Progress);
 
-    /// Reports what was built, and waits for what becomes of it. An error says why there is no answer: the build is the
-    /// machine's failure then.
+    /// Reports the outputs, and waits for the coordinator's answer. An error gives the reason why there is no answer;
+    /// the build then fails as a failure of the machine.
     fn built(&self, built: Built) -> Result<Answer, String>;
 }
 
-/// A link to no coordinator, for work that is no build.
+/// A link without a coordinator, for work that is not a build.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
@@ -20,6 +20,6 @@ impl Link for Silent {
     fn report(&self, _progress: Progress) {}
 
     fn built(&self, _built: Built) -> Result<Answer, String> {
-        Err("there is no coordinator".to_owned())
+        Err("not connected to a coordinator".to_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! What an order names, as this machine has it.
+//! Maps the layers and folders that an order names to paths of this machine.
 
 use crate::Worker;
 use crate::roots::without_links;
@@ -10,36 +10,36 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// A folder of this machine that is shown in a root.
+/// A folder of this machine that is mounted in a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownFolder {
-    /// Where it is; absolute.
+    /// Absolute path on this machine.
     pub source: PathBuf,
-    /// Where it is shown, inside.
+    /// Path inside the root.
     pub inside: String,
 }
 
-/// The layers and folders of an order, as this machine has them.
+/// The layers and folders of an order, as paths of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Local {
-    /// The layers, relative to the yard, the uppermost first.
+    /// Relative to the yard, the uppermost first.
     pub layers: Vec<String>,
-    /// The folders that are there.
+    /// Existing folders.
     pub folders: Vec<ShownFolder>,
-    /// Folders that each root is given by links to files that are there.
+    /// Folders that each root gets as links to stored files.
     pub(crate) composed: Vec<Composed>,
 }
 
-/// A folder of files that are there under their hashes.
+/// A folder composed of stored files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Composed {
-    /// Where it is shown, inside.
+    /// Path inside the root.
     pub(crate) inside: String,
     files: Vec<FolderFile>,
 }
 
 impl Local {
-    /// What an order names, by the folders that this machine has. Nothing is made: a layer may have to be unpacked.
+    /// Resolves an order; `folders` are this machine's, by name. Nothing is made: layers may still have to be unpacked.
     pub fn of(
         order: &RootOrder,
         trees: &Trees,
@@ -72,7 +72,7 @@ impl Local {
     }
 }
 
-/// A folder that this machine has by its name.
+/// Finds a folder of this machine by name.
 pub(crate) fn named<'a>(
     folders: &'a BTreeMap<String, PathBuf>,
     folder: &SharedFolder,
@@ -82,18 +82,18 @@ pub(crate) fn named<'a>(
 }
 
 impl Composed {
-    /// Makes the folder by links to files of the store, which are readable by all.
+    /// Makes the folder of hard links to files of the store, which everyone can read.
     pub(crate) fn make(&self, folder: &Path, store: &DistfileStore) -> io::Result<()> {
         fs_err::create_dir_all(folder)?;
         for file in &self.files {
             if !is_inside(&file.name) {
-                return Err(io::Error::other(format!("`{}` is no name of a file in a folder", file.name)));
+                return Err(io::Error::other(format!("`{}` is not a file name below a folder", file.name)));
             }
             let (source, target) = (store.path(&file.artifact.sha256), folder.join(&file.name));
             fs_err::create_dir_all(target.parent().unwrap_or(folder))?;
             without_links(folder, Path::new(&file.name).parent().unwrap_or(Path::new("")))?;
             match fs_err::hard_link(&source, &target) {
-                // Another file system, or as many names as a file can have.
+                // The store is on another file system, or the file has the maximum number of links.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     fs_err::copy(&source, &target)?;
                 }
@@ -104,13 +104,13 @@ impl Composed {
     }
 }
 
-/// Whether a name leads nowhere else than into its folder.
+/// Whether a relative name stays below its folder.
 pub(crate) fn is_inside(file: &str) -> bool {
     !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 impl Worker {
-    /// What an order names, with its trees unpacked.
+    /// Resolves an order, and unpacks its trees.
     pub(crate) fn local(&self, order: &RootOrder) -> Result<Local, TreeError> {
         let shown = order.folders.iter().filter_map(|folder| match &folder.content {
             Some(FolderContent::Tree(tree)) => Some(tree.clone()),
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_into_the_folder_or_nowhere() {
+    fn names_that_leave_their_folder_are_rejected() {
         assert!(is_inside("a-1.tar.gz") && is_inside("dir/a-1.tar.gz"));
         for name in ["", "/etc/passwd", "../x", "a/../../x", "./x/.."] {
             assert!(!is_inside(name), "{name}");

@@ -1,8 +1,8 @@
-//! Memory for what builds write: much of it is small, read once, and thrown away.
+//! Memory for the files that builds write: most are small, read once, and thrown away.
 //!
-//! A build gets a file system of its own in memory if twice what it is expected to write fits into half of the memory
-//! that was there at the start, less what other builds were promised. It is as large as the promise, so that a build that
-//! was guessed wrongly takes nothing from others: it finds no space, and is built again on the disk.
+//! A build gets its own file system in memory if twice its expected writes fit into half of the memory available at the
+//! start, minus what other builds were promised. The file system is as large as the promise, so that a wrong estimate
+//! takes no memory from other builds: the build runs out of space, and is built again on the disk.
 
 use kilnyard_process::pressure;
 use kilnyard_root::{Usage, usage, used_bytes};
@@ -10,26 +10,25 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// A build is promised so many times of what it is expected to write: guesses are rough.
+/// A build is promised this multiple of its expected writes, since estimates are rough.
 const MARGIN: u64 = 2;
-/// Less than this is promised to nobody, since even a small package unpacks sources.
+/// The smallest promise, since even a small package unpacks sources.
 const PROMISED_BYTES_MIN: u64 = 64 << 20;
-/// A part of the machine's memory, as a divisor.
+/// Builds get this fraction of the available memory, as a divisor.
 const PART_OF_MEMORY: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Memory {
     room_bytes: Mutex<u64>,
-    /// What layers hold, which do not change.
+    /// Sizes of layers, which never change.
     layers: Mutex<HashMap<PathBuf, Usage>>,
 }
 
-/// Room in memory. Dropping it gives it back: what it was used for has to be gone before.
+/// Reserved memory. Dropping this releases the reservation, so the files in it must be gone before.
 #[derive(Debug)]
 pub(crate) struct Promise {
     memory: Arc<Memory>,
-    /// How much it is.
     pub(crate) bytes: u64,
 }
 
@@ -40,26 +39,26 @@ impl Memory {
         Memory { room_bytes: Mutex::new(room_bytes), layers: Mutex::default() }
     }
 
-    /// So much room; none where there is less.
+    /// Reserves memory. `None` if there is not enough.
     pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Option<Promise> {
         let mut room = self.room_bytes.lock().ok()?;
         *room = room.checked_sub(bytes)?;
         Some(Promise { memory: self.clone(), bytes })
     }
 
-    /// What a copy of a layer takes.
+    /// The size of a copy of a layer.
     pub(crate) fn layer(&self, layer: &Path) -> Usage {
         let Ok(mut known) = self.layers.lock() else { return of_copy(layer) };
         *known.entry(layer.to_owned()).or_insert_with(|| of_copy(layer))
     }
 }
 
-/// A file that has names outside of the layer too is a whole file in the copy.
+/// A file with hard links outside the layer is a separate file in the copy, so it counts in full.
 fn of_copy(layer: &Path) -> Usage {
     Usage { bytes: used_bytes(layer), ..usage(layer, u64::MAX) }
 }
 
-/// What is promised to a build that is expected to write so much, besides so much that is known.
+/// The promise for a build: `expected_bytes` is an estimate of its writes, `known_bytes` an exact size in addition.
 pub(crate) fn promised_bytes(expected_bytes: u64, known_bytes: u64) -> u64 {
     expected_bytes.saturating_mul(MARGIN).max(PROMISED_BYTES_MIN).saturating_add(known_bytes)
 }
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_whose_files_have_names_elsewhere_counts_whole() {
+    fn a_file_with_links_outside_its_layer_counts_in_full() {
         let folder = tempfile::tempdir().unwrap();
         let layer = folder.path().join("layer");
         fs_err::create_dir(&layer).unwrap();
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_promised_than_there_is() {
+    fn promises_never_exceed_the_available_memory() {
         let room_bytes = Mutex::new(3 * PROMISED_BYTES_MIN);
         let memory = Arc::new(Memory { room_bytes, layers: Mutex::default() });
         let first = memory.promise(promised_bytes(1, 0)).unwrap();

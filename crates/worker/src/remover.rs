@@ -1,12 +1,11 @@
-//! Removes roots that are done with, in a thread of its own: a file system may take seconds for it, and the
-//! slot has better things to do.
+//! Removes finished roots in a separate thread: a file system may take seconds for that, and slots should not wait.
 
 use crate::RootFolder;
 use std::sync::Mutex;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// How many roots may wait to be removed before the slots wait too: they take space on the disk.
+/// How many roots may wait for removal before slots have to wait too: they take space on the disk.
 const WAITING_MAX: usize = 8;
 
 /// See the module. Dropping it waits until everything is removed.
@@ -21,7 +20,7 @@ impl Default for Remover {
         let (sender, receiver) = sync_channel::<RootFolder>(WAITING_MAX);
         let thread = std::thread::spawn(move || {
             for root in receiver {
-                // The run ends with a list of what was set aside.
+                // The run ends with a list of everything that was set aside.
                 let _ = root.remove_or_set_aside();
             }
         });
@@ -34,7 +33,7 @@ impl Remover {
     pub(crate) fn remove(&self, root: RootFolder) {
         let sender = self.sender.lock().ok().and_then(|sender| sender.clone());
         if let Some(sender) = sender {
-            // The thread ends only after the sender is gone.
+            // The thread receives until the sender is dropped.
             let _ = sender.send(root);
         }
     }

@@ -1,8 +1,7 @@
-//! The folders of roots in a yard: `roots/NUMBER` while a build goes on, `roots/failed-PACKAGE` after it
-//! failed.
+//! The folders of roots in a yard: `roots/NUMBER` while a build runs, `roots/failed-PACKAGE` after it failed.
 //!
-//! A root's folder is made here and removed here. What commands see in it is in `shown`, what they begin with in `commands`, what
-//! they wrote in `written`, and which plan the root of a build has in `planned`.
+//! This module makes and removes a root's folder. `shown` has the folders that commands see in it, `commands` their
+//! sandbox, `written` the files that they wrote, and `planned` the plan of a build's root.
 
 mod base;
 mod commands;
@@ -32,7 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file of a root that names its layers, one a line.
+/// The file of a root that lists its layers, one per line.
 const LAYERS: &str = "layers";
 
 /// A root's folder in a yard.
@@ -49,38 +48,38 @@ pub struct RootFolder {
     jobserver: Option<Jobserver>,
 }
 
-/// What is there as long as a root.
+/// Resources that live as long as a root.
 #[derive(Clone, Debug, Default)]
 struct Lasting {
-    /// What holds the files that are in memory or on a device, if there are any.
+    /// Holds the files in memory or on a device, if there are any.
     held: Option<Arc<Held>>,
-    /// Holds the builder's own id, if it has one.
+    /// Holds the user id of this build's builder, if it has its own.
     apart: Option<Arc<Apart>>,
-    /// Bounds what is written to the machine's disk, where the kernel can.
+    /// Limits writes to the machine's disk, if the kernel supports it.
     project: Option<Arc<Project>>,
 }
 
-/// Files that are not in the root's folder, and what they need.
+/// Files outside the root's folder, and their resources.
 #[derive(Debug)]
 struct Held {
     keeper: Keeper,
-    /// What was free in memory before the build began.
+    /// Free blocks of the file system in memory before the build began.
     free_blocks: u64,
-    /// Given back with the keeper, by whose end the memory is free again.
+    /// Dropped after the keeper, whose end frees the memory.
     _means: Means,
 }
 
-/// What the root of a build may need besides its folder.
+/// Resources that the root of a build may need in addition to its folder.
 #[derive(Debug, Default)]
 pub(crate) struct Means {
-    /// Room in memory.
+    /// Memory for its files.
     pub(crate) promise: Option<Promise>,
-    /// What is served on a device.
+    /// The image for its block device.
     pub(crate) image: Option<Image>,
 }
 
 impl RootFolder {
-    /// Makes a new root on the disk.
+    /// Makes a new root on the disk; `layers` are relative to the yard, the uppermost first.
     pub fn create(
         yard: &Path,
         name: &str,
@@ -92,7 +91,7 @@ impl RootFolder {
         RootFolder::create_with(yard, ids, layers, planned, Means::default())
     }
 
-    /// Makes a new root on a device that shows an image of its lowest layers.
+    /// Makes a new root on a block device with an image of its lowest layers.
     pub fn create_on(
         yard: &Path,
         name: &str,
@@ -106,7 +105,7 @@ impl RootFolder {
         RootFolder::create_with(yard, ids, layers, planned, means)
     }
 
-    /// Makes a new root with what it needs.
+    /// Makes a new root as planned. `means` must fit the plan.
     pub(crate) fn create_with(
         yard: &Path,
         ids: &IdMap,
@@ -133,7 +132,7 @@ impl RootFolder {
         })
     }
 
-    /// Begins what makes up owners in this root, where there is one id alone.
+    /// Starts the fakeroot session if roots have only one id.
     pub fn with_session(mut self) -> io::Result<RootFolder> {
         if self.ids.is_alone() {
             self.owners.session = Some(Arc::new(fakeroot::begin(&self.path())?));
@@ -141,8 +140,8 @@ impl RootFolder {
         Ok(self)
     }
 
-    /// Gives the root what its build alone has: a builder with an id of its own, and a bound of the kernel on what it writes,
-    /// where the file system has that. The root is removed where this fails.
+    /// Gives the root what belongs to its build alone: a builder with its own id, and a quota, if the file system
+    /// supports that. Removes the root on failure.
     pub(crate) fn of_one_build(mut self, apart: Option<Apart>) -> Result<RootFolder, RunError> {
         let noted = apart.as_ref().map_or(Ok(()), |apart| apart.note(&self.path()));
         match noted.and_then(|()| self.project(apart.as_ref())) {
@@ -158,12 +157,12 @@ impl RootFolder {
         }
     }
 
-    /// The plan.
+    /// The operations that make and enter this root.
     pub fn plan(&self) -> &RootPlan {
         &self.plan
     }
 
-    /// The folder of a root that exists.
+    /// The folder of an existing root.
     pub fn at(yard: &Path, name: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
         let plan = RootPlan::found(yard, &Path::new("roots").join(name), &layers);
@@ -184,7 +183,8 @@ impl RootFolder {
         }
     }
 
-    /// Gives a root that is an overlay on the disk other layers, relative to the yard, the uppermost first.
+    /// Replaces the layers of a root that is an overlay on the disk. They are relative to the yard, the uppermost
+    /// first.
     pub(crate) fn stand_on(&mut self, layers: &[String]) -> io::Result<()> {
         write_layers(&self.path(), layers)?;
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
@@ -193,7 +193,7 @@ impl RootFolder {
         Ok(())
     }
 
-    /// Forgets what was written to a root that is an overlay on the disk.
+    /// Discards the files written to a root that is an overlay on the disk.
     pub(crate) fn start_over(&self) -> Result<(), RunError> {
         for part in ["upper", "work"] {
             remove_or_set_aside(&self.yard, &self.plan.folder.join(part), &self.ids);
@@ -203,12 +203,12 @@ impl RootFolder {
         Ok(())
     }
 
-    /// Where it is.
+    /// The folder, as a path that this process can open.
     pub fn path(&self) -> PathBuf {
         self.yard.join(&self.plan.folder)
     }
 
-    /// A path of the plan, for this process to open.
+    /// A path of the plan as this process can open it.
     fn seen(&self, path: &Path) -> PathBuf {
         match &self.lasting.held {
             Some(held) => held.keeper.seen_from_outside(path),
@@ -216,15 +216,15 @@ impl RootFolder {
         }
     }
 
-    /// Removes the root with all that is in it.
+    /// Removes the root and all its files.
     pub fn remove(&self) -> Result<(), RunError> {
         self.plan.remove(&self.yard, &self.ids, self.lasting.held.as_ref().map(|held| &held.keeper))
     }
 
-    /// Ends what holds files that are not in the root's folder.
+    /// Ends the process that holds files outside the root's folder.
     pub(crate) fn end_holding(&self) {
         if let Some(held) = &self.lasting.held {
-            // What is still mounted keeps the folder from being removed, which says so.
+            // If something stays mounted, removing the folder fails and reports that.
             let _ = held.keeper.end();
         }
     }
@@ -238,7 +238,7 @@ impl RootFolder {
     }
 }
 
-/// The layers of a root that exists, if it says so.
+/// The recorded layers of an existing root; absent if there is no record.
 fn read_layers(folder: &Path) -> Option<Vec<String>> {
     let text = fs_err::read_to_string(folder.join(LAYERS)).ok()?;
     Some(text.lines().map(str::to_owned).collect())

@@ -1,4 +1,4 @@
-//! Roots of this machine, whose commands run in namespaces: the one [`Runner`] today.
+//! Roots on this machine, whose commands run in namespaces: currently the only [`Runner`].
 
 use crate::apart::Apart;
 use crate::layers::{Image, Layers};
@@ -28,7 +28,7 @@ pub(crate) struct Sandboxed {
     remover: Arc<Remover>,
 }
 
-/// A root, and what made it.
+/// A root and the runner that made it.
 #[derive(Debug)]
 struct SandboxedRoot {
     root: RootFolder,
@@ -52,13 +52,13 @@ impl Sandboxed {
         }
     }
 
-    /// Where the file of an input is.
+    /// The file of an input in the distfile store, whether it exists or not.
     fn file_of(&self, input: &Input) -> PathBuf {
-        // A hash that is none names no file, and linking says so.
+        // An invalid hash gives an empty path, and linking that fails.
         Sha256Hex::parse(&input.sha256).map_or_else(|_| PathBuf::new(), |hash| self.distfiles.path(&hash))
     }
 
-    /// Makes the folders of a root that are made of links; it is removed where that fails.
+    /// Makes the folders of a root that consist of links. Removes the root on failure.
     fn composing(&self, root: RootFolder, local: &Local) -> Result<RootFolder, RunError> {
         for (number, folder) in local.composed.iter().enumerate() {
             if let Err(error) = folder.make(&root.composed(number), &self.distfiles) {
@@ -69,14 +69,14 @@ impl Sandboxed {
         Ok(root)
     }
 
-    /// The image that the root of a build is on, if it is on a device.
+    /// The image for the root of a build, if roots are on a block device.
     fn image(&self, layers: &[String], cancel: &AtomicBool) -> Result<Option<Image>, RunnerError> {
         let Form::Image(device) = self.settings.roots.of_build().form else { return Ok(None) };
         let image = self.layers.image(layers, &device, cancel)?;
         image.map(Some).ok_or(RunnerError::Cancelled)
     }
 
-    /// Room in memory for what a build is expected to write, if that is wanted there.
+    /// Memory for the files that a build is expected to write, if they should be in memory and it has room.
     fn promise(&self, wanted: &BuildRoot<'_>) -> Option<Promise> {
         let Settings { yard, roots, works_in_memory, .. } = &*self.settings;
         let BuildRoot { order, local, written_bytes, .. } = *wanted;
@@ -125,7 +125,7 @@ impl Runner for Sandboxed {
         }
         let root = SandboxedRoot { root, runner: self.clone() };
         if let Err(error) = tools::provide(yard, *jobserver, &order.clients) {
-            // On a full disk what was made of it is in the way of the next try.
+            // On a full disk, the remains would make the next attempt fail too.
             Box::new(root).remove();
             return Err(error.into());
         }
@@ -152,7 +152,7 @@ impl Runner for Sandboxed {
         let Entering { package, order, local, .. } = *entering;
         let Settings { yard, ids, .. } = &*self.settings;
         let root = RootFolder::of_failed(yard, package, ids, &local.layers).of_root_order(order, local);
-        // Its session lasts as long as it does.
+        // The fakeroot session lasts as long as `root`.
         let root = root.with_session()?.nesting(self.nesting(package));
         let mut sandbox = root.sandbox(entering.command);
         sandbox.is_interactive = true;
@@ -200,7 +200,7 @@ impl Root for SandboxedRoot {
     }
 
     fn rest_bytes(&self, work_bytes: Option<u64>) -> u64 {
-        // A work folder on the disk is a part of the root.
+        // A work folder on the disk is part of the root.
         let work_bytes = work_bytes.filter(|_| !self.root.is_work_apart());
         self.root.written_bytes().saturating_sub(work_bytes.unwrap_or(0))
     }
@@ -217,22 +217,21 @@ impl Root for SandboxedRoot {
         self.root.is_exhausted()
     }
 
-    fn has_room_beside_it(&self) -> bool {
-        self.root.has_room_beside_it()
+    fn has_room_for_others(&self) -> bool {
+        self.root.has_room_for_others()
     }
 
     fn keep_requests(&self, folder: &Path) {
         if let Some((record, name)) = self.root.requests() {
-            // Who wants to read it sees that it is not there.
+            // If this fails, the record is missing, which its readers notice.
             let _ = fs_err::rename(record, folder.join(name));
         }
     }
 
     fn keep_as_failed(self: Box<Self>, package: &str) -> bool {
-        // The failure matters more than a root that could not be kept; the next start sweeps it away.
+        // The failure matters more than keeping the root; the next start removes any remains.
         let is_kept = self.root.keep_as_failed(package, self.runner.settings.failed_roots_max).is_ok();
         if !is_kept {
-            // What is left of it goes.
             self.remove();
         }
         is_kept
@@ -244,7 +243,7 @@ impl Root for SandboxedRoot {
     }
 
     fn remove_at_once(self: Box<Self>) {
-        // The run ends with a list of what was set aside.
+        // The run ends with a list of everything that was set aside.
         let _ = self.root.remove_or_set_aside();
     }
 }

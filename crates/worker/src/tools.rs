@@ -1,10 +1,9 @@
-//! Programs of Kilnyard's own in the root of a build: what hands the build's jobserver to its make.
+//! Kilnyard's wrappers in the root of a build, which pass the build's jobserver to make and ninja.
 //!
-//! A build system that allows several jobs says so by an explicit number (`make -j8`, as debhelper and pkgsrc do), and a
-//! make with a number starts a jobserver of its own. So a few lines of shell stand in for make, and for ninja: they take
-//! the number away and name the build's jobserver instead. A make without a number, or with one job, was not written for
-//! more and is left alone. The program itself is seen at another place, below [`INSIDE`]`/real`; a link to it leads to what
-//! stands in for it.
+//! A build system that allows several jobs passes an explicit number (`make -j8`, as debhelper and pkgsrc do), and a
+//! make with a number starts its own jobserver. So shell wrappers replace make and ninja: they remove the number and
+//! pass the build's jobserver instead. A make without a number, or with one job, may not support more, and runs
+//! unchanged. The program itself is mounted below [`INSIDE`]`/real`; links to the program lead to its wrapper.
 
 use kilnyard_root::{Access, Operation};
 use std::io;
@@ -12,25 +11,25 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the jobserver is named to make. Known to the configuration by these words.
+/// How the jobserver is passed to make. The configuration uses the same names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobserverStyle {
-    /// By two descriptors (`--jobserver-auth=R,W`), which make understands from 4.2 on, and gcc through it.
+    /// As two descriptors (`--jobserver-auth=R,W`), which make 4.2 and later and gcc understand.
     #[default]
     Pipe,
-    /// By its path (`--jobserver-auth=fifo:PATH`), for make from 4.4 on.
+    /// As a path (`--jobserver-auth=fifo:PATH`), for make 4.4 and later.
     Fifo,
-    /// Not at all.
+    /// Builds get no jobserver.
     Off,
 }
 
-/// Where the programs are seen in a root.
+/// Mount point of the wrappers in a root.
 const INSIDE: &str = "kilnyard/tools";
-/// Where they are in the yard.
+/// The wrappers, relative to the yard.
 const PROGRAMS: &str = "tools/programs";
-/// Where the jobservers of builds that go on are in the yard.
+/// The jobservers of running builds, relative to the yard.
 const JOBSERVERS: &str = "tools/jobservers";
-/// Names of programs that can be stood in for, and what their scripts begin with.
+/// Names of programs that have a wrapper, and the first part of its script.
 const CLIENTS: [(&str, &str); 3] = [("make", MAKE), ("gmake", MAKE), ("ninja", NINJA)];
 
 const HEAD: &str = include_str!("tools/head.sh");
@@ -41,12 +40,12 @@ const BY_PIPE: &str = include_str!("tools/pipe.sh");
 const BY_FIFO: &str = include_str!("tools/fifo.sh");
 const BY_ENVIRONMENT: &str = include_str!("tools/environment.sh");
 
-/// Where the jobserver of a build is in the yard.
+/// The path of a build's jobserver, whether it exists or not.
 pub fn jobserver_path(yard: &Path, build: u64) -> PathBuf {
     yard.join(JOBSERVERS).join(build.to_string())
 }
 
-/// Removes the programs of a yard, which are written anew, and jobservers of builds that did not end.
+/// Removes the wrappers of a yard, which builds write again, and the jobservers of interrupted builds.
 pub(crate) fn prepare(yard: &Path) -> io::Result<()> {
     for folder in [PROGRAMS, JOBSERVERS] {
         match fs_err::remove_dir_all(yard.join(folder)) {
@@ -54,14 +53,14 @@ pub(crate) fn prepare(yard: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    // Roots have users of their own, who go through all of these.
+    // The users of roots, which are other ids, must be able to enter all of these.
     for folder in ["tools", PROGRAMS, JOBSERVERS] {
         make_folder(&yard.join(folder))?;
     }
     write_whole(&yard.join(PROGRAMS).join("jobserver"), "", 0o644)
 }
 
-/// Writes what stands in for these programs, which are named by their paths inside.
+/// Writes the wrappers of these programs, given by their paths inside the root.
 pub(crate) fn provide(yard: &Path, style: JobserverStyle, clients: &[String]) -> io::Result<()> {
     for (client, beginning) in clients.iter().filter_map(|client| Client::of(client)) {
         let end = match style {
@@ -79,7 +78,7 @@ pub(crate) fn provide(yard: &Path, style: JobserverStyle, clients: &[String]) ->
                 make_folder(folder)?;
             }
         }
-        // The program itself is mounted over this. Where that is not so, it cannot be run, and does not do nothing.
+        // The program itself is mounted over this file. Without that mount, running it must fail, not silently succeed.
         write_whole(&real, "", 0o644)?;
         let own = format!("real=/{INSIDE}/{}\n", client.real.display());
         write_whole(&script, &[HEAD, &own, beginning, JOBS, end].concat(), 0o755)?;
@@ -101,18 +100,18 @@ fn write_whole(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     fs_err::rename(beside, path)
 }
 
-/// Where a program's script and the program itself are, below the folder of programs.
+/// The wrapper of a program and the program itself, relative to the folder of wrappers.
 struct Client {
     script: PathBuf,
     real: PathBuf,
 }
 
 impl Client {
-    /// Of a program at this path inside, with the beginning of its script; none of one that nothing stands in for.
+    /// For the program at this path inside the root, with the first part of its script. `None` if it has no wrapper.
     fn of(path: &str) -> Option<(Client, &'static str)> {
         let (folder, name) = path.rsplit_once('/')?;
         let (_, beginning) = CLIENTS.iter().find(|(known, _)| *known == name)?;
-        // It becomes a word of the shell.
+        // The path becomes a word of a shell script.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
         if !folder.starts_with('/') || !folder.chars().all(is_plain) {
             return None;
@@ -123,8 +122,8 @@ impl Client {
     }
 }
 
-/// What makes the jobserver of a build and the programs that know it visible in its root at `merged`, where it has them.
-/// `clients` are paths inside. The jobserver's own path is relative to the yard, as all of these are.
+/// Mounts the jobserver of a build, and the wrappers of its programs, in its root at `merged`. `clients` are paths
+/// inside the root; programs that do not exist there are skipped. `merged` and `jobserver` are relative to the yard.
 pub(crate) fn operations(merged: &Path, jobserver: &Path, clients: &[String]) -> Vec<Operation> {
     let inside = merged.join(INSIDE);
     let bind = |source: &Path, target: PathBuf, access| Operation::Bind {
@@ -135,7 +134,8 @@ pub(crate) fn operations(merged: &Path, jobserver: &Path, clients: &[String]) ->
     let mut operations = vec![
         Operation::Folder { path: inside.clone() },
         bind(PROGRAMS.as_ref(), inside.clone(), Access::Read),
-        // A pipe takes what is written whatever the mount allows; to be read it must not be one for devices.
+        // A named pipe can be written on a read-only mount too, but a mount that forbids devices would keep it from
+        // being read.
         bind(jobserver, inside.join("jobserver"), Access::Write),
     ];
     for path in clients {
@@ -150,7 +150,7 @@ pub(crate) fn operations(merged: &Path, jobserver: &Path, clients: &[String]) ->
     operations
 }
 
-/// What a client that reads its environment is told; nobody else reads this variable.
+/// The variable that names the jobserver for clients that read their environment; no other program reads it.
 pub(crate) fn environment() -> (String, String) {
     ("CARGO_MAKEFLAGS".to_owned(), format!("-j --jobserver-auth=fifo:/{INSIDE}/jobserver"))
 }

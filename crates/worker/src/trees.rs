@@ -1,10 +1,10 @@
-//! Trees that roots begin with, such as a base root: artifacts, of which each is unpacked once on a machine.
+//! Trees that roots are made of, such as a base root. A tree is an artifact that each machine unpacks once.
 //!
-//! `layers/archives` of a worker's folder holds the archives, by their hashes; `layers/HASH` is the tree of one, with the
-//! ids that roots have here, and a manifest beside it. An order names its trees by their hashes: what they are called and
-//! whose their files are is this machine's business. A layer that lost files is unpacked again.
+//! `layers/archives` in a worker's folder holds the archives, by hash. `layers/HASH` is an unpacked tree, with the
+//! ids of this machine's roots; its manifest is next to it. Orders name trees by hash; folder names and file owners
+//! are local to the machine. A layer that lost files is unpacked again.
 //!
-//! Known downside: an archive and its layer are both on the disk; the archive takes a third of the room of the layer.
+//! Known downside: both the archive and the layer stay on the disk; the archive is a third of the layer's size.
 
 use crate::damage;
 use crate::leftovers::remove_or_set_aside;
@@ -17,23 +17,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Where layers are, relative to the yard.
+/// Layers, relative to the yard.
 const LAYERS: &str = "layers";
-/// Where the archives are, relative to the yard.
+/// Archives of trees, relative to the yard.
 pub const ARCHIVES: &str = "layers/archives";
-/// Behind the name of a layer all of whose files belong to one user.
+/// Suffix of a layer whose files all belong to one user.
 const ALONE: &str = "-alone";
 
-/// Why a tree is no layer.
+/// Why a tree could not become a layer, or a folder a tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// Its archive could not be had or kept.
+    /// The archive could not be fetched, found or stored.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// It could not be packed or unpacked.
+    /// The tree could not be packed or unpacked.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A folder could not be made, moved or described.
+    /// A folder could not be created or moved, or its manifest not written.
     #[error(transparent)]
     Files(#[from] io::Error),
 }
@@ -43,32 +43,32 @@ pub enum TreeError {
 pub struct Trees {
     yard: PathBuf,
     ids: IdMap,
-    // A lock, and no owner with messages: who needs a tree that is being unpacked has nothing to do until it is there.
+    // A lock instead of an owner with messages: a build that needs a tree cannot do anything else until it is unpacked.
     unpacking: Mutex<()>,
 }
 
 impl Trees {
-    /// The trees of a folder, for roots with these ids.
+    /// The trees in a yard, unpacked with these ids.
     pub fn new(yard: &Path, ids: &IdMap) -> Trees {
         Trees { yard: yard.to_owned(), ids: ids.clone(), unpacking: Mutex::new(()) }
     }
 
-    /// The layer that a tree is here, relative to the yard, whether it is there or not.
+    /// The layer of a tree, relative to the yard, whether it exists or not.
     pub fn layer(&self, tree: &Artifact) -> String {
         format!("{LAYERS}/{}{}", tree.sha256, if self.ids.is_alone() { ALONE } else { "" })
     }
 
-    /// Whether a tree is there as a layer that was not found damaged.
+    /// Whether the layer of a tree exists and is not marked as damaged.
     pub fn is_whole(&self, tree: &Artifact) -> bool {
         self.is_layer_whole(&self.layer(tree))
     }
 
-    /// Whether a tree is there, or could be unpacked.
+    /// Whether the layer of a tree exists, or can be unpacked from its archive.
     pub fn has(&self, tree: &Artifact) -> bool {
         self.is_whole(tree) || self.has_archive(tree)
     }
 
-    /// Whether the archive of a tree is there.
+    /// Whether the archive of a tree is stored here.
     pub fn has_archive(&self, tree: &Artifact) -> bool {
         self.archives().find(&tree.sha256).is_some()
     }
@@ -77,12 +77,12 @@ impl Trees {
         self.yard.join(layer).is_dir() && !damage::is_marked_damaged(&self.yard, layer)
     }
 
-    /// The archives.
+    /// The store of the archives.
     pub fn archives(&self) -> Folder {
         Folder::at(&self.yard.join(ARCHIVES))
     }
 
-    /// Gets the archives of trees from a store of artifacts, where they are missing here.
+    /// Copies the archives of trees that are missing here from an artifact store.
     pub fn fetch(&self, trees: &[Artifact], from: &dyn Artifacts) -> Result<(), TreeError> {
         let archives = self.archives();
         for tree in trees.iter().filter(|tree| !self.is_whole(tree)) {
@@ -91,7 +91,8 @@ impl Trees {
         Ok(())
     }
 
-    /// The layers of trees, relative to the yard and in the same order. What is not there is unpacked; who needs the same waits.
+    /// Unpacks the trees that are missing. Returns the layers of all trees, relative to the yard and in the same order.
+    /// Concurrent callers wait.
     pub fn ensure(&self, trees: &[Artifact]) -> Result<Vec<String>, TreeError> {
         trees.iter().map(|tree| self.ensure_one(tree)).collect()
     }
@@ -108,7 +109,7 @@ impl Trees {
         Ok(layer)
     }
 
-    /// Unpacks a layer again, by its name, in the place of the one that is there.
+    /// Replaces an existing layer by a freshly unpacked one.
     pub(crate) fn unpack_again(&self, layer: &str) -> Result<(), TreeError> {
         let _alone = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
         self.unpack(layer)
@@ -137,12 +138,12 @@ impl Trees {
         probe::give_to_root(&path, &self.ids)
     }
 
-    /// Gives a layer that is whole its name.
+    /// Gives a completely unpacked layer its final name.
     fn keep(&self, part: &str, layer: &str) -> io::Result<()> {
-        // A record that says that the layer is there must not reach the disk before the layer.
+        // The name and the manifest must not reach the disk before the layer itself.
         rustix::fs::syncfs(fs_err::File::open(self.yard.join(part))?.file())?;
         if self.yard.join(layer).exists() {
-            // Roots of running builds may show its files: the next search for parts removes it.
+            // Roots of running builds may still use its files; the next clean-up of partial layers removes it.
             let aside = format!("{layer}.damaged.part");
             remove_or_set_aside(&self.yard, Path::new(&aside), &self.ids);
             fs_err::rename(self.yard.join(layer), self.yard.join(&aside))?;
@@ -151,8 +152,9 @@ impl Trees {
         fs_err::rename(self.yard.join(part), self.yard.join(layer))
     }
 
-    /// Keeps a folder, relative to the yard, as the archive of a tree. `made_since_seconds` is when its making began, where that is to
-    /// say nothing.
+    /// Packs a folder, relative to the yard, into the archive of a tree. `made_since_seconds` is when the creation of
+    /// the folder began, in seconds since the epoch: later file times are replaced, so that they do not change the
+    /// archive.
     pub fn pack(&self, folder: &str, made_since_seconds: Option<u64>) -> Result<Artifact, TreeError> {
         let task = Task::Pack { folder: PathBuf::from(folder), made_since_seconds };
         let archives = self.archives();

@@ -1,5 +1,5 @@
-//! A worker, a lease as a message, and a folder: nothing else is needed to build. The root is made of the machine's own
-//! `/usr`, so that nothing has to be fetched.
+//! A worker needs only a lease, which arrives as a message, and a folder to build. The root consists of the machine's
+//! own `/usr`, so that nothing has to be fetched.
 
 #[path = "lease/client.rs"]
 mod client;
@@ -40,13 +40,13 @@ fn main() {
         trial("a_lease_and_a_folder_are_enough", a_lease_and_a_folder_are_enough),
         trial("the_coordinator_decides_what_is_kept", the_coordinator_decides_what_is_kept),
         trial("an_answer_names_nothing_that_was_not_built", an_answer_names_nothing_else),
-        trial("outputs_are_tried_as_the_answer_says", outputs_are_tried_as_the_answer_says),
+        trial("outputs_are_tested_as_the_answer_says", outputs_are_tested_as_the_answer_says),
         trial("a_stage_that_fails_is_reported_with_its_line", a_stage_that_fails),
         trial("a_build_without_outputs_or_with_bad_ones_asks_nothing", bad_outputs),
         trial("two_builds_of_a_lease_are_compared", two_builds_are_compared),
-        trial("a_family_that_is_not_known_builds_nothing", a_family_that_is_not_known),
+        trial("an_unknown_family_builds_nothing", an_unknown_family),
         trial("a_cancelled_lease_ends_and_leaves_nothing", a_cancelled_lease),
-        trial("a_coordinator_that_is_gone_is_no_fault_of_the_package", a_coordinator_that_is_gone),
+        trial("a_lost_coordinator_is_not_a_fault_of_the_package", a_lost_coordinator),
         trial("a_worker_takes_part_by_messages", client::a_worker_takes_part_by_messages),
         trial("a_worker_that_is_closed_leaves_no_build", client::a_worker_that_is_closed_leaves_no_build),
         trial("a_worker_that_is_refused_says_why", client::a_worker_that_is_refused_says_why),
@@ -69,12 +69,13 @@ fn open_folder() -> tempfile::TempDir {
     folder
 }
 
-/// Why there are no roots here.
+/// Why roots cannot be made here.
 fn missing() -> Option<String> {
     let (ids, lack) = ids();
     let tried = probe::try_root(open_folder().path(), &ids, &Making::default());
-    lack.or_else(|| tried.err().map(|error| error.to_string()))
-        .or_else(|| (!Path::new("/usr/bin/dpkg-deb").exists()).then(|| "there is no dpkg-deb".to_owned()))
+    lack.or_else(|| tried.err().map(|error| error.to_string())).or_else(|| {
+        (!Path::new("/usr/bin/dpkg-deb").exists()).then(|| "dpkg-deb is not installed".to_owned())
+    })
 }
 
 /// The base root of all trials.
@@ -134,13 +135,13 @@ impl Trying {
         };
         let worker = Worker::new(settings, store.clone());
         worker.sweep().unwrap();
-        // The same tree is the same artifact, whenever it is made.
+        // The same tree gives the same artifact, whenever it is made.
         let packed = worker.trees().pack("layers/made", Some(0)).unwrap();
         assert_eq!(BASE.get_or_init(|| packed.clone()), &packed);
         Trying { folder, worker, store, build: Cell::new(6) }
     }
 
-    /// Performs a lease that comes as bytes, with the next number.
+    /// Performs a lease, which is encoded and decoded first, with the next number.
     fn perform(&self, lease: &Lease, link: &Recorded) -> BuildResult {
         self.build.set(self.build.get() + 1);
         let lease = Lease { build: self.build.get(), ..lease.clone() };
@@ -151,13 +152,13 @@ impl Trying {
         decode(&encode(&result).unwrap()).unwrap()
     }
 
-    /// What a stage of the last build wrote.
+    /// The log of a stage of the last build.
     fn log(&self, stage: &str) -> String {
         let name = format!("{}-{stage}.log", self.build.get());
         read_log(&self.folder.path().join("logs/3/one").join(name)).unwrap()
     }
 
-    /// The roots that are left.
+    /// The remaining roots.
     fn roots(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path().join("roots")).unwrap().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -170,7 +171,7 @@ impl Trying {
 
 type Answering = dyn Fn(&Built) -> Result<Answer, String>;
 
-/// A coordinator's end with one way to answer, and what came there.
+/// The coordinator's end: always answers the same way, and records the messages.
 struct Recorded {
     answer: Box<Answering>,
     cancel: AtomicBool,
@@ -268,7 +269,7 @@ fn lease(script: &str) -> Lease {
 }
 
 fn failed(result: BuildResult) -> Failure {
-    result.outcome.expect_err("it went well")
+    result.outcome.expect_err("the build succeeded")
 }
 
 fn a_lease_and_a_folder_are_enough() -> Outcome {
@@ -297,9 +298,9 @@ fn the_coordinator_decides_what_is_kept() -> Outcome {
     let failure = failed(trying.perform(&lease(PACK), &refusing));
     assert_eq!((failure.kind, failure.stage), (FailureKind::Outputs, Stage::Collect));
     assert_eq!(failure.message, "not declared");
-    assert!(!trying.has(&refusing.built.borrow()[0].outputs[0]), "what was refused is kept");
+    assert!(!trying.has(&refusing.built.borrow()[0].outputs[0]), "a refused output was kept");
     assert!(trying.log("collect").contains("E: not declared"));
-    // Nothing, and a reason for it.
+    // Keeps nothing, and gives a reason.
     let dropping = Recorded::answering(|built| {
         Ok(Answer { outputs: Vec::new(), notes: vec!["one is of two".to_owned()], ..kept(built) })
     });
@@ -327,12 +328,12 @@ fn an_answer_names_nothing_else() -> Outcome {
     for link in [renamed("../../../../secret", Some(secret)), renamed("p/DEBIAN/control", None)] {
         let failure = failed(trying.perform(&lease(PACK), &link));
         assert_eq!(failure.kind, FailureKind::Machine);
-        assert!(failure.message.contains("which is no output"), "{}", failure.message);
+        assert!(failure.message.contains("which is not an output"), "{}", failure.message);
     }
     Ok(())
 }
 
-fn outputs_are_tried_as_the_answer_says() -> Outcome {
+fn outputs_are_tested_as_the_answer_says() -> Outcome {
     let trying = Trying::new();
     let testing = |script: &'static str| {
         Recorded::answering(move |built| {
@@ -376,7 +377,7 @@ fn a_stage_that_fails() -> Outcome {
     assert!(failure.message.contains("x.c:3: error: bad") && failure.line_number.is_some(), "{failure:?}");
     assert!(link.built.borrow().is_empty());
     assert_eq!(*link.stages.borrow(), [(Stage::Build, false)]);
-    // Its root is kept, the last one of the package alone.
+    // Only the package's last failed root is kept.
     failed(trying.perform(&lease("exit 2"), &link));
     assert!(trying.roots().contains(&"failed-one".to_owned()), "{:?}", trying.roots());
     Ok(())
@@ -390,12 +391,12 @@ fn bad_outputs() -> Outcome {
     let mut gone = lease("true");
     gone.order.output_folder = "/build/nothing".to_owned();
     let failure = failed(trying.perform(&gone, &link));
-    assert!(failure.message.contains("there is no folder of outputs"), "{}", failure.message);
-    // A link as the folder leads nowhere.
+    assert!(failure.message.contains("no output folder"), "{}", failure.message);
+    // A link as the output folder is not followed.
     let mut linked = lease("ln -s / /build/out");
     linked.order.output_folder = "/build/out".to_owned();
     assert_eq!(failed(trying.perform(&linked, &link)).kind, FailureKind::Outputs);
-    // More than it may write, by a command that ends before anything can see it.
+    // Writes more than the limit, in a command that ends before a sample is taken.
     let failure = failed(trying.perform(&lease("head -c 80M /dev/zero > all"), &link));
     assert_eq!(failure.kind, FailureKind::DiskLimit, "{failure:?}");
     assert!(link.built.borrow().is_empty());
@@ -417,13 +418,13 @@ fn two_builds_are_compared() -> Outcome {
     Ok(())
 }
 
-fn a_family_that_is_not_known() -> Outcome {
+fn an_unknown_family() -> Outcome {
     let (trying, link) = (Trying::new(), Recorded::keeping_all());
     let mut other = lease(PACK);
     other.order.family.name = "slackware".to_owned();
     let failure = failed(trying.perform(&other, &link));
     assert_eq!(failure.kind, FailureKind::Machine);
-    assert!(failure.message.contains("the family slackware"), "{}", failure.message);
+    assert!(failure.message.contains("the package family slackware"), "{}", failure.message);
     assert!(link.stages.borrow().is_empty());
     Ok(())
 }
@@ -437,11 +438,11 @@ fn a_cancelled_lease() -> Outcome {
         .unwrap()
         .flatten()
         .any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\x00616201\x00"));
-    assert!(!is_there, "its command is still there");
+    assert!(!is_there, "the command is still running");
     Ok(())
 }
 
-fn a_coordinator_that_is_gone() -> Outcome {
+fn a_lost_coordinator() -> Outcome {
     let (trying, link) = (Trying::new(), Recorded::answering(|_| Err("there is no answer".to_owned())));
     let failure = failed(trying.perform(&lease(PACK), &link));
     assert_eq!((failure.stage, failure.kind), (Stage::Collect, FailureKind::Machine));

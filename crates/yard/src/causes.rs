@@ -1,4 +1,4 @@
-//! Failures put together by what caused them: where a mirror has none of fifty files, that is one problem.
+//! Groups failures by their cause: if a mirror lacks fifty files, that is one problem.
 
 use crate::family::Family;
 use crate::remedy::Remedy;
@@ -6,25 +6,25 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::reason::{Reason, StageFailed};
 use std::collections::HashMap;
 
-/// How the message of a fetch begins that could not bring a file.
+/// Prefix of the message of a failed fetch.
 const FETCH: &str = "failed to fetch ";
-/// How it ends where no mirror has the file.
+/// Suffix of that message when no mirror has the file.
 const ABSENT: &str = "the server answers with status 404";
-/// Names that are shown behind a cause.
+/// Names shown after a cause.
 const NAMES_MAX: usize = 10;
-/// Failures of one cause that are reported while a run continues.
+/// Failures of one cause reported while a run is in progress.
 const REPORTED_MAX: u32 = 3;
 
 /// Packages that failed for one cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause<'a> {
     names: Vec<&'a str>,
-    /// The reason of the first of them.
+    /// The reason of the first package.
     reason: &'a Reason,
 }
 
 impl Cause<'_> {
-    /// The cause as a line: of one package as it is, of several with a count and their names.
+    /// Describes the cause on one line: a single package with its reason, several with a count and their names.
     pub fn line(&self) -> String {
         let first = self.reason.first_line();
         match (self.names.len(), shared(self.reason)) {
@@ -40,10 +40,10 @@ impl Cause<'_> {
         }
     }
 
-    /// What helps against it in a yard of this family, where that is known.
+    /// What helps against this cause in a yard of this family, if anything does.
     pub fn remedy(&self, family: &dyn Family) -> Option<Remedy> {
         let known = Remedy::command("scan")
-            .then(", if the archive was updated since; a second address in mirror (kilnyard.toml)");
+            .then(", if the archive has changed since; or a second address in mirror (kilnyard.toml)");
         self.is_absent().then(|| match family.remedy_for_absent_files() {
             Some(more) => known.then(format!("; or {more}")),
             None => known,
@@ -56,14 +56,14 @@ impl Cause<'_> {
     }
 }
 
-/// The part of a reason that other packages may share; none where the package itself is the cause.
+/// The part of a reason that other packages may share. Absent if the package itself is the cause.
 fn shared(reason: &Reason) -> Option<&str> {
     let Reason::Failed(StageFailed { stage: Stage::Fetch, message }) = reason else { return None };
     let rest = message.lines().next()?.strip_prefix(FETCH)?;
     rest.rsplit_once(": ").map(|(_, cause)| cause)
 }
 
-/// Puts failures (name and reason) together, in the order of the first of each cause.
+/// Groups failures (name and reason) by cause, in the order in which each cause first occurs.
 pub fn by_cause<'a>(failures: impl IntoIterator<Item = (&'a str, &'a Reason)>) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause<'a>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -77,25 +77,25 @@ pub fn by_cause<'a>(failures: impl IntoIterator<Item = (&'a str, &'a Reason)>) -
     causes
 }
 
-/// What has been reported of each cause while a run continues.
+/// Counts the reported failures of each cause while a run is in progress.
 #[derive(Debug, Default)]
 pub struct Reported {
     counts: HashMap<String, u32>,
 }
 
-/// How a failure is reported.
+/// How much of a failure to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// As it is.
+    /// Report it.
     Whole,
-    /// As it is, with the remark that more of them are only counted.
+    /// Report it, and add that further ones are only counted.
     Last,
-    /// Not at all: the summary counts it.
+    /// Do not report it: the summary counts it.
     Counted,
 }
 
 impl Reported {
-    /// How the next failure with this reason is reported.
+    /// Decides how to report the next failure with this reason.
     pub fn next(&mut self, reason: &Reason) -> Report {
         let Some(cause) = shared(reason) else { return Report::Whole };
         let count = self.counts.entry(cause.to_owned()).or_insert(0);
@@ -108,8 +108,8 @@ impl Reported {
     }
 }
 
-/// The remark of [`Report::Last`].
-pub const COUNTED: &str = "further failures of this cause are counted, and listed at the end";
+/// Note printed with [`Report::Last`].
+pub const COUNTED: &str = "further failures with this cause are only counted, and listed at the end";
 
 #[cfg(test)]
 mod tests {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mirror_does_not_have_is_one_cause() {
+    fn files_missing_on_a_mirror_are_one_cause() {
         let mut failures: Vec<(String, Reason)> =
             (0..45).map(|number| absent(&format!("p{number}"))).collect();
         failures.insert(1, ("other".to_owned(), failed(Stage::Build, "cc: no such file\nmore")));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_is_as_it_is_and_has_the_same_cause() {
+    fn a_single_failure_keeps_its_message_and_cause() {
         let (name, reason) = absent("zlib");
         let causes = by_cause([(name.as_str(), &reason)]);
         assert_eq!(causes[0].line(), format!("zlib: {reason}"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn few_of_a_cause_are_reported_while_a_run_continues() {
+    fn only_the_first_failures_of_a_cause_are_reported() {
         let mut reported = Reported::default();
         let reports: Vec<Report> = (0..5).map(|_| reported.next(&absent("x").1)).collect();
         assert_eq!(reports, [Report::Whole, Report::Whole, Report::Last, Report::Counted, Report::Counted]);

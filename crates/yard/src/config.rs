@@ -1,4 +1,4 @@
-//! `kilnyard.toml`: what a person says of a yard.
+//! `kilnyard.toml`: the configuration of a yard.
 
 pub mod edit;
 pub mod limits;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The whole file, as it is read.
+/// The whole file, as parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct File {
@@ -35,44 +35,44 @@ struct File {
     retry: BTreeMap<FailureKind, u32>,
     #[serde(default)]
     repository: Repository,
-    /// Tables of families, which read them themselves; and what is misspelt.
+    /// Tables of families, which parse them, and unknown keys.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }
 
-/// What every yard's configuration may have.
+/// The top-level keys, for the error about an unknown one.
 const KEYS: [&str; 8] =
     ["packages", "packages-file", "root", "build", "limits", "retry", "repository", "a family's table"];
 
-/// Layers of dependencies of a few hundred packages take some gigabytes.
+/// Dependency layers of a few hundred packages take several gigabytes.
 const LAYERS_BYTES: u64 = 20 << 30;
 
-/// A configuration.
+/// A parsed and checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What to build.
+    /// The packages to build, without those of `packages_file`.
     pub packages: Packages,
-    /// A file with more of them, one a line.
+    /// A file with more packages, one per line, relative to the yard.
     pub packages_file: Option<PathBuf>,
-    /// The package family, with what is its own.
+    /// The package family with its own settings.
     pub family: Arc<dyn Family>,
     /// How roots are made.
     pub roots: Roots,
-    /// How builds are done.
+    /// Settings of builds.
     pub build: Build,
-    /// What one build may take.
+    /// What a single build may use.
     pub limits_of_builds: limits::Limits,
-    /// What is tried again.
+    /// How often each kind of failure is retried.
     pub retries: RetryPolicy,
-    /// What the repository says of itself.
+    /// What the repository states about itself.
     pub repository: Repository,
 }
 
-/// Which packages.
+/// The packages to build.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum Packages {
-    /// These: sources by name or as paths of `.dsc` files; directories and categories of a tree.
+    /// A list: sources by name or as paths of `.dsc` files; directories and categories of a tree.
     Some(Vec<String>),
     /// `"all"`: every source of the release, every directory of the tree.
     All(All),
@@ -86,7 +86,7 @@ pub enum All {
     All,
 }
 
-/// The word for everything there is.
+/// The word `all`, as a user types it.
 pub const ALL: &str = "all";
 
 impl Default for Packages {
@@ -99,42 +99,43 @@ impl Default for Packages {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Build {
-    /// Builds at once; as many as keep the cores busy where it is absent.
+    /// Maximum number of parallel builds. If absent, as many as keep the cores busy.
     pub slots: Option<u32>,
-    /// Cores of one build; all where it is absent.
+    /// Maximum number of cores per build. If absent, all cores.
     pub jobs: Option<u32>,
-    /// Packages that come before all others, with all that they wait for; the last one first of all.
+    /// Packages to build before all others, with everything that they wait for. The last one of the list comes
+    /// first.
     pub first: Vec<String>,
-    /// Memory of all builds together; what the machine has where it is absent.
+    /// Memory for all builds together. If absent, the memory of the machine.
     pub memory: Option<Size>,
     /// How builds find their jobserver.
     pub jobserver: Jobserver,
-    /// Whether outputs are installed and removed in a clean root.
+    /// Whether to install and remove outputs in a clean root.
     pub test: bool,
-    /// How much layers of dependencies may take on the disk; with 0, the package manager installs all of them
-    /// in each root.
+    /// Disk space for dependency layers. If 0, the package manager installs all dependencies in each root.
     pub layers: Room,
-    /// Whether work folders may be in memory, where a build is expected to be small enough.
+    /// Whether the work folder of a build that is expected to be small enough may be in memory.
     pub work_in_memory: bool,
-    /// The longest that one command of a stage may run.
+    /// Maximum wall time of one command of a stage.
     pub wall_minutes_max: f64,
-    /// The CPU time that it may use in any case. Only a configured value also limits a stage that was never seen.
+    /// CPU time that a command may always use. Only a configured value also limits a stage that has not run
+    /// before.
     pub cpu_minutes_min: Option<f64>,
-    /// The longest that it may do nothing at all, in any case.
+    /// How long a command may always do nothing at all.
     pub hung_minutes_min: f64,
-    /// The longest that it may print nothing, in any case.
+    /// How long a command may always print nothing.
     pub silent_minutes_min: f64,
-    /// What `silent-minutes-min` was called; it is read to say so.
+    /// The former name of `silent-minutes-min`, parsed to report the new one.
     idle_minutes_max: Option<f64>,
-    /// How many processes and threads it may have at once.
+    /// Maximum number of processes and threads of a command at one time.
     pub processes_max: u32,
-    /// How much of a log is kept.
+    /// How much of a log's beginning is kept. Of the rest, only the end is.
     pub log_mebibytes_max: u64,
-    /// How many roots of failed builds are kept for `kilnyard shell`.
+    /// Number of failed builds whose roots are kept for `kilnyard shell`.
     pub failed_roots_max: usize,
-    /// Packages whose builds may make user namespaces, which all others are refused.
+    /// Packages whose builds may create user namespaces; others may not.
     pub namespaces: Vec<String>,
-    /// The slowest download that is put up with.
+    /// A mirror that sends less is abandoned.
     pub mirror_bytes_per_second_min: u64,
 }
 
@@ -166,7 +167,7 @@ impl Default for Build {
     }
 }
 
-/// From what limits of each command follow, by these two tables.
+/// The rules from which the limits of each command follow, according to these two tables.
 pub(crate) fn rules(build: &Build, limits: &limits::Limits) -> LimitRules {
     limits.rules(LimitRules {
         wall_seconds_max: build.wall_minutes_max * 60.0,
@@ -186,16 +187,16 @@ pub(crate) fn rules(build: &Build, limits: &limits::Limits) -> LimitRules {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Jobserver {
-    /// As two descriptors, which every make understands.
+    /// As two file descriptors, which every make understands.
     #[default]
     Pipe,
-    /// By its path, for make from 4.4 on.
+    /// As a path, for make 4.4 or later.
     Fifo,
-    /// They have none, and cores follow rank by their weights alone.
+    /// No jobserver: only CPU weights make cores follow rank.
     Off,
 }
 
-/// A size in bytes, or in K, M, G or T of 1024 each: `64G`.
+/// A size in bytes, optionally with a suffix K, M, G or T (powers of 1024), such as `64G`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub struct Size(pub u64);
@@ -256,8 +257,8 @@ impl Build {
         }
         if let Some(minutes) = self.idle_minutes_max {
             return Err(format!(
-                "idle-minutes-max is called silent-minutes-min now, and is the least that is allowed: a stage that is known \
-                 to be silent for longer is given ten times that; write silent-minutes-min = {minutes}"
+                "idle-minutes-max is now silent-minutes-min, and is the minimum that is always allowed: a stage with longer \
+                 recorded silences may be silent ten times as long; write silent-minutes-min = {minutes}"
             ));
         }
         let minutes = [
@@ -270,7 +271,7 @@ impl Build {
             check_minutes(key, value)?;
         }
         if self.processes_max < PROCESSES_MIN {
-            return Err(format!("processes-max is {}, and {PROCESSES_MIN} is the least", self.processes_max));
+            return Err(format!("processes-max is {}, must be at least {PROCESSES_MIN}", self.processes_max));
         }
         let bounded = [
             ("slots", self.slots.unwrap_or(1).into(), SLOTS_MAX),
@@ -278,49 +279,49 @@ impl Build {
             ("log-mebibytes-max", self.log_mebibytes_max, LOG_MEBIBYTES_MAX),
         ];
         match bounded.into_iter().find(|(_, value, max)| value > max) {
-            Some((key, value, max)) => Err(format!("{key} is {value}, and {max} is the most")),
+            Some((key, value, max)) => Err(format!("{key} is {value}, must be at most {max}")),
             None => Ok(()),
         }
     }
 }
 
-/// The lines of a template that are the same in every yard.
+/// The part of the template that is the same in every yard.
 pub const COMMON_TEMPLATE: &str = r#"[root]
 # backend = "overlay"              # or "tmpfs", "copy", "block"; see docs/roots.md
-# scratch = "disk"                 # of an overlay; or "memory"
-# flushes = "discard"              # or "keep", for packages that test whether they reach the disk
-# file-system = "ext4"             # of a block device; or "xfs", "erofs"
-# room = "20G"                     # that a root may write there; taken when it is written
-# requests = "forget"              # to a block device; or "log", beside the logs of the build
+# scratch = "disk"                 # where an overlay keeps changes; or "memory"
+# flushes = "discard"              # or "keep", for packages that test whether data reaches the disk
+# file-system = "ext4"             # on a block device; or "xfs", "erofs"
+# room = "20G"                     # minimum space for a root's writes on a block device
+# requests = "forget"              # of a block device; or "log", which records them with the build's logs
 
 [build]
-# slots = 2                        # builds at once, at most; as many as keep the cores busy
-# jobs = 2                         # cores of one build, at most; all
-# first = []                       # packages that come before all others, with what they need
-# memory = "8G"                    # of all builds together; what the machine has
-# jobserver = "pipe"               # or "fifo", for make from 4.4 on, or "off"
+# slots = 2                        # maximum number of parallel builds; default: as many as keep the cores busy
+# jobs = 2                         # maximum number of cores per build; default: all
+# first = []                       # packages to build before all others, with their dependencies
+# memory = "8G"                    # for all builds together; default: the machine's memory
+# jobserver = "pipe"               # or "fifo", for make 4.4 or later, or "off"
 # test = true                      # install and remove outputs in a clean root
 # layers = "20G"                   # dependencies, installed once for all builds
-# work-in-memory = true            # small work folders, where the family has them apart
+# work-in-memory = true            # keep small work folders in memory, where the family has separate ones
 # wall-minutes-max = 720
-# cpu-minutes-min = 120            # or ten times what the stage took before; if set, a first build's limit too
-# hung-minutes-min = 10            # nothing at all happens; or ten times the longest before
-# silent-minutes-min = 60          # nothing is printed; or ten times the longest before
-# processes-max = 4096             # processes and threads of a stage at once
+# cpu-minutes-min = 120            # or ten times the stage's recorded time; if set, also limits a first build
+# hung-minutes-min = 10            # without any activity; or ten times the longest recorded pause
+# silent-minutes-min = 60          # without output; or ten times the longest recorded silence
+# processes-max = 4096             # processes and threads of a stage at one time
 # log-mebibytes-max = 32
 # failed-roots-max = 10            # kept for `kilnyard shell`
-# namespaces = []                  # packages whose tests make user namespaces (docs/security.md)
+# namespaces = []                  # packages whose tests create user namespaces (docs/security.md)
 # mirror-bytes-per-second-min = 10000
 
-[limits]                           # of one build; in [limits.packages.NAME] those of one package
-# disk = "32G"                     # written to its root; or four times what it wrote before
-# memory = "6G"                    # of its processes; or four times what they held before; 7/8 of [build] memory
-# open-files = 16384               # of one process at once
-# unpacked = "20G"                 # what one output unpacks to
-# unpacked-files = 1000000         # and how many files that are
+[limits]                           # per build; [limits.packages.NAME] has those of one package
+# disk = "32G"                     # bytes written to its root; or four times the recorded amount
+# memory = "6G"                    # of its processes; or four times the recorded peak; default: 7/8 of [build] memory
+# open-files = 16384               # per process
+# unpacked = "20G"                 # unpacked size of one output
+# unpacked-files = 1000000         # files in one output
 
-[retry]                            # how often failures of a kind are tried again (docs/monitor.md)
-# memory = 1                       # alone, with its files on the disk
+[retry]                            # retries for each kind of failure (docs/monitor.md)
+# memory = 1                       # alone, with its files on disk
 # disk = 1                         # alone
 # signal = 1                       # after a pause
 # network = 2                      # after a pause
@@ -331,12 +332,12 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # origin = "Kilnyard"
 "#;
 
-/// Words as a list of TOML, one a line.
+/// Formats words as the lines of a TOML array, one word per line.
 pub fn list_of(words: &[String]) -> String {
     words.iter().map(|word| format!("  {},\n", quoted(word))).collect()
 }
 
-/// A text as a string of TOML.
+/// Formats a text as a TOML string.
 pub fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
@@ -347,40 +348,38 @@ impl Default for Repository {
     }
 }
 
-/// Each slot is a thread; no machine has as many cores.
+/// Each slot is a thread, and no machine has as many cores.
 const SLOTS_MAX: u64 = 4096;
-/// The largest number of processes that build systems take without wrapping.
+/// The largest number of jobs that build systems accept without overflow.
 const JOBS_MAX: u64 = 4096;
-/// A year: what is more is as good as no limit.
+/// A year. A longer limit is as good as none.
 const MINUTES_MAX: f64 = 366.0 * 24.0 * 60.0;
-/// A second: what is less would end everything.
+/// A second. A shorter limit would end every command.
 const MINUTES_MIN: f64 = 1.0 / 60.0;
-/// Even a small `make -j` has some processes and threads.
+/// Even a small `make -j` has several processes and threads.
 const PROCESSES_MIN: u32 = 64;
-/// A tebibyte: no disk should be filled by one log.
+/// A tebibyte. A log must not fill any disk.
 const LOG_MEBIBYTES_MAX: u64 = 1 << 20;
 
-/// An error if a limit in minutes is out of bounds.
+/// Fails if a limit in minutes is out of bounds.
 pub fn check_minutes(key: &str, value: f64) -> std::result::Result<(), String> {
-    // What is no number is not within the bounds either.
+    // NaN is not within the bounds either.
     match (MINUTES_MIN..=MINUTES_MAX).contains(&value) {
         true => Ok(()),
-        false => Err(format!(
-            "{key} is {value}, and must be at least {MINUTES_MIN} (one second) and at most {MINUTES_MAX}"
-        )),
+        false => Err(format!("{key} is {value}, must be from {MINUTES_MIN} (one second) to {MINUTES_MAX}")),
     }
 }
 
-/// A limit in minutes that [`check_minutes`] accepts, in whole seconds.
+/// Converts a limit that [`check_minutes`] accepts to whole seconds.
 pub fn seconds_of(minutes: f64) -> u64 {
     (minutes * 60.0).round() as u64
 }
 
 impl Config {
-    /// Reads a configuration of one of these families; errors say where they are.
+    /// Parses a configuration with the table of one of these families. Errors name the place in the file.
     pub fn parse(text: &str, path: &Path, families: &[&'static dyn Entry]) -> Result<Config> {
         let unreadable = |error: toml::de::Error| {
-            let mut wrong = Error::usage(format!("{} is not right", path.display()));
+            let mut wrong = Error::usage(format!("invalid {}", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
             wrong
         };
@@ -399,11 +398,13 @@ impl Config {
             [entry] => entry,
             [] => {
                 let all = tables(&mut families.iter()).join(" or ");
-                return Err(wrong(format!("it has no table of a family: {all}")));
+                return Err(wrong(format!("no family's table, expected {all}")));
             }
             _ => {
                 let names = tables(&mut named.into_iter()).join(" and ");
-                return Err(wrong(format!("it has several families, {names}: a yard has one")));
+                return Err(wrong(format!(
+                    "the tables {names} belong to different families, and a yard has only one"
+                )));
             }
         };
         let family = entry.read(text).map_err(unreadable)?;
@@ -425,26 +426,27 @@ impl Config {
 
     fn check(&self) -> std::result::Result<(), String> {
         if self.packages == Packages::All(All::All) && self.packages_file.is_some() {
-            return Err("packages = \"all\" leaves nothing for packages-file to add: remove one of the two"
-                .to_owned());
+            return Err(
+                "packages = \"all\" leaves nothing for packages-file to add; remove one of them".to_owned()
+            );
         }
         self.family.check()?;
         self.limits_of_builds.check()?;
         self.build.check()
     }
 
-    /// From what limits of each command follow; how much memory there is is not the configuration's to say.
+    /// The rules from which the limits of each command follow. The caller knows how much memory there is.
     pub fn limits(&self) -> LimitRules {
         rules(&self.build, &self.limits_of_builds)
     }
 
-    /// Limits of each log.
+    /// Size limits of each log.
     pub fn log_limits(&self) -> LogLimits {
         LogLimits { head_bytes_max: self.build.log_mebibytes_max << 20, ..LogLimits::default() }
     }
 
-    /// The names, `.dsc` files, directories or categories that are asked for, from the configuration and its file; none
-    /// for all.
+    /// The requested names, `.dsc` files, directories or categories, from the configuration and from
+    /// `packages-file`. Absent if everything is requested.
     pub fn package_names(&self, yard: &Path) -> Result<Option<Vec<String>>> {
         let mut names = match &self.packages {
             Packages::All(All::All) => return Ok(None),
@@ -459,8 +461,8 @@ impl Config {
         }
         for name in &names {
             if name == ALL {
-                return Err(Error::usage("`all` stands among the names of packages")
-                    .hint("packages = \"all\" in kilnyard.toml, without brackets, for all that there are"));
+                return Err(Error::usage("`all` is listed as a package name")
+                    .hint("packages = \"all\" in kilnyard.toml, without brackets, to build everything"));
             }
             self.family.check_name(name)?;
         }
@@ -469,7 +471,7 @@ impl Config {
         Ok(Some(names))
     }
 
-    /// What is to be said where no package is asked for.
+    /// A note for a configuration that requests no package; absent if it requests any.
     pub fn lack(&self, yard: &Path) -> Result<Option<&'static str>> {
         let is_empty = self.package_names(yard)?.is_some_and(|names| names.is_empty());
         Ok(is_empty.then_some(
@@ -478,7 +480,7 @@ impl Config {
     }
 }
 
-/// What is said of a key that no configuration has, with its line.
+/// The error for an unknown key, with its line.
 fn unknown_key(text: &str, key: &str) -> String {
     let document = toml_edit::Document::parse(text).ok();
     let found = document.as_ref().and_then(|document| document.get_key_value(key));
@@ -494,7 +496,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_nonsense_is_not() {
+    fn valid_sizes_are_parsed_and_invalid_ones_rejected() {
         let size = |text: &str| text.parse::<Size>().map(|size| size.0);
         assert_eq!(size("64G"), Ok(64 << 30));
         assert_eq!(size("512MiB"), Ok(512 << 20));

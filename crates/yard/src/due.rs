@@ -1,32 +1,33 @@
-//! The one decision whether a package is up to date: plans foresee it, and runs take it when all that a package needs is there.
+//! Decides whether a package is up to date. Plans predict this decision, and runs make it when everything that
+//! a package needs exists.
 
 use kilnyard_model::order::Key;
 use kilnyard_model::reason::Reason;
 use kilnyard_store::{Current, LastBuild};
 
-/// What is known of a package.
+/// The facts about a package.
 pub struct Known<'a> {
-    /// Whether a command forces it.
+    /// Whether a command forces its build.
     pub is_forced: bool,
-    /// What is kept of it.
+    /// The build whose outputs are kept.
     pub kept: Option<&'a Current>,
-    /// The file of what is kept that is gone or not whole, if there is one.
+    /// A file of the kept outputs that is missing or damaged.
     pub broken: Option<&'a str>,
-    /// Its last build.
+    /// Its last build, whatever the outcome.
     pub last: Option<&'a LastBuild>,
 }
 
-/// What is to be done with a package.
+/// What to do with a package.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Due {
-    /// Nothing: its outputs are those of its key.
+    /// Nothing: the key of its outputs has not changed.
     UpToDate,
-    /// It is built.
+    /// Build it.
     Build(Reason),
 }
 
 impl Known<'_> {
-    /// Why the package is built whatever its key is; absent where the key decides.
+    /// Why the package is built regardless of its key. Absent if the key decides.
     pub fn without_key(&self) -> Option<Reason> {
         match (self.kept, self.broken) {
             _ if self.is_forced => Some(Reason::Forced),
@@ -40,8 +41,8 @@ impl Known<'_> {
         }
     }
 
-    /// What is to be done, by the key of a build now and the key of what is kept, with its lines. `former_root` is what keys of
-    /// version 1 say of the root.
+    /// Decides by comparing the key of a build now with that of the kept outputs, line by line. `former_root`
+    /// is the text for the root in version 1 keys.
     pub fn with_key(&self, key: &Key, former_root: &str) -> Due {
         match (self.without_key(), self.kept) {
             (Some(reason), _) => Due::Build(reason),
@@ -79,7 +80,7 @@ mod tests {
             Due::Build(reason) => reason.to_string(),
         };
         assert_eq!(of(false, Some(&kept), None, Some(&last), "k1"), "up to date");
-        assert_eq!(of(false, Some(&kept), None, None, "k2"), "option checks is k2 and was k1");
+        assert_eq!(of(false, Some(&kept), None, None, "k2"), "option checks changed from k1 to k2");
         assert_eq!(of(false, Some(&kept), Some("a.deb"), None, "k1"), "a.deb is missing or damaged");
         assert_eq!(of(false, None, None, None, "k1"), "first build");
         assert_eq!(of(false, None, None, Some(&last), "k1"), "no outputs yet: build 7 in run 3 failed");

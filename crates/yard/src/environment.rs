@@ -1,18 +1,18 @@
-//! Variables of the environment, which the program alone reads: a yard gets them as a value.
+//! Environment variables. Only the program reads them; a yard receives them as a value.
 
 use std::collections::BTreeMap;
 
-/// Variables by name.
+/// Environment variables by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Of all variables that are set; those that are no text are left out.
+    /// Collects the variables that are set. The caller leaves out those that are not UTF-8.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Environment {
         Environment(variables.into_iter().collect())
     }
 
-    /// The value of a variable, if it is set.
+    /// Returns the value of a variable, if set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

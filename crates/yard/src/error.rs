@@ -1,4 +1,4 @@
-//! Errors as people see them: what failed, why, and what to do next.
+//! Errors as users see them: what failed, why, and what to do next.
 
 use crate::remedy::Remedy;
 use kilnyard_mirror::without_password;
@@ -8,29 +8,29 @@ use rustix::io::Errno;
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Exit codes of the program.
+/// The kind of an error, which is the program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Some packages failed.
     Packages = 1,
-    /// The command line or the configuration is wrong.
+    /// The command line or the configuration is invalid.
     Usage = 2,
     /// This machine lacks something.
     Machine = 3,
     /// Anything else.
     Internal = 4,
-    /// It was interrupted.
+    /// The user interrupted it.
     Interrupted = 130,
 }
 
-/// What ends a command.
+/// An error that ends a command.
 #[derive(Debug)]
 pub struct Error {
-    /// The kind, which is the exit code.
+    /// The exit code.
     pub kind: Kind,
-    /// What failed.
+    /// What failed, after `error:`.
     pub message: String,
-    /// Why, from the nearest to the deepest cause.
+    /// The causes, the immediate one first.
     pub causes: Vec<String>,
     /// Commands or settings that help, true for this machine.
     pub hints: Vec<Remedy>,
@@ -45,18 +45,18 @@ impl Error {
         Error { kind, message: message.into(), causes: Vec::new(), hints: Vec::new() }
     }
 
-    /// The command line or the configuration is wrong.
+    /// An error in the command line or the configuration.
     pub fn usage(message: impl Into<String>) -> Error {
         Error::new(Kind::Usage, message)
     }
 
-    /// The message and its causes, for a place that has one line.
+    /// The message and its causes on one line.
     pub fn in_a_line(&self) -> String {
         let causes = self.causes.iter().map(|cause| format!(": {cause}"));
         std::iter::once(self.message.clone()).chain(causes).collect()
     }
 
-    /// Adds a hint.
+    /// Adds a hint, shown after `try:`.
     pub fn hint(mut self, hint: impl Into<Remedy>) -> Error {
         self.hints.push(hint.into());
         self
@@ -76,17 +76,17 @@ impl fmt::Display for Error {
     }
 }
 
-/// A part of an error, without passwords and what a terminal would obey. Its further lines are indented, so that none of
-/// them passes for another part of the error.
+/// Prepares a part of an error for printing: without passwords and terminal control characters. Further lines
+/// are indented, so that none of them passes for another part of the error.
 fn shown(text: &str) -> String {
     foreign::text(&without_password(text)).replace('\n', "\n    ")
 }
 
-/// Adds what was tried to an error.
+/// Adds to an error what was attempted.
 pub trait Context<T> {
-    /// Says what failed; `message` reads after "failed to".
+    /// Adds what failed. `message` completes "failed to".
     fn context(self, kind: Kind, message: impl fmt::Display) -> Result<T>;
-    /// The same for internal errors.
+    /// Like [`context`](Context::context), for internal errors.
     fn or_internal(self, message: impl fmt::Display) -> Result<T>;
 }
 
@@ -114,7 +114,7 @@ impl<T, E: StdError + 'static> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// The number by which the kernel refused something, if this is such an error.
+/// The `errno` of an error, if the kernel reported one.
 fn number_of(error: &(dyn StdError + 'static)) -> Option<Errno> {
     let of_sandbox = |error: &RunError| match error {
         RunError::Files(error) | RunError::Spawn(error) => error.raw_os_error(),
@@ -128,23 +128,23 @@ fn number_of(error: &(dyn StdError + 'static)) -> Option<Errno> {
     number.map(Errno::from_raw_os_error)
 }
 
-/// What helps against a full disk.
+/// Remedy for a full disk.
 pub fn room() -> Remedy {
-    Remedy::command("clean --dry-run").then(", which says what can go; nothing that was built is lost")
+    Remedy::command("clean --dry-run").then(", which lists what can be removed; no build results are lost")
 }
 
-/// What helps where a yard cannot be written.
+/// Remedy for a read-only yard.
 pub fn writable() -> Remedy {
-    Remedy::from("a yard on a file system that can be written: kilnyard --yard DIR ...")
+    Remedy::from("a yard on a writable file system: kilnyard --yard DIR ...")
 }
 
-/// What helps against a few causes that can come from anywhere.
+/// Remedy for an error number that can come from anywhere.
 fn remedy_for(number: Errno) -> Option<Remedy> {
     match number {
         Errno::NOSPC => Some(room()),
         Errno::ROFS => Some(writable()),
         Errno::ACCESS => {
-            Some(Remedy::from("the same as the user who owns the yard, or as root: ls -ld shows the owner"))
+            Some(Remedy::from("the same command as the user who owns the yard (see ls -ld), or as root"))
         }
         _ => None,
     }
@@ -174,7 +174,7 @@ mod tests {
         assert!(lines[1].starts_with("  because: No space left on device"), "{text}");
         assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
         assert_eq!(lines[3], "  try: something else");
-        // What the kernel said is known by its number, however deep it lies.
+        // The error number is found however deep it lies in the chain.
         let sandbox = RunError::Sandbox {
             step: "mount".into(),
             error: "x".into(),
@@ -188,9 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_read_or_written_has_a_remedy() {
+    fn permission_denied_has_a_remedy() {
         let result: std::result::Result<(), _> = Err(std::io::Error::from_raw_os_error(13));
         let text = result.context(Kind::Machine, "open state/lock").unwrap_err().to_string();
-        assert!(text.contains("Permission denied") && text.contains("try: the same as the user"), "{text}");
+        assert!(
+            text.contains("Permission denied") && text.contains("try: the same command as the user"),
+            "{text}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What builds are expected to take: what the last ones of a package took, times that were imported, or a prior.
+//! Expected cost of builds: from the last builds of a package, from imported times, or from a prior.
 
 use crate::error::Result;
 use crate::yard::{Yard, store_error};
@@ -8,26 +8,26 @@ use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate, prior_se
 use kilnyard_store::{BuildRow, Measurement, Store};
 use std::collections::HashMap;
 
-/// Memory of a build of which nothing is known: large ones need more, but seldom many at once.
+/// Memory assumed for a package without measurements. Large builds need more, but seldom several at once.
 const MEMORY_PRIOR_BYTES: u64 = 1 << 30;
-/// What a build writes for each byte of its packed sources: unpacked they are some 5 times as large, with objects,
-/// programs and packages some 15 times.
+/// Bytes that a build writes for each byte of its packed sources. Unpacked sources are about 5 times as large;
+/// with objects, programs and packages it is about 15 times.
 const DISK_PRIOR_OF_SOURCE: u64 = 15;
 
-/// What the store knows of the packages of a yard.
+/// Measured and imported times of a yard's packages, from its store.
 pub struct Estimates {
     measured: HashMap<String, Vec<Measured>>,
-    /// Wall and CPU seconds of what was built by others.
+    /// Wall and CPU seconds of builds imported from other builders.
     imported: HashMap<String, (f64, f64)>,
     machine: Machine,
     /// Whether work folders may be in memory.
     works_in_memory: bool,
-    /// Whether all that a build writes is to be in memory.
+    /// Whether everything that a build writes stays in memory.
     is_in_memory: bool,
 }
 
 impl Estimates {
-    /// What this store knows, for builds of this yard on this machine.
+    /// Reads the measurements from the store, for builds of this yard on this machine.
     pub fn of(yard: &Yard, store: &dyn Store, machine: Machine) -> Result<Estimates> {
         let measured = store.measured().map_err(store_error)?;
         let measured = measured
@@ -41,8 +41,7 @@ impl Estimates {
         Ok(Estimates { measured, imported, machine, works_in_memory, is_in_memory })
     }
 
-    /// What the next build of a package will take whose packed sources are so large, and which weighs so much by its
-    /// recipe.
+    /// Estimates the next build of a package from the size of its packed sources and the weight in its recipe.
     pub fn work(&self, package: &str, source_bytes: u64, weight: u32) -> Work {
         let prior = || {
             let heavier = f64::from(weight) / f64::from(WEIGHT_USUAL);
@@ -63,16 +62,16 @@ impl Estimates {
             *(if self.is_in_memory { &mut work.files_bytes } else { &mut work.disk_bytes }) = bytes;
         }
         work.memory_bytes = work.memory_bytes.max(memory_without_end_bytes(measured));
-        // What needs more than there is is tried with all of it, and alone.
+        // A build that needs more than the machine has gets all of it, and runs alone.
         work.memory_bytes = work.memory_bytes.min(self.machine.memory_bytes.unwrap_or(u64::MAX));
-        // Nothing ends at once, and a time of nothing would be no time at all.
+        // No build takes zero time, and the scheduler needs a positive one.
         if work.core_seconds() <= 0.0 {
             work.steps = vec![Step::Serial(SECONDS_MIN)];
         }
         work
     }
 
-    /// What is known of a package that was built, here or by others.
+    /// The estimate from builds of the package, here or imported. Absent if there are none.
     pub fn known(&self, package: &str) -> Option<Work> {
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
         estimate(measured).or_else(|| self.imported_work(package))
@@ -85,10 +84,10 @@ impl Estimates {
     }
 }
 
-/// The shortest time that is expected of a build.
+/// The shortest estimate of a build.
 const SECONDS_MIN: f64 = 0.1;
 
-/// What one build took that has ended, of whatever came of it.
+/// What a finished build took, whatever its outcome.
 pub fn taken(build: &BuildRow, cores: u32) -> Work {
     let measured = measured_of(&Measurement::of(&build.stages, cores, false));
     estimate(&[measured]).unwrap_or_default()

@@ -1,8 +1,9 @@
-//! What a yard asks of its package family. Everything above works with a [`Family`] and a [`Set`], and knows none by name.
+//! The interface between a yard and its package family. Other modules use a [`Family`] and a [`Set`] and know
+//! no family by name.
 //!
-//! An [`Entry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is what one
-//! yard says of it: its table of the configuration, read. A [`Resolved`] is the set of packages that the family made of its
-//! index, which a coordinator asks as an [`Ecosystem`].
+//! An [`Entry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
+//! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of
+//! packages that the family made from its index; a coordinator queries it as an [`Ecosystem`].
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
@@ -31,32 +32,32 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A family before there is a yard of it.
+/// A package family, independent of any yard.
 pub trait Entry: Sync {
-    /// The name, which is that of its table in `kilnyard.toml` too.
+    /// The name, which is also the name of its table in `kilnyard.toml`.
     fn name(&self) -> &'static str;
 
-    /// Reads its table out of a whole configuration that has one.
+    /// Parses the family's table in a whole configuration, which must contain it.
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
 
-    /// The command that makes a yard of it, for a person who has none.
+    /// The command that creates a yard of this family, for users who have none.
     fn init_remedy(&self) -> Remedy;
 
-    /// Whether this machine has what any yard of it needs.
+    /// Checks whether this machine has what every yard of this family needs.
     fn findings(&self) -> Vec<Finding>;
 
     /// The arguments of `kilnyard init NAME`.
     fn init_command(&self) -> Command;
 
-    /// Works out the yard that these arguments ask for.
+    /// Works out the yard that these arguments describe.
     fn init(&self, folder: &Path, arguments: &ArgMatches, program: &dyn Program) -> Result<NewYard>;
 
-    /// The command line with the commands that are the family's own, and its options of other commands.
+    /// Adds the family's own commands, and its options of other commands, to the command line.
     fn commands(&self, all: Command) -> Command {
         all
     }
 
-    /// Performs a command that is the family's own, by its name or by an option; none where it is not.
+    /// Runs one of the family's own commands, by name or by option. Returns none if it is not one of them.
     fn perform(
         &self,
         _name: &str,
@@ -66,92 +67,92 @@ pub trait Entry: Sync {
         Ok(None)
     }
 
-    /// Answers a question that is asked too often for knowing the arguments of all commands; none where these words
-    /// are no such question.
+    /// Answers a query that runs too often to parse the full command line for it. Returns none if these words
+    /// are not such a query.
     fn answer_at_once(&self, _words: &[OsString], _program: &dyn Program) -> Option<Result<ExitCode>> {
         None
     }
 
-    /// The set of `kilnyard demo`, if the family has one.
+    /// The yard of `kilnyard demo`, if the family has one.
     fn demo(&self, _is_large: bool) -> Option<Demo> {
         None
     }
 
-    /// What depends on what by the family's own file of it; none for any other text.
+    /// Reads a dependency graph from the family's own file format. Returns none for any other text.
     fn read_graph(&self, _text: &str, _path: &Path) -> Option<Result<Graph>> {
         None
     }
 }
 
-/// A yard to be made.
+/// A yard to be created.
 pub struct NewYard {
-    /// Its configuration, which was checked.
+    /// The text of `kilnyard.toml`, already checked.
     pub configuration: String,
-    /// What it is, to be said once it is there.
+    /// A description of the yard, printed once it exists.
     pub made: String,
-    /// What is done and said then.
+    /// The work that follows.
     pub afterwards: Afterwards,
 }
 
-/// What is done once a yard is there.
+/// Runs once a yard has been created.
 pub type Afterwards = Box<dyn FnOnce(&dyn Program) -> Result<()>>;
 
-/// A yard that shows what there is to see.
+/// The yard of `kilnyard demo`.
 pub struct Demo {
-    /// Its configuration.
+    /// The text of `kilnyard.toml`.
     pub configuration: String,
-    /// What it builds.
+    /// The packages to build.
     pub packages: Vec<String>,
-    /// Where its index comes from, behind "fetch".
+    /// The source of its index, as text that follows "fetch".
     pub index: String,
-    /// Its repository, with an article.
+    /// Its repository, with an article, for messages.
     pub repository: &'static str,
 }
 
-/// What a yard of a family is.
+/// A package family as one yard configures it.
 pub trait Family: Any + Debug + Send + Sync {
-    /// The same with paths that are found from any folder: relative ones are the yard's.
+    /// The same family with absolute paths: relative ones are resolved against the yard.
     fn located(&self, yard: &Path) -> Arc<dyn Family>;
 
-    /// The family's name, for people.
+    /// The family's name, for messages.
     fn title(&self) -> &'static str;
 
-    /// What a yard of it builds for, by its configuration.
+    /// The target that the configuration asks for.
     fn target(&self) -> std::result::Result<Target, TargetError>;
 
-    /// What is wrong with the configuration, if anything.
+    /// Checks the configuration. The error says what is invalid.
     fn check(&self) -> std::result::Result<(), String>;
 
-    /// An error for a name that no package of the family can have.
+    /// Fails for a name that no package of this family can have.
     fn check_name(&self, name: &str) -> Result<()>;
 
-    /// The addresses of the archive that roots come from.
+    /// The addresses of the archive that roots are made from.
     fn mirrors(&self) -> Vec<String>;
 
-    /// The tree's name and the architecture, for a report.
+    /// The tree's name and the architecture, for the report.
     fn tree_and_architecture(&self) -> (String, String);
 
-    /// Brings the index up to date. `say` gets what is done.
+    /// Updates the index. `say` receives progress messages.
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned>;
 
-    /// An error if there is no index.
+    /// Fails if there is no index.
     fn check_scanned(&self, yard: &Yard) -> Result<()>;
 
-    /// Makes the layers that roots begin with, if they are not there.
+    /// Makes the layers that roots start from, unless they exist.
     fn ensure_layers(&self, yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()>;
 
-    /// The trees that roots begin with, the uppermost first; none if they are not all there.
+    /// The trees that roots start from, uppermost first. Absent unless all of them exist.
     fn trees(&self, yard: &Yard) -> Option<Vec<Artifact>>;
 
-    /// The folders of this machine that orders of the yard show, by their names.
+    /// The folders of this machine, by name, that the yard's orders may show.
     fn folders(&self) -> BTreeMap<String, PathBuf> {
         BTreeMap::new()
     }
 
-    /// What every root of a build shows in addition to its layers and inputs.
+    /// What every build root shows in addition to its layers and inputs.
     fn shown(&self, yard: &Yard) -> Result<RootOrder>;
 
-    /// Where the source of a package is unpacked in its root, as a pattern for a shell.
+    /// Shell pattern of the folder in the root where a package's source is unpacked.
     fn source_pattern(&self, package: &str) -> String;
 
     /// Packages of the set whose sources belong to the yard's owner, and not to the archive or tree.
@@ -167,19 +168,19 @@ pub trait Family: Any + Debug + Send + Sync {
         Err(Error::usage(format!("{} packages are in no tree under version control", self.title())))
     }
 
-    /// What else helps where no mirror has a file any more that the index lists.
+    /// Additional advice for files that the index lists and no mirror has any more.
     fn remedy_for_absent_files(&self) -> Option<&'static str> {
         None
     }
 
-    /// Everything that a set follows from, apart from the configuration and the names of packages, as a text to be hashed.
+    /// All inputs of a set except the configuration and the package names, as text to hash.
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String>;
 
     /// Reads the index and resolves the set.
     fn resolve(&self, yard: &Yard, distfiles: &DistfileStore) -> Result<Set>;
 
-    /// The recipe of a package of a set as it is now, as [`kilnyard_ecosystem::Stock::rescan`] takes it; none where only a
-    /// scan can find another one.
+    /// The current recipe of a package, in the format of [`kilnyard_ecosystem::Stock::rescan`]. Absent if only
+    /// a scan can find a changed recipe.
     fn rescan(
         &self,
         yard: &Yard,
@@ -188,44 +189,45 @@ pub trait Family: Any + Debug + Send + Sync {
         cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>>;
 
-    /// Brings the index up to date after a run in which packages were rescanned.
+    /// Updates the index after a run that rescanned packages.
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()>;
 
-    /// Reads the repository for a store that was lost.
+    /// Recovers packages from the repository after the store was lost.
     fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered>;
 
-    /// Hashes of distfiles that the repository shares, apart from the outputs of packages.
+    /// Hashes of distfiles that the repository uses in addition to the outputs of packages.
     fn published_files(&self, _yard: &Yard) -> HashSet<String> {
         HashSet::new()
     }
 
-    /// Whether this machine has what any yard of it needs, as this one says it.
+    /// Checks whether this machine has what yards with this configuration need.
     fn machine_findings(&self) -> Vec<Finding>;
 
-    /// Whether what this yard alone needs is there: its mirror, its tree.
+    /// Checks what only this yard needs: its mirror, its tree.
     fn yard_findings(&self, yard: &Yard, cancel: &AtomicBool) -> Vec<Finding>;
 }
 
 impl dyn Family {
-    /// The family's own type, for what is special to it; none in a yard of another family.
+    /// The family's own type, for code specific to it. Absent in a yard of another family.
     pub fn of<F: Family>(&self) -> Option<&F> {
         (self as &dyn Any).downcast_ref()
     }
 
-    /// The same, or an error that names the family that was asked for.
+    /// Like [`of`](Self::of), or an error that names the family that the user asked for.
     pub fn require<F: Family>(&self, wanted: &str) -> Result<&F> {
         let title = self.title();
-        let other = || Error::usage(format!("this is a yard of {title}, and that asks for one of {wanted}"));
+        let other =
+            || Error::usage(format!("this is a yard of {title}, and the command needs one of {wanted}"));
         self.of().ok_or_else(other)
     }
 }
 
-/// A set of packages with exact dependencies, and what its family makes of it.
+/// A set of packages with exact dependencies, as its family resolved it.
 pub trait Resolved: Any + Send + Sync {
-    /// The set, as plans and runs see it.
+    /// The set as plans and runs see it.
     fn ecosystem(&self) -> Arc<dyn Ecosystem>;
 
-    /// The repository of everything that is there.
+    /// The repository with all outputs that exist.
     fn to_publish(
         &self,
         yard: &Yard,
@@ -234,39 +236,39 @@ pub trait Resolved: Any + Send + Sync {
         key: &Key,
     ) -> Result<ToPublish>;
 
-    /// Writes the reports that are the family's own, of the last run.
+    /// Writes the family's own reports of the last run.
     fn write_reports(&self, _yard: &Yard, _store: &dyn Store) -> Result<()> {
         Ok(())
     }
 }
 
-/// A resolved set, shared.
+/// A resolved set that can be shared.
 #[derive(Clone)]
 pub struct Set(Arc<dyn Resolved>);
 
 impl Set {
-    /// A set of a family.
+    /// Wraps a family's resolved set.
     pub fn new(resolved: impl Resolved) -> Set {
         Set(Arc::new(resolved))
     }
 
-    /// The set, as plans and runs see it.
+    /// The set as plans and runs see it.
     pub fn ecosystem(&self) -> Arc<dyn Ecosystem> {
         self.0.ecosystem()
     }
 
-    /// The family's own type, for what is special to it; none in a yard of another family.
+    /// The family's own type, for code specific to it. Absent in a yard of another family.
     pub fn of<R: Resolved>(&self) -> Option<&R> {
         (&*self.0 as &dyn Any).downcast_ref()
     }
 
-    /// Publishes everything that is there.
+    /// Publishes all outputs that exist.
     pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Published> {
         let key = Key::read(yard)?;
         self.0.to_publish(yard, store, distfiles, &key)?.publish(&key)
     }
 
-    /// What publishing would do.
+    /// Lists what publishing would do.
     pub fn plan_publication(
         &self,
         yard: &Yard,
@@ -276,23 +278,23 @@ impl Set {
         Ok(self.0.to_publish(yard, store, distfiles, &Key::read(yard)?)?.publication.to_string())
     }
 
-    /// Writes the reports that are the family's own, of the last run.
+    /// Writes the family's own reports of the last run.
     pub fn write_reports(&self, yard: &Yard, store: &dyn Store) -> Result<()> {
         self.0.write_reports(yard, store)
     }
 }
 
-/// What a scan did, by part of the index: a suite, or a tree.
+/// The result of a scan. A part of the index is a suite or a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// Parts whose index is new.
+    /// Parts with a new index.
     pub changed: Vec<String>,
-    /// Parts whose index is the one that was there.
+    /// Parts whose index has not changed.
     pub unchanged: Vec<String>,
 }
 
 impl Scanned {
-    /// Says what was done, or prints it as JSON.
+    /// Prints the result for people, or as JSON.
     pub fn report(&self, program: &dyn Program, as_json: bool) -> Result<ExitCode> {
         if as_json {
             return program.print_json(&json!({ "changed": self.changed, "unchanged": self.unchanged }));
@@ -307,39 +309,39 @@ impl Scanned {
     }
 }
 
-/// What a repository came to.
+/// The result of publishing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Whether anything is new.
+    /// Whether the repository changed.
     pub is_changed: bool,
-    /// How many binary packages it has.
+    /// Number of binary packages in the repository.
     pub packages: u64,
-    /// What the line is for.
+    /// The file or program that `line` is for.
     pub line_for: &'static str,
-    /// The line that lets a machine install from it.
+    /// The line that makes a machine install from the repository.
     pub line: String,
-    /// The fingerprint of the key.
+    /// The fingerprint of the signing key.
     pub fingerprint: String,
-    /// What is not as it should be, a sentence each.
+    /// Problems, one sentence each.
     pub remarks: Vec<String>,
 }
 
-/// A repository as it is to be.
+/// A repository about to be published.
 pub struct ToPublish {
-    /// What is to be done.
+    /// The operations to perform.
     pub publication: Publication,
-    /// How many binary packages it has then.
+    /// Number of binary packages in the published repository.
     pub packages: u64,
-    /// What the line is for.
+    /// The file or program that `line` is for.
     pub line_for: &'static str,
-    /// The line that lets a machine install from it.
+    /// The line that makes a machine install from the repository.
     pub line: String,
-    /// What is not as it should be, a sentence each.
+    /// Problems, one sentence each.
     pub remarks: Vec<String>,
 }
 
 impl ToPublish {
-    /// Does it, with the yard's key.
+    /// Publishes it, signed with the yard's key.
     pub fn publish(self, key: &Key) -> Result<Published> {
         let is_changed = self.publication.execute(key).context(Kind::Machine, "publish")?.is_new;
         let ToPublish { packages, line_for, line, remarks, .. } = self;
@@ -347,16 +349,16 @@ impl ToPublish {
     }
 }
 
-/// What the repository knows of packages that a store does not have, or only in lower versions.
+/// Packages found in the repository that the store lacks or has only in lower versions.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// The packages, with keys that no build has: the next one is built to compare its content.
+    /// The packages. Their keys match no build, so the next build compares its content with them.
     pub packages: Vec<Current>,
-    /// What could not be recovered, a sentence each.
+    /// Packages that could not be recovered, one sentence each.
     pub remarks: Vec<String>,
 }
 
-/// The sentence on an output whose file is missing or damaged, and on what is published in its place.
+/// Describes an output whose file is missing or damaged, and what is published in its place.
 pub fn broken_remark(output: &Output, package: &str, published: Option<&str>) -> String {
     let file = &output.file;
     let instead = match published {
@@ -368,7 +370,7 @@ pub fn broken_remark(output: &Output, package: &str, published: Option<&str>) ->
     format!("{file} is missing or damaged: {instead} ({remedy})")
 }
 
-/// Scans where that was never done, so that a question about a new yard has an answer.
+/// Scans if that was never done, so that commands also work in a new yard.
 pub fn ensure_scanned(yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
     if yard.config.family.check_scanned(yard).is_ok() {
         return Ok(());

@@ -1,15 +1,15 @@
-//! Files that are there whole or not at all.
+//! Files that are written completely or not at all.
 
 use crate::error::{Context, Kind, Result};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically: readers see all of it or the previous version.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     write_whole_by(path, |out| out.write_all(bytes))
 }
 
-/// The same for what is too large to be held in memory.
+/// Like [`write_whole`], for content that is too large to hold in memory.
 pub fn write_whole_by(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<fs_err::File>) -> io::Result<()>,

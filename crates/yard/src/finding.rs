@@ -1,19 +1,19 @@
-//! What an examination of this machine found, and what helps.
+//! Results of the checks that `kilnyard doctor` and others make of this machine.
 
 use crate::remedy::Remedy;
 
-/// Something that a build needs, and whether it is there.
+/// Something that builds need, and whether this machine has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was examined.
+    /// What was checked.
     pub name: &'static str,
-    /// Whether it is as it must be.
+    /// Whether the check passed.
     pub is_ok: bool,
-    /// What was found.
+    /// The result, for users.
     pub text: String,
-    /// What helps, if something has to.
+    /// How to fix it. Absent if nothing needs fixing.
     pub help: Option<Remedy>,
-    /// Packages of this machine's system that are missing.
+    /// This machine's packages that are missing.
     pub packages: Vec<&'static str>,
 }
 
@@ -23,7 +23,7 @@ impl Finding {
         Finding { name, is_ok, text: text.into(), help: None, packages: Vec::new() }
     }
 
-    /// With what helps.
+    /// Adds a remedy.
     pub fn help(self, help: impl Into<Remedy>) -> Finding {
         Finding { help: Some(help.into()), ..self }
     }

@@ -1,34 +1,34 @@
-//! This machine's own package manager: how what is missing here is installed. No family's: packages of any family are built
-//! on this machine by its own programs.
+//! This machine's own package manager, which installs missing programs. It belongs to no package family:
+//! packages of every family are built with this machine's programs.
 
 use crate::error::{Context, Error, Kind, Result};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// The package manager.
+/// The package manager's command.
 pub const MANAGER: &str = "apt-get";
 
-/// The command that installs these packages.
+/// Returns the command line that installs these packages.
 pub fn installing(packages: &[&str]) -> String {
     format!("{MANAGER} install {}", packages.join(" "))
 }
 
-/// The same as a remedy for a person.
+/// Returns the same command line as advice: it needs root.
 pub fn remedy(packages: &[&str]) -> String {
     format!("as root: {}", installing(packages))
 }
 
-/// Installs these packages, which only root can.
+/// Installs these packages. Requires root.
 pub fn install(packages: &[&str]) -> Result<()> {
     let mut arguments = vec!["install", "--yes", "--no-install-recommends", "-qq"];
     arguments.extend(packages);
     if run(&arguments)?.success() {
         return Ok(());
     }
-    // The lists may be old or absent.
+    // The package lists may be old or absent.
     run(&["update", "-qq"])?;
     match run(&arguments)?.success() {
         true => Ok(()),
-        false => Err(Error::new(Kind::Machine, format!("{MANAGER} could not install what is missing"))
+        false => Err(Error::new(Kind::Machine, format!("{MANAGER} could not install the missing packages"))
             .hint(installing(packages))),
     }
 }

@@ -1,4 +1,4 @@
-//! Makes yards.
+//! Creates yards.
 
 use crate::config::Config;
 use crate::error::{Context, Error, Kind, Result};
@@ -11,19 +11,19 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// An error for a configuration that a yard in this folder cannot have.
+/// Checks a configuration before a yard is created with it. `folder` is the yard's folder.
 pub fn check(folder: &Path, text: &str, families: &[&'static dyn Entry]) -> Result<()> {
     let config = Config::parse(text, Path::new(CONFIG), families)?;
     config.package_names(folder).map(drop)
 }
 
-/// Makes a yard of this configuration, which was checked.
+/// Creates a yard with a configuration that passed [`check`].
 pub fn write(folder: &Path, text: &str) -> Result<()> {
     fs_err::create_dir_all(folder).context(Kind::Machine, format!("make {}", folder.display()))?;
     Yard::make_folders(folder)?;
     make_key(folder)?;
     write_whole_by(&folder.join(CONFIG), |out| {
-        // An address may have a password, which is its owner's alone.
+        // An address may contain a password, which only the owner may read.
         if without_password(text) != text {
             out.get_ref().set_permissions(std::fs::Permissions::from_mode(0o600))?;
         }
@@ -31,18 +31,18 @@ pub fn write(folder: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Makes the key that signs the yard's repository, if there is none.
+/// Generates the key that signs the yard's repository, unless the yard has one.
 pub fn make_key(folder: &Path) -> Result<()> {
     let path = folder.join("state/key.asc");
     if path.exists() {
         return Ok(());
     }
-    let key =
-        YardKey::generate("Kilnyard repository <kilnyard@localhost>").or_internal("make the yard's key")?;
-    key.write(&path).context(Kind::Machine, "keep the yard's key")
+    let key = YardKey::generate("Kilnyard repository <kilnyard@localhost>")
+        .or_internal("generate the yard's key")?;
+    key.write(&path).context(Kind::Machine, "write the yard's key")
 }
 
-/// A path as it is from any other folder.
+/// Returns a path as absolute UTF-8 text, so that it is valid from any folder.
 pub fn path_text(path: &Path) -> Result<String> {
     let absolute = std::path::absolute(path).context(Kind::Usage, format!("find {}", path.display()))?;
     let text = absolute.to_str().map(str::to_owned);

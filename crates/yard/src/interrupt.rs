@@ -1,23 +1,23 @@
-//! Whether the person who started this process wants it to end. The program's handler of signals notes it here; what takes
-//! long checks it where it is safe to end.
+//! Records whether the user wants this process to end. The program's signal handler calls [`note`]; long
+//! operations check [`cancel`] where it is safe to stop.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// Notes a signal, and returns how many there have been. It may be called in a handler of signals.
+/// Records a signal and returns how many there have been. Safe to call in a signal handler.
 pub fn note() -> u32 {
     CANCEL.store(true, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// How many have come.
+/// Number of signals so far.
 pub fn count() -> u32 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Set when the first one comes.
+/// Set by the first signal.
 pub fn cancel() -> &'static AtomicBool {
     &CANCEL
 }

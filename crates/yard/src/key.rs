@@ -6,28 +6,28 @@ use crate::yard::Yard;
 use kilnyard_publish::{Signer, SignerError};
 use kilnyard_sign::YardKey;
 
-/// See the module.
+/// A yard's signing key. It lies in `state/key.asc`.
 pub struct Key(YardKey);
 
 impl Key {
-    /// Reads the yard's key.
+    /// Reads the key of a yard.
     pub fn read(yard: &Yard) -> Result<Key> {
         let path = yard.path("state/key.asc");
         YardKey::read(&path).map(Key).context(Kind::Machine, "read the yard's key").map_err(|error| {
             error.hint(
-                Remedy::from("a copy of state/key.asc; without it: ")
+                Remedy::from("restoring a copy of state/key.asc; without one: ")
                     .then_command("init")
-                    .then(" in a new folder, and a new key for readers"),
+                    .then(" in a new folder, and giving readers the new key"),
             )
         })
     }
 
-    /// The public key, for readers.
+    /// The public key, which readers of the repository need.
     pub fn public_armored(&self) -> Result<String> {
         self.0.public_armored().or_internal("read the yard's key")
     }
 
-    /// Its fingerprint.
+    /// The key's fingerprint, in hexadecimal.
     pub fn fingerprint(&self) -> String {
         self.0.fingerprint()
     }

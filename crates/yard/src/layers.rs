@@ -1,4 +1,4 @@
-//! Layers: folders that roots stand on, made once and kept, with what is written of each.
+//! Layers: folders that roots are stacked on. A layer is made once and kept, with a record of it.
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -11,27 +11,27 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::slice;
 
-/// The builder's user and group in a root.
+/// The builder's user and group id in a root.
 const BUILDER: u32 = kilnyard_worker::BUILDER_ID;
 
-/// The files of a layer, as a record of it names them.
+/// The files of a layer, as its record names them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RecordedTree {
-    /// The tree; none of a layer that a version made which packed none.
+    /// Absent for a layer made by a version that packed no trees.
     #[serde(default)]
     pub tree: Option<Artifact>,
-    /// Such a layer, relative to the yard.
+    /// The folder of such a layer, relative to the yard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     layer: Option<String>,
 }
 
 impl RecordedTree {
-    /// Of a tree.
+    /// A layer whose files are this tree.
     pub fn new(tree: Artifact) -> RecordedTree {
         RecordedTree { tree: Some(tree), layer: None }
     }
 
-    /// Whether its files are there, or in an archive.
+    /// Whether the layer's files exist, unpacked or as an archive.
     pub fn is_there(&self, yard: &Yard) -> bool {
         match (&self.tree, &self.layer) {
             (Some(tree), _) => yard.trees().has(tree),
@@ -40,13 +40,13 @@ impl RecordedTree {
         }
     }
 
-    /// The layer, relative to the yard, if it is there now.
+    /// The layer's folder, relative to the yard, if it exists now.
     fn layer(&self, yard: &Yard) -> Option<String> {
         let layer = self.tree.as_ref().map(|tree| yard.trees().layer(tree)).or_else(|| self.layer.clone());
         layer.filter(|layer| yard.path(layer).is_dir())
     }
 
-    /// The same with its layer unpacked; none where it has to be made anew. `what` names it for people.
+    /// Unpacks the layer if needed. Returns none if it has to be made again. `what` names it in messages.
     pub fn unpacked(
         self,
         yard: &Yard,
@@ -62,15 +62,13 @@ impl RecordedTree {
             (Some(tree), _) => match trees.ensure(slice::from_ref(tree)) {
                 Ok(_) => Ok(Some(self)),
                 Err(error) => {
-                    say(&format!(
-                        "the archive of the {what} cannot be unpacked, so that it is made anew: {error}"
-                    ));
+                    say(&format!("cannot unpack the archive of the {what}, making it again: {error}"));
                     let removed = trees.archives().remove(&tree.sha256);
-                    removed.context(Kind::Machine, format!("make the {what} anew")).map(|()| None)
+                    removed.context(Kind::Machine, format!("make the {what} again")).map(|()| None)
                 }
             },
             (None, Some(layer)) if kilnyard_worker::find_damage(&yard.folder, layer).is_none() => {
-                say(&format!("packing the {what} that an earlier version made, once"));
+                say(&format!("packing the {what} made by an earlier version; this happens once"));
                 Ok(Some(RecordedTree::new(keep_tree(yard, ids, layer, None)?)))
             }
             _ => Ok(None),
@@ -78,8 +76,8 @@ impl RecordedTree {
     }
 }
 
-/// Packs a folder of the yard as a tree, and has the tree as a layer in its place. `made_since_seconds` is when its making began,
-/// where times since then are to say nothing.
+/// Packs a folder of the yard as a tree and replaces the folder by the tree's layer. If `made_since_seconds` is
+/// given, file times since then are not recorded, as they only say when the layer was made.
 pub fn keep_tree(
     yard: &Yard,
     ids: &IdMap,
@@ -88,7 +86,7 @@ pub fn keep_tree(
 ) -> Result<Artifact> {
     let trees = yard.trees();
     let kept = trees.pack(folder, made_since_seconds).and_then(|tree| {
-        // What this machine builds on is what others get.
+        // This machine builds on the same files that other machines get.
         trees.ensure(slice::from_ref(&tree))?;
         Ok(tree)
     });
@@ -97,18 +95,22 @@ pub fn keep_tree(
     Ok(tree)
 }
 
-/// Whose files those of a layer are, as far as that differs from what its packages say: such a layer is another one.
+/// A suffix for names of layers whose files have other owners than their packages say. Such a layer is a
+/// different one.
 pub fn owners(ids: &IdMap) -> &'static str {
     if ids.is_alone() { "-alone" } else { "" }
 }
 
-/// An error if the files of a layer belong to ids that no root has now: who changes `/etc/subuid` changes which ids these are.
+/// Fails if the layer's files belong to ids that roots no longer have: changing `/etc/subuid` changes these
+/// ids.
 pub fn check_owners(yard: &Yard, layer: &str, ids: &IdMap) -> Result<()> {
     match strangers(&yard.path(layer), ids) {
         None => Ok(()),
         Some((path, user, group)) => {
-            let mut error =
-                Error::new(Kind::Machine, "the layers of this yard belong to ids that roots do not have now");
+            let mut error = Error::new(
+                Kind::Machine,
+                "the layers of this yard belong to ids that its roots no longer have",
+            );
             error.causes.push(format!("{path} belongs to user {user} and group {group}"));
             let ranges = |ids: &[(u32, u32, u32)]| {
                 let ranges = ids.iter().map(|(_, first, count)| match count {
@@ -120,49 +122,50 @@ pub fn check_owners(yard: &Yard, layer: &str, ids: &IdMap) -> Result<()> {
             let (users, groups) = (ranges(&ids.users), ranges(&ids.groups));
             error.causes.push(format!("roots have users {users} and groups {groups}"));
             Err(error.hint(
-                "undo the change of /etc/subuid and /etc/subgid, or of the primary group; or, as root, remove the yard's folders layers and \
-                 roots: they are made anew",
+                "undo the change to /etc/subuid and /etc/subgid, or to the primary group; or, as root, remove the yard's folders layers and \
+                 roots: they are made again",
             ))
         }
     }
 }
 
-/// A file of a base whose owner is not who it should be in a root with these ids, with its user and group.
+/// Finds a file of a base that has the wrong owner for roots with these ids. Returns its path, user and group.
 fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
-    // All of it belongs to one who is not the builder.
+    // With a single id, one user owns everything, and there is no separate builder.
     let builder = if ids.is_alone() { 0 } else { BUILDER };
     [(base.to_owned(), 0), (base.join("build"), builder)].into_iter().find_map(|(path, id)| {
         let metadata = fs_err::symlink_metadata(&path).ok()?;
         let (user, group) = (metadata.uid(), metadata.gid());
-        // Where there is one id alone, groups are made up, and what lies there has its folder's or the user's of that day.
+        // With a single id, groups are made up: files there have the group of their folder, or the user's group
+        // at the time.
         let is_own_group = ids.is_alone() || ids.group_inside(group) == Some(id);
         let is_own = ids.user_inside(user) == Some(id) && is_own_group;
         (!is_own).then(|| (path.display().to_string(), user, group))
     })
 }
 
-/// Removes layers that an earlier process was killed over.
+/// Removes partial layers that a killed process left.
 pub fn remove_parts(yard: &Yard, ids: &IdMap) -> Result<()> {
-    let entries = fs_err::read_dir(yard.path("layers")).context(Kind::Machine, "look for layers")?;
+    let entries = fs_err::read_dir(yard.path("layers")).context(Kind::Machine, "list the layers")?;
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".part") && entry.path().is_dir() {
             remove_or_set_aside(&yard.folder, &Path::new("layers").join(name), ids);
         } else if name.ends_with(".part.tar") {
-            fs_err::remove_file(entry.path()).context(Kind::Machine, "remove half of an archive")?;
+            fs_err::remove_file(entry.path()).context(Kind::Machine, "remove a partial archive")?;
         }
     }
     Ok(())
 }
 
-/// Makes the folder of a new layer.
+/// Creates the folder of a new layer.
 pub fn make_layer(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
     let path = yard.path(layer);
     let made = fs_err::create_dir(&path).and_then(|()| probe::give_to_root(&path, ids));
-    made.context(Kind::Machine, "make the folder of a layer")
+    made.context(Kind::Machine, "create the folder of a layer")
 }
 
-/// A sandbox in which the root's ids reach the machine's own files, for what roots are made of.
+/// A sandbox that sees the machine's own files and has the ids of a root. Layers are made in it.
 pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
     Sandbox {
         folder: yard.folder.clone(),
@@ -180,8 +183,8 @@ pub fn machine_sandbox(yard: &Yard, ids: &IdMap, task: Task) -> Sandbox {
     }
 }
 
-/// Unpacks an archive of the yard into a layer, with the ids of the root. Device nodes cannot be made there and are
-/// not needed.
+/// Unpacks an archive of the yard into a layer, with the ids of the root. Device nodes are skipped: they cannot
+/// be created there and are not needed.
 pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let readable = std::fs::Permissions::from_mode(0o644);
@@ -191,7 +194,7 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     if ids.is_alone() {
-        // There is no other user who could own files.
+        // No other user could own files.
         arguments.insert(1, "--no-same-owner".to_owned());
     }
     arguments.extend([layer.to_owned(), "--file".to_owned(), relative]);
@@ -200,11 +203,11 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
     sandbox.run().map(|_| ()).context(Kind::Machine, "unpack the archive of a layer")
 }
 
-/// Removes a layer.
+/// Removes a layer. If this is interrupted, the rest is recognizable as a partial layer.
 pub fn remove(yard: &Yard, ids: &IdMap, layer: &str) -> Result<()> {
     let failed = format!("remove {layer}");
     let gone = format!("{}.part", layer.trim_end_matches(".part"));
-    // Half of it must not be taken for the whole if this is interrupted.
+    // An interruption must not leave part of a layer under the name of a whole one.
     if gone != layer {
         remove_folder(&yard.folder, gone.as_ref(), ids).context(Kind::Machine, &failed)?;
         fs_err::rename(yard.path(layer), yard.path(&gone)).context(Kind::Machine, &failed)?;
@@ -218,7 +221,7 @@ mod tests {
     use kilnyard_root::Mapper;
 
     #[test]
-    fn a_base_of_other_ids_is_told_from_ones_own() {
+    fn a_base_with_foreign_ids_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("build")).unwrap();
         let metadata = std::fs::metadata(folder.path()).unwrap();
@@ -232,7 +235,7 @@ mod tests {
         let of_another_group = IdMap { groups: vec![(0, group + 1, 1)], ..map(0, Mapper::Alone) };
         assert_eq!(strangers(folder.path(), &of_another_group), None);
         let (base, build) = (folder.path().display().to_string(), folder.path().join("build"));
-        // The folder to build in is the builder's, where there is one.
+        // The build folder belongs to the builder, where there is one.
         assert_eq!(
             strangers(folder.path(), &map(0, Mapper::Helper)),
             Some((build.display().to_string(), user, group))

@@ -1,4 +1,4 @@
-//! Leases that any machine can perform: what an order names by this machine's folders becomes artifacts.
+//! Makes leases that any machine can perform: folders of this machine that an order names become artifacts.
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -9,7 +9,8 @@ use kilnyard_model::order::{BuildOrder, FolderContent, FolderFile, Input, Shared
 use kilnyard_root::archive::pack_shared;
 use std::path::Path;
 
-/// Copies all that an order needs to a store of artifacts, and names it there by its content.
+/// Copies everything that an order needs into a store of artifacts, and returns the order with references to
+/// the content.
 pub fn complete(
     yard: &Yard,
     distfiles: &DistfileStore,
@@ -24,13 +25,13 @@ pub fn complete(
     for input in &order.root.inputs {
         let artifact = of_input(input)?;
         match copy(&artifact, distfiles.artifacts(), to, Storage::Plain) {
-            // Another machine has it from where this one would.
+            // The other machine fetches it from the same addresses as this one.
             Err(_) if !input.urls.is_empty() => {}
             copied => copied.context(Kind::Machine, format!("copy {}", input.name))?,
         }
     }
     let mut order = order;
-    // Where something is still to be fetched, the machine that builds fetches it into a folder of its own.
+    // If files still have to be fetched, the building machine fetches them into a folder of its own.
     let fetched = order.fetch.as_ref().map(|fetch| fetch.folder.name.clone());
     for folder in &mut order.root.folders {
         if fetched.as_deref() != Some(folder.name.as_str()) {
@@ -40,7 +41,7 @@ pub fn complete(
     Ok(order)
 }
 
-/// The artifact that an input is.
+/// The artifact with an input's content.
 pub fn of_input(input: &Input) -> Result<Artifact> {
     let sha256 = Sha256Hex::parse(&input.sha256).context(Kind::Machine, format!("find {}", input.name))?;
     Ok(Artifact { sha256, size_bytes: input.size_bytes, media: Media::Bytes })
@@ -62,20 +63,20 @@ fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<FolderCont
     Ok(FolderContent::Files(names.iter().map(file).collect::<Result<_>>()?))
 }
 
-/// Packs a tree of recipes.
+/// Packs a tree of recipes into the store.
 fn packed(source: &Path, to: &Folder) -> Result<Artifact> {
     let failed = format!("pack {}", source.display());
     let (mut reader, writer) = std::io::pipe().context(Kind::Machine, &failed)?;
     let (sha256, size_bytes) = std::thread::scope(|scope| {
         let packing = scope.spawn(|| pack_shared(source, std::io::BufWriter::new(writer)));
         let kept = to.insert(&mut reader, Storage::Compressed);
-        // A writer whose reader failed ends with that.
+        // If `insert` failed, this makes the writer fail instead of blocking.
         drop(reader);
         let packed = packing.join().unwrap_or_else(|_| Err(std::io::Error::other("a bug in Kilnyard")));
         match (packed, kept) {
             (Ok(()), Ok(kept)) => Ok(kept),
             (Err(error), Ok((sha256, _))) => {
-                // Half of it, under the name of half of it.
+                // The store has a truncated archive under the hash of its content.
                 let _ = to.remove(&sha256);
                 Err(error).context(Kind::Machine, &failed)
             }

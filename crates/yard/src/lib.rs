@@ -1,12 +1,14 @@
-//! A yard: its folder and configuration, its families, and what follows from them: plans, estimates, reports.
+//! A yard: its folder and configuration, its package families, and the plans, estimates and reports derived
+//! from them.
 //!
-//! A command opens a [`yard::Yard`], asks its [`family`] for a resolved set, makes a [`plan`] of it, and after a run publishes
-//! and writes a [`report`].
+//! A command opens a [`yard::Yard`], asks its [`family`] for a resolved set and makes a [`plan`] of it. After a
+//! run it publishes and writes a [`report`].
 //!
-//! What holds: nothing here prints, ends the process or reads the environment. What there is to say goes through a callback
-//! or is returned; variables come as an [`environment::Environment`]; signals are noted in [`interrupt`].
+//! Invariant: nothing here prints, ends the process or reads the environment. Messages go through a callback or
+//! are returned; variables arrive as an [`environment::Environment`]; signals are recorded in [`interrupt`].
 //!
-//! Known downside: one process works on a yard at a time, so that everything here may believe what it read.
+//! Known downside: only one process works on a yard at a time. Code here relies on that and trusts what it has
+//! read.
 
 pub mod causes;
 pub mod config;

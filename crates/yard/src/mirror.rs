@@ -1,16 +1,16 @@
-//! How mirrors are asked, and where what they give is kept.
+//! Access to mirrors, and the store of downloaded files.
 
 use crate::environment::Environment;
 use crate::error::{Context, Kind, Result};
 use crate::yard::Yard;
 use kilnyard_mirror::{AttemptError, Client, DistfileStore, FetchError, Limits};
 
-/// A client with the yard's limits.
+/// A client with the yard's proxy and speed limit.
 pub fn client(yard: &Yard) -> Client {
     client_of(&yard.config.family.mirrors(), limits(yard), &yard.environment)
 }
 
-/// A client with the environment's proxy.
+/// A client with the proxy from the environment, if one is set for these mirrors.
 pub fn client_of(mirrors: &[String], limits: Limits, environment: &Environment) -> Client {
     let uses_http = mirrors.iter().any(|mirror| mirror.starts_with("http:"));
     let names: &[&str] =
@@ -25,13 +25,13 @@ fn limits(yard: &Yard) -> Limits {
     Limits { speed_min_bytes_per_second: yard.config.build.mirror_bytes_per_second_min, ..Limits::default() }
 }
 
-/// The yard's distfiles.
+/// Opens the yard's distfiles.
 pub fn open_distfiles(yard: &Yard) -> Result<DistfileStore> {
     DistfileStore::open_with(&yard.path("distfiles"), client(yard))
         .context(Kind::Machine, "open the yard's distfiles")
 }
 
-/// Whether each mirror answered that it does not have the file.
+/// Whether every mirror answered that it does not have the file.
 pub fn is_absent(error: &FetchError) -> bool {
     match error.root() {
         FetchError::Failed { failed, .. } => {

@@ -1,4 +1,4 @@
-//! From a yard to a plan: the set resolved, what is there compared with what would be built.
+//! Makes a plan of a yard: resolves the set, and compares the existing outputs with what a build would produce.
 
 use crate::due::{Due, Known};
 use crate::error::{Context, Error, Kind, Result};
@@ -19,30 +19,30 @@ use kilnyard_store::{Current, LastBuild, PackageRow, Plan, PlanRow, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// A resolved yard and what is to be done in it.
+/// A resolved yard and the work to do in it.
 pub struct Planned {
-    /// The set.
+    /// The set with its family.
     pub set: Set,
-    /// The same, without its family.
+    /// The set without its family.
     pub workshop: Arc<dyn Ecosystem>,
-    /// The same, with the outputs that are there.
+    /// The set with the outputs that exist.
     pub stock: Box<dyn Stock>,
-    /// What is there of each package.
+    /// The kept build of each package.
     pub current: HashMap<String, Current>,
-    /// Packages whose outputs should be there and are not, with the file that is gone or not whole.
+    /// Packages with a missing or damaged output, and that file.
     pub broken: HashMap<String, String>,
-    /// The plan, as it is kept in the store.
+    /// The plan, as stored.
     pub plan: Plan,
-    /// The machine and what its owner limits.
+    /// The machine and its configured limits.
     pub shape: Shape,
     graph: Arc<Graph>,
-    /// What each package of the graph is expected to take; nothing where it is not built.
+    /// The expected cost of each package in the graph; nothing for a package that is not built.
     works: Vec<Work>,
 }
 
 impl Planned {
-    /// Narrows the plan to the packages of these names and all that they need. The plan in the store stays
-    /// that of the whole set.
+    /// Narrows the plan to the named packages and their dependencies. The stored plan still covers the whole
+    /// set.
     pub fn narrow(&mut self, names: &[String]) -> Result<()> {
         let graph = self.workshop.graph();
         let mut included = HashSet::new();
@@ -56,12 +56,11 @@ impl Planned {
                     (Some(left), _) => Error::usage(left.explanation.clone()),
                     (None, Some(left)) => Error::usage(format!("every package of {name} is left out"))
                         .hint(Remedy::command(format!("why {}", left.name))),
-                    (None, None) => Error::usage(format!("{name} is not among the packages of this yard"))
-                        .hint(
-                            Remedy::from("packages in kilnyard.toml; ")
-                                .then_command("plan")
-                                .then(" lists them"),
-                        ),
+                    (None, None) => Error::usage(format!("this yard has no package {name}")).hint(
+                        Remedy::from("adding it to packages in kilnyard.toml; ")
+                            .then_command("plan")
+                            .then(" lists them"),
+                    ),
                 });
             }
             for id in named {
@@ -78,17 +77,17 @@ impl Planned {
         self.foresee()
     }
 
-    /// What a build of a package is expected to write.
+    /// The number of bytes that a package's build is expected to write.
     pub fn written_bytes(&self, package: PackageId) -> u64 {
         written_bytes(&self.works[package.index()])
     }
 
-    /// What is there of the set, for the one that builds it, and what is expected of its builds.
+    /// The set's outputs, for the run that builds it, and the expected cost of the builds.
     pub fn parts(&mut self) -> (&mut dyn Stock, Expected<'_>) {
         (&mut *self.stock, Expected { plan: &self.plan, works: &self.works })
     }
 
-    /// A scheduler of these builds for a run, to which machines come.
+    /// A scheduler for a run of these builds. It starts without machines; workers bring them.
     pub fn scheduler(&self) -> Result<Scheduler> {
         let limits = self.shape.limits_of_builds();
         Scheduler::without_machines(self.graph.clone(), self.works.clone(), limits).or_internal(SCHEDULING)
@@ -98,15 +97,15 @@ impl Planned {
         Scheduler::new(self.graph.clone(), self.works.clone(), vec![machine], limits).or_internal(SCHEDULING)
     }
 
-    /// Works out the ranks, the path and the times from the estimates: the run is played through by the scheduler that
-    /// will decide it. Estimates know no waiting, so that only the cores that there are count here.
+    /// Computes ranks, path and times from the estimates, by simulating the run with the scheduler that will
+    /// decide it. Estimates contain no waiting, so only the cores that exist count here.
     fn foresee(&mut self) -> Result<()> {
         let machines = [self.shape.machine];
         let bound = Bound::of(&self.graph, &self.works, &machines);
         let mut scheduler = self.scheduler_on(self.shape.machine, self.shape.limits)?;
         let ranks: Vec<f64> = self.graph.packages().map(|id| scheduler.rank_seconds(id)).collect();
         let played = kilnyard_schedule::simulate(&self.graph, &self.works, &machines, &mut scheduler);
-        self.plan.expected_seconds = played.or_internal("play the run through")?.makespan_seconds;
+        self.plan.expected_seconds = played.or_internal("simulate the run")?.makespan_seconds;
         self.plan.bound_seconds = bound.seconds();
         let is_on_path = |id: &&PackageId| self.works[id.index()].core_seconds() > 0.0;
         self.plan.path =
@@ -122,10 +121,10 @@ impl Planned {
     }
 }
 
-/// Reads after "failed to".
+/// Completes "failed to".
 const SCHEDULING: &str = "schedule the builds";
 
-/// What is expected of each build of a plan.
+/// The expected cost of each build of a plan.
 #[derive(Clone, Copy)]
 pub struct Expected<'a> {
     plan: &'a Plan,
@@ -133,12 +132,12 @@ pub struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// What a build of a package is expected to write.
+    /// The number of bytes that a package's build is expected to write.
     pub fn written_bytes(&self, package: PackageId) -> u64 {
         written_bytes(&self.works[package.index()])
     }
 
-    /// How long the build of the package of this name is expected to take.
+    /// The expected time of a package's build.
     pub fn seconds(&self, name: &str) -> f64 {
         let packages = &self.plan.packages;
         let found = packages.binary_search_by(|row| row.package.name.as_str().cmp(name));
@@ -150,8 +149,8 @@ fn written_bytes(work: &Work) -> u64 {
     work.files_bytes.saturating_add(work.disk_bytes)
 }
 
-/// A hash of everything that a plan is made from, read without reading the index, and how many builds the
-/// store knew.
+/// Hashes everything that a plan is made from, without reading the index. The suffix is the number of builds in
+/// the store.
 pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG));
     let config = config.or_internal("read the configuration")?;
@@ -160,12 +159,12 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
 }
 
-/// The part of a digest that stays the same while builds are added.
+/// The part of a digest that does not change when builds are added.
 pub fn inputs_of(digest: &str) -> &str {
     digest.split_once('-').map_or(digest, |(inputs, _)| inputs)
 }
 
-/// Resolves the set and compares it with what is there: see [`compare_all`].
+/// Resolves the set and makes a plan: see [`compare_all`].
 pub fn make(
     yard: &Yard,
     distfiles: &DistfileStore,
@@ -176,8 +175,8 @@ pub fn make(
     compare_all(yard, yard.config.family.resolve(yard, distfiles)?, digest, distfiles, store, forced)
 }
 
-/// Makes the plan of a yard whose set is resolved already, after builds were added. Its inputs are identified by
-/// the digest of the plan before, whatever has changed since.
+/// Makes the plan again after builds were added, with the set that is already resolved. Takes over the inputs
+/// part of the previous plan's digest, so changes since then are noticed.
 pub fn remake(
     yard: &Yard,
     set: Set,
@@ -189,20 +188,20 @@ pub fn remake(
     compare_all(yard, set, digest, distfiles, store, &Forced::Nothing).map(|_| ())
 }
 
-/// What is built even if its outputs are right.
+/// Packages that are built even if their outputs are up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Forced {
-    /// Nothing.
+    /// No package.
     #[default]
     Nothing,
-    /// Packages of these names, and those of categories of these names.
+    /// Packages and categories with these names.
     Named(HashSet<String>),
-    /// Everything.
+    /// All packages.
     All,
 }
 
 impl Forced {
-    /// Whether a package is built even if its outputs are right.
+    /// Whether this package is built even if its outputs are up to date.
     pub fn contains(&self, name: &str) -> bool {
         match self {
             Forced::Nothing => false,
@@ -214,8 +213,8 @@ impl Forced {
     }
 }
 
-/// Compares a resolved set with what is there. `digest` says what it was resolved from, as [`digest`] does. The plan is
-/// kept in the store, unless builds are forced.
+/// Compares a resolved set with the existing outputs. `digest` identifies the inputs of the set: see
+/// [`digest`]. Stores the plan, unless builds are forced.
 pub fn compare_all(
     yard: &Yard,
     set: Set,
@@ -242,7 +241,7 @@ pub fn compare_all(
     let planned = foresee(shape, (set, stock), current, broken, &estimates, predicted, digest)?;
     if *forced == Forced::Nothing {
         match store.save_plan(&planned.plan) {
-            // It is made again by the next question.
+            // Read-only: the next command computes it again.
             Err(error) if error.is_read_only() => {}
             saved => saved.map_err(store_error)?,
         }
@@ -250,8 +249,8 @@ pub fn compare_all(
     Ok(planned)
 }
 
-/// Packages of which a file is missing, or has another size. That is all that can be checked without
-/// reading every file.
+/// Finds packages with a file that is missing or has the wrong size. Checking more would mean reading every
+/// file.
 fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> HashMap<String, String> {
     let is_whole = |output: &Output| {
         let hash = Sha256Hex::parse(&output.sha256).ok();
@@ -264,12 +263,12 @@ fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> Hash
     broken.collect()
 }
 
-/// The category of a package of a tree; absent where names have none.
+/// The category of a package in a tree. Absent if names have no categories.
 fn category_of(name: &str) -> Option<&str> {
     name.split_once('/').map(|(category, _)| category)
 }
 
-/// Where a package would stand when a run begins, and why.
+/// The predicted state of a package when a run begins, and why.
 struct Prediction {
     state: PackageState,
     reason: Reason,
@@ -320,7 +319,7 @@ fn predict(
     Ok(predictions)
 }
 
-/// Compares a package's key with that of the outputs that are there.
+/// Compares a package's key with that of its existing outputs.
 fn compare(
     stock: &mut dyn Stock,
     id: PackageId,
@@ -331,7 +330,7 @@ fn compare(
         Ok(key) => key,
         Err(impossible) => return Ok((PackageState::LeftOut, Reason::impossible(impossible.explanation))),
     };
-    // Here are the lines of its key too.
+    // Unlike `current` above, this one includes the lines of the key.
     let kept = store.current(stock.set().graph().name(id)).map_err(store_error)?;
     Ok(match (Known { kept: kept.as_ref(), ..known }).with_key(&key, stock.set().former_root()) {
         Due::UpToDate => (PackageState::UpToDate, Reason::NothingChanged),
@@ -339,7 +338,7 @@ fn compare(
     })
 }
 
-/// Puts together what was found, and what it will take.
+/// Assembles the plan from the predictions, with estimates.
 fn foresee(
     shape: Shape,
     (set, stock): (Set, Box<dyn Stock>),
@@ -400,7 +399,7 @@ fn foresee(
     Ok(planned)
 }
 
-/// The cycles that were cut, a sentence each, where the package that is built first is included.
+/// Describes each cut cycle in a sentence, if the package that is built first is included.
 fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Vec<String> {
     let graph = workshop.graph();
     let names = |ids: &[PackageId]| {
@@ -422,7 +421,7 @@ fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Ve
     workshop.cuts().iter().filter(|cut| is_included(cut.package)).map(sentence).collect()
 }
 
-/// The plan of the yard as it is now: the kept one if it is still right, else a new one.
+/// The plan of the yard as it is now: the stored one if still valid, otherwise a new one.
 pub fn current_plan(yard: &Yard, store: &mut dyn Store) -> Result<Plan> {
     if is_kept(yard, store)?
         && let Some(plan) = store.plan().map_err(store_error)?
@@ -432,7 +431,7 @@ pub fn current_plan(yard: &Yard, store: &mut dyn Store) -> Result<Plan> {
     renew(yard, store)
 }
 
-/// Brings the plan in the store up to date, if it is not.
+/// Updates the stored plan if it is out of date.
 pub fn keep_current(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     if is_kept(yard, store)? {
         return Ok(());
@@ -440,8 +439,11 @@ pub fn keep_current(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     let plan = renew(yard, store)?;
     match store.plan_head().map_err(store_error)? {
         Some(kept) if kept.digest == plan.digest => Ok(()),
-        _ => Err(Error::new(Kind::Machine, "the yard has another plan now, and it cannot be written here")
-            .hint(Remedy::command("plan").then(" without --json, which writes nothing"))),
+        _ => Err(Error::new(
+            Kind::Machine,
+            "the yard's plan has changed, and the new one cannot be written here",
+        )
+        .hint(Remedy::command("plan").then(" without --json, which writes nothing"))),
     }
 }
 
@@ -451,7 +453,7 @@ fn is_kept(yard: &Yard, store: &dyn Store) -> Result<bool> {
     Ok(is_of_it && knows_the_broken(store, &open_distfiles(yard)?)?)
 }
 
-/// Whether the plan in the store says of each package whose file is broken now that it is, and of no other.
+/// Whether the stored plan marks exactly the packages with a broken file as broken.
 fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool> {
     let current = store.all_current().map_err(store_error)?;
     let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
@@ -459,7 +461,7 @@ fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool
     store
         .each_planned(&mut |row| {
             let said = matches!(row.reason, Reason::Broken { .. });
-            // What is left out is that whatever becomes of the file of its last build.
+            // A left-out package stays left out, whatever happens to the files of its last build.
             let is_broken = broken.contains_key(row.name) && row.state != PackageState::LeftOut;
             is_valid = said == is_broken;
             is_valid

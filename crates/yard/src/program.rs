@@ -1,4 +1,5 @@
-//! What commands of a family have of the program: it alone prints, and reads standard input and the environment.
+//! The services of the program that commands of families use. Only the program prints and reads standard input
+//! and the environment.
 
 use crate::environment::Environment;
 use crate::error::Result;
@@ -8,27 +9,27 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The program, as a command of a family sees it.
+/// The program, as seen by a family's command.
 pub trait Program: Sync {
-    /// Writes a line for people.
+    /// Prints a line for users.
     fn say(&self, line: &str);
 
-    /// Writes data, with all that a terminal would obey escaped.
+    /// Prints data, with every character that a terminal interprets escaped.
     fn print(&self, text: &str) -> Result<ExitCode>;
 
-    /// Writes data as it is. A reader that stops is no error.
+    /// Writes data as it is. It is not an error if the reader stops.
     fn write(&self, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> Result<ExitCode>;
 
-    /// Reads a file that may be packed, or standard input where it is called `-`.
+    /// Reads a file that may be compressed, or standard input if the path is `-`.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Notes signals from now on, so that what takes long ends in order.
+    /// Records signals from now on, so that long operations end cleanly.
     fn catch_signals(&self);
 
-    /// The variables that are set.
+    /// The environment variables.
     fn environment(&self) -> &Environment;
 
-    /// Opens the yard of the command line.
+    /// Opens the yard that the command line names.
     fn yard(&self) -> Result<Yard>;
 
     /// Opens the yard in this folder.
@@ -36,7 +37,7 @@ pub trait Program: Sync {
 }
 
 impl dyn Program + '_ {
-    /// Writes a value as JSON.
+    /// Prints a value as JSON.
     pub fn print_json(&self, value: &serde_json::Value) -> Result<ExitCode> {
         self.print(&format!("{}\n", json_text(&format_args!("{value:#}"))))
     }

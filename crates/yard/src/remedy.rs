@@ -1,46 +1,46 @@
-//! What helps: a text in which commands of ours and packages of this machine are known as what they are.
+//! Remedies: advice that distinguishes Kilnyard's commands and this machine's packages from plain text.
 
 use crate::host;
 use crate::words;
 use std::fmt;
 
-/// See the module. Rendered, its commands reach the yard of this process, whatever folder a person types them in.
+/// Advice for an error. Its commands are rendered so that they reach the yard of this process from any folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The arguments of this program.
+    /// Arguments of Kilnyard.
     Command(String),
-    /// Packages of this machine's system.
+    /// Packages to install on this machine.
     Packages(Vec<&'static str>),
 }
 
 impl Remedy {
-    /// A command of ours, by its arguments.
+    /// A Kilnyard command, given by its arguments.
     pub fn command(arguments: impl Into<String>) -> Remedy {
         Remedy(vec![Part::Command(arguments.into())])
     }
 
-    /// Packages that this machine lacks.
+    /// Packages to install on this machine.
     pub fn packages(packages: &[&'static str]) -> Remedy {
         Remedy(vec![Part::Packages(packages.to_vec())])
     }
 
-    /// With this text behind it.
+    /// Appends text.
     pub fn then(mut self, text: impl Into<String>) -> Remedy {
         self.0.push(Part::Text(text.into()));
         self
     }
 
-    /// With a command of ours behind it.
+    /// Appends a Kilnyard command.
     pub fn then_command(mut self, arguments: impl Into<String>) -> Remedy {
         self.0.push(Part::Command(arguments.into()));
         self
     }
 
-    /// With packages of this machine behind it.
+    /// Appends packages to install on this machine.
     pub fn then_packages(mut self, packages: &[&'static str]) -> Remedy {
         self.0.push(Part::Packages(packages.to_vec()));
         self

@@ -1,4 +1,4 @@
-//! The report of a run, from what the store holds.
+//! The report of a run, made from the store.
 
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
@@ -17,23 +17,23 @@ use kilnyard_web::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// A few figures for the summary.
+/// Figures for the summary after a run.
 pub struct Figures {
-    /// From the run's beginning to its end.
+    /// Time from start to end.
     pub wall_seconds: f64,
-    /// What all stages used.
+    /// CPU time of all stages.
     pub cpu_seconds: f64,
-    /// What no schedule could beat by the estimates before the run.
+    /// Minimum time of the run, estimated before it.
     pub estimated_bound_seconds: f64,
-    /// The same by what the builds took, unless the run itself has beaten that.
+    /// Minimum time according to the measured builds. Absent if the run itself was faster.
     pub bound_seconds: Option<f64>,
     /// Failed packages with their reasons.
     pub failures: Vec<(String, Reason)>,
-    /// Packages of which two builds gave different bytes.
+    /// Packages of which two builds differ.
     pub not_reproducible: Vec<String>,
 }
 
-/// The figures of a run.
+/// The figures of the last run. Absent if there was none.
 pub fn figures(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem) -> Result<Option<Figures>> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(None) };
     let facts = Facts::read(yard, store, workshop, &run)?;
@@ -48,8 +48,8 @@ pub fn figures(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem) -> Resu
     }))
 }
 
-/// What no schedule could have beaten by what the builds of a run took, from its report: to work it out again would take a
-/// resolved set.
+/// Reads the minimum time according to a run's builds from its report: computing it would require a resolved
+/// set.
 pub fn bound_seconds(yard: &Yard, run: u64) -> Option<f64> {
     #[derive(serde::Deserialize)]
     struct Bounded {
@@ -89,14 +89,15 @@ pub fn write(
     Ok(folder)
 }
 
-/// Where the report of the last run of the whole set lies.
+/// The folder with the report of the last run of the whole set.
 pub const WHOLE: &str = "report";
-/// In there, the reports of runs of a part: `run-` and the number of the run.
+/// In that folder, prefix of the reports of partial runs; the run's number follows.
 const PART_PREFIX: &str = "run-";
-/// How many of those are kept. One of a few packages has some 100 KiB, its plain logs included at most some MiB each.
+/// Number of partial reports kept. One of a few packages takes about 100 KiB, with plain logs a few MiB at
+/// most.
 const PARTS_MAX: usize = 20;
 
-/// Where the report of a run of these packages belongs.
+/// The report folder for a run of these packages.
 fn folder_of(run: u64, rows: &[PackageRow], workshop: &dyn Ecosystem) -> String {
     let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     let graph = workshop.graph();
@@ -106,7 +107,7 @@ fn folder_of(run: u64, rows: &[PackageRow], workshop: &dyn Ecosystem) -> String 
     }
 }
 
-/// Removes the oldest reports of parts, so that they do not grow with every run.
+/// Removes the oldest partial reports, so that they do not accumulate.
 fn remove_old_parts(yard: &Yard) -> Result<()> {
     let entries = fs_err::read_dir(yard.path(WHOLE)).into_iter().flatten().flatten();
     let number =
@@ -120,14 +121,15 @@ fn remove_old_parts(yard: &Yard) -> Result<()> {
     Ok(())
 }
 
-/// How many builds have theirs shown so.
+/// Number of failed builds whose logs are copied as plain text.
 const PLAIN_LOGS_MAX: usize = 500;
 
+/// Everything that the report of a run is made from.
 struct Facts<'a> {
     yard: &'a Yard,
     workshop: &'a dyn Ecosystem,
     run: &'a RunRow,
-    /// Where the report goes, relative to the yard.
+    /// The report's folder, relative to the yard.
     folder: String,
     rows: Vec<PackageRow>,
     builds: HashMap<String, Vec<BuildRow>>,
@@ -159,10 +161,10 @@ impl Facts<'_> {
         Ok(Facts { yard, workshop, run, folder, rows, builds, outputs })
     }
 
-    /// Writes the logs of failed builds as plain text beside the report, in place of those of an earlier one.
+    /// Writes the logs of failed builds as plain text into the report, and removes those of an earlier report.
     fn write_plain_logs(&self) -> Result<()> {
-        let failed = "write the logs beside the report";
-        // A browser shows these as they are; the others are compressed.
+        let failed = "write the logs of the report";
+        // A browser can show these directly; the originals are compressed.
         let folder = self.yard.path(&format!("{}/logs", self.folder));
         if folder.exists() {
             fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
@@ -171,7 +173,7 @@ impl Facts<'_> {
         let builds = self.builds.values().filter_map(|builds| builds.last());
         for build in builds.filter(|build| build.failure.is_some()).take(PLAIN_LOGS_MAX) {
             for log in build.stages.iter().filter_map(|stage| stage.log.as_ref()) {
-                // A log that was cleaned away, or cannot be read, is not worth the report.
+                // A log that was removed or cannot be read must not prevent the report.
                 if let Ok(text) = kilnyard_process::read_log(&self.yard.path(log)) {
                     fs_err::write(self.yard.path(&self.plain_log(log)), text)
                         .context(Kind::Machine, failed)?;
@@ -195,7 +197,7 @@ impl Facts<'_> {
                 kilnyard_model::graph::StandIn::Archive => {
                     "the archive's binary packages stand in".to_owned()
                 }
-                kilnyard_model::graph::StandIn::Profile => "it falls away under a build profile".to_owned(),
+                kilnyard_model::graph::StandIn::Profile => "a build profile drops it".to_owned(),
             },
         };
         Report {
@@ -258,19 +260,20 @@ impl Facts<'_> {
         self.builds.values().flatten().map(cpu_seconds).sum()
     }
 
-    /// What no schedule could have beaten, by what the builds really took.
+    /// The minimum time and longest path according to the measured builds.
     fn bound(&self) -> Bound {
         Bound::of(self.workshop.graph(), &self.works(), &[Machine::of_cores(self.run.cores)])
     }
 
-    /// How long that is. Builds that shared cores took longer than each would alone, so that a run that has ended may disprove it.
+    /// The minimum time. Builds that share cores take longer than each would alone, so a finished run may turn
+    /// out to be faster; then there is none.
     fn bound_seconds(&self) -> Option<f64> {
         let is_possible =
             |seconds: &f64| self.run.ended_seconds.is_none() || *seconds <= wall_seconds(self.run);
         Some(self.bound().seconds()).filter(is_possible)
     }
 
-    /// What the last build of each package took.
+    /// The cost of each package's last build.
     fn works(&self) -> Vec<Work> {
         let graph = self.workshop.graph();
         let work = |id: PackageId| {
@@ -280,7 +283,7 @@ impl Facts<'_> {
         graph.packages().map(work).collect()
     }
 
-    /// The longest path by what the builds really took, each alone on all cores.
+    /// The longest path according to the measured builds, each alone on all cores.
     fn path(&self) -> Vec<PathStep> {
         let (graph, works) = (self.workshop.graph(), self.works());
         let seconds = |id: &PackageId| works[id.index()].seconds_at(self.run.cores, 1.0);
@@ -348,7 +351,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Where a log is, seen from the report.
+    /// The path of a log, relative to the report.
     fn log(&self, log: &str) -> String {
         let plain = self.plain_log(log);
         if self.yard.path(&plain).exists()
@@ -361,8 +364,8 @@ impl Facts<'_> {
         format!("{up}{log}{suffix}")
     }
 
-    /// The name of a log beside the report: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`, with commas in place
-    /// of a package's slashes.
+    /// The path of a log's plain copy: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`, with commas for
+    /// the slashes of a package name.
     fn plain_log(&self, log: &str) -> String {
         let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
         let (package, file) = name.rsplit_once('/').unwrap_or(("", name));

@@ -1,4 +1,4 @@
-//! What this machine has for builds, and what its owner limits.
+//! The resources that this machine has for builds, and the configured limits.
 
 use crate::config::Jobserver;
 use crate::yard::Yard;
@@ -6,22 +6,22 @@ use kilnyard_process::pressure;
 use kilnyard_schedule::{Limits, Machine, Sharing};
 use kilnyard_worker::JobserverStyle;
 
-/// A part of what is free on the yard's disk stays free: logs, packages and the store need some of it. As a divisor.
+/// Share of the free disk space that builds leave for logs, packages and the store, as a divisor.
 const DISK_KEPT: u64 = 10;
 
-/// See the module.
+/// A machine and its configured limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// This machine, with the memory and the room on its disk that are there for builds now.
+    /// This machine, with the memory and disk space that builds can have now.
     pub machine: Machine,
-    /// What a person limits.
+    /// The limits from the configuration.
     pub limits: Limits,
-    /// The number of jobs for build systems that need one.
+    /// The job count for build systems that need a fixed one.
     pub jobs: u32,
 }
 
 impl Shape {
-    /// Of this yard and this machine.
+    /// The shape of this machine for this yard, as it is now.
     pub fn of(yard: &Yard) -> Shape {
         let build = &yard.config.build;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -38,20 +38,20 @@ impl Shape {
 }
 
 impl Shape {
-    /// How many builds there can be at once.
+    /// Maximum number of parallel builds.
     pub fn slots(&self) -> u32 {
         self.machine.oversubscribed().cores.min(self.limits.slots_max.unwrap_or(u32::MAX))
     }
 
-    /// What is limited where the cores of the machine are [oversubscribed](Machine::oversubscribed): no build gets more
-    /// than there are.
+    /// The limits to use when the machine's cores are [oversubscribed](Machine::oversubscribed): no build gets
+    /// more cores than exist.
     pub fn limits_of_builds(&self) -> Limits {
         let cores = self.machine.cores;
         Limits { jobs_max: Some(self.limits.jobs_max.map_or(cores, |jobs| jobs.min(cores))), ..self.limits }
     }
 }
 
-/// How builds of a yard find their jobserver.
+/// How builds of this yard find their jobserver.
 pub fn jobserver_style(yard: &Yard) -> JobserverStyle {
     match yard.config.build.jobserver {
         Jobserver::Pipe => JobserverStyle::Pipe,

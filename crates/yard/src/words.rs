@@ -1,14 +1,15 @@
-//! Numbers as people read them, the time of day, and commands to type.
+//! Numbers, times and commands as users read and type them.
 
 use kilnyard_model::foreign;
 
-/// JSON with all that a terminal would obey as escapes of JSON. serde_json escapes the controls below a space alone.
+/// Formats JSON with every character that a terminal interprets escaped. serde_json escapes only the control
+/// characters below U+0020.
 pub fn json_text(json: &impl std::fmt::Display) -> String {
     let json = json.to_string();
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
         match foreign::is_obeyed(character) && character != '\n' {
-            // Only within strings of JSON are there any.
+            // These occur only within JSON strings.
             true => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
                     shown.push_str(&format!("\\u{unit:04x}"));
@@ -25,21 +26,21 @@ pub use kilnyard_process::now_seconds;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The yard of this command, where a later command has to name it too. Set once, before anything is printed.
+/// The yard of this command, if later commands have to name it too. Set once, before anything is printed.
 static YARD: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes [`command`] name this yard.
+/// Makes [`command`] include this yard.
 pub fn name_yard(yard: PathBuf) {
-    // A process has one yard.
+    // A process works on one yard.
     let _ = YARD.set(yard);
 }
 
-/// A command of Kilnyard as it has to be typed to reach the same yard.
+/// The command line that runs this Kilnyard command in the same yard.
 pub fn command(arguments: &str) -> String {
     command_in(YARD.get().map(PathBuf::as_path), arguments)
 }
 
-/// The same for this yard, or for the one that is found without its name.
+/// Like [`command`], for the given yard, or for the one that Kilnyard finds by itself.
 pub fn command_in(yard: Option<&Path>, arguments: &str) -> String {
     match yard {
         Some(yard) => format!("kilnyard --yard {} {arguments}", quoted(&yard.display().to_string())),
@@ -47,7 +48,7 @@ pub fn command_in(yard: Option<&Path>, arguments: &str) -> String {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for the shell, if needed.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -68,14 +69,15 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The estimated minimum of a run and, once it is known, the minimum by what its builds took: two figures, and always both.
+/// Formats the two minimum times of a run: the estimate before it and, once available, the figure from its
+/// measured builds.
 pub fn minimums(estimated_seconds: f64, measured_seconds: Option<f64>) -> String {
     let mut parts = Vec::new();
     if estimated_seconds > 0.0 {
-        parts.push(format!("{} by the estimates before", duration(estimated_seconds)));
+        parts.push(format!("{} (estimated)", duration(estimated_seconds)));
     }
     if let Some(seconds) = measured_seconds {
-        parts.push(format!("{} by what the builds took", duration(seconds)));
+        parts.push(format!("{} (measured)", duration(seconds)));
     }
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
@@ -94,7 +96,7 @@ pub fn size(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// A time in UTC, to the second.
+/// Formats a Unix time in UTC, to the second.
 pub fn time(seconds: f64) -> String {
     jiff::Timestamp::from_second(seconds as i64).map_or_else(|_| "?".to_owned(), |t| t.to_string())
 }
@@ -109,7 +111,7 @@ pub fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{ending}")
 }
 
-/// Whether one name may be the other misspelt: at most two letters put in, left out or exchanged.
+/// Whether one name may be a misspelling of the other: at most two letters inserted, removed or replaced.
 pub fn is_near(left: &str, right: &str) -> bool {
     const MISTAKES_MAX: usize = 2;
     if left.len().abs_diff(right.len()) > MISTAKES_MAX || left.len() <= MISTAKES_MAX {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_nothing_that_a_terminal_obeys_and_says_the_same() {
+    fn json_has_no_terminal_controls_and_keeps_its_value() {
         let value = serde_json::json!({ "a\u{1b}[2J": "\u{9b}31m\u{202e}\u{e0041}\u{7f}ä\n" });
         let shown = json_text(&format_args!("{value:#}"));
         assert!(shown.contains("\\u009b31m\\u202e\\udb40\\udc41\\u007fä\\n"), "{shown}");
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_names_are_near() {
+    fn misspelled_names_are_near() {
         assert!(
             is_near("godsource", "goodsource") && is_near("zlbi", "zlib") && is_near("xz-utils", "xzutils")
         );

@@ -1,4 +1,5 @@
-//! What this machine's worker needs to know, in a yard or in a folder of its own, and what orders of a yard are here.
+//! Settings of this machine's worker, in a yard or in a folder of its own, and the layers and folders that a
+//! yard's orders name.
 
 use crate::config::{Build, limits::Limits, rules};
 use crate::environment::Environment;
@@ -12,10 +13,10 @@ use kilnyard_worker::{JobserverStyle, Local, Settings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What one build leaves of the memory that all may have together, as a divisor.
+/// Share of the available memory that a single build leaves to others, as a divisor.
 const MEMORY_LEFT_PART: u64 = 8;
 
-/// The settings of a worker that works in the yard.
+/// The settings of a worker in this yard.
 pub fn settings(yard: &Yard) -> Settings {
     let shape = Shape::of(yard);
     let config = &yard.config;
@@ -35,8 +36,8 @@ pub fn settings(yard: &Yard) -> Settings {
     }
 }
 
-/// The settings of a worker that has a folder and no yard: those that a yard has where its configuration says nothing. `folders` are
-/// those of this machine that orders may show and fetch into, by their names.
+/// The settings of a worker with a folder but no yard: the defaults of a yard's configuration. `folders` are
+/// the folders of this machine, by name, that orders may show and fetch into.
 pub fn settings_without_yard(
     folder: &Path,
     folders: BTreeMap<String, PathBuf>,
@@ -58,7 +59,7 @@ fn common(
     limits_of_builds: &Limits,
     memory_bytes: Option<u64>,
 ) -> Settings {
-    // One build does not take what all others have.
+    // A single build does not take the memory of all others.
     let limits = LimitRules {
         memory_bytes_max: memory_bytes.map(|bytes| bytes - bytes / MEMORY_LEFT_PART),
         ..rules(build, limits_of_builds)
@@ -82,9 +83,9 @@ fn common(
     }
 }
 
-/// What an order names, as this machine has it. With `unpack` its trees are there then.
+/// Finds the layers and folders that an order names on this machine. With `unpack`, unpacks the layers first.
 pub fn local(yard: &Yard, order: &RootOrder, unpack: bool) -> Result<Local> {
-    let failed = "find what a root begins with";
+    let failed = "find the layers of a root";
     let trees = yard.trees();
     if unpack {
         trees.ensure(&order.layers).context(Kind::Machine, failed)?;

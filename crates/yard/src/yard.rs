@@ -1,4 +1,4 @@
-//! A yard: a folder with a configuration, and everything that Kilnyard keeps for it.
+//! A yard: a folder with a configuration and all of Kilnyard's files for it.
 
 mod folders;
 
@@ -17,14 +17,14 @@ use kilnyard_worker::{Network, Trees};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The configuration's name.
+/// File name of the configuration.
 pub const CONFIG: &str = "kilnyard.toml";
 
-/// A process that checks the lock holds it for an instant, so that a refusal is retried.
+/// Other processes hold the lock for an instant to check it, so taking it is retried.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Variables that commands which fetch are given from the environment.
+/// Environment variables passed to commands that fetch.
 const FETCH_VARIABLES: [&str; 8] = [
     "http_proxy",
     "https_proxy",
@@ -36,39 +36,40 @@ const FETCH_VARIABLES: [&str; 8] = [
     "NO_PROXY",
 ];
 
-/// The store.
+/// The store's file.
 pub const STORE: &str = "state/kilnyard.db";
-/// Backups are called by their day, between these.
+/// Backups are named after their day, between this prefix and suffix.
 const BACKUP_BEGIN: &str = "kilnyard-";
 const BACKUP_END: &str = ".db";
-/// The number of days whose last good store is kept: a week of builds, in which damage is noticed.
+/// Number of days for which the last good store is kept: after a week of builds, damage has been noticed.
 const BACKUPS_KEPT: usize = 7;
-/// What helps against a store that another version wrote.
+/// Remedy for a store written by a newer version.
 const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
-/// What helps against a store that stayed locked.
-const BUSY_HINT: &str = "the same command again, when the process that writes the store is done";
-/// How much of the lock's file is read.
+/// Remedy for a store that stayed locked.
+const BUSY_HINT: &str = "the same command again, once the process that writes the store has finished";
+/// Limit on what is read of the lock file.
 const HOLDER_BYTES_MAX: u64 = 1024;
 
 /// An opened yard.
 #[derive(Clone, Debug)]
 pub struct Yard {
-    /// Where it is; absolute.
+    /// The yard's absolute path.
     pub folder: PathBuf,
-    /// What its owner said.
+    /// The configuration in `kilnyard.toml`.
     pub config: Config,
-    /// The variables that the person who opened it has set, as far as a yard may use them.
+    /// The variables that the user has set, as far as a yard may use them.
     pub environment: Environment,
 }
 
-/// The right to change a yard; one process has it at a time.
+/// The lock that permits changing a yard. One process holds it at a time.
 #[derive(Debug)]
 pub struct Lock {
     file: std::fs::File,
 }
 
 impl Lock {
-    /// Says for other processes what this one does, before there is a run that shows it: see [`Yard::holder`].
+    /// Writes to the lock file what this process is doing, for others to see before there is a run: see
+    /// [`Yard::holder`].
     pub fn note(&self, phase: &str) -> std::io::Result<()> {
         let mut file = &self.file;
         file.rewind()?;
@@ -77,23 +78,23 @@ impl Lock {
     }
 }
 
-/// The process that is at work on a yard.
+/// The process that works on a yard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
+    /// Its process id.
     pub process: String,
-    /// What it does, if it said so.
+    /// What it is doing; empty if it wrote nothing.
     pub phase: String,
 }
 
 impl Yard {
-    /// Opens the yard in this folder, which belongs to the user who runs this.
+    /// Opens the yard in this folder. Fails if it belongs to another user.
     pub fn open(folder: &Path, families: &[&'static dyn Entry], environment: &Environment) -> Result<Yard> {
         folders::check_owner(folder)?;
         Yard::open_of_anyone(folder, families, environment)
     }
 
-    /// Opens the yard in this folder, whomever it belongs to.
+    /// Opens the yard in this folder, whichever user owns it.
     pub fn open_of_anyone(
         folder: &Path,
         families: &[&'static dyn Entry],
@@ -105,25 +106,25 @@ impl Yard {
                 let failed = Err::<(), _>(error).context(Kind::Machine, "read the yard's configuration");
                 return failed.unwrap_err();
             }
-            let mut missing = Error::usage(format!("there is no yard in {}", folder.display()));
+            let mut missing = Error::usage(format!("no yard in {}", folder.display()));
             missing.causes.push(error.to_string());
             missing
                 .hint(families.first().map_or_else(|| Remedy::command("init"), |family| family.init_remedy()))
         })?;
         let mut config = Config::parse(&text, &path, families)?;
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
-        // What the configuration names is found from any folder.
+        // Paths in the configuration are relative to the yard, not to the current folder.
         config.family = config.family.located(&folder);
         Ok(Yard { folder, config, environment: environment.clone() })
     }
 
-    /// A path of the yard.
+    /// Resolves a path relative to the yard.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)
     }
 
-    /// The log of a running stage, relative to the yard: one that no result names. That of a part of the stage has the part's
-    /// name between the build's number and the stage's.
+    /// Finds the log of a running stage: one that no result refers to yet. Returns its path relative to the
+    /// yard. If a stage has several parts, the part's name stands between the build number and the stage.
     pub fn open_log(&self, build: &BuildRow, stage: Stage) -> Option<String> {
         let folder = format!("logs/{}/{}", build.run, build.package);
         let (begin, end) = (format!("{}-", build.number), format!("{stage}.log"));
@@ -140,12 +141,12 @@ impl Yard {
         open.next()
     }
 
-    /// Makes the folders that a yard has.
+    /// Creates the folders of a yard.
     pub fn make_folders(folder: &Path) -> Result<()> {
         folders::make(folder)
     }
 
-    /// Takes the right to change the yard.
+    /// Takes the lock that permits changing the yard.
     pub fn lock(&self) -> Result<Lock> {
         Self::make_folders(&self.folder)?;
         let path = self.path("state/lock");
@@ -166,10 +167,10 @@ impl Yard {
                 let _ = file.read_to_string(&mut holder);
                 let holder = holder.lines().next().unwrap_or_default();
                 let message =
-                    format!("another Kilnyard (process {holder}) is at work on {}", self.folder.display());
+                    format!("another Kilnyard (process {holder}) is working on {}", self.folder.display());
                 return Err(Error::usage(message).hint(
                     Remedy::command("status")
-                        .then(", which shows what it does; retry, skip and bump reach it"),
+                        .then(", which shows what it is doing; retry, skip and bump affect that run"),
                 ));
             }
             Err(std::fs::TryLockError::Error(error)) => {
@@ -181,18 +182,18 @@ impl Yard {
         Ok(lock)
     }
 
-    /// Whether some process holds the lock.
+    /// Whether a process holds the lock.
     pub fn is_locked(&self) -> bool {
         folders::lock_file(&self.folder, false)
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
     }
 
-    /// Who has the right to change the yard now; none where no process has it.
+    /// The process that holds the lock, if any.
     pub fn holder(&self) -> Option<Holder> {
         if !self.is_locked() {
             return None;
         }
-        // It has two short lines; another user's yard may have anything there.
+        // The file has two short lines, but another user's yard may contain anything.
         let mut text = String::new();
         let file = folders::lock_file(&self.folder, false).ok()?;
         file.take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -200,30 +201,30 @@ impl Yard {
         Some(Holder { process: lines.next().unwrap_or_default(), phase: lines.next().unwrap_or_default() })
     }
 
-    /// What the yard builds for.
+    /// The target that the yard builds for.
     pub fn target(&self) -> Result<Target> {
         self.config
             .family
             .target()
-            .map_err(|error| Error::usage(format!("the configuration's root: {error}")))
+            .map_err(|error| Error::usage(format!("invalid target in the configuration: {error}")))
     }
 
-    /// Opens the store, or makes the first one.
+    /// Opens the store, and creates it in a new yard.
     pub fn store(&self) -> Result<Sqlite> {
         let path = self.path(STORE);
         Self::make_folders(&self.folder)?;
         folders::check_no_link(&self.folder, "kilnyard.db")
             .context(Kind::Machine, "open the yard's store")?;
-        // An empty store would forget which versions are published, and withdraw what it does not know.
+        // An empty store would not know which versions are published, and would withdraw packages.
         let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
         if is_empty && self.has_repository() {
             let message =
-                format!("the store {} is gone or empty, and the repository has packages", path.display());
+                format!("the store {} is missing or empty, but the repository has packages", path.display());
             return Err(Error::new(Kind::Machine, message).hint(restoring()));
         }
         let target = self.target()?;
         match Sqlite::open(&path, &target) {
-            // Questions have answers on a read-only file system too; what writes fails where it does.
+            // Queries also work on a read-only file system. Writes fail when they happen.
             Err(error) if error.is_read_only() && path.exists() => Sqlite::open_to_read(&path, &target)
                 .map_err(|reading| match reading {
                     StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
@@ -233,14 +234,14 @@ impl Yard {
         }
     }
 
-    /// Whether anything was published.
+    /// Whether the repository has any packages.
     fn has_repository(&self) -> bool {
         ["repository/dists", "repository/packages"].iter().any(|folder| {
             fs_err::read_dir(self.path(folder)).is_ok_and(|mut entries| entries.next().is_some())
         })
     }
 
-    /// The backups of the store that are there, the latest first.
+    /// Lists the backups of the store, latest first.
     pub fn backups(&self) -> Vec<PathBuf> {
         let names = fs_err::read_dir(self.path("state")).into_iter().flatten();
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -253,8 +254,8 @@ impl Yard {
         names.into_iter().map(|name| self.path("state").join(name)).collect()
     }
 
-    /// Keeps a copy of the store beside it, in place of an earlier one of this day, and only the last few days. A
-    /// damaged store replaces no copy.
+    /// Copies the store to a backup in `state`, which replaces an earlier one of the same day. Keeps only the
+    /// last few days. A damaged store does not replace a backup.
     pub fn back_up(&self, store: &Sqlite) -> Result<()> {
         let now = jiff::Timestamp::from_second(now_seconds() as i64).or_internal("read the clock")?;
         let day = now.strftime("%Y-%m-%d");
@@ -266,53 +267,53 @@ impl Yard {
         Ok(())
     }
 
-    /// The ids of the yard's roots, for the user who runs this.
+    /// The ids of the yard's roots when this user runs it.
     pub fn ids(&self) -> IdMap {
         folders::ids(&self.folder)
     }
 
-    /// The trees that roots of the yard begin with.
+    /// The trees that the yard's roots start from.
     pub fn trees(&self) -> Trees {
         Trees::new(&self.folder, &self.ids())
     }
 
-    /// How commands that fetch reach others from this machine.
+    /// Network settings for commands that fetch.
     pub fn network(&self) -> Network {
         network(&self.environment)
     }
 
-    /// The ids that roots of a folder have, for the user who runs this: it is a yard, or a worker's own.
+    /// The ids of roots in a folder, a yard or a worker's own, when this user runs it.
     pub fn ids_of(folder: &Path) -> IdMap {
         folders::ids(folder)
     }
 
-    /// Whether this machine has what roots need that are made as the configuration says, as far as it is seen without trying.
+    /// Checks whether this machine can make roots as configured, as far as that shows without trying.
     pub fn check_roots(&self) -> Result<()> {
         let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
         let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
-        let mut error = Error::new(Kind::Machine, "roots on a block device cannot be made here");
+        let mut error = Error::new(Kind::Machine, "this machine cannot make roots on a block device");
         error.causes.push(lack.to_string());
         Err(error.hint(remedy_for(&lack)))
     }
 }
 
-/// What helps where roots on devices cannot be made.
+/// Remedy for a machine that cannot make roots on devices.
 pub fn remedy_for(lack: &block::Lack) -> Remedy {
     let packages: Vec<&'static str> = lack.package().into_iter().collect();
     lack.help().map_or_else(|| Remedy::packages(&packages), Remedy::from)
 }
 
-/// The ids of roots without a yard, for the user who runs this.
+/// The ids of roots outside of any yard, when this user runs it.
 pub fn own_ids() -> IdMap {
     IdMap::of_this_user(&user_name(), 0).0
 }
 
-/// The name of the user who runs this, or the number where there is none.
+/// The name of the current user, or the number if it has no name.
 pub fn user_name() -> String {
     user_of(rustix::process::geteuid().as_raw())
 }
 
-/// The name of a user, or the number where there is none.
+/// The name of a user, or the number if it has no name.
 fn user_of(number: u32) -> String {
     let number = number.to_string();
     let passwd = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
@@ -320,17 +321,18 @@ fn user_of(number: u32) -> String {
     line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
 }
 
-/// What helps where another process has taken a run over.
+/// Remedy after another process has taken over a run.
 fn fenced() -> Remedy {
-    Remedy::command("status").then(", which shows the run of the process that has it now")
+    Remedy::command("status").then(", which shows the run and the process that has it now")
 }
 
-/// What helps against a store that cannot be used any more.
+/// Remedy for a store that is lost or damaged.
 fn restoring() -> Remedy {
-    Remedy::command("restore").then(", which takes the last good backup, and the rest from the repository")
+    Remedy::command("restore")
+        .then(", which uses the last good backup, and the repository for newer packages")
 }
 
-/// An error of the store, for people.
+/// Converts an error of the store to one with a kind and a hint.
 pub fn store_error(error: StoreError) -> Error {
     let (kind, hint) = match &error {
         StoreError::TooNew { .. } => (Kind::Usage, Some(Remedy::from(NEWER_HINT))),
@@ -349,7 +351,7 @@ pub fn store_error(error: StoreError) -> Error {
     error
 }
 
-/// How commands that fetch reach others from this machine.
+/// Network settings for commands that fetch.
 pub(crate) fn network(environment: &Environment) -> Network {
     let variable = |name: &&str| Some(((*name).to_owned(), environment.get(name)?.to_owned()));
     Network {

@@ -1,4 +1,4 @@
-//! Checking the whole release, beside libsolv's `installcheck` where it is installed.
+//! Checks the whole release, compared with libsolv's `installcheck` if that is installed.
 
 use super::convert::{self, Converted};
 use crate::Trial;
@@ -15,22 +15,22 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// How many sources with different verdicts are named to people.
+/// Maximum number of differing sources named.
 const NAMED_MAX: usize = 20;
 
-/// What must be reached.
+/// The targets.
 const CPU_RATIO_MAX: f64 = 0.5;
 const MEMORY_BYTES_MAX: f64 = 300e6;
 
-/// What `installcheck` is asked: of the binary packages and the sources of a release, as it is used, or of the
-/// sources alone.
+/// The query for `installcheck`: the binary packages and the sources of a release, which is its usual use, or
+/// only the sources.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     All,
     Sources,
 }
 
-/// What `installcheck` works on.
+/// The input of `installcheck`.
 struct Peer {
     architecture: String,
     converted: Converted,
@@ -44,7 +44,7 @@ struct Side {
     unbuildable: BTreeSet<String>,
 }
 
-/// Measures; `yard` is one of Debian that was scanned.
+/// Runs the benchmark in a scanned yard of Debian.
 pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
@@ -61,19 +61,19 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
         ours.unbuildable = unbuildable.filter_map(|one| one["package"].as_str()).map(str::to_owned).collect();
         checked = value["checked"].clone();
         if let Some(peer) = &peer {
-            // It ends with 1 where it finds something.
+            // The exit code is 1 if any package cannot be installed.
             theirs.usages.push(child::measure(peer.command(Asked::All), Some(&output), &[0, 1])?);
             let usage = child::measure(peer.command(Asked::Sources), Some(&output), &[0, 1])?;
             sources_alone.usages.push(usage);
             let text = fs_err::read(&output).or_internal("read the verdicts of installcheck")?;
             theirs.unbuildable = peer.converted.unbuildable(&String::from_utf8_lossy(&text));
         }
-        trial.say(format_args!("pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("pair {pair} of {pairs} measured"));
     }
-    Ok(told(&ours, peer.as_ref().map(|peer| (peer, &theirs, &sources_alone)), checked))
+    Ok(make_report(&ours, peer.as_ref().map(|peer| (peer, &theirs, &sources_alone)), checked))
 }
 
-fn told(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value) -> Report {
+fn make_report(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value) -> Report {
     let cpu = |side: &Side| side.usages.iter().map(|u| u.cpu_seconds).collect::<Vec<_>>();
     let wall = |side: &Side| side.usages.iter().map(|u| u.wall_seconds).collect::<Vec<_>>();
     let memory = |side: &Side| side.usages.iter().map(|u| u.memory_peak_bytes as f64).collect::<Vec<_>>();
@@ -87,7 +87,7 @@ fn told(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value) -> Rep
     facts.insert("unbuildable".to_owned(), json!(ours.unbuildable));
     let mut notes = vec![format!("{checked} sources checked, {} cannot be built", ours.unbuildable.len())];
     let target = format!(
-        "the verdicts of installcheck, at most {CPU_RATIO_MAX} of its CPU time on the same files, at most 300 MB"
+        "the same verdicts as installcheck, at most {CPU_RATIO_MAX} of its CPU time on the same files, at most 300 MB"
     );
     let mut report = Report {
         name: "check",
@@ -100,13 +100,13 @@ fn told(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value) -> Rep
     if let Some((peer, theirs, sources_alone)) = peer {
         let ratio = Series::new(
             "cpu_ratio",
-            "CPU, kilnyard to installcheck",
+            "CPU, kilnyard / installcheck",
             Unit::Ratio,
             ratios(&cpu(ours), &cpu(theirs)),
         );
         let ratio_of_sources = Series::new(
             "cpu_ratio_sources_alone",
-            "CPU, kilnyard to installcheck of the sources alone",
+            "CPU, kilnyard / installcheck of only the sources",
             Unit::Ratio,
             ratios(&cpu(ours), &cpu(sources_alone)),
         );
@@ -116,13 +116,15 @@ fn told(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value) -> Rep
         let is_same = only_ours.is_empty() && only_theirs.is_empty();
         let is_same_number = checked == json!(peer.converted.len());
         notes.push(match is_same {
-            true => format!("installcheck says the same of the same {} sources", peer.converted.len()),
+            true => {
+                format!("installcheck has the same verdicts on the same {} sources", peer.converted.len())
+            }
             false => "the verdicts differ".to_owned(),
         });
         for (who, names) in [("kilnyard", &only_ours), ("installcheck", &only_theirs)] {
             let named: Vec<&str> = names.iter().take(NAMED_MAX).map(|name| name.as_str()).collect();
             if !named.is_empty() {
-                notes.push(format!("only {who} says no to {}: {}", names.len(), named.join(", ")));
+                notes.push(format!("only {who} rejects {}: {}", names.len(), named.join(", ")));
             }
         }
         facts.insert("only_kilnyard".to_owned(), json!(only_ours));
@@ -141,7 +143,10 @@ fn told(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value) -> Rep
             ratio_of_sources,
         ]);
     } else {
-        notes.push("installcheck is not there to compare with: apt-get install libsolv-tools".to_owned());
+        notes.push(
+            "installcheck is not installed, so there is no comparison: apt-get install libsolv-tools"
+                .to_owned(),
+        );
     }
     Report { series, facts, notes, ..report }
 }
@@ -152,7 +157,7 @@ fn is_there() -> bool {
 }
 
 impl Peer {
-    /// Writes what `installcheck` reads; it knows the format by the word `Packages` in the name.
+    /// Writes the input files. `installcheck` detects their format by the word `Packages` in the name.
     fn prepare(yard: &Yard, scratch: &Scratch) -> Result<Peer> {
         let failed = "write the index for installcheck";
         let texts = Index::open(yard)?.texts(yard)?;

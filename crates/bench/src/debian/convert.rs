@@ -1,5 +1,5 @@
-//! A release for libsolv's `installcheck`: sources as packages that need what a build needs, the way a
-//! script would hand them over, and what it says of them.
+//! Converts a release for libsolv's `installcheck`: each source becomes a package that depends on what its
+//! build needs, as a script would do it. Also parses the verdicts.
 
 use kilnyard_ecosystem::debian::deb822::unfold;
 use kilnyard_ecosystem::debian::relation::{self, Atom, Context, Qualifier};
@@ -7,16 +7,16 @@ use kilnyard_ecosystem::debian::source::{Parts, Source, Sources};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
-/// What is put before a source's name, so that it is no binary package's.
+/// Prefix of source names, to distinguish them from binary packages.
 const PREFIX: &str = "src-";
 
-/// Sources as a `Packages` text, and the source of each name that `installcheck` gives them.
+/// Sources as a `Packages` text, and the sources by the names that `installcheck` prints.
 pub struct Converted {
     pub text: String,
     sources: HashMap<String, String>,
 }
 
-/// Converts every source that makes something here.
+/// Converts every source that builds a package for this architecture.
 pub fn convert(sources: &Sources, context: &Context, parts: Parts) -> Converted {
     let mut converted = Converted { text: String::new(), sources: HashMap::new() };
     for source in sources.all() {
@@ -51,7 +51,7 @@ fn stanza(source: &Source, context: &Context, parts: Parts) -> String {
 fn clause(clause: Result<Vec<Atom>, relation::RelationError>) -> String {
     match clause {
         Ok(atoms) => atoms.into_iter().map(native).collect::<Vec<_>>().join(" | "),
-        // A package that cannot be read cannot be installed.
+        // A package with unparsable relations cannot be installed.
         Err(error) => format!("unreadable-relation (= {})", unfold(&error.relation).len()),
     }
 }
@@ -64,8 +64,8 @@ fn native(mut atom: Atom) -> String {
 }
 
 impl Converted {
-    /// The sources that `installcheck` says cannot be built. An unknown one stays as it is shown, so
-    /// that it is seen to differ.
+    /// The sources that `installcheck` rejects. An unknown name is kept as printed, so that it shows up as a
+    /// difference.
     pub fn unbuildable(&self, output: &str) -> BTreeSet<String> {
         let verdict = |line: &str| {
             let shown = line.strip_prefix("can't install ")?.trim_end().trim_end_matches(':');
@@ -75,7 +75,7 @@ impl Converted {
         output.lines().filter_map(verdict).collect()
     }
 
-    /// How many sources there are.
+    /// Number of sources.
     pub fn len(&self) -> usize {
         self.sources.len()
     }
@@ -94,7 +94,7 @@ Package: extra\nVersion: 1\nArchitecture: any\nExtra-Source-Only: yes\n\n\
 Package: broken\nVersion: 1\nArchitecture: any\nBuild-Depends: a (1)\n";
 
     #[test]
-    fn sources_become_packages_that_need_what_a_build_needs() {
+    fn sources_become_packages_with_their_build_dependencies() {
         let mut sources = Sources::default();
         sources.add(SOURCES.into()).unwrap();
         let context = Context { architecture: "amd64".into(), profiles: vec!["nocheck".into()] };
@@ -110,7 +110,7 @@ Depends: a (>= 1) | b, build-essential\nConflicts: f\n\n";
     }
 
     #[test]
-    fn verdicts_are_those_on_sources() {
+    fn verdicts_on_other_packages_are_ignored() {
         let mut sources = Sources::default();
         sources.add(SOURCES.into()).unwrap();
         let converted = convert(&sources, &Context::new("amd64"), Parts::Dependent);

@@ -1,4 +1,4 @@
-//! Publishing a repository of 2,000 packages, whole and after one package changed.
+//! Publishes a repository of 2,000 packages, completely and after one package has changed.
 
 use super::{empty_yard, synthetic};
 use crate::Trial;
@@ -19,22 +19,22 @@ use kilnyard_store::{Current, Record, Store};
 use serde_json::{Map, json};
 use std::time::Instant;
 
-/// How many packages there are.
+/// Number of packages.
 const PACKAGES: usize = 2000;
-/// The most that publishing may use after one package changed.
+/// Maximum CPU time of publishing after one package has changed.
 const CPU_SECONDS_MAX: f64 = 1.0;
 
-/// Measures, in a yard of its own.
+/// Runs the benchmark in a yard of its own.
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
     let yard = empty_yard(&scratch, trial)?;
-    let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("make a key")?;
-    key.write(&yard.path("state/key.asc")).context(Kind::Machine, "keep the key")?;
+    let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("generate a key")?;
+    key.write(&yard.path("state/key.asc")).context(Kind::Machine, "write the key")?;
     let debian: &Debian = yard.config.family.require(debian::TITLE)?;
     let settings = debian.settings();
     let universe = Universe::new(settings.context());
-    // They are of the set, though no index has them: what could not be built stays published.
+    // The packages are in the set although no index has them: packages that could not be built stay published.
     let names: Vec<String> = (0..PACKAGES).map(|number| synthetic::current(number, 1).package).collect();
     let workshop =
         Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
@@ -45,7 +45,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
-        crate::go_on()?;
+        crate::check_interrupt()?;
         fs_err::remove_dir_all(bench.yard.path("repository")).or_internal("clean the repository")?;
         Yard::make_folders(&bench.yard.folder)?;
         whole.push(bench.publish()?.0);
@@ -55,21 +55,21 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         changed_wall.push(wall);
     }
     let ratio = ratios(&changed, &whole);
-    let changed = Series::new("changed_cpu_seconds", "after one changed, CPU", Unit::Seconds, changed);
+    let changed = Series::new("changed_cpu_seconds", "after one change, CPU", Unit::Seconds, changed);
     let is_met = changed.median() < CPU_SECONDS_MAX;
     let mut facts = Map::new();
     facts.insert("packages".to_owned(), json!(PACKAGES));
     Ok(Report {
         name: "publish",
         series: vec![
-            Series::new("whole_cpu_seconds", "all of it, CPU", Unit::Seconds, whole),
+            Series::new("whole_cpu_seconds", "everything, CPU", Unit::Seconds, whole),
             changed,
-            Series::new("changed_wall_seconds", "after one changed, wall", Unit::Seconds, changed_wall),
-            Series::new("ratio", "CPU, after one changed to all of it", Unit::Ratio, ratio),
+            Series::new("changed_wall_seconds", "after one change, wall", Unit::Seconds, changed_wall),
+            Series::new("ratio", "CPU, after one change / everything", Unit::Ratio, ratio),
         ],
         facts,
         notes: vec![format!("a repository of {PACKAGES} packages")],
-        target: format!("less than {CPU_SECONDS_MAX} s of CPU after one package changed"),
+        target: format!("less than {CPU_SECONDS_MAX} s of CPU time after one package has changed"),
         is_met: Some(is_met),
     })
 }
@@ -82,7 +82,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Makes packages current, as if they were built.
+    /// Records packages as current, as if they had been built.
     fn put(&mut self, packages: Vec<Current>) -> Result<()> {
         for package in &packages {
             synthetic::write(&self.distfiles, package.build as usize - 1, package.revision)?;
@@ -91,7 +91,7 @@ impl Bench {
         self.store.record(&records).map_err(store_error)
     }
 
-    /// Publishes; CPU and wall seconds.
+    /// Publishes. Returns CPU and wall time in seconds.
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
         let key = Key::read(&self.yard)?;
@@ -101,7 +101,7 @@ impl Bench {
         let published = planned.publish(&key)?;
         let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
         if !published.is_changed || published.packages != PACKAGES as u64 {
-            return Err(Error::new(Kind::Internal, "what should be published was not"));
+            return Err(Error::new(Kind::Internal, "publishing had no effect"));
         }
         Ok(used)
     }

@@ -1,6 +1,6 @@
-//! The same package by sbuild, in its mode "unshare", as a Debian developer would do it: it unpacks a tarball of the
-//! release, brings it up to date, installs the dependencies by apt, builds, and throws it all away. What would come after the
-//! build (lintian, piuparts, autopkgtest) is left out.
+//! Builds the same package with sbuild in "unshare" mode, as a Debian developer would. sbuild unpacks a tarball
+//! of the release, upgrades it, installs the dependencies with apt, builds, and discards everything. The steps
+//! after a build (lintian, piuparts, autopkgtest) are left out.
 
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
@@ -16,16 +16,16 @@ use kilnyard_model::order::BuildOrder;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// sbuild, with a tarball of the release.
+/// sbuild as a peer, with the path of a tarball of the release.
 pub struct Sbuild<'a>(pub &'a Path);
 
-/// One build.
+/// A prepared build.
 struct Build {
     /// A tarball of the release.
     chroot: PathBuf,
     release: String,
     jobs: u32,
-    /// Where the source is; what is built goes there too.
+    /// The folder with the source. Outputs are written there too.
     folder: PathBuf,
     description: String,
 }
@@ -37,17 +37,15 @@ impl Peer for Sbuild<'_> {
 
     fn prepare(&self, scratch: &Scratch, yard: &Yard, order: &BuildOrder) -> Result<Box<dyn PeerBuild>> {
         let chroot = self.0;
-        let failed = "prepare a build by sbuild";
+        let failed = "prepare a build with sbuild";
         let Some(Debian { release, .. }) = yard.config.family.of() else {
-            return Err(
-                Error::usage("sbuild builds packages of Debian alone").hint("without --sbuild-chroot")
-            );
+            return Err(Error::usage("sbuild only builds Debian packages").hint("without --sbuild-chroot"));
         };
         if !chroot.is_file() {
             let missing = format!("{} is not a tarball of the release", chroot.display());
             return Err(Error::usage(missing).hint(format!("mmdebstrap --variant=buildd {release} FILE.tar")));
         }
-        // It is named from another folder.
+        // The path is used from another folder.
         let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
         let folder = scratch.path(&format!("sbuild-{}", order.package));
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;

@@ -1,24 +1,24 @@
-//! Packages that were never built, for yards of any size.
+//! Packages that were never built, to fill yards of any size.
 
 use crate::error::{Context, Kind, Result};
 use kilnyard_mirror::{DistfileStore, Sha256Hex};
 use kilnyard_model::order::{Key, Output};
 use kilnyard_store::Current;
 
-/// How long the stanza of a package is: about as long as in Debian, without the hashes.
+/// Length of a package's stanza: about as long as in Debian, without the hashes.
 const STANZA_BYTES: usize = 1000;
 
-/// The name of a package.
+/// The name of package `number`.
 pub fn name(number: usize) -> String {
     format!("lib-synthetic-{number:05}")
 }
 
-/// The content of a package's file.
+/// The content of the package's file.
 pub fn content(number: usize, revision: u32) -> String {
     format!("package {number}, revision {revision}\n")
 }
 
-/// Writes the file of a package, as a build would have.
+/// Writes the package's file, as its build would have done.
 pub fn write(distfiles: &DistfileStore, number: usize, revision: u32) -> Result<()> {
     let failed = "write the packages of the benchmark";
     let content = content(number, revision);
@@ -29,7 +29,7 @@ pub fn write(distfiles: &DistfileStore, number: usize, revision: u32) -> Result<
     fs_err::write(path, content).context(Kind::Machine, failed)
 }
 
-/// A package with one output.
+/// A current package with one output.
 pub fn current(number: usize, revision: u32) -> Current {
     let (name, version) = (name(number), format!("1.{number}-1+bk{revision}"));
     let mut description = format!(
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_differ_and_are_as_large_as_they_should_be() {
+    fn packages_differ_and_have_the_intended_size() {
         let (one, again, other) = (current(7, 1), current(7, 2), current(8, 1));
         let sha256 = |current: &Current| current.outputs[0].sha256.clone();
         assert!(sha256(&one) != sha256(&again) && sha256(&one) != sha256(&other));

@@ -1,4 +1,4 @@
-//! What runs in the sessions that are measured: this program again, which makes one call many times.
+//! The client that runs in the measured sessions: this program again, which repeats a call.
 
 use super::super::child;
 use super::sides;
@@ -9,29 +9,29 @@ use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The hidden argument by which this program knows that it is to be a client.
+/// Hidden argument that makes this program a client.
 pub const ARGUMENT: &str = "kilnyard-fakeroot-client";
 
-/// Calls that are timed together: long enough for the clock, short enough to be left alone at times.
+/// Number of calls timed together: long enough for the clock, short enough that some batches are undisturbed.
 const BATCH: u32 = 32;
-/// The duration of a turn, which has one batch at least.
+/// Duration of a turn. It has at least one batch.
 const CALLS_SECONDS: f64 = 1.5e-3;
-/// How long many processes call at once.
+/// How long many processes make calls at the same time.
 const MANY_SECONDS: f64 = 0.4;
-/// Programs that are started in one turn.
+/// Number of programs started in one turn.
 pub const EXECS: usize = 8;
 
-/// How programs are started: as compilers and make do, and as shells do.
+/// The ways to start programs: as compilers and make do, and as shells do.
 pub const WAYS: [&str; 2] = ["spawn", FORK];
 const FORK: &str = "fork";
 
-/// Said of many processes: each stays on a core.
+/// Argument that pins each of many processes to a core.
 pub const PINNED: &str = "pinned";
 
-/// The file of the calls, in the current folder.
+/// The file that the calls refer to, in the current folder.
 const FILE: &CStr = c"unknown";
 
-/// Makes the calls that the arguments ask for, and prints the seconds of each.
+/// If the arguments say so, acts as a client: makes calls and prints the seconds of each.
 pub fn become_client_if_asked() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
     if words.next()? != ARGUMENT {
@@ -54,7 +54,7 @@ fn say(what: impl std::fmt::Display) -> Option<()> {
 }
 
 fn stat(file: &CStr) {
-    // SAFETY: a path, and a place that lives for the call; zeros are a valid stat.
+    // SAFETY: the path is NUL-terminated, the buffer lives for the call, and an all-zero stat is valid.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         libc::stat(file.as_ptr(), &mut stat);
@@ -62,7 +62,7 @@ fn stat(file: &CStr) {
     }
 }
 
-/// Does something for each line of standard input, and says how many seconds each part of it took.
+/// Takes a turn for each line of standard input and prints how many seconds each of its parts took.
 fn in_turns(turn: impl Fn() -> Option<Vec<f64>>) -> Option<()> {
     std::io::stdin().lines().try_for_each(|line| {
         line.ok()?;
@@ -101,7 +101,7 @@ fn calls(name: &str) -> Option<()> {
     })
 }
 
-/// What a call costs the machine and a core while this many processes make calls.
+/// The cost of a call in wall and CPU time while this many processes make calls.
 fn many(processes: usize, is_pinned: bool) -> Option<String> {
     File::create(FILE.to_str().ok()?).ok()?;
     let cores = sides::cores();
@@ -110,7 +110,7 @@ fn many(processes: usize, is_pinned: bool) -> Option<String> {
     let until = Duration::from_secs_f64(MANY_SECONDS);
     let mut children = Vec::new();
     for number in 0..processes {
-        // SAFETY: this process has one thread, so the child may do what it wants; it ends without returning.
+        // SAFETY: this process has a single thread, so the child may run any code; it ends without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
             if is_pinned {
@@ -124,11 +124,11 @@ fn many(processes: usize, is_pinned: bool) -> Option<String> {
             let cpu_seconds = child::own_cpu_seconds() - before;
             let figures = [calls.to_ne_bytes(), cpu_seconds.to_ne_bytes()];
             let is_written = (&writer).write_all(figures.as_flattened()).is_ok();
-            // SAFETY: it has no conditions.
+            // SAFETY: `_exit` has no preconditions.
             unsafe { libc::_exit(i32::from(!is_written)) };
         }
         if child < 0 {
-            // Those that there are end by themselves.
+            // The children that were started end by themselves.
             return None;
         }
         children.push(child);
@@ -142,13 +142,13 @@ fn many(processes: usize, is_pinned: bool) -> Option<String> {
     }
     let wall = started.elapsed().as_secs_f64();
     for child in children {
-        // SAFETY: our own children.
+        // SAFETY: the process is our own child, and a null status pointer is allowed.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     }
     (calls > 0).then(|| format!("{} {}", wall / calls as f64, cpu_seconds / calls as f64))
 }
 
-/// How long it takes to start a program and to wait for its end.
+/// The time to start a program and to wait for its end, in seconds.
 fn exec(is_forked: bool) -> Option<f64> {
     unsafe extern "C" {
         static environ: *const *mut libc::c_char;
@@ -157,7 +157,7 @@ fn exec(is_forked: bool) -> Option<f64> {
     let arguments = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
     let list = arguments.as_ptr();
     let started = Instant::now();
-    // SAFETY: lists with a null at their ends; the child is waited for, and does nothing but what a child of fork may.
+    // SAFETY: the lists are NULL-terminated; the child is waited for and only does what is allowed after fork.
     unsafe {
         let mut child = 0;
         if is_forked {

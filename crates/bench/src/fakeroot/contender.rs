@@ -1,4 +1,4 @@
-//! Who is measured: no fakeroot, ours, and those that are installed.
+//! The contenders: no fakeroot, Kilnyard's, and other installed ones.
 
 use super::super::scratch::Scratch;
 use super::client::ARGUMENT;
@@ -9,41 +9,41 @@ use std::time::Instant;
 pub const PLAIN: &str = "plain";
 pub const OURS: &str = "kilnyard";
 
-/// The name of a contender in names of figures.
+/// The contender's name in keys of figures.
 pub fn key(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// That a client of a contender failed, with its last words; or that it was interrupted, as all of this is then.
+/// The error for a failed client, with its last line of output; or for an interrupt, if there was one.
 pub fn failure(name: &str, status: &str, said: &[u8]) -> Error {
-    if let Err(interrupted) = super::super::go_on() {
+    if let Err(interrupted) = super::super::check_interrupt() {
         return interrupted;
     }
     let said = String::from_utf8_lossy(said);
     let last = said.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
-    Error::new(Kind::Machine, format!("measure {name}: {status}{last}"))
+    Error::new(Kind::Machine, format!("{name} failed: {status}{last}"))
 }
 
-/// Whether that is another fakeroot.
+/// Whether this is another fakeroot.
 pub fn is_other(name: &str) -> bool {
     name != PLAIN && name != OURS
 }
 
-/// How long others may take for anything; fakeroot-tcp was seen to wait for its daemon for ever.
+/// Time limit for other fakeroots: fakeroot-tcp has been seen to wait for its daemon forever.
 const OTHERS_SECONDS_MAX: &str = "180";
 
-/// What comes before a client of ours.
+/// Words before the command for clients of Kilnyard's fakeroot.
 const CLIENT_WORDS: [&str; 4] = ["/proc/self/exe", "fakeroot", "--static=off", "--"];
 
-/// One way to run a command.
+/// A way to run a command.
 pub struct Contender {
     pub name: &'static str,
-    /// What comes before the command.
+    /// Words before the command.
     pub words: Vec<&'static str>,
 }
 
 impl Contender {
-    /// Those that are there.
+    /// All contenders that are installed.
     pub fn all() -> Vec<Contender> {
         let known = [
             (PLAIN, vec![]),
@@ -60,7 +60,8 @@ impl Contender {
         self.words.is_empty() || self.bounded(&["true"]).status().is_ok_and(|status| status.success())
     }
 
-    /// A command by this way. Owners that root could really give are not tried: no ordinary user could.
+    /// Prepares a command to run this way. Real changes of ownership are not attempted, because an ordinary
+    /// user could not make them.
     pub fn command(&self, more: &[&str]) -> Command {
         let words: Vec<&str> = self.words.iter().chain(more).copied().collect();
         let mut command = Command::new(words[0]);
@@ -69,7 +70,7 @@ impl Contender {
         command
     }
 
-    /// The same for what takes long. Others are given up after a time.
+    /// Like [`command`](Self::command), for long commands. Other fakeroots are stopped at the time limit.
     pub fn bounded(&self, more: &[&str]) -> Command {
         if !is_other(self.name) {
             return self.command(more);
@@ -78,7 +79,7 @@ impl Contender {
         Contender { name: self.name, words }.command(more)
     }
 
-    /// Runs this program as a client; the numbers that it prints.
+    /// Runs this program as a client. Returns the numbers that it prints.
     pub fn client(&self, scratch: &Scratch, words: &[&str]) -> Result<Vec<f64>> {
         let output = self.client_command(scratch, words)?.stderr(Stdio::piped()).output();
         let output = output.context(Kind::Machine, format!("run {}", self.name))?;
@@ -89,12 +90,13 @@ impl Contender {
             .ok_or_else(|| failure(self.name, &output.status.to_string(), &output.stderr))
     }
 
-    /// This program as a client.
+    /// Prepares this program to run as a client.
     pub fn client_command(&self, scratch: &Scratch, words: &[&str]) -> Result<Command> {
         let program = std::env::current_exe().or_internal("find this program")?;
         let program = program.to_string_lossy().into_owned();
         let words: Vec<&str> = [program.as_str(), ARGUMENT].iter().chain(words).copied().collect();
-        // This program has system calls of its own, beside libc's that are measured, and would be answered for them.
+        // This program makes system calls directly, in addition to those through libc that are measured. Those
+        // must not be intercepted.
         let mut command = if self.name == OURS {
             Contender { name: OURS, words: CLIENT_WORDS.to_vec() }.command(&words)
         } else {
@@ -104,7 +106,7 @@ impl Contender {
         Ok(command)
     }
 
-    /// How long it takes to run `true`, at best.
+    /// The minimum time to run `true`, in seconds.
     pub fn start(&self, scratch: &Scratch) -> Result<f64> {
         const STARTS: u32 = 8;
         let mut best = f64::INFINITY;

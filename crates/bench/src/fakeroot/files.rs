@@ -1,4 +1,4 @@
-//! A tree of many files: given to another user, listed, packed and copied, beside root itself.
+//! A tree of many files: changed in ownership, listed, archived and copied, compared with real root.
 
 use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
@@ -10,19 +10,19 @@ use crate::error::{Context, Kind, Result};
 use serde_json::json;
 use std::path::Path;
 
-/// How many files there are.
+/// Number of files.
 const FILES: usize = 50_000;
-/// Files of a folder.
+/// Number of files per folder.
 const FOLDER_FILES: usize = 500;
-/// What a step may cost, to root.
+/// Maximum cost of a step, relative to root.
 const RATIO_MAX: f64 = 1.1;
-/// What a file may take up in the session.
+/// Maximum size of a file's entry in the session.
 const BYTES_MAX: u64 = 128;
 
-/// In how many turns of each pair root and ours are measured. The others need minutes for one, and have one.
+/// Number of turns per pair for root and Kilnyard. Other fakeroots need minutes for a turn and have one.
 const TURNS: usize = 3;
 
-/// The steps, each on the tree as the ones before left it.
+/// The steps. Each works on the tree as the previous ones left it.
 const STEPS: [(&str, &str); 4] = [
     ("chown", "chown -R 5:6 tree"),
     ("find", "find tree -ls >list"),
@@ -30,10 +30,10 @@ const STEPS: [(&str, &str); 4] = [
     ("cp", "cp -a tree copy"),
 ];
 
-/// Where the steps leave what the session takes up in memory.
+/// File in which the steps record how much memory the session uses.
 const SESSION_BYTES: &str = "session-bytes";
 
-/// Adds what is found to a report. Root alone has something to compare with.
+/// Adds the results to a report. Requires root, for the comparison.
 pub fn measure(
     trial: &Trial<'_>,
     scratch: &Scratch,
@@ -42,7 +42,9 @@ pub fn measure(
 ) -> Result<()> {
     let pairs = trial.pairs;
     if !rustix::process::geteuid().is_root() {
-        report.notes.push("trees of files are compared with root itself, and so by root only".to_owned());
+        report
+            .notes
+            .push("the benchmark of file trees compares with real root, so it requires root".to_owned());
         return Ok(());
     }
     let place = |name: &str| contenders.iter().position(|contender| contender.name == name);
@@ -57,16 +59,16 @@ pub fn measure(
         }
         for place in 0..sides::PLACES_MAX {
             let path = sides::folder(scratch, place).join(SESSION_BYTES);
-            // Without a fakeroot there is none.
+            // Without a fakeroot, there is no such file.
             if path.exists() {
                 let size = fs_err::read_to_string(path).or_internal("read the session's size")?;
                 bytes_each.push(size.trim().parse::<f64>().unwrap_or(f64::INFINITY) / (2 * FILES) as f64);
             }
         }
-        trial.say(format_args!("trees of files: pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("file trees: pair {pair} of {pairs} measured"));
     }
     for (number, contender) in contenders.iter().enumerate().filter(|(number, _)| !two.contains(number)) {
-        super::super::go_on()?;
+        super::super::check_interrupt()?;
         let folder = sides::folder(scratch, 0);
         match sides::clear(&folder).and_then(|()| steps_on_a_tree(&folder, contender)) {
             Ok(seconds) => {
@@ -77,7 +79,7 @@ pub fn measure(
                 report.notes.push(format!("{} failed on the tree: {error}", contender.name));
             }
         }
-        trial.say(format_args!("trees of files: {} is measured", contender.name));
+        trial.say(format_args!("file trees: {} measured", contender.name));
     }
     for (step, (name, command)) in STEPS.iter().enumerate() {
         for (contender, values) in
@@ -88,28 +90,28 @@ pub fn measure(
             report.series.push(Series::new(key, label, Unit::Seconds, values[step].clone()));
         }
         let ratio = ratios(&values[ours][step], &values[plain][step]);
-        let label = format!("{command}, CPU: ours to root");
+        let label = format!("{command}, CPU: ours / root");
         let ratio = Series::new(format!("{name}_to_root"), label, Unit::Ratio, ratio);
         report.judge(ratio.median() <= RATIO_MAX, command);
         report.series.push(ratio);
         for (number, other) in contenders.iter().enumerate() {
             if contender::is_other(other.name) && !values[number][step].is_empty() {
                 let key = format!("{name}_{}_to_ours", key(other.name));
-                let label = format!("{command}, CPU without daemons: {} to ours", other.name);
+                let label = format!("{command}, CPU without daemons: {} / ours", other.name);
                 let ratio = ratios(&values[number][step], &values[ours][step]);
                 report.series.push(Series::new(key, label, Unit::Ratio, ratio));
             }
         }
     }
-    let memory = Series::new("session_bytes_each", "memory of a file", Unit::Bytes, bytes_each);
+    let memory = Series::new("session_bytes_each", "memory per file", Unit::Bytes, bytes_each);
     report.judge(memory.median() < BYTES_MAX as f64, "memory");
-    report.aim(&format!("trees of files at most {RATIO_MAX} x root, {BYTES_MAX} bytes a file"));
+    report.aim(&format!("file trees at most {RATIO_MAX} x root, {BYTES_MAX} bytes per file"));
     report.series.push(memory);
     report.facts.insert("files".to_owned(), json!(FILES));
     Ok(())
 }
 
-/// The steps, on trees.
+/// The steps on file trees.
 struct Trees;
 
 impl sides::Steps<{ STEPS.len() }> for Trees {
@@ -139,8 +141,8 @@ fn make_tree(within: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the steps in one session, on one core if it is said on which; CPU seconds of each, daemons not counted. The shell's own
-/// clock measures them.
+/// Runs the steps in one session, pinned to a core if one is given. Returns the CPU seconds of each, without
+/// daemons, as measured by the shell.
 fn steps(within: &Path, contender: &Contender, core: Option<usize>) -> Result<[f64; STEPS.len()]> {
     let times: Vec<String> = STEPS
         .iter()

@@ -1,35 +1,35 @@
-//! What single calls and starts came to, by contender, and how that is judged.
+//! Collects the figures of calls and starts by contender, and judges them.
 
 use super::super::figures::{Report, Series, Unit, ratios};
 use super::contender::{self, Contender, OURS, PLAIN, key};
 use crate::error::Result;
 use serde_json::{Map, json};
 
-/// What calls may cost, to plain.
+/// Maximum cost of a call, relative to plain.
 const CALL_RATIO_MAX: f64 = 1.04;
-/// What an exec may cost more than plain.
+/// Maximum additional time of an exec, compared with plain.
 const EXEC_SECONDS_MAX: f64 = 30e-6;
-/// What the start of a session may cost more than none.
+/// Maximum additional time of a session's start, compared with none.
 const START_SECONDS_MAX: f64 = 3e-3;
 
-/// Debian's, which every call is a message to.
+/// Debian's fakeroot, in which every call is a message to a daemon.
 const WITH_DAEMON: &str = "fakeroot-sysv";
-/// How many times faster than that one calls are on an idle machine.
+/// Minimum ratio of its time per call to ours on an idle machine.
 const IDLE_RATIO_MIN: f64 = 10.0;
-/// The same with this many or more processes that call in parallel.
+/// The same with this many or more parallel processes.
 const BUSY_RATIO_MIN: f64 = 50.0;
 const BUSY_PROCESSES_MIN: u32 = 16;
 
-/// How a figure of ours is judged.
+/// How Kilnyard's figure is judged.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Judged {
-    /// As a ratio to plain and to Debian's, which both have a target.
+    /// By its ratios to plain and to Debian's fakeroot, which both have a target.
     Call,
-    /// As a ratio to plain alone.
+    /// By its ratio to plain.
     CallToPlain,
-    /// By how many times faster it is than Debian's.
+    /// By how many times faster it is than Debian's fakeroot.
     Faster(f64),
-    /// By what it takes more than plain, which may be so much; in seconds.
+    /// By its additional time over plain, with an optional maximum in seconds.
     More(Option<f64>),
 }
 
@@ -37,13 +37,13 @@ impl Judged {
     pub const EXEC: Judged = Judged::More(Some(EXEC_SECONDS_MAX));
     pub const START: Judged = Judged::More(Some(START_SECONDS_MAX));
 
-    /// Calls by this many processes in parallel, beside Debian's.
+    /// Calls by this many parallel processes, compared with Debian's fakeroot.
     pub fn faster(processes: u32) -> Judged {
         Judged::Faster(if processes < BUSY_PROCESSES_MIN { IDLE_RATIO_MIN } else { BUSY_RATIO_MIN })
     }
 }
 
-/// One figure of one contender, in seconds, a value for each pair.
+/// A figure of one contender in seconds, with one value per pair.
 struct Row {
     name: String,
     label: String,
@@ -60,7 +60,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Takes a value of one more pair. Where another fakeroot fails, that is noted, and the rest is measured all the same.
+    /// Adds the value of one more pair. If another fakeroot failed, adds a note, and the benchmark continues.
     pub fn take(
         &mut self,
         name: &str,
@@ -72,7 +72,7 @@ impl Findings {
         let seconds = match seconds {
             Err(error) if contender::is_other(contender.name) => {
                 self.notes.push(format!("{label}: {error}"));
-                // It keeps the place of the pair, and is in no figure.
+                // Keeps the position of the pair, but is left out of all figures.
                 f64::NAN
             }
             seconds => seconds?,
@@ -109,7 +109,7 @@ impl Findings {
             let ours = self.values(name, OURS);
             match judged {
                 Judged::Call | Judged::CallToPlain => {
-                    let label = format!("{label}: ours to plain");
+                    let label = format!("{label}: ours / plain");
                     let ratio =
                         Series::new(format!("{name}_to_plain"), label, Unit::Ratio, ratios(ours, plain));
                     report.judge(ratio.median() <= CALL_RATIO_MAX, &ratio.label);
@@ -117,7 +117,7 @@ impl Findings {
                 }
                 Judged::More(seconds_max) => {
                     let more = ours.iter().zip(plain).map(|(ours, plain)| ours - plain).collect();
-                    let label = format!("{label}: ours less plain");
+                    let label = format!("{label}: ours - plain");
                     let more = Series::new(format!("{name}_more_seconds"), label, Unit::Seconds, more);
                     report.judge(seconds_max.is_none_or(|max| more.median() <= max), &more.label);
                     report.series.push(more);
@@ -128,7 +128,7 @@ impl Findings {
             {
                 let ratio = Series::new(
                     format!("{name}_{}_to_ours", key(row.contender)),
-                    format!("{label}: {} to ours", row.contender),
+                    format!("{label}: {} / ours", row.contender),
                     Unit::Ratio,
                     ratios(&row.values, ours),
                 );
@@ -145,7 +145,7 @@ impl Findings {
         report
     }
 
-    /// The report's facts and notes, before the first figure is judged.
+    /// A report with facts, notes and targets, but without figures.
     fn without_figures(&self) -> Report {
         let mut facts = Map::new();
         facts.insert("contenders".to_owned(), json!(self.others()));
@@ -172,7 +172,7 @@ impl Findings {
         }
     }
 
-    /// The other fakeroots that were measured.
+    /// The other fakeroots in the figures.
     fn others(&self) -> Vec<&'static str> {
         let mut others: Vec<&'static str> = self.rows.iter().map(|row| row.contender).collect();
         others.sort_unstable();
@@ -215,11 +215,11 @@ mod tests {
         );
         let report = found(Judged::Call, [1.03e-3, 1.05e-3, 1.06e-3]);
         assert_eq!(report.is_met, Some(false));
-        assert_eq!(report.notes, ["missed: a call: ours to plain"]);
+        assert_eq!(report.notes, ["missed: a call: ours / plain"]);
     }
 
     #[test]
-    fn starts_are_judged_by_what_they_take_more_and_some_figures_not_at_all() {
+    fn starts_are_judged_by_additional_time_and_some_figures_not_at_all() {
         let slow = [1.031e-3; 3];
         assert_eq!(found(Judged::EXEC, slow).is_met, Some(false));
         assert_eq!(found(Judged::START, slow).is_met, Some(true));
@@ -229,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn how_much_faster_than_debians_it_is_is_judged() {
-        // Theirs take 1, 2 and 3 seconds.
+    fn the_ratio_to_debians_fakeroot_is_judged() {
+        // Debian's takes 1, 2 and 3 seconds.
         let report = found(Judged::faster(16), [0.1, 0.039, 0.1]);
         assert_eq!((report.is_met, median(&report, "call_to_plain")), (Some(false), None));
-        assert_eq!(report.notes, ["missed: a call: fakeroot-sysv to ours"]);
+        assert_eq!(report.notes, ["missed: a call: fakeroot-sysv / ours"]);
         assert_eq!(found(Judged::faster(16), [0.001, 0.039, 0.1]).is_met, Some(true));
         assert_eq!(found(Judged::faster(1), [0.1, 0.039, 0.1]).is_met, Some(true));
     }
 
     #[test]
-    fn another_fakeroot_that_fails_is_told_and_left_out() {
+    fn a_failing_other_fakeroot_is_noted_and_left_out() {
         let mut findings = Findings::default();
         let mut take = |name, seconds: Option<f64>| {
             let seconds =
@@ -253,7 +253,7 @@ mod tests {
         }
         assert!(take(OURS, None).is_err());
         let report = findings.report();
-        assert_eq!(report.notes[0], "a call: error: measure fakeroot-tcp: exit status: 1: no semaphores");
+        assert_eq!(report.notes[0], "a call: error: fakeroot-tcp failed: exit status: 1: no semaphores");
         let values = |key| &report.series.iter().find(|series| series.key == key).unwrap().values;
         assert_eq!(values("call_fakeroot_tcp_seconds"), &[8.0]);
         assert_eq!(values("call_fakeroot_tcp_to_ours"), &[4.0]);

@@ -1,6 +1,7 @@
-//! A real package: configured, compiled, installed and packed, beside the same without a fakeroot.
+//! A real package: configured, compiled, installed and archived, compared with the same without a fakeroot.
 //!
-//! CPU time of all processes that were waited for counts; daemons of others are not waited for, which is in their favour.
+//! The figure is the CPU time of all processes that were waited for. This excludes daemons of other fakeroots,
+//! which is to their advantage.
 
 use super::super::child;
 use super::super::figures::{Report, Series, Unit, ratios};
@@ -12,16 +13,16 @@ use crate::error::{Kind, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// The steps, and what each may cost, to plain.
+/// The steps, each with its maximum cost relative to plain.
 const STEPS: [(&str, &str, f64); 2] = [
     ("configure", "./configure", 1.03),
     ("build", "make && make install DESTDIR=$PWD/made && tar cf made.tar made", 1.01),
 ];
 
-/// Who is measured beside plain, and in how many turns of each pair. The others have no targets.
+/// The contenders compared with plain, and their numbers of turns per pair. Other fakeroots have no target.
 const TURNS: [(&str, usize); 2] = [(OURS, 4), ("fakeroot-sysv", 1)];
 
-/// Adds what is found to a report, for a source folder with a `configure`, which is copied.
+/// Adds the results to a report. `source` is a folder with a `configure` script; it is copied.
 pub fn measure(
     trial: &Trial<'_>,
     source: &Path,
@@ -47,25 +48,25 @@ pub fn measure(
                 values[0].push(seconds.0);
                 values[1].push(seconds.1);
             }
-            trial.say(format_args!("package with {name}: pair {pair} of {pairs} is measured"));
+            trial.say(format_args!("package with {name}: pair {pair} of {pairs} measured"));
         }
         for ((step, command, ratio_max), [without, with]) in STEPS.iter().zip(values) {
             let whose = if name == OURS { String::new() } else { format!("_{}", key(name)) };
             let ratio = Series::new(
                 format!("{step}{whose}_to_plain"),
-                format!("{step}, CPU: {} to plain", if name == OURS { "ours" } else { name }),
+                format!("{step}, CPU: {} / plain", if name == OURS { "ours" } else { name }),
                 Unit::Ratio,
                 ratios(&with, &without),
             );
-            let mut tell = |contender: &Contender, values| {
+            let mut push = |contender: &Contender, values| {
                 let label = format!("{command}, CPU, {}", contender.name);
                 let key = format!("{step}_{}_cpu_seconds", key(contender.name));
                 report.series.push(Series::new(key, label, Unit::Seconds, values));
             };
             if name == OURS {
-                tell(plain, without);
+                push(plain, without);
             }
-            tell(contender, with);
+            push(contender, with);
             if name == OURS {
                 report.judge(ratio.median() <= *ratio_max, &format!("{step}: at most {ratio_max} x plain"));
             }
@@ -76,7 +77,7 @@ pub fn measure(
     Ok(())
 }
 
-/// The steps, on copies of a source.
+/// The steps on copies of a source.
 struct Package<'a>(&'a Path);
 
 impl sides::Steps<{ STEPS.len() }> for Package<'_> {

@@ -1,8 +1,9 @@
-//! Two contenders at once on one core, and the same on a second core beside it.
+//! Runs two contenders at the same time on one core, and two more on a second core.
 //!
-//! The kernel gives the core to both in turn, for some milliseconds each. So whatever slows it down, other guests of the machine
-//! above all, slows both down alike: on a virtual machine with 2 cores, two builds of the same kind differ by 0.5 % this way,
-//! and by 5 % with a core for each. Either finds less in the caches than it would alone.
+//! The kernel gives the core to each in turn, for several milliseconds. So whatever slows the core down, above
+//! all other virtual machines on the same host, slows both down alike. On a virtual machine with 2 cores, two
+//! builds of the same kind differ by 0.5 % this way, and by 5 % with a core for each. Each of the two finds
+//! less in the caches than it would alone.
 
 use super::super::scratch::Scratch;
 use super::contender::Contender;
@@ -11,20 +12,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How many cores are used.
+/// Maximum number of cores used.
 const CORES_MAX: usize = 2;
-/// Those that do something at once: each uses what has its number, from 0 on.
+/// Maximum number of contenders running at the same time. Each has a folder with its number, counted from 0.
 pub const PLACES_MAX: usize = 2 * CORES_MAX;
 
-/// What the contenders do: the seconds of each step of one of them.
+/// The measured steps. A run returns the seconds that each step took.
 pub trait Steps<const STEPS: usize>: Sync {
-    /// Makes a folder with what the steps need; this is not measured.
+    /// Fills a folder with what the steps need. Not measured.
     fn prepare(&self, folder: &Path) -> Result<()>;
-    /// Runs them there, on a core.
+    /// Runs the steps in that folder, on a core.
     fn run(&self, contender: &Contender, folder: &Path, core: usize) -> Result<[f64; STEPS]>;
 }
 
-/// The mean seconds of each step of the two.
+/// Returns the mean time in seconds of each step, for both contenders.
 pub fn measure<const STEPS: usize>(
     turns: usize,
     two: [&Contender; 2],
@@ -36,7 +37,7 @@ pub fn measure<const STEPS: usize>(
     let mut means = [[0.0; STEPS]; 2];
     for turn in 0..turns {
         for place in 0..2 * cores.len() {
-            super::super::go_on()?;
+            super::super::check_interrupt()?;
             let folder = folder(scratch, place);
             clear(&folder)?;
             steps.prepare(&folder)?;
@@ -44,12 +45,12 @@ pub fn measure<const STEPS: usize>(
         let outcomes: Vec<(usize, Result<[f64; STEPS]>)> = std::thread::scope(|scope| {
             let start = |place: usize| {
                 let (number, core) = (place / 2, cores[place / 2]);
-                // Who begins is the other one on the other core, and in the next turn.
+                // Alternate who starts first between cores and turns.
                 let who = (turn + number + place) % 2;
                 (who, scope.spawn(move || steps.run(two[who], &folder(scratch, place), core)))
             };
             let running: Vec<_> = (0..2 * cores.len()).map(start).collect();
-            let gone = |_| Err(Error::new(Kind::Internal, "a thread that measures ended early"));
+            let gone = |_| Err(Error::new(Kind::Internal, "a measuring thread panicked"));
             running.into_iter().map(|(who, thread)| (who, thread.join().unwrap_or_else(gone))).collect()
         });
         for (who, seconds) in outcomes {
@@ -61,20 +62,20 @@ pub fn measure<const STEPS: usize>(
     Ok(means)
 }
 
-/// Where the steps run at a place.
+/// The folder in which the steps of a place run.
 pub fn folder(scratch: &Scratch, place: usize) -> PathBuf {
     scratch.path(&format!("place-{place}"))
 }
 
-/// Removes what the last ones have left there.
+/// Removes the files of the previous steps.
 pub fn clear(folder: &Path) -> Result<()> {
     if !folder.exists() {
         return Ok(());
     }
-    fs_err::remove_dir_all(folder).context(Kind::Machine, "remove what the last steps have left")
+    fs_err::remove_dir_all(folder).context(Kind::Machine, "remove the files of the last steps")
 }
 
-/// The cores that this process may run on; at least one.
+/// The cores that this process may run on. Never empty.
 pub fn cores() -> Vec<usize> {
     // SAFETY: an all-zero set is valid and empty, and lives to the end of the calls.
     let mut cores: Vec<usize> = unsafe {
@@ -83,15 +84,15 @@ pub fn cores() -> Vec<usize> {
         (0..8 * size_of_val(&set)).filter(|core| libc::CPU_ISSET(*core, &set)).collect()
     };
     if cores.is_empty() {
-        // More cores than the set holds: the first is as good as any.
+        // There are more cores than fit into the set. The first is as good as any.
         cores.push(0);
     }
     cores
 }
 
-/// Lets a command and all that it starts run on this core alone.
+/// Pins a command and all processes that it starts to a core.
 pub fn stay_on(command: &mut Command, core: usize) {
-    // SAFETY: what is done there neither allocates nor takes a lock.
+    // SAFETY: the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
             stay_here(core);
@@ -100,7 +101,7 @@ pub fn stay_on(command: &mut Command, core: usize) {
     }
 }
 
-/// Lets this process run on this core alone; where that fails, it runs where it likes.
+/// Pins this process to a core. If that fails, it is not pinned.
 pub fn stay_here(core: usize) {
     // SAFETY: an all-zero set is valid and empty, and lives to the end of the calls.
     unsafe {

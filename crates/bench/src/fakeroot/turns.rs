@@ -1,9 +1,10 @@
-//! Calls that are made, and programs that are started, a few by each contender in turn.
+//! Calls and program starts, a few by each contender in turn.
 //!
-//! A call takes some hundred nanoseconds and an exec some hundred microseconds, and what a fakeroot adds to either is a part of
-//! that; a machine that others use too changes its pace by more from one quarter of a second to the next. So the clients of all
-//! contenders are there at once, on one core, and each does a little when it is asked to: what disturbs one for longer than that
-//! disturbs all. Where a process lies in memory makes it faster or slower too, so that there are several sets of them.
+//! A call takes several hundred nanoseconds and an exec several hundred microseconds, and a fakeroot adds a
+//! fraction of that. The speed of a shared machine changes by more within a quarter of a second. So the clients
+//! of all contenders exist at the same time, on one core, and each does a little when prompted by a line of
+//! input: a disturbance that lasts longer than that affects all. The position of a process in memory also makes
+//! it faster or slower, so several sets of clients are used.
 
 use super::super::scratch::Scratch;
 use super::contender::{self, Contender};
@@ -12,13 +13,13 @@ use crate::error::{Context, Error, Kind, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// Sets of clients, one after another.
+/// Number of sets of clients, one after another.
 const SETS: usize = 8;
-/// How often everybody in a set has a turn.
+/// Number of turns that each client of a set has.
 const TURNS: usize = 50;
 
-/// The seconds that one of what these words ask of a client takes, of each contender: the fifth percentile of a set, in the
-/// median of the sets. Who fails has no more turns.
+/// Measures what these arguments make a client do once. Returns the seconds for each contender: the median over
+/// the sets of a set's fifth percentile. A contender that fails has no more turns.
 pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> Result<Vec<Result<f64>>> {
     let mut seconds: Vec<Result<Vec<f64>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
     for _ in 0..SETS {
@@ -28,7 +29,7 @@ pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> R
             clients.push(client.unwrap_or_else(|error| give_up(seconds, error)).map(|new| (new, Vec::new())));
         }
         for _ in 0..TURNS {
-            super::super::go_on()?;
+            super::super::check_interrupt()?;
             for (client, seconds) in clients.iter_mut().zip(&mut seconds) {
                 let Some((running, times)) = client else { continue };
                 match running.turn() {
@@ -56,7 +57,7 @@ fn fifth_percentile(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 20).copied().unwrap_or(0.0)
 }
 
-/// One that waits for its turns.
+/// A client that waits for its turns.
 struct Client {
     name: &'static str,
     child: Child,
@@ -82,7 +83,7 @@ impl Client {
         }
     }
 
-    /// The seconds of all that it did in a turn, each.
+    /// Takes a turn. Returns the seconds of each of its parts.
     fn turn(&mut self) -> Result<Vec<f64>> {
         let mut line = String::new();
         let asked = self.orders.as_mut().map(|orders| orders.write_all(b"\n"));
@@ -107,7 +108,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It leaves when there is nothing more to be done.
+        // The client exits at the end of its input.
         self.orders = None;
         let _ = self.child.wait();
     }
@@ -118,7 +119,7 @@ mod tests {
     use super::fifth_percentile;
 
     #[test]
-    fn one_in_twenty_is_faster() {
+    fn the_fifth_percentile_is_above_one_in_twenty() {
         let times: Vec<f64> = (0..100).rev().map(f64::from).collect();
         assert_eq!(fifth_percentile(times), 5.0);
         assert_eq!((fifth_percentile(vec![7.0]), fifth_percentile(Vec::new())), (7.0, 0.0));

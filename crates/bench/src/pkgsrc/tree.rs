@@ -1,7 +1,7 @@
-//! The figures of pkgsrc, on the scan of a tree: resolving it, beside bob where that is installed; the time to the
-//! first build; what a rescan has to ask again; one look-up in an index.
+//! Benchmarks with the scan of a pkgsrc tree: resolving it, compared with bob if that is installed; the time to
+//! the first build; the decision what to rescan; a look-up in an index.
 //!
-//! Of the tree nothing is needed besides the scan: where files of it are asked for, empty ones are made.
+//! Only the scan of the tree is needed: where files of the tree are required, empty ones are created.
 
 mod first_build;
 mod look_up;
@@ -19,9 +19,9 @@ use serde_json::{Map, Value, json};
 use sham::ShamTree;
 use std::path::Path;
 
-/// What one part of this benchmark found.
+/// The result of one part of this benchmark.
 struct Part {
-    /// Its name for programs.
+    /// The part's name in JSON.
     name: &'static str,
     series: Vec<Series>,
     facts: Map<String, Value>,
@@ -30,7 +30,7 @@ struct Part {
     is_met: Option<bool>,
 }
 
-/// Measures on the scan in this file.
+/// Runs the benchmark with the scan in this file.
 pub fn measure(scan: &Path, trial: &Trial<'_>) -> Result<Report> {
     let failed = format!("read {}", scan.display());
     let text = unpack::read(scan).context(Kind::Usage, &failed)?;
@@ -40,22 +40,22 @@ pub fn measure(scan: &Path, trial: &Trial<'_>) -> Result<Report> {
     let plain = scratch.path("scan");
     fs_err::write(&plain, &text).context(Kind::Machine, "unpack the scan")?;
     let mut parts = vec![resolving::measure(&scratch, &plain, trial)?];
-    trial.say(format_args!("making the files that the scan names"));
+    trial.say(format_args!("creating the files that the scan names"));
     let tree = ShamTree::make(&file, scratch.path("tree"))?;
     parts.push(rescan::measure(&scratch, &tree, trial)?);
     drop(file);
     parts.push(first_build::measure(&scratch, text, &tree, trial)?);
     parts.push(look_up::measure(&scratch, trial)?);
-    Ok(told(packages, parts))
+    Ok(make_report(packages, parts))
 }
 
-fn told(packages: usize, parts: Vec<Part>) -> Report {
+fn make_report(packages: usize, parts: Vec<Part>) -> Report {
     let mut report = Report {
         name: "tree",
         series: Vec::new(),
         facts: Map::from_iter([("packages".to_owned(), json!(packages))]),
         notes: vec![format!("a scan of {}", words::count(packages as u64, "package"))],
-        target: "each of these".to_owned(),
+        target: "all of these".to_owned(),
         is_met: all_met(parts.iter().map(|part| part.is_met)),
     };
     for mut part in parts {
@@ -67,14 +67,14 @@ fn told(packages: usize, parts: Vec<Part>) -> Report {
         let verdict = match part.is_met {
             Some(true) => "met",
             Some(false) => "missed",
-            None => "not seen",
+            None => "unknown",
         };
         report.notes.push(format!("{}: {}: {verdict}", part.name, part.target));
     }
     report
 }
 
-/// Whether all targets were reached: one that was missed says no, and one that was not seen leaves it open.
+/// Whether all targets were met. False if any was missed, otherwise unknown if any is unknown.
 fn all_met(all: impl Iterator<Item = Option<bool>> + Clone) -> Option<bool> {
     if all.clone().any(|is_met| is_met == Some(false)) {
         Some(false)
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_missed_target_is_a_no_and_one_that_was_not_seen_leaves_it_open() {
+    fn a_missed_target_decides_and_an_unknown_one_leaves_it_open() {
         assert_eq!(all_met([Some(true), Some(true)].into_iter()), Some(true));
         assert_eq!(all_met([Some(true), None].into_iter()), None);
         assert_eq!(all_met([None, Some(false), Some(true)].into_iter()), Some(false));

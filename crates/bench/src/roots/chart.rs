@@ -1,60 +1,60 @@
-//! Bars of stacked parts in groups, as a drawing for a page or a paper.
+//! A grouped bar chart with stacked parts, for a web page or a paper.
 
 use super::super::figures::Unit;
 use kilnyard_web::{Anchor, Drawing};
 
 const WIDTH: f64 = 840.0;
-/// Room on the left for labels, and on the right for totals.
+/// Space on the left for labels, and on the right for totals.
 const LEFT: f64 = 200.0;
 const RIGHT: f64 = 70.0;
 const BAR_HEIGHT: f64 = 18.0;
 const BAR_STEP: f64 = 26.0;
-/// Room for the title, the remark and the legend.
+/// Space for the title, the remark and the legend.
 const TOP: f64 = 92.0;
-/// Room for a group's heading above its bars, and for its axis below.
+/// Space above the bars of a group for its heading, and below them for its axis.
 const HEADING: f64 = 26.0;
 const AXIS: f64 = 48.0;
-/// Steps of the axis, at most.
+/// Maximum number of steps on an axis.
 const STEPS_MAX: f64 = 8.0;
-/// The classes of the parts' colours; parts beyond begin again.
+/// CSS classes of the parts' colours. Further parts reuse them.
 const COLOURS: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
-/// Colours that people with any sight tell apart, on white and on black.
+/// Colours that people with any colour vision can distinguish, on white and on black.
 const STYLE: &str = "text{font:13px sans-serif;fill:#222}.title{font-size:16px;font-weight:bold}\
     .small{font-size:11px;fill:#555}.page{fill:#fff}.grid{stroke:#ddd}.base{stroke:#777}\
     .p0{fill:#0072b2}.p1{fill:#e69f00}.p2{fill:#8a8a8a}.p3{fill:#c44e86}\
     @media(prefers-color-scheme:dark){text{fill:#eee}.small{fill:#aaa}.page{fill:#15181c}.grid{stroke:#3a3f46}\
     .base{stroke:#999}.p0{fill:#56b4e9}.p1{fill:#f0b83a}.p2{fill:#9aa0a6}.p3{fill:#e08ab4}}";
 
-/// What is drawn.
+/// The content of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     pub title: String,
-    /// On what it was measured.
+    /// The machine and how it was measured.
     pub remark: String,
-    /// What the axes say, with the unit.
+    /// Label of the axes, with the unit.
     pub axis: String,
-    /// The names of the parts.
+    /// Names of the parts.
     pub parts: Vec<String>,
     pub groups: Vec<Group>,
 }
 
-/// Bars on an axis of their own.
+/// Bars that share an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     pub heading: String,
     pub bars: Vec<Bar>,
 }
 
-/// One bar.
+/// A bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
     pub label: String,
-    /// In the order of the chart's parts.
+    /// Values in the order of the chart's parts.
     pub parts: Vec<f64>,
 }
 
-/// The drawing as SVG.
+/// Renders the chart as SVG.
 pub fn draw(chart: &Chart) -> String {
     let height = TOP + chart.groups.iter().map(height_of).sum::<f64>() + 12.0;
     let mut out = Drawing::new(WIDTH, height, &chart.title, STYLE);
@@ -109,7 +109,7 @@ fn draw_group(out: &mut Drawing, chart: &Chart, group: &Group, top: f64) {
     out.label("small", (LEFT + WIDTH - RIGHT) / 2.0, bars_end + 30.0, Anchor::Middle, &chart.axis);
 }
 
-/// The distance of two marks of an axis: 1, 2 or 5 times a power of ten.
+/// The distance between two marks of an axis: 1, 2 or 5 times a power of ten.
 fn step(largest: f64) -> f64 {
     let least = if largest > 0.0 && largest.is_finite() { largest / STEPS_MAX } else { 1.0 };
     let power = 10f64.powf(least.log10().floor());
@@ -120,7 +120,7 @@ fn step(largest: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// A number of an axis, without digits that say nothing.
+/// Formats a number of an axis, without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -147,14 +147,14 @@ mod tests {
         }
     }
 
-    /// The text between tags, and the names of tags, of which each must be closed by its own end.
+    /// The text between the tags, and the names of the tags. Panics unless tags balance.
     fn read(svg: &str) -> (String, Vec<String>) {
         let (mut open, mut text, mut tags) = (Vec::new(), String::new(), Vec::new());
         let mut rest = svg;
         while let Some((before, after)) = rest.split_once('<') {
             assert!(!before.contains('>'), "a bare > in {before}");
             text.push_str(before);
-            let (tag, after) = after.split_once('>').expect("each tag has an end");
+            let (tag, after) = after.split_once('>').expect("unterminated tag");
             assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
             match tag.strip_prefix('/') {
                 Some(name) => assert_eq!(open.pop().as_deref(), Some(name)),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_is_well_formed_and_text_of_others_is_escaped() {
+    fn a_drawing_is_well_formed_and_text_is_escaped() {
         let svg = draw(&chart());
         let (text, tags) = read(&svg);
         assert!(
@@ -187,7 +187,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("by &lt;manager&gt;") && text.contains("a&lt;b") && text.contains("21.00 s"));
-        // The page, four of the legend, and a bar's parts that are more than nothing.
+        // The background, four in the legend, and the parts of bars that are not zero.
         assert_eq!(tags.iter().filter(|tag| *tag == "rect").count(), 1 + 4 + 8);
         assert!(svg.contains("prefers-color-scheme:dark"));
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_an_axis_are_round_and_few() {
+    fn axis_marks_are_round_and_few() {
         for (largest, expected) in [(21.0, 5.0), (8.0, 1.0), (0.03, 0.005), (0.0, 1.0), (f64::INFINITY, 1.0)]
         {
             assert!((step(largest) - expected).abs() < 1e-9, "{largest}: {}", step(largest));

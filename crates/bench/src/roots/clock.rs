@@ -1,14 +1,14 @@
-//! Wall and CPU time together.
+//! Measures wall and CPU time together.
 
 use super::super::child::all_cpu_seconds;
 use std::ops::Add;
 use std::time::Instant;
 
-/// What something took.
+/// Wall and CPU time of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     pub wall_seconds: f64,
-    /// User and system time of this process and of all that was waited for.
+    /// User and system time of this process and of all descendants that were waited for.
     pub cpu_seconds: f64,
 }
 
@@ -23,7 +23,7 @@ impl Add for Spent {
     }
 }
 
-/// Runs from its start.
+/// Measures from its start.
 pub struct Clock {
     started: Instant,
     cpu_seconds: f64,

@@ -1,6 +1,6 @@
-//! An empty overlay root: made, a command started in it, and gone again.
+//! An empty overlay root: made, used for a single command, and removed.
 
-use super::super::go_on;
+use super::super::check_interrupt;
 use super::clock::Clock;
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_root::sandbox::Task;
@@ -8,25 +8,25 @@ use kilnyard_root::{Flushes, IdMap, Making, Report, RootPlan, Sandbox, User, Vie
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// The number that are made in a row; each takes milliseconds.
+/// Number of roots made in sequence. Each takes milliseconds.
 const ROOTS: u32 = 41;
 
-/// What each took.
+/// The cost of each root.
 #[derive(Default)]
 pub struct Empty {
-    /// Until a command runs in it: the start of Kilnyard as its sandbox is among it.
+    /// Time until a command runs in it, including the start of Kilnyard as the sandbox.
     pub ready_seconds: Vec<f64>,
-    /// From the end of the command until nothing of it is left.
+    /// Time from the end of the command until everything is removed.
     pub gone_seconds: Vec<f64>,
     pub cpu_seconds: Vec<f64>,
 }
 
-/// Makes and removes roots of these layers, by the steps that builds take.
+/// Makes and removes roots of these layers, in the same steps as for builds.
 pub fn measure(yard: &Path, ids: &IdMap, layers: &[String]) -> Result<Empty> {
     let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
     let mut empty = Empty::default();
     for number in 0..ROOTS {
-        go_on()?;
+        check_interrupt()?;
         let plan =
             RootPlan::new(&Path::new("roots").join(format!("empty-{number}")), &layers, &Making::default());
         let clock = Clock::start();
@@ -43,7 +43,8 @@ pub fn measure(yard: &Path, ids: &IdMap, layers: &[String]) -> Result<Empty> {
     Ok(empty)
 }
 
-/// Runs what does nothing in a root, to its end; how long it took since the root was begun until that ran.
+/// Runs a command that does nothing in a root. Returns the time from the start of making the root until the
+/// command ran.
 fn ready(yard: &Path, ids: &IdMap, plan: &RootPlan, clock: &Clock) -> Result<f64> {
     let failed = "run a command in an empty root";
     let sandbox = Sandbox {

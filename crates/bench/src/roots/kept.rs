@@ -1,4 +1,4 @@
-//! What the last measurement of a yard recommended, kept in its state.
+//! The recommendation of the last measurement, stored in the yard's state.
 
 use crate::error::{Context, Kind, Result};
 use crate::files;
@@ -6,42 +6,42 @@ use crate::yard::Yard;
 use kilnyard_root::Roots;
 use serde::{Deserialize, Serialize};
 
-/// The file. One that cannot be read is as good as none: it is measured again.
+/// The file. One that cannot be read counts as missing: the measurement is repeated.
 const FILE: &str = "state/bench-roots.json";
 
-/// See the module.
+/// A stored recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The way to make them.
+    /// The recommended way to make roots.
     pub roots: Roots,
-    /// Why it is recommended, a sentence without its end.
+    /// Why it is recommended: a clause without a full stop.
     pub reason: String,
-    /// The package that was built.
+    /// The package that was built to measure it.
     pub package: String,
-    /// Only written since recommendations are made beyond noise: what an earlier version kept is measured again.
+    /// Written since recommendations must exceed noise. A file of an earlier version lacks this and is ignored.
     pub is_beyond_noise: bool,
 }
 
-/// Forgets what was kept.
+/// Removes the stored recommendation.
 pub fn forget(yard: &Yard) -> Result<()> {
     match fs_err::remove_file(yard.path(FILE)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).context(Kind::Machine, "forget what was measured before")
+            Err(error).context(Kind::Machine, "remove the stored recommendation")
         }
         _ => Ok(()),
     }
 }
 
-/// What was kept last; none where nothing was measured.
+/// The stored recommendation, if any.
 pub fn kept(yard: &Yard) -> Option<Kept> {
     let text = fs_err::read_to_string(yard.path(FILE)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
 impl Kept {
-    /// Writes it into the yard; an error of the file system.
+    /// Stores it in the yard.
     pub fn keep(&self, yard: &Yard) -> Result<()> {
-        let text = serde_json::to_vec_pretty(self).or_internal("keep what was measured")?;
+        let text = serde_json::to_vec_pretty(self).or_internal("store the recommendation")?;
         files::write_whole(&yard.path(FILE), &text)
     }
 }

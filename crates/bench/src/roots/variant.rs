@@ -4,20 +4,20 @@ use kilnyard_process::pressure;
 use kilnyard_root::{Backend, Device, Flushes, Form, IdMap, Making, Roots, Scratch, probe};
 use std::path::Path;
 
-/// A part of the memory that is free, as a divisor, may be used by a root in memory: as in builds.
+/// Share of the free memory that a root in memory may use, as a divisor. The same as for builds.
 const PART_OF_MEMORY: u64 = 2;
-/// What a file system in memory is tried with.
+/// Size of the in-memory file system for the trial.
 const PROBED_BYTES: u64 = 1 << 20;
 
 /// A way to make roots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variant {
     pub roots: Roots,
-    /// Whether it is there to be compared with alone.
+    /// Whether it is only included for comparison.
     pub is_for_comparison: bool,
 }
 
-/// All of them, the plainest first; the last one shows what discarded flushes save.
+/// All ways, the plainest first. The last one shows what discarding flushes saves.
 pub fn all(flushes: Flushes, device: Device) -> Vec<Variant> {
     let variant = |backend, scratch| Variant {
         roots: Roots { backend, scratch, flushes, device },
@@ -38,24 +38,24 @@ pub fn all(flushes: Flushes, device: Device) -> Vec<Variant> {
 }
 
 impl Variant {
-    /// For people.
+    /// The name in tables.
     pub fn label(&self) -> String {
         let kept = if self.is_for_comparison { ", flushes kept" } else { "" };
         format!("{}{kept}", self.roots)
     }
 
-    /// For programs.
+    /// The name in JSON.
     pub fn key(&self) -> String {
         let words = self.label().replace(", ", " ");
         words.replace(' ', "_")
     }
 
-    /// Whether its roots can stand on layers of dependencies.
+    /// Whether its roots can use layers of dependencies.
     pub fn is_layered(&self) -> bool {
         self.roots.on_disk().form == Form::Overlay
     }
 
-    /// How its roots are made, where all of a build is in memory as far as the way has it so.
+    /// How to make its roots if the whole build is in memory, as far as this way permits that.
     pub fn making(&self) -> Making {
         self.made_with(pressure::available_bytes().unwrap_or(0) / PART_OF_MEMORY)
     }
@@ -67,7 +67,7 @@ impl Variant {
         }
     }
 
-    /// Makes a small one. The reason where this machine does not let it.
+    /// Makes and removes a small root. The error says why this machine cannot make it.
     pub fn try_for_real(&self, folder: &Path, ids: &IdMap) -> Result<(), String> {
         let tried = probe::try_root(folder, ids, &self.made_with(PROBED_BYTES));
         tried.map_err(|error| error.to_string())
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_has_a_name_of_its_own_and_is_made_as_it_says() {
+    fn each_way_has_its_own_name_and_form() {
         let variants = all(Flushes::Discard, Device::default());
         let keys: Vec<String> = variants.iter().map(Variant::key).collect();
         let expected =
@@ -88,7 +88,7 @@ mod tests {
         let forms: Vec<Form> = variants.iter().map(|variant| variant.made_with(1).form).collect();
         let device = Form::Image(Device::default());
         assert_eq!(forms, [Form::Overlay, Form::Overlay, Form::Copy, Form::Copy, device, Form::Overlay]);
-        // Who keeps flushes anyway has nothing to compare.
+        // If flushes are kept anyway, there is nothing to compare.
         assert!(all(Flushes::Keep, Device::default()).iter().all(|variant| !variant.is_for_comparison));
     }
 }

@@ -1,4 +1,4 @@
-//! Dependencies as layers: of packages that were never seen, that were seen, and of a set that was seen.
+//! Dependencies as layers: of new packages, of known packages, and of a known set.
 
 use super::super::subject::Subject;
 use super::clock::{Clock, Spent};
@@ -18,23 +18,23 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What layers may take: those of one package are never too many for a benchmark.
+/// Disk space for layers. Those of one package are never too large for a benchmark.
 const LAYERS_BYTES_MAX: u64 = u64::MAX;
 
-/// See the module.
+/// The cost of dependencies as layers.
 #[derive(Default)]
 pub struct Ways {
-    /// Unpacked and configured for the first time; none where there are no layers.
+    /// Unpacked and configured for the first time. Absent if there are no layers.
     pub first: Option<Spent>,
-    /// Configured from layers that were there.
+    /// Configured from existing layers of packages.
     pub packages_seen: Vec<Spent>,
-    /// Taken as it was.
+    /// The existing layer of the set used unchanged.
     pub set_seen: Vec<Spent>,
     /// Why there are no layers.
     pub refused: Option<String>,
 }
 
-/// What makes them.
+/// Makes the layers.
 pub struct Maker {
     settings: Settings,
     lease: Lease,
@@ -43,7 +43,7 @@ pub struct Maker {
 }
 
 impl Ways {
-    /// Makes them for the first time, with what makes them again; none where they cannot be had.
+    /// Makes the layers for the first time. Returns the maker for further rounds, unless there are no layers.
     pub fn begin(
         yard: &Yard,
         ids: &IdMap,
@@ -62,8 +62,8 @@ impl Ways {
         Ok((Ways { first: Some(first), ..Ways::default() }, Some(maker)))
     }
 
-    /// Measures both ways once; the layers that a root with all dependencies stands on, and what it took to have them
-    /// where the set was seen before.
+    /// Measures layers of known packages and of a known set once. Returns the layers of a root with all
+    /// dependencies, and the cost of having them when the set is known.
     pub fn round(&mut self, maker: &Maker) -> Result<Option<(Vec<String>, Spent)>> {
         maker.forget_sets()?;
         self.packages_seen.push(maker.stack()?.0);
@@ -101,12 +101,12 @@ impl Maker {
         Ok(Maker { settings, lease, ids: ids.clone(), distfiles })
     }
 
-    /// What a build does for its dependencies, by a worker that was just started. Its CPU time is that of removing what it
-    /// needed for it, too.
+    /// Provides the dependencies of a build as layers, by a newly started worker. The CPU time includes the
+    /// removal of temporary files.
     fn stack(&self) -> Result<(Spent, Option<Stacked>)> {
-        super::super::go_on()?;
+        super::super::check_interrupt()?;
         let worker = Worker::new(self.settings.clone(), self.distfiles.clone());
-        worker.sweep().context(Kind::Machine, "look at the layers of the benchmark")?;
+        worker.sweep().context(Kind::Machine, "check the layers of the benchmark")?;
         let share = Share { membership: Weights::find_among("bench", &[]).begin(1), jobserver: None };
         let clock = Clock::start();
         let stacked = worker.stack(&self.lease, &share, interrupt::cancel()).map_err(failed)?;
@@ -123,7 +123,7 @@ impl Maker {
 
 fn failed(failure: Failure) -> Error {
     if failure.kind == FailureKind::Cancelled {
-        return Error::new(Kind::Interrupted, "interrupted; nothing is left");
+        return Error::new(Kind::Interrupted, "interrupted; all temporary files are removed");
     }
     let mut error = Error::new(Kind::Machine, "failed to make layers of the dependencies");
     error.causes.push(failure.message);

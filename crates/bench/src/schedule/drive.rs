@@ -1,4 +1,4 @@
-//! Drives real builds.
+//! Runs real builds as a scheduler decides.
 
 use super::projects::Projects;
 use crate::error::{Context, Error, Kind, Result};
@@ -15,16 +15,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often ended builds are looked for.
+/// Interval of checks for ended builds.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often core demand is sampled, as in a run.
-const LOOK: Duration = Duration::from_millis(25);
+/// Interval of samples of core demand, as in a run.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Who decides.
+/// Decides which builds start, and with how many cores.
 pub enum Decider {
     /// Cores follow rank.
     ByRank(Box<Scheduler>),
-    /// A build has the jobs that it is started with for its whole life.
+    /// A build keeps the number of jobs that it started with.
     Fixed(Box<Workers>),
 }
 
@@ -37,10 +37,11 @@ impl Decider {
     }
 }
 
-/// What became of a set.
+/// The result of building a set.
 pub struct Driven {
     pub wall_seconds: f64,
-    /// How busy the cores were while packages were ready and not started; none where the kernel does not tell.
+    /// How busy the cores were while packages were ready but not started. Absent if the kernel does not count
+    /// it.
     pub busy_share: Option<f64>,
 }
 
@@ -51,13 +52,13 @@ struct Drive<'a> {
     began: Instant,
     jobservers: &'a Path,
     children: BTreeMap<PackageId, Child>,
-    /// CPU time of the builds that ended; none where the kernel does not tell.
+    /// CPU time of ended builds. Absent if the kernel does not count it.
     used_seconds: Option<f64>,
 }
 
 /// Builds all projects.
 pub fn drive(projects: &Projects, cores: u32, decider: Decider, jobservers: &Path) -> Result<Driven> {
-    fs_err::create_dir_all(jobservers).context(Kind::Machine, "make a folder for jobservers")?;
+    fs_err::create_dir_all(jobservers).context(Kind::Machine, "create a folder for jobservers")?;
     let mut drive = Drive {
         projects,
         cores: Cores::new("bench", Machine::of_cores(cores).oversubscribed().cores),
@@ -70,7 +71,7 @@ pub fn drive(projects: &Projects, cores: u32, decider: Decider, jobservers: &Pat
     let outcome = drive.run(cores);
     let wall_seconds = drive.began.elapsed().as_secs_f64();
     for child in drive.children.values_mut() {
-        // The group is the build's own; what it had started goes with it.
+        // Each build has its own process group, so this also kills the processes that it started.
         if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
@@ -80,16 +81,16 @@ pub fn drive(projects: &Projects, cores: u32, decider: Decider, jobservers: &Pat
 }
 
 impl Drive<'_> {
-    /// The share of the cores that was busy while work was ready.
+    /// Runs all builds. Returns the share of the cores that was busy while work was ready.
     fn run(&mut self, cores: u32) -> Result<Option<f64>> {
         let mut left = self.projects.graph.len();
-        let mut looked = Instant::now();
+        let mut sampled = Instant::now();
         let (mut busy_seconds, mut ready_seconds, mut is_ready) = (0.0, 0.0, false);
         let mut used_before = 0.0;
         self.apply(Event::Begin)?;
         while left > 0 {
             if interrupt::count() > 0 {
-                return Err(Error::new(Kind::Interrupted, "interrupted; nothing is left"));
+                return Err(Error::new(Kind::Interrupted, "interrupted; all temporary files are removed"));
             }
             std::thread::sleep(PAUSE);
             let mut ended = Vec::new();
@@ -101,7 +102,7 @@ impl Drive<'_> {
             for (package, is_good) in ended {
                 if !is_good {
                     let name = self.projects.graph.name(package);
-                    return Err(Error::new(Kind::Internal, format!("the made-up project {name} failed")));
+                    return Err(Error::new(Kind::Internal, format!("the synthetic project {name} failed")));
                 }
                 left -= 1;
                 self.children.remove(&package);
@@ -112,11 +113,11 @@ impl Drive<'_> {
                 let outcome = Outcome::Built { core_seconds };
                 self.apply(Event::Ended { package, outcome })?;
             }
-            if looked.elapsed() < LOOK {
+            if sampled.elapsed() < SAMPLE_INTERVAL {
                 continue;
             }
-            let passed = looked.elapsed().as_secs_f64();
-            looked = Instant::now();
+            let passed = sampled.elapsed().as_secs_f64();
+            sampled = Instant::now();
             if let Some(used) = self.used_now() {
                 if is_ready {
                     busy_seconds += used - used_before;
@@ -126,7 +127,7 @@ impl Drive<'_> {
             }
             is_ready = matches!(&self.decider, Decider::ByRank(scheduler) if scheduler.ready() > 0);
             let now_seconds = self.began.elapsed().as_secs_f64();
-            for (build, cores) in self.cores.look(now_seconds).or_internal("look at the builds")? {
+            for (build, cores) in self.cores.look(now_seconds).or_internal("sample the builds")? {
                 let package = PackageId(build as u32);
                 self.apply(Event::Wants { package, cores })?;
             }
@@ -145,7 +146,7 @@ impl Drive<'_> {
         let mut actions = Vec::new();
         self.decider.apply(self.began.elapsed().as_secs_f64(), event, &mut actions);
         for action in actions {
-            // Cores are handed out below, all at once.
+            // Cores are distributed below, all at once.
             if let Action::Start { package, cores, .. } = action {
                 self.start(package, cores)?;
             }
@@ -154,7 +155,7 @@ impl Drive<'_> {
             let running = scheduler.running(MachineId(0));
             let order: Vec<(u64, u32)> =
                 running.map(|(package, cores)| (package.index() as u64, cores)).collect();
-            self.cores.allot(&order).or_internal("share out the cores")?;
+            self.cores.allot(&order).or_internal("distribute the cores")?;
         }
         Ok(())
     }
@@ -167,7 +168,8 @@ impl Drive<'_> {
             (Decider::ByRank(_), true) => Some(Style::Named(self.jobservers.join(build.to_string()))),
             (Decider::ByRank(_), false) => Some(Style::Inherited),
         };
-        // It starts nothing before it is in its group: what was started outside would stay there, unweighed and uncounted.
+        // The shell waits until it is in its control group: processes started outside would stay there,
+        // unweighed and uncounted.
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "read -r _ && exec \"$@\" </dev/null", "sh"]);
         command.arg(if is_by_ninja { "ninja" } else { "make" });
@@ -180,10 +182,10 @@ impl Drive<'_> {
         let share = self.cores.begin(build, style);
         self.cores.hand_to(build, &mut command);
         let mut child = command.spawn().context(Kind::Machine, "start make or ninja")?;
-        // Without its weight it builds all the same.
+        // Without its weight, the build still works.
         let _ = share.membership.enter(child.id());
-        let told = child.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
+        let written = child.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
         self.children.insert(package, child);
-        told.unwrap_or(Ok(())).context(Kind::Machine, "start make or ninja")
+        written.unwrap_or(Ok(())).context(Kind::Machine, "start make or ninja")
     }
 }

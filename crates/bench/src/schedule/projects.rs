@@ -1,4 +1,4 @@
-//! The made-up set: projects of make and ninja that do a known amount of work.
+//! A synthetic set of make and ninja projects that do a known amount of work.
 
 use crate::error::{Context, Kind, Result};
 use kilnyard_model::graph::{Graph, PackageId};
@@ -9,15 +9,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Builds that make the path.
+/// Number of builds on the longest path.
 const PATH_LENGTH: usize = 4;
-/// Small packages that others need, for each core, and small ones that need one of these, for each of them.
+/// Number of small packages per core that others need, and number of small packages that need each of them.
 const NEEDED_PER_CORE: usize = 2;
 const LEAVES: usize = 6;
-/// Objects of a project.
+/// Number of objects in a project.
 const OBJECTS: u32 = 12;
 
-/// What a project does, in seconds of one core: before its objects, each object, after them.
+/// The work of a project in seconds of one core: before its objects, for each object, and after them.
 struct Shape {
     configure: f64,
     object: f64,
@@ -27,12 +27,12 @@ struct Shape {
 const LARGE: Shape = Shape { configure: 0.6, object: 0.3, install: 0.3 };
 const SMALL: Shape = Shape { configure: 0.15, object: 0.02, install: 0.05 };
 
-/// See the module.
+/// The set, written to a folder.
 pub struct Projects {
     folder: PathBuf,
     pub graph: Arc<Graph>,
     pub works: Vec<Work>,
-    /// How many are built by ninja, which are those of odd numbers.
+    /// Number of projects built by ninja: those with odd numbers.
     pub by_ninja: usize,
 }
 
@@ -42,7 +42,7 @@ impl Projects {
         let rounds_per_second = rounds_per_second()?;
         let has_ninja = knows_jobservers("ninja");
         let mut graph = Graph::new();
-        // All wait for this one.
+        // All others depend on this one.
         let root = graph.add("root");
         let mut shapes = vec![SMALL];
         let mut previous = root;
@@ -52,8 +52,8 @@ impl Projects {
             shapes.push(LARGE);
             previous = next;
         }
-        // More packages depend on a small one than on any of the path: as in real trees, the number of dependents tells
-        // nothing of what is long.
+        // More packages depend on a small one than on any of the path: as in real trees, the number of
+        // dependents does not show which packages are on a long path.
         for number in 0..NEEDED_PER_CORE * cores as usize {
             let needed = graph.add(&format!("needed{number}"));
             graph.depend(needed, root);
@@ -92,7 +92,7 @@ impl Projects {
         self.by_ninja > 0 && package.index() % 2 == 1
     }
 
-    /// Removes what was built.
+    /// Removes the files of builds.
     pub fn clean(&self) -> Result<()> {
         for package in self.graph.packages() {
             for entry in fs_err::read_dir(self.folder_of(package)).or_internal("clean the projects")? {
@@ -116,7 +116,7 @@ fn work(shape: &Shape) -> Work {
     }
 }
 
-/// Rounds of a shell loop: work whose CPU time does not depend on other builds.
+/// A shell loop with this many rounds. Its CPU time does not depend on other builds.
 fn burn(rounds: u64) -> String {
     format!("i=0; while [ $$i -lt {rounds} ]; do i=$$((i+1)); done")
 }
@@ -149,7 +149,7 @@ fn ninja_file(shape: &Shape, rounds: impl Fn(f64) -> u64) -> String {
     text
 }
 
-/// How often this machine goes round the loop in a second of CPU time.
+/// Number of rounds of the loop that this machine executes in a second of CPU time.
 fn rounds_per_second() -> Result<f64> {
     const ROUNDS: u64 = 300_000;
     let mut best = f64::INFINITY;
@@ -163,7 +163,7 @@ fn rounds_per_second() -> Result<f64> {
     Ok(ROUNDS as f64 / best)
 }
 
-/// Whether this is a ninja that takes jobs from a jobserver: one from 1.13 on.
+/// Whether this ninja supports jobservers: version 1.13 or later.
 fn knows_jobservers(ninja: &str) -> bool {
     let Ok(output) = Command::new(ninja).arg("--version").output() else { return false };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! A run with one worker, and what the tests say in its name.
+//! A run with one worker, whose messages the tests send.
 
 use crate::*;
 use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
@@ -8,7 +8,7 @@ use kilnyard_schedule::{Basis, Limits, Pressure, Work};
 use kilnyard_store::RequestKind;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A run with one worker, whose messages the trials write.
+/// A run with one worker, whose messages the tests write.
 pub struct Run {
     pub coordinator: Coordinator,
     pub actions: Vec<Action>,
@@ -16,21 +16,21 @@ pub struct Run {
     pub worker: Worker,
 }
 
-/// What the worker of a run knows.
+/// The state of the run's worker.
 pub struct Worker {
     pub cores: u32,
-    /// How often it was started.
+    /// How many times it was started.
     pub processes: u32,
     pub session: Session,
     pub offers: u64,
     pub pressure: Pressure,
     pub attempts: BTreeMap<Number, Attempt>,
-    /// How many reports it made of each build.
+    /// The number of its reports on each build.
     pub reports: BTreeMap<Number, u64>,
     pub held: Vec<Attempt>,
 }
 
-/// What comes to the coordinator.
+/// An event or a message for the coordinator.
 pub enum Coming {
     Event(Event),
     Progress(Number, Progress),
@@ -56,7 +56,7 @@ pub fn start() -> Start {
     }
 }
 
-/// What there is to know of a package that is to be built.
+/// The prepared build of a package.
 pub fn to_build() -> Prepared {
     let order = BuildOrder {
         package: String::new(),
@@ -154,7 +154,7 @@ impl Run {
         self.send(heard(message))
     }
 
-    /// What a message of the worker is that says this.
+    /// The event of this message of the worker.
     pub fn event(&mut self, coming: Coming) -> Event {
         let session = self.worker.session;
         let unknown = Attempt::from_bytes([1; 16]);
@@ -204,7 +204,7 @@ impl Run {
         self.coordinator.graph.find(name).unwrap()
     }
 
-    /// Lets time go by in which nothing is heard; what is granted in it.
+    /// Lets time pass without messages. Returns the grants.
     pub fn pass(&mut self, seconds: f64) -> Vec<(Number, String)> {
         let end = self.now_seconds + seconds;
         let mut granted = Vec::new();
@@ -219,8 +219,8 @@ impl Run {
         self.coordinator.state(self.id(name))
     }
 
-    /// Applies an event, and answers at once to what is asked: all packages are to be built, all files are
-    /// there. Grants are returned.
+    /// Applies an event, and answers questions at once: all packages have to be built, all files are
+    /// there. Returns the grants.
     pub fn send(&mut self, coming: impl Into<Coming>) -> Vec<(Number, String)> {
         let mut grants = Vec::new();
         let mut events = VecDeque::from([self.event(coming.into())]);
@@ -278,7 +278,7 @@ pub fn output(name: &str, content: &str) -> Output {
     }
 }
 
-/// A message, which comes through JSON.
+/// A message, passed through JSON.
 pub fn heard(message: ToCoordinator) -> Event {
     let message = Box::new(open(&encode(&message).unwrap()).unwrap());
     Event::Heard { from: Channel(3), message }

@@ -1,13 +1,14 @@
-//! A coordinator, three workers, a store and a network, all of them simulated but for what decides: the coordinator, the agents and the
-//! messages between them are the shipped ones, and messages pass as bytes.
+//! A simulated farm: a coordinator, three workers, a store and a network. The deciding parts are real: the coordinator,
+//! the agents and the messages between them are the shipped ones, and messages pass as bytes.
 //!
-//! The network delays, drops, repeats and reorders; workers and the coordinator are killed, paused, started again and cut off; a worker
-//! drains. All of it follows from a seed. `KILNYARD_SEED=7 cargo test -p kilnyard-coordinator --test farm` replays one
-//! seed and prints what happened; `KILNYARD_SEEDS=10000` plays more of them.
+//! The network delays, drops, repeats and reorders; workers and the coordinator are killed, paused, restarted and cut
+//! off; a worker drains. Everything follows from a seed.
+//! `KILNYARD_SEED=7 cargo test -p kilnyard-coordinator --test farm` replays one seed and prints the events;
+//! `KILNYARD_SEEDS=10000` runs more seeds.
 //!
-//! Of each run it is checked: every package is decided once, no output is lost or adopted twice, no result of a dead lease is taken, no
-//! build begins twice, and the run ends. That these checks can fail is checked too, with a [`Flaw`] in what is around the
-//! shipped types.
+//! The checks of each run: every package is decided once, no output is lost or adopted twice, no result of a dead lease
+//! is accepted, no build begins twice, and the run ends. To show that these checks can fail, each [`Flaw`] breaks
+//! something around the shipped types.
 
 mod memory;
 mod random;
@@ -16,9 +17,9 @@ mod world;
 
 use world::{Flaw, Setting, World};
 
-/// Seeds of the usual test.
+/// The number of seeds of the default test.
 const SEEDS: u64 = 1000;
-/// A flaw is found by one of this many seeds.
+/// One of this many seeds must find a flaw.
 const SEEDS_OF_A_FLAW: u64 = 60;
 
 fn variable(name: &str) -> Option<u64> {
@@ -26,7 +27,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_the_network_does_each_package_is_decided_once() {
+fn each_package_is_decided_once_whatever_the_network_does() {
     if let Some(seed) = variable("KILNYARD_SEED") {
         let mut world = World::new(seed, &Setting::rough());
         let outcome = world.run();
@@ -68,7 +69,7 @@ fn workers_continue_while_the_coordinator_is_away_and_nothing_is_built_twice() {
     }
 }
 
-/// With this flaw the checks complain about one of the seeds, in these words.
+/// Asserts that with this flaw the checks fail for one of the seeds, with these words.
 fn is_found(flaw: Flaw, words: &str) {
     let mut complaints = Vec::new();
     for seed in 0..SEEDS_OF_A_FLAW {
@@ -80,7 +81,7 @@ fn is_found(flaw: Flaw, words: &str) {
             complaints.push(complaint);
         }
     }
-    panic!("no seed finds {flaw:?}; what was found is {complaints:#?}");
+    panic!("no seed finds {flaw:?}; found: {complaints:#?}");
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn a_result_that_is_not_fenced_is_found() {
 
 #[test]
 fn an_action_before_its_record_is_found() {
-    is_found(Flaw::ActsBeforeRecording, "acknowledged, and not recorded");
+    is_found(Flaw::ActsBeforeRecording, "acknowledged, but not recorded");
 }
 
 #[test]
@@ -104,6 +105,6 @@ fn a_result_that_is_not_repeated_is_found() {
 }
 
 #[test]
-fn attempts_that_are_given_again_are_found() {
+fn repeated_attempts_are_found() {
     is_found(Flaw::SameSecret, "a second time");
 }

@@ -1,5 +1,5 @@
-//! A store in memory, which survives its coordinator: it takes the records that every store takes, and holds them against what may be
-//! recorded at all.
+//! A store in memory, which survives its coordinator. It takes the same records as any store, and checks them against
+//! the rules for records.
 
 use kilnyard_coordinator::{Granted, Open};
 use kilnyard_model::attempt::Attempt;
@@ -9,7 +9,7 @@ use kilnyard_model::result::{BuildOutcome, PackageState, StageResult};
 use kilnyard_store::{Current, Number, Record, RunState};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// A build, as it is recorded.
+/// The record of a build.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub package: String,
@@ -17,11 +17,11 @@ pub struct Row {
     pub slot: u32,
     pub outcome: BuildOutcome,
     pub stages: Vec<StageResult>,
-    /// Whose it is; none of what was not granted.
+    /// Its attempt and worker; none if it was not granted.
     pub grant: Option<(Attempt, String)>,
 }
 
-/// What is recorded.
+/// The records.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub builds: BTreeMap<Number, Row>,
@@ -30,7 +30,7 @@ pub struct Memory {
     pub run: Option<RunState>,
 }
 
-/// What was recorded at any time, whatever a store forgets: a decision is never taken back.
+/// Everything that was ever recorded, whatever the store forgets: a decision is never reverted.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     decided: BTreeMap<String, PackageState>,
@@ -39,7 +39,7 @@ pub struct History {
 }
 
 impl Memory {
-    /// Writes a decision, with the names of the workers that its grants are for. An error says what must not be.
+    /// Writes a decision, with the names of the workers of its grants. The error describes a violation.
     pub fn write(
         &mut self,
         history: &mut History,
@@ -50,10 +50,10 @@ impl Memory {
         for record in records {
             match record {
                 Record::Package { name, state, .. } => {
-                    // That a package is blocked follows from others, and is worked out anew by a coordinator that is started again.
+                    // Blocked states follow from other packages, and a restarted coordinator derives them again.
                     let before = history.decided.get(name);
                     if before.is_some_and(|before| before != state || *before != PackageState::Blocked) {
-                        return Err(format!("{name} was decided, and is {state} now"));
+                        return Err(format!("{name} was decided, and is now {state}"));
                     }
                     if state.is_final() {
                         history.decided.insert(name.clone(), *state);
@@ -70,8 +70,10 @@ impl Memory {
                     }
                 }
                 Record::StageEnded { build, stage, .. } => {
-                    let row =
-                        self.builds.get_mut(build).ok_or_else(|| format!("a stage of no build {build}"))?;
+                    let row = self
+                        .builds
+                        .get_mut(build)
+                        .ok_or_else(|| format!("a stage of the unknown build {build}"))?;
                     if row.outcome != BuildOutcome::Building {
                         return Err(format!("a stage of build {build}, which has ended"));
                     }
@@ -81,8 +83,10 @@ impl Memory {
                     row.stages.push((**stage).clone());
                 }
                 Record::BuildEnded { build, outcome, .. } => {
-                    let row =
-                        self.builds.get_mut(build).ok_or_else(|| format!("an end of no build {build}"))?;
+                    let row = self
+                        .builds
+                        .get_mut(build)
+                        .ok_or_else(|| format!("an end of the unknown build {build}"))?;
                     if row.outcome != BuildOutcome::Building {
                         return Err(format!("build {build} ended twice"));
                     }
@@ -96,10 +100,10 @@ impl Memory {
         }
         for (granted, worker) in grants {
             let row = self.builds.get_mut(&granted.build);
-            let row = row.ok_or_else(|| format!("a grant of no build {}", granted.build))?;
+            let row = row.ok_or_else(|| format!("a grant of the unknown build {}", granted.build))?;
             if row.grant.is_none() {
                 if !history.attempts.insert(granted.attempt) {
-                    return Err(format!("attempt {} is given a second time", granted.attempt));
+                    return Err(format!("attempt {} is assigned a second time", granted.attempt));
                 }
                 row.grant = Some((granted.attempt, worker.clone()));
             }
@@ -107,7 +111,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Outputs are there from now on: once, made by the build that is recorded as theirs, and ended with them.
+    /// Adopts outputs: only once, and only from the build that is recorded as their origin and that ended with them.
     fn adopt(
         &mut self,
         history: &mut History,
@@ -118,7 +122,7 @@ impl Memory {
         if !history.adopted.insert(package.clone()) {
             return Err(format!("outputs of {package} were adopted twice"));
         }
-        let row = self.builds.get(&build).ok_or_else(|| format!("outputs of no build {build}"))?;
+        let row = self.builds.get(&build).ok_or_else(|| format!("outputs of the unknown build {build}"))?;
         if !ended.contains(&build) || row.outcome != BuildOutcome::Built || row.package != *package {
             return Err(format!("outputs of {package} by build {build}, which is {row:?}"));
         }
@@ -126,7 +130,7 @@ impl Memory {
         for output in &current.outputs {
             if output.content != maker {
                 return Err(format!(
-                    "outputs of {package} are of the dead lease {}, and not of {maker}",
+                    "outputs of {package} belong to the dead lease {}, not to {maker}",
                     output.content
                 ));
             }
@@ -154,7 +158,7 @@ impl Memory {
         open.filter_map(of).collect()
     }
 
-    /// The attempts whose results were taken, with their workers. What was lost was not.
+    /// The attempts whose results were accepted, with their workers; not those of lost builds.
     pub fn results(&self) -> Vec<(Attempt, String)> {
         let is_taken = |row: &&Row| matches!(row.outcome, BuildOutcome::Built | BuildOutcome::Failed);
         self.builds.values().filter(is_taken).filter_map(|row| row.grant.clone()).collect()
@@ -166,7 +170,7 @@ impl Memory {
         self.builds.values().find(is_its).map(|row| &row.outcome)
     }
 
-    /// The attempt of the build of a package that has not ended, with its worker.
+    /// The attempt of a package's open build, with its worker.
     pub fn live(&self, package: &str) -> Option<(Attempt, String)> {
         let is_live = |row: &&Row| row.package == package && row.outcome == BuildOutcome::Building;
         self.builds.values().find(is_live).and_then(|row| row.grant.clone())

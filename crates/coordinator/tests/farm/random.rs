@@ -1,4 +1,4 @@
-//! The one source of chance: a seed gives the same run everywhere.
+//! The only source of randomness: a seed yields the same run everywhere.
 
 /// Steele, Lea and Flood's SplitMix64.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64 * bound
     }
 
-    /// Whether something happens that does so often in a thousand times.
+    /// Whether an event with this probability, in thousandths, happens.
     pub fn happens(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }

@@ -1,4 +1,4 @@
-//! A worker's process: the shipped agent, and builds that take their time.
+//! A worker's process: the shipped agent, and builds that take time.
 
 use crate::random::Random;
 use kilnyard_agent::{Action, Agent, Event};
@@ -18,7 +18,7 @@ struct Building {
     package: String,
     outcome: Option<FailureKind>,
     is_cancelled: bool,
-    /// Raised whenever the next step becomes another one.
+    /// Incremented whenever the next step changes.
     step: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct Due {
     pub step: Step,
 }
 
-/// What a build does next.
+/// The next step of a build.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Wants,
@@ -40,19 +40,19 @@ pub enum Step {
     Ends,
 }
 
-/// What a worker's process did.
+/// The output of a worker's process.
 #[derive(Debug, Default)]
 pub struct Done {
     pub sent: Vec<ToCoordinator>,
     pub due: Vec<Due>,
     pub begun: Vec<Attempt>,
-    /// It left.
+    /// The worker left.
     pub is_over: bool,
-    /// What must not be.
+    /// A violation, if there was one.
     pub complaint: Option<String>,
 }
 
-/// How builds fare.
+/// The fates of builds.
 #[derive(Clone, Copy, Debug)]
 pub struct Fates {
     pub build_seconds_max: f64,
@@ -68,7 +68,7 @@ pub struct Process {
     fates: Fates,
 }
 
-/// The outputs of a build, which say whose they are.
+/// The outputs of a build, which name their attempt.
 pub fn outputs(package: &str, attempt: Attempt) -> Vec<Output> {
     vec![Output {
         name: package.to_owned(),
@@ -206,7 +206,7 @@ impl Process {
         done
     }
 
-    /// Something happens to the machine.
+    /// A random pressure of the machine.
     pub fn pressure(random: &mut Random) -> Event {
         Event::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize])
     }

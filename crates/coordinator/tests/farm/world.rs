@@ -22,35 +22,35 @@ use std::sync::Arc;
 
 const WORKERS: usize = 3;
 const TICK_SECONDS: f64 = 2.0;
-/// From then on nothing is killed, paused or cut off any more.
+/// After this time, nothing is killed, paused or cut off.
 const CALM_SECONDS: f64 = 1500.0;
-/// A run that has not ended by then does not end.
+/// A run that has not ended by this time counts as endless.
 const END_SECONDS: f64 = 20_000.0;
 const CAPABILITY: &str = "family:made-up";
 
-/// Something wrong with what is around the shipped types, for a check to find.
+/// A defect around the shipped types, which a check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// A result of a lease that is over is taken as that of the lease that lasts.
+    /// A result of an ended lease is taken for that of the current lease.
     Unfenced,
-    /// What is decided is done before it is recorded.
+    /// Decisions are performed before they are recorded.
     ActsBeforeRecording,
     /// A store forgets its last transactions when the coordinator dies.
     StoreForgets,
-    /// A worker says a result once.
+    /// A worker sends a result only once.
     ResultsAreSaidOnce,
-    /// A coordinator that is started again has the secret of the one before.
+    /// A restarted coordinator has the secret of its predecessor.
     SameSecret,
 }
 
-/// How rough it is.
+/// The harshness of a world.
 #[derive(Clone, Debug)]
 pub struct Setting {
     drops_per_mille: u64,
     repeats_per_mille: u64,
     late_per_mille: u64,
-    /// What can happen, and how often one of it does.
     disasters: Vec<Disaster>,
+    /// The mean interval between disasters.
     disaster_seconds: f64,
     fates: Fates,
     flaw: Option<Flaw>,
@@ -72,7 +72,7 @@ impl Setting {
         }
     }
 
-    /// The network loses nothing, and the coordinator is back within the time of a lease.
+    /// The network loses nothing, and the coordinator returns within the time of a lease.
     pub fn only_the_coordinator_dies() -> Setting {
         Setting {
             drops_per_mille: 0,
@@ -105,7 +105,7 @@ enum Disaster {
     Press,
 }
 
-/// Something that is due. What belongs to a process is of one life of it.
+/// Something that is due. Anything of a process belongs to one life of that process.
 #[derive(Clone, Debug)]
 enum Happening {
     ToBoss { worker: usize, bytes: Vec<u8> },
@@ -121,7 +121,7 @@ enum Happening {
     Strikes,
 }
 
-/// What one event decided.
+/// The decision of one event.
 struct Batch {
     records: Vec<Record>,
     grants: Vec<(Granted, String)>,
@@ -165,7 +165,7 @@ pub struct World {
     places: Vec<Place>,
     sessions: HashMap<String, Session>,
     said: HashSet<Vec<u8>>,
-    /// Messages have fields that only a later program knows.
+    /// Messages have fields of a later version of the program.
     is_later: bool,
     /// The attempts that were begun.
     begun: HashSet<Attempt>,
@@ -225,7 +225,7 @@ impl World {
         world
     }
 
-    /// How often the coordinator was started.
+    /// How many times the coordinator was started.
     pub fn coordinator_lives(&self) -> u64 {
         self.boss_life
     }
@@ -238,11 +238,11 @@ impl World {
         self.graph.len()
     }
 
-    /// Lets everything happen until the run ends. An error says what is wrong.
+    /// Simulates until the run ends. The error describes a violation.
     pub fn run(&mut self) -> Result<(), String> {
         while self.finished.is_none() {
             let Some(((micros, _), happening)) = self.queue.pop_first() else {
-                return Err("nothing happens any more".into());
+                return Err("no event is pending".into());
             };
             self.now = micros as f64 / 1e6;
             if self.now > END_SECONDS {
@@ -263,14 +263,14 @@ impl World {
             let state = self.memory.states.get(name).copied();
             match state {
                 Some(PackageState::Built) if !self.memory.current.contains_key(name) => {
-                    return Err(format!("{name} was built, and its outputs are lost"));
+                    return Err(format!("{name} was built, but its outputs are lost"));
                 }
                 Some(PackageState::Built | PackageState::Failed | PackageState::Blocked) => {}
-                _ => return Err(format!("the run ended, and {name} is {state:?}")),
+                _ => return Err(format!("the run ended, but {name} is {state:?}")),
             }
         }
         match self.memory.open(&self.graph).first() {
-            Some(open) => Err(format!("the run ended, and build {} has not", open.build)),
+            Some(open) => Err(format!("the run ended, but build {} did not", open.build)),
             None => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ impl World {
 
     fn after(&mut self, seconds: f64, happening: Happening) {
         self.count += 1;
-        // Rounded up: what waits for a moment comes after it.
+        // Rounded up, so that an event is never early.
         let micros = ((self.now + seconds) * 1e6).ceil() as u64 + 1;
         self.queue.insert((micros, self.count), happening);
     }
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// Sends bytes between a worker and the coordinator, if the network is so kind.
+    /// Sends bytes between a worker and the coordinator, unless the network drops them.
     fn send(&mut self, worker: usize, happening: Happening) {
         if self.now < self.places[worker].cut_until || self.random.happens(self.setting.drops_per_mille) {
             return;
@@ -434,7 +434,7 @@ impl World {
             self.after(due.after_seconds, Happening::Steps { worker, life, due });
         }
         for message in done.sent {
-            self.note(|| format!("{} says {}", name(worker), brief(&message)));
+            self.note(|| format!("{} sends {}", name(worker), brief(&message)));
             let bytes = encode_as(VERSION, &[CAPABILITY.to_owned()], &message);
             let bytes = bytes.map(|bytes| if self.is_later { of_a_later_program(&bytes) } else { bytes });
             let is_result = matches!(message, ToCoordinator::Result { .. });
@@ -472,7 +472,7 @@ impl World {
         }
     }
 
-    /// What a coordinator without fencing would take a result for.
+    /// Changes a result as if the coordinator had no fencing.
     fn take_for_the_live_one(&self, message: &mut ToCoordinator) {
         let ToCoordinator::Result { session, attempt, result } = message else { return };
         let Ok(outputs) = &result.outcome else { return };
@@ -523,7 +523,7 @@ impl World {
         self.after(TICK_SECONDS, Happening::BossTicks { life });
     }
 
-    /// Lets the coordinator take an event; what it decides waits for its record.
+    /// Passes an event to the coordinator; its decision waits for the record.
     fn decide(&mut self, event: Event) {
         let Some(boss) = &mut self.boss else { return };
         let mut actions = Vec::new();
@@ -558,7 +558,7 @@ impl World {
         }
     }
 
-    /// What was decided until now is in the store.
+    /// Writes all decisions until now to the store.
     fn write(&mut self) {
         let Some(boss) = &mut self.boss else { return };
         boss.is_writing = false;
@@ -636,14 +636,14 @@ impl World {
             }
             ToWorker::Acknowledged { attempt, .. } => match self.memory.outcome_of(*attempt) {
                 None | Some(BuildOutcome::Building) => {
-                    self.complaint = Some(format!("{attempt} is acknowledged, and not recorded"));
+                    self.complaint = Some(format!("{attempt} is acknowledged, but not recorded"));
                 }
                 Some(_) => {}
             },
             ToWorker::Superseded { attempt, .. }
                 if self.memory.outcome_of(*attempt) == Some(&BuildOutcome::Built) =>
             {
-                self.complaint = Some(format!("{attempt} is superseded, and its outputs were adopted"));
+                self.complaint = Some(format!("{attempt} is superseded, but its outputs were adopted"));
             }
             _ => {}
         }
@@ -657,7 +657,7 @@ impl World {
     }
 }
 
-/// The message as a later program would write it: with fields that this one does not know.
+/// The message as a later version would write it: with unknown fields.
 fn of_a_later_program(bytes: &[u8]) -> Vec<u8> {
     let mut value: serde_json::Value = serde_json::from_slice(bytes).unwrap();
     value["of-a-later-program"] = serde_json::json!({ "a": [1] });
@@ -669,12 +669,12 @@ fn of_a_later_program(bytes: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&value).unwrap()
 }
 
-/// The beginning of what something is.
+/// The beginning of the debug output.
 fn brief(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}").chars().take(300).collect()
 }
 
-/// A package that is to be built.
+/// The prepared build of a package.
 fn to_build(package: &str) -> Prepared {
     let order = BuildOrder {
         package: package.to_owned(),

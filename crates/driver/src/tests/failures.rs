@@ -50,13 +50,13 @@ fn a_reload_ends_builds_that_do_not_count_and_keeps_requests() {
     world.apply(asked(RequestKind::Skip, "c"));
     world.pass_until(10.0);
     assert_eq!(world.state("b"), PackageState::Skipped, "the request that could not be written");
-    assert_eq!(world.state("c"), PackageState::Skipped, "the one that came meanwhile");
+    assert_eq!(world.state("c"), PackageState::Skipped, "the one that arrived meanwhile");
     assert_eq!(world.building.len(), 1, "only `a` is built again");
     assert!(!before.contains(world.building.keys().next().unwrap()));
 }
 
 #[test]
-fn a_reload_waits_for_no_worker() {
+fn a_reload_does_not_wait_for_workers() {
     let mut world = World::new(&[("a", "a")], 1, Pace::default());
     world.begin();
     world.pass_until(5.0);
@@ -68,7 +68,7 @@ fn a_reload_waits_for_no_worker() {
 }
 
 #[test]
-fn a_run_that_is_to_end_stays_so_over_a_reload() {
+fn a_stopping_run_keeps_stopping_after_a_reload() {
     let mut world = World::new(&[("a", "a")], 1, Pace::default());
     world.begin();
     world.pass_until(5.0);
@@ -79,7 +79,7 @@ fn a_run_that_is_to_end_stays_so_over_a_reload() {
 }
 
 #[test]
-fn a_store_that_never_takes_anything_ends_the_run() {
+fn a_store_that_rejects_every_commit_ends_the_run() {
     let pace = Pace { fails: refused_from(4, Refusal::ForNow), ..Pace::default() };
     let mut world = World::new(&[("a", "a")], 1, pace);
     world.begin();
@@ -90,7 +90,7 @@ fn a_store_that_never_takes_anything_ends_the_run() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_any_more_ends_the_run_at_once() {
+fn an_unwritable_store_ends_the_run_at_once() {
     let pace = Pace { fails: vec![(3, Refusal::ForGood)], ..Pace::default() };
     let mut world = World::new(&[("a", "a")], 1, pace);
     world.begin();
@@ -100,7 +100,7 @@ fn a_store_that_cannot_be_written_any_more_ends_the_run_at_once() {
 }
 
 #[test]
-fn a_disk_that_stays_full_is_waited_for_as_long_as_promised() {
+fn a_full_disk_is_waited_for_up_to_the_limit() {
     let pace = Pace { is_full: 1.0..1e9, build_seconds: 20.0, ..Pace::default() };
     let mut world = World::new(&[("b", "a")], 1, pace);
     world.begin();
@@ -114,13 +114,13 @@ fn a_disk_that_stays_full_is_waited_for_as_long_as_promised() {
 }
 
 #[test]
-fn a_disk_without_room_is_not_waited_for_once_the_run_is_to_end() {
+fn a_stopping_run_does_not_wait_for_a_full_disk() {
     let pace = Pace { is_full: 1.0..1e9, ..Pace::default() };
     let mut world = World::new(&[("a", "a")], 1, pace);
     world.begin();
     world.pass_until(5.0);
     world.apply(Input::Event(Event::Stop));
-    assert!(world.is_asked_to_cancel(1), "builds are ended all the same");
+    assert!(world.is_asked_to_cancel(1), "builds are still cancelled");
     world.pass_until(8.0);
     assert_eq!(world.ended, Some(Err(())));
 }

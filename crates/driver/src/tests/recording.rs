@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for that must come.
+/// How long to wait for an answer that must come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A ledger with scripted answers.
 #[derive(Default)]
 struct Scripted {
-    /// What the next commits come to.
+    /// The results of the next commits.
     commits: VecDeque<Result<(), StoreError>>,
-    /// What is waited for within a commit.
+    /// A signal that a commit waits for.
     gate: Option<Receiver<()>>,
     requests: VecDeque<Result<Vec<Request>, StoreError>>,
     loads: VecDeque<Result<Loaded, StoreError>>,
@@ -55,7 +55,8 @@ fn a_record() -> Arc<[Record]> {
     Arc::new([Record::Run { run: 1, state: RunState::Running, at_seconds: 0.0 }])
 }
 
-/// Runs a recorder with a ledger; what the other side does with the ends of its ways. The last error of the store.
+/// Runs a recorder with a ledger, while a closure uses the other ends of its channels. Returns the last error of the
+/// store.
 fn with(
     mut ledger: Scripted,
     other_side: impl FnOnce(Sender<Job>, Receiver<Input>),
@@ -77,7 +78,7 @@ fn handing_over_records_does_not_wait_for_the_store() {
     let (ledger, last) = with(Scripted { gate: Some(gate), ..Scripted::default() }, |jobs, heard| {
         let began = Instant::now();
         jobs.send(Job::Commit(a_record())).unwrap();
-        assert!(heard.try_recv().is_err(), "the store is at it");
+        assert!(heard.try_recv().is_err(), "the store is still writing");
         assert!(began.elapsed() < PATIENCE);
         open.send(()).unwrap();
         assert!(matches!(heard.recv_timeout(PATIENCE), Ok(Input::Committed)));
@@ -87,7 +88,7 @@ fn handing_over_records_does_not_wait_for_the_store() {
 }
 
 #[test]
-fn each_failure_is_named_by_what_comes_next_and_the_last_is_kept() {
+fn each_failure_maps_to_a_reaction_and_the_last_is_kept() {
     let commits = [Err(full()), Err(busy()), Err(damaged())].into();
     let (_, last) = with(Scripted { commits, ..Scripted::default() }, |jobs, heard| {
         for expected in [Refusal::NoRoom, Refusal::ForNow, Refusal::ForGood] {
@@ -100,7 +101,7 @@ fn each_failure_is_named_by_what_comes_next_and_the_last_is_kept() {
 }
 
 #[test]
-fn requests_come_in_their_order_and_stay_where_they_cannot_be_taken() {
+fn requests_arrive_in_order_and_stay_in_the_store_on_failure() {
     let request = |package: &str| Request { kind: RequestKind::Bump, package: package.to_owned() };
     let requests = [Err(full()), Err(busy()), Ok(vec![request("a"), request("b")])].into();
     let (_, last) = with(Scripted { requests, ..Scripted::default() }, |_jobs, heard| {

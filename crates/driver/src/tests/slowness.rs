@@ -1,4 +1,4 @@
-//! Nothing that is slow keeps an event waiting.
+//! Slow operations delay no event.
 
 use super::*;
 
@@ -12,7 +12,7 @@ const GRAPH: [(&str, &str); 6] = [
 ];
 const PACKAGES: usize = 8;
 
-/// Goes through a run; what was slow must not show but in its length.
+/// Simulates a run; slowness may only affect its duration.
 fn passes(pace: Pace) -> World {
     let mut world = World::new(&GRAPH, 3, pace);
     world.begin();
@@ -25,14 +25,14 @@ fn passes(pace: Pace) -> World {
 }
 
 #[test]
-fn a_usual_store_keeps_the_order_and_every_lease() {
+fn a_normal_store_keeps_the_order_and_every_lease() {
     passes(Pace::default());
 }
 
 #[test]
 fn a_store_that_takes_five_seconds_loses_no_lease() {
     let world = passes(Pace { commit_seconds: 5.0, ..Pace::default() });
-    assert!(world.commits < 60, "{} commits: decisions that wait are one transaction", world.commits);
+    assert!(world.commits < 60, "{} commits: waiting decisions must share one transaction", world.commits);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_store_that_takes_longer_than_a_lease_loses_none() {
 
 #[test]
 fn a_solver_that_takes_a_minute_loses_no_lease() {
-    // The last packages are still being worked out while the first are built.
+    // The last packages are still being prepared while the first are built.
     passes(Pace { prepare_seconds: 60.0, ..Pace::default() });
 }
 
@@ -53,13 +53,13 @@ fn a_solver_that_takes_longer_than_a_lease_loses_none() {
 
 #[test]
 fn a_disk_that_is_full_for_100_seconds_loses_no_lease() {
-    // Builds end while it is full, and begin when there is room.
+    // Builds end while the disk is full, and begin when there is space.
     let world = passes(Pace { is_full: 550.0..650.0, ..Pace::default() });
-    assert_eq!(world.tasks.iter().filter(|task| **task == Task::NoRoom).count(), 1, "it is said once");
+    assert_eq!(world.tasks.iter().filter(|task| **task == Task::NoRoom).count(), 1, "it is reported once");
 }
 
 #[test]
-fn all_of_it_at_once_loses_no_lease() {
+fn everything_slow_at_once_loses_no_lease() {
     let pace = Pace { commit_seconds: 5.0, prepare_seconds: 60.0, is_full: 590.0..700.0, ..Pace::default() };
     passes(pace);
 }
@@ -78,7 +78,7 @@ fn a_silent_worker_is_noticed_while_a_commit_is_under_way() {
 }
 
 #[test]
-fn a_cancel_waits_for_no_commit() {
+fn a_cancel_does_not_wait_for_a_commit() {
     let mut world = World::new(&[("a", "a"), ("b", "b")], 2, Pace::default());
     world.begin();
     world.pass_until(5.0);
@@ -90,7 +90,7 @@ fn a_cancel_waits_for_no_commit() {
 }
 
 #[test]
-fn a_cancel_comes_after_the_grant_that_waits() {
+fn a_cancel_follows_its_waiting_grant() {
     let mut world = World::new(&[("a", "a")], 1, Pace { prepare_seconds: 0.0, ..Pace::default() });
     world.begin();
     world.pass_until(0.015);
@@ -108,7 +108,7 @@ fn a_cancel_comes_after_the_grant_that_waits() {
 }
 
 #[test]
-fn what_waits_for_a_commit_is_the_next_one_up_to_a_bound() {
+fn decisions_during_a_commit_form_the_next_one_up_to_a_limit() {
     let names: Vec<String> = (0..400).map(|number| format!("p{number}")).collect();
     let edges: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), name.as_str())).collect();
     let pace = Pace { commit_seconds: 1e6, ..Pace::default() };
@@ -128,13 +128,13 @@ fn what_waits_for_a_commit_is_the_next_one_up_to_a_bound() {
     };
     world.commit();
     world.commit();
-    assert_eq!(sizes(&world)[0], names.len(), "one decision is never parted");
+    assert_eq!(sizes(&world)[0], names.len(), "a decision is never split");
     let joined = &sizes(&world)[1..];
     assert!(joined.iter().all(|size| (RECORDS_MAX - 3..=RECORDS_MAX).contains(size)), "{joined:?}");
 }
 
 #[test]
-fn one_package_is_prepared_at_a_time_and_the_longest_way_first() {
+fn one_package_is_prepared_at_a_time_and_the_longest_path_first() {
     let pace = Pace { prepare_seconds: 10.0, ..Pace::default() };
     let mut world = World::new(&[("c", "b"), ("b", "a"), ("y", "x"), ("lone", "lone")], 1, pace);
     world.begin();
@@ -151,12 +151,12 @@ fn one_package_is_prepared_at_a_time_and_the_longest_way_first() {
 }
 
 #[test]
-fn what_was_asked_before_a_retry_is_answered_for_nothing() {
+fn answers_to_questions_before_a_retry_are_dropped() {
     let pace = Pace { prepare_seconds: 60.0, build_seconds: 5.0, ..Pace::default() };
     let mut world = World::new(&[("a", "a"), ("b", "b")], 1, pace);
     world.begin();
     world.pass_until(10.0);
-    // The solver is busy with it while a person mends the recipe.
+    // The user fixes the recipe while the solver is busy with it.
     world.apply(asked(RequestKind::Skip, "a"));
     world.apply(asked(RequestKind::Retry, "a"));
     world.pass_until(61.0);
@@ -169,5 +169,5 @@ fn what_was_asked_before_a_retry_is_answered_for_nothing() {
         })
         .collect();
     assert_eq!(readings, [Reading::AsKnown, Reading::Anew]);
-    assert!(world.building.is_empty(), "the first answer counts for nothing");
+    assert!(world.building.is_empty(), "the first answer does not count");
 }

@@ -1,24 +1,25 @@
-//! What an output of a build may unpack to.
+//! Limits on the unpacked size of a build's outputs.
 
 use std::error::Error;
 use std::io;
 
-/// See the module. What is published is unpacked by others, and by later builds.
+/// Limits on one output. Published packages are unpacked by other machines, and by later builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputBounds {
-    /// The bytes of the unpacked archive.
+    /// Total size of the unpacked archive.
     pub unpacked_bytes_max: u64,
-    /// The entries of the archive.
+    /// Number of entries in the archive.
     pub files_max: usize,
 }
 
 impl OutputBounds {
-    /// The widest that are read at all. The largest real packages (compilers for graphics cards, game data) unpack to under
+    /// The hard upper limits. The largest real packages (compilers for graphics cards, game data) unpack to under
     /// 10 GiB; those with the most files have about 200,000, and a reader keeps their names in memory.
     pub const WIDEST: OutputBounds = OutputBounds { unpacked_bytes_max: 64 << 30, files_max: 1_000_000 };
 }
 
-/// An error of reading an output with all its causes, and the key that raises a bound it is over.
+/// Formats an error of reading an output with all its causes, and names the configuration key that raises the
+/// limit.
 pub(crate) fn refusal(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
@@ -28,14 +29,14 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> String {
         if cause.downcast_ref::<io::Error>().is_some_and(is_too_large) {
             key = Some("unpacked");
         }
-        // A transparent error stands in the chain in place of the one that it wraps.
+        // A transparent error replaces the error that it wraps in the chain.
         if cause.to_string().starts_with(&format!("its {} is over", super::contents::FILES)) {
             key = Some("unpacked-files");
         }
         next = cause.source();
         if let Some(cause) = next {
             let cause = cause.to_string();
-            // A transparent error says what its cause says.
+            // A transparent error repeats the text of its cause.
             if !text.ends_with(&cause) {
                 text = format!("{text}: {cause}");
             }
@@ -51,9 +52,9 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_key_that_allows_more() {
-        let source = io::Error::new(io::ErrorKind::FileTooLarge, "it unpacks to more than so");
+        let source = io::Error::new(io::ErrorKind::FileTooLarge, "it unpacks to more than that");
         let said = refusal(&ArchiveProblem::Content { member: "data archive", source });
-        assert!(said.ends_with(": it unpacks to more than so (`unpacked` of [limits])"), "{said}");
+        assert!(said.ends_with(": it unpacks to more than that (`unpacked` of [limits])"), "{said}");
         let said = refusal(&ArchiveProblem::TooLarge { what: FILES, limit: 7 });
         assert_eq!(said, "its number of files is over the limit of 7 (`unpacked-files` of [limits])");
         let said = refusal(&ArchiveProblem::TooLarge { what: "list of paths", limit: 7 });

@@ -1,33 +1,32 @@
-//! The canonical form that a content digest is taken over.
+//! The canonical form of a package, from which its content digest is computed.
 //!
-//! Every piece is written with a tag and its length, so two different packages cannot have the same form by shifting
-//! bytes from one piece to the next.
+//! Every piece is written with a tag and its length. So two different packages cannot have the same form by
+//! shifting bytes from one piece to the next.
 
 use sha2::{Digest, Sha256};
 
 use crate::hex;
 
-/// Collects the canonical form.
 pub(crate) struct Canonical {
     hash: Sha256,
 }
 
 impl Canonical {
-    /// `form` names the form; a change of the form changes it, and with it every digest.
+    /// `form` identifies the version of the canonical form; changing it changes every digest.
     pub(crate) fn new(form: &[u8]) -> Self {
         let mut canonical = Self { hash: Sha256::new() };
         canonical.literal(form);
         canonical
     }
 
-    /// Bytes as they are.
+    /// Adds bytes unchanged.
     pub(crate) fn literal(&mut self, bytes: &[u8]) {
         self.hash.update(b"L");
         self.hash.update((bytes.len() as u64).to_be_bytes());
         self.hash.update(bytes);
     }
 
-    /// The mark in the place of a value that is left out.
+    /// Marks the place of a value that is left out.
     pub(crate) fn placeholder(&mut self) {
         self.hash.update(b"V");
     }

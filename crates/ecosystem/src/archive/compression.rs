@@ -1,28 +1,28 @@
-//! From a compressed stream to its bytes, within bounds of memory and length.
+//! Decompression within limits on memory and length.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Decoder memory for xz. `xz -9` needs 65 MiB; the package tools' own default needs 9 MiB.
+/// Memory limit of the xz decoder. `xz -9` needs 65 MiB; the package tools' default needs 9 MiB.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// Window for zstd: 2^27 bytes is what the reference decoder accepts by default.
+/// Window limit for zstd: 2^27 bytes, which the reference decoder accepts by default.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// How a stream is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
-    /// By gzip; several members follow each other.
+    /// gzip, possibly several concatenated members.
     Gzip,
-    /// By xz.
+    /// xz, possibly several concatenated streams.
     Xz,
-    /// By zstd.
+    /// zstd.
     Zstd,
 }
 
 impl Compression {
-    /// What a file name's ending, such as `.gz`, says; none for one that is not supported.
+    /// The compression that a file name suffix such as `.gz` stands for; `None` if it is not supported.
     pub fn of_suffix(suffix: &str) -> Option<Self> {
         match suffix {
             "" => Some(Self::None),
@@ -33,8 +33,8 @@ impl Compression {
         }
     }
 
-    /// What the first bytes of a file say. A file that begins like none of the supported is taken for an archive that is
-    /// not compressed; the reader finds out.
+    /// Detects the compression from the first bytes of a file. Anything that matches no supported format is taken
+    /// for an uncompressed archive; the reader finds out.
     pub(crate) fn of_magic(begin: &[u8]) -> Self {
         match begin {
             [0x1f, 0x8b, ..] => Self::Gzip,
@@ -45,7 +45,7 @@ impl Compression {
     }
 }
 
-/// A reader of the decompressed bytes that fails past `limit_bytes`.
+/// A reader of the decompressed bytes that fails after `limit_bytes`.
 pub fn decompress<'a>(
     member: &'a mut dyn Read,
     compression: Compression,
@@ -75,7 +75,7 @@ pub fn decompress<'a>(
     Ok(Bounded { inner, left_bytes: limit_bytes, limit_bytes })
 }
 
-/// Fails, instead of ending, when more than the limit comes.
+/// A reader that fails, rather than ending early, when its source exceeds the limit.
 pub struct Bounded<'a> {
     inner: Box<dyn Read + 'a>,
     left_bytes: u64,

@@ -1,4 +1,4 @@
-//! What an archive holds, as a digest each.
+//! The contents of an archive, each entry reduced to a digest.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,46 +11,46 @@ use super::entry::{Entry, Kind, hash_bytes, read_bytes, trimmed};
 use super::numbers::Numbers;
 use super::packed;
 
-/// What is counted, as an error says it.
+/// The counted quantity, as it appears in error messages.
 pub(super) const FILES: &str = "number of files";
 
-/// All paths and hard link targets together, which are what is kept in memory.
+/// Limit on all paths and hard link targets together, which are kept in memory.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
 
-/// The entries, still in the archive's order.
+/// The entries of an archive, in the archive's order.
 pub(crate) struct Contents {
     files_max: usize,
-    /// Numbers of a rebuild, which count neither in names nor in bytes.
+    /// Rebuild numbers, which are ignored in both names and file contents.
     numbers: Numbers,
     records: Vec<Record>,
     names_bytes: u64,
-    /// What packed files may still unpack to.
+    /// How much more packed files may unpack to.
     unpacked_left_bytes: u64,
 }
 
-/// One entry, with all but its name reduced to digests.
+/// One entry, with everything but its name reduced to digests.
 struct Record {
     path: Vec<u8>,
-    /// Mode, owner, group and extended attributes of the entry's own header.
+    /// Digest of mode, owner, group and extended attributes from the entry's own header.
     attributes: [u8; 32],
     body: Body,
 }
 
 enum Body {
-    /// Kind, link target, device numbers and the hash of the bytes.
+    /// Digest of kind, link target, device numbers and the hash of the bytes.
     Own([u8; 32]),
-    /// The same file as this path.
+    /// Another name of the file at this path.
     HardLinkTo(Vec<u8>),
 }
 
 impl Contents {
-    /// Of an archive of no more entries than so. The numbers of a rebuild count in none of them.
+    /// The contents of an archive with at most `files_max` entries, ignoring these rebuild numbers.
     pub(crate) fn within(files_max: usize, numbers: Numbers) -> Contents {
         let unpacked_left_bytes = packed::ALL_UNPACKED_BYTES_MAX;
         Contents { files_max, numbers, records: Vec::new(), names_bytes: 0, unpacked_left_bytes }
     }
 
-    /// Takes an entry in, with its bytes where it has some, as a digest.
+    /// Adds an entry, with its bytes, if it has any, as a digest.
     pub(crate) fn add(
         &mut self,
         mut entry: Entry,
@@ -96,12 +96,12 @@ impl Contents {
 
     /// Writes the entries in the order of their paths.
     ///
-    /// Which of several linked names carries the bytes depends on the order in the archive, so a group of linked names is
-    /// written as equals: each with the bytes' digest and the group's first path.
+    /// Which of several linked names carries the bytes depends on the order in the archive. So all names of a group
+    /// are written alike: each with the digest of the bytes and the group's first path.
     pub(crate) fn write_canonical(&self, canonical: &mut Canonical) {
         let groups = Groups::of(&self.records);
         let mut order: Vec<usize> = (0..self.records.len()).collect();
-        // A stable sort: of a path that occurs twice, the later entry is what gets installed.
+        // A stable sort: if a path occurs twice, the later entry is the one that gets installed.
         order.sort_by(|left, right| self.records[*left].path.cmp(&self.records[*right].path));
         canonical.literal(b"data");
         for index in order {
@@ -111,7 +111,7 @@ impl Contents {
             let carrier = groups.carrier[index];
             match &self.records[carrier].body {
                 Body::Own(digest) => canonical.literal(digest),
-                // A link to something outside the package.
+                // A link to a file outside the package.
                 Body::HardLinkTo(target) => {
                     canonical.literal(b"hard link to");
                     canonical.literal(target);
@@ -125,11 +125,11 @@ impl Contents {
     }
 }
 
-/// Which entries are names of one file.
+/// Hard link groups: entries that are names of one file.
 struct Groups {
-    /// For each entry the entry that carries its bytes; itself where it is no link.
+    /// For each entry, the entry that carries its bytes; the entry itself if it is not a link.
     carrier: Vec<usize>,
-    /// For each carrier with links, the member of its group whose path is first.
+    /// For each carrier with links, the member of its group with the first path in order.
     first_path: BTreeMap<usize, usize>,
 }
 
@@ -139,7 +139,7 @@ impl Groups {
         let mut carrier = Vec::with_capacity(records.len());
         let mut first_path = BTreeMap::new();
         for (index, record) in records.iter().enumerate() {
-            // A link's target must come before it in the archive, so its carrier is known already.
+            // A link's target must precede it in the archive, so its carrier is already in the list.
             let target = match &record.body {
                 Body::HardLinkTo(target) => by_path.get(target.as_slice()).copied(),
                 Body::Own(_) => None,

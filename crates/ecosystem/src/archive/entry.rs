@@ -1,7 +1,8 @@
-//! The tar layer: entries with their long names and extended headers put together.
+//! The tar layer: assembles entries with their long names and extended headers.
 //!
-//! The `tar` crate can do this itself, but then reads an extended header of any length into memory, which a few compressed
-//! bytes can make many gigabytes. So its raw entries are used, and the extensions are read here, within bounds.
+//! The `tar` crate can do this itself, but then reads extended headers of any length into memory, and a few
+//! compressed bytes can make one many gigabytes long. So this module uses the crate's raw entries and reads the
+//! extensions itself, within limits.
 
 use std::io::{self, Read};
 
@@ -11,16 +12,15 @@ use tar::EntryType;
 use super::ArchiveProblem;
 use super::numbers::Numbers;
 
-/// What a tar archive is made of.
+/// A tar archive is a sequence of blocks of this size.
 const BLOCK_BYTES: u64 = 512;
 
-/// The kernel's `PATH_MAX`: no longer name can be unpacked.
+/// The kernel's `PATH_MAX`: a longer name cannot be unpacked.
 const NAME_BYTES_MAX: u64 = 4096;
 
 /// Extended headers hold a path, a link target and attributes of at most 64 KiB.
 const PAX_BYTES_MAX: u64 = 128 << 10;
 
-/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -32,10 +32,10 @@ pub(crate) enum Kind {
     Fifo,
 }
 
-/// Everything about an entry but its bytes.
+/// Everything about an entry except its bytes.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Without `./` in front and `/` at the end; empty for the root itself.
+    /// Without leading `./` and trailing `/`; empty for the root itself.
     pub(crate) path: Vec<u8>,
     pub(crate) kind: Kind,
     pub(crate) mode: u32,
@@ -43,21 +43,21 @@ pub(crate) struct Entry {
     pub(crate) group: (u64, Vec<u8>),
     pub(crate) link_target: Vec<u8>,
     pub(crate) device: (u32, u32),
-    /// Extended attributes and anything else a PAX header says that is not a time, in the order of the keys.
+    /// Extended attributes and any other PAX records except times, sorted by key.
     pub(crate) extended: Vec<(String, Vec<u8>)>,
     pub(crate) size_bytes: u64,
 }
 
-/// What stood behind the last entry.
+/// What followed the last entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The end mark, two blocks of zeros, and no more than zeros behind it.
+    /// The end marker, two blocks of zeros, followed by nothing but zeros.
     Marked,
-    /// Less than the end mark: whatever wrote the archive did not come to its end.
+    /// An incomplete end marker: the program that wrote the archive did not finish.
     Unmarked,
-    /// Other bytes than zeros.
+    /// Bytes other than zeros.
     Followed {
-        /// How many bytes there are behind the mark.
+        /// Number of bytes after the marker.
         count_bytes: u64,
     },
 }
@@ -106,7 +106,7 @@ pub(crate) fn for_each_entry<E: From<ArchiveProblem>>(
         return Err(ArchiveProblem::Entry {
             member,
             path: String::new(),
-            reason: "a long name is followed by no entry",
+            reason: "a long name is not followed by an entry",
         }
         .into());
     }
@@ -121,7 +121,6 @@ pub(crate) fn for_each_entry<E: From<ArchiveProblem>>(
     })
 }
 
-/// Counts what passes through it.
 struct Counting<'a> {
     inner: &'a mut dyn Read,
     count_bytes: u64,
@@ -140,7 +139,7 @@ struct Rest {
     has_others: bool,
 }
 
-/// Reads to the end, and says how much it was and whether any of it was not zero.
+/// Reads to the end; returns the number of bytes, and whether any of them was not zero.
 fn count_rest(source: &mut dyn Read) -> io::Result<Rest> {
     let mut rest = Rest { count_bytes: 0, has_others: false };
     for_each_piece(source, |piece| {
@@ -163,7 +162,7 @@ fn for_each_piece(source: &mut dyn Read, mut each: impl FnMut(&[u8])) -> io::Res
     }
 }
 
-/// Reads an entry's bytes into memory; `limit_bytes` is checked before anything is read.
+/// Reads an entry's bytes into memory. `limit_bytes` is checked before anything is read.
 pub(crate) fn read_bytes(
     entry: &Entry,
     bytes: &mut dyn Read,
@@ -204,14 +203,14 @@ fn check_length(entry: &Entry, count: u64, member: &'static str) -> Result<(), A
     if count == entry.size_bytes {
         return Ok(());
     }
-    Err(refused(member, &entry.path, "it is cut off"))
+    Err(refused(member, &entry.path, "it is truncated"))
 }
 
 pub(crate) fn refused(member: &'static str, path: &[u8], reason: &'static str) -> ArchiveProblem {
     ArchiveProblem::Entry { member, path: String::from_utf8_lossy(path).into_owned(), reason }
 }
 
-/// What extension entries said about the entry that follows them.
+/// Values from extension entries, which apply to the entry that follows them.
 #[derive(Default)]
 struct Extensions {
     path: Option<Vec<u8>>,
@@ -237,13 +236,13 @@ impl Extensions {
         let content = read_extension(raw, member, PAX_BYTES_MAX)?;
         for extension in tar::PaxExtensions::new(&content) {
             let extension = extension.map_err(|source| ArchiveProblem::Content { member, source })?;
-            let key = extension.key().map_err(|_| refused(member, b"", "an extended header is not text"))?;
+            let key = extension.key().map_err(|_| refused(member, b"", "an extended header is not UTF-8"))?;
             let value = extension.value_bytes();
             let number = || {
                 std::str::from_utf8(value)
                     .ok()
                     .and_then(|text| text.parse().ok())
-                    .ok_or_else(|| refused(member, value, "an extended header has a damaged number"))
+                    .ok_or_else(|| refused(member, value, "an extended header has an invalid number"))
             };
             match key {
                 "path" => self.path = Some(value.to_owned()),
@@ -253,7 +252,7 @@ impl Extensions {
                 "uname" => self.owner_name = Some(value.to_owned()),
                 "gname" => self.group_name = Some(value.to_owned()),
                 "size" => self.size = Some(number()?),
-                // Times say when, not what.
+                // Times say when a file was made, not what it is.
                 "mtime" | "atime" | "ctime" => {}
                 _ => self.others.push((key.to_owned(), value.to_owned())),
             }
@@ -271,7 +270,7 @@ impl Extensions {
         let damaged = |source| ArchiveProblem::Content { member, source };
         let header = raw.header();
         let path = self.path.unwrap_or_else(|| header.path_bytes().into_owned());
-        let kind = kind.ok_or_else(|| refused(member, &path, "its kind is not supported"))?;
+        let kind = kind.ok_or_else(|| refused(member, &path, "its type is not supported"))?;
         let link_target = self
             .link_target
             .unwrap_or_else(|| header.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default());
@@ -279,13 +278,13 @@ impl Extensions {
             return Err(ArchiveProblem::TooLarge { what: "longest path", limit: NAME_BYTES_MAX });
         }
         let size_bytes = header.entry_size().map_err(damaged)?;
-        // Two sizes for one entry let two readers see two different archives.
+        // With two sizes for one entry, two readers could see two different archives.
         if self.size.is_some_and(|size| size != size_bytes) {
-            return Err(refused(member, &path, "its extended header gives another size"));
+            return Err(refused(member, &path, "its extended header gives a different size"));
         }
         let path = trimmed(&path);
         if path.split(|byte| *byte == b'/').any(|part| part == b"..") {
-            return Err(refused(member, path, "its path leads upwards"));
+            return Err(refused(member, path, "its path contains `..`"));
         }
         let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
         let device = if is_device {
@@ -315,7 +314,7 @@ impl Extensions {
     }
 }
 
-/// A path without the `./` that packages put in front and the `/` that directories have at their end.
+/// A path without the `./` that packages put in front and the trailing `/` of directories.
 pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(rest) = path.strip_prefix(b"./") {
@@ -328,7 +327,7 @@ pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
 }
 
 fn read_name<R: Read>(raw: &mut tar::Entry<'_, R>, member: &'static str) -> Result<Vec<u8>, ArchiveProblem> {
-    // The name is followed by a zero byte.
+    // The name is NUL-terminated.
     let mut name = read_extension(raw, member, NAME_BYTES_MAX + 1)?;
     if let Some(end) = name.iter().position(|byte| *byte == 0) {
         name.truncate(end);
@@ -349,7 +348,7 @@ fn read_extension<R: Read>(
     let mut content = Vec::new();
     raw.read_to_end(&mut content).map_err(damaged)?;
     if content.len() as u64 != size_bytes {
-        return Err(refused(member, b"", "an extended header is cut off"));
+        return Err(refused(member, b"", "an extended header is truncated"));
     }
     Ok(content)
 }

@@ -1,42 +1,42 @@
-//! What can be wrong with an archive; every text reads after "failed to read it:".
+//! Errors of reading an archive; every text reads after "failed to read it:".
 
 use std::io;
 
-/// What is wrong with the bytes of an archive, whichever family's package it is.
+/// A fault in the bytes of an archive, the same for packages of all families.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveProblem {
-    /// Reading or decompressing failed; this is also how a truncated or corrupt compressed member shows.
+    /// Reading or decompressing failed; a truncated or corrupt compressed member also shows up here.
     #[error("its {member} is damaged or could not be read")]
     Content {
-        /// The member, without its compressor's suffix.
+        /// Archive member, without its compression suffix.
         member: &'static str,
-        /// What the system, the decompressor or the tar reader said.
+        /// The error of the system, the decompressor or the tar reader.
         source: io::Error,
     },
     /// Bytes remain in a member after its compressed stream ended.
     #[error("its {member} has {count_bytes} bytes after its end")]
     TrailingBytes {
-        /// The member, without its compressor's suffix.
+        /// Archive member, without its compression suffix.
         member: &'static str,
-        /// How many.
+        /// Number of excess bytes.
         count_bytes: u64,
     },
-    /// Something is larger than any real package's.
+    /// A quantity exceeds that of any real package.
     #[error("its {what} is over the limit of {limit}")]
     TooLarge {
-        /// What grew.
+        /// The quantity that is over its limit.
         what: &'static str,
-        /// The bound, in bytes or in entries.
+        /// The limit, in bytes or in entries.
         limit: u64,
     },
-    /// A tar entry says something that cannot be understood safely.
+    /// A tar entry that cannot be interpreted safely.
     #[error("its {member} has an entry {path:?} that is refused: {reason}")]
     Entry {
-        /// The member, without its compressor's suffix.
+        /// Archive member, without its compression suffix.
         member: &'static str,
-        /// The entry's path, lossily.
+        /// The entry's path, with invalid UTF-8 replaced.
         path: String,
-        /// Why it is refused.
+        /// The reason for the refusal.
         reason: &'static str,
     },
 }

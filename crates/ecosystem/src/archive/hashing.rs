@@ -1,4 +1,4 @@
-//! Hashes of a file that is read for another purpose.
+//! Hashes a file while it is read for another purpose.
 
 use std::io::{self, Read};
 
@@ -6,7 +6,7 @@ use sha2::Digest;
 
 use crate::hex;
 
-/// Hashes what passes through it.
+/// A reader that hashes the bytes passing through it.
 pub(crate) struct Hashing<R, H> {
     inner: R,
     hash: H,
@@ -17,7 +17,7 @@ impl<R, H: Digest> Hashing<R, H> {
         Self { inner, hash: H::new() }
     }
 
-    /// The hash of what was read, in lower-case hexadecimal, and the reader.
+    /// The hash of all bytes read, in lower-case hexadecimal, and the inner reader.
     pub(crate) fn finish(self) -> (String, R) {
         (hex(&self.hash.finalize()), self.inner)
     }

@@ -1,11 +1,11 @@
-//! Packed tar archives from a hostile hand: what the package files of all families are made of.
+//! Compressed tar archives from untrusted sources: the basis of the package files of all families.
 //!
-//! A stream is unpacked ([`decompress`]), its entries are put together ([`for_each_entry`]), and what they hold is
-//! reduced to digests ([`Contents`]), which make up a package's canonical form ([`Canonical`]).
+//! A stream is decompressed ([`decompress`]), its entries are assembled ([`for_each_entry`]), and their contents
+//! are reduced to digests ([`Contents`]), which make up a package's canonical form ([`Canonical`]).
 //!
-//! What must hold: each thing that can grow has a named bound, the decompressors have memory limits, no member is
-//! held in memory but short packed texts, one at a time, and no input panics. Nothing is extracted. Sparse entries and what else no package tool writes are
-//! refused.
+//! Invariants: everything that can grow has a named limit, the decompressors have memory limits, no member is held
+//! in memory except short packed texts, one at a time, and no input causes a panic. Nothing is extracted. Sparse
+//! entries, and anything else that package tools do not write, are rejected.
 
 mod bounds;
 mod canonical;

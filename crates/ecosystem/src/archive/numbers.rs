@@ -1,13 +1,13 @@
-//! The number of a rebuild, left out wherever a package names its own version.
+//! Rebuild numbers, ignored wherever a package names its own version.
 //!
-//! A package that is built again from the same source gets a higher number (`1.0+bk1`, `1.0+bk2`), and a native one
-//! carries it into names and texts: `tool-1.0+bk2.egg-info`, `Version: 1.0+bk2`. Only the number of the package's own
-//! version goes, and only in the whole version: every other byte counts.
+//! Each rebuild of a package from the same source gets a higher number (`1.0+bk1`, `1.0+bk2`), and a native package
+//! carries it into names and texts: `tool-1.0+bk2.egg-info`, `Version: 1.0+bk2`. Only the number in the package's
+//! own version is ignored, and only where the whole version appears: every other byte counts.
 
 use memchr::memmem;
 use std::borrow::Cow;
 
-/// The versions whose numbers are left out. Empty for a file that is not of a rebuild.
+/// The versions whose numbers are ignored. Empty if the file does not come from a rebuild.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Numbers {
     versions: Vec<Version>,
@@ -15,14 +15,14 @@ pub(crate) struct Numbers {
 
 #[derive(Debug, Clone)]
 struct Version {
-    /// With its number.
+    /// The version with its number.
     text: Vec<u8>,
-    /// How much of it stays.
+    /// Length without the number.
     kept_bytes: usize,
 }
 
 impl Numbers {
-    /// Of versions (such as `1.0+bk2`) each with the length of its number (1).
+    /// Takes versions (such as `1.0+bk2`), each with the number of digits to ignore (1).
     pub(crate) fn new(versions: impl IntoIterator<Item = (String, usize)>) -> Self {
         let mut numbers = Self::default();
         for (version, digits) in versions {
@@ -50,12 +50,13 @@ impl Numbers {
         Cow::Owned(kept)
     }
 
-    /// The same for bytes that come in pieces.
+    /// Like [`Numbers::without`], for bytes that arrive in pieces.
     pub(crate) fn filter(&self) -> Filter<'_> {
         Filter { numbers: self, pending: Vec::new(), passed: 0 }
     }
 
-    /// The first version in `bytes` from `from` on, where it is no part of a longer one: its place and which it is.
+    /// The position of the first version in `bytes` at or after `from` that is not part of a longer one, and that
+    /// version.
     fn find(&self, bytes: &[u8], from: usize) -> Option<(usize, &Version)> {
         let places = self.versions.iter().filter_map(|version| {
             let mut begin = from;
@@ -74,17 +75,17 @@ impl Numbers {
     }
 }
 
-/// See [`Numbers::filter`]. It holds back as little as a version is long.
+/// See [`Numbers::filter`]. It holds back only as many bytes as a version is long.
 pub(crate) struct Filter<'a> {
     numbers: &'a Numbers,
     pending: Vec<u8>,
-    /// How much of `pending` went out already, and is kept to know what stands before a version.
+    /// How much of `pending` has been passed on already; it is kept as the context before a version.
     passed: usize,
 }
 
 impl Filter<'_> {
     pub(crate) fn push(&mut self, piece: &[u8], out: &mut dyn FnMut(&[u8])) {
-        // A version that ends with the bytes so far may still be the beginning of a longer one.
+        // A version at the end of the bytes so far may still be the beginning of a longer one.
         let Some(held_bytes) = self.numbers.versions.iter().map(|version| version.text.len()).max() else {
             return out(piece);
         };
@@ -96,7 +97,7 @@ impl Filter<'_> {
         self.pass(self.pending.len(), out);
     }
 
-    /// Passes on what begins before `end`.
+    /// Passes on everything that begins before `end`.
     fn pass(&mut self, end: usize, out: &mut dyn FnMut(&[u8])) {
         let mut at = self.passed;
         while let Some((place, version)) =
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_number_goes_and_nothing_else() {
+    fn only_the_packages_own_number_is_removed() {
         assert_eq!(without("tool-1.0+bk2.egg-info"), "tool-1.0+bk.egg-info");
         assert_eq!(without("1.0+bk2 1:1.0-3+bk12,1.0+bk2"), "1.0+bk 1:1.0-3+bk,1.0+bk");
         for other in ["1.0+bk21", "11.0+bk2", "2.1.0+bk2", "1.0+bk3", "1.0+bk", "1.0", "2", ""] {

@@ -1,4 +1,4 @@
-//! Packed files of a rebuild, whose text may name its version: the manual pages of native packages.
+//! Compressed files of a rebuild whose text may contain its version, such as the manual pages of native packages.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -8,20 +8,23 @@ use sha2::{Digest, Sha256};
 use super::compression::{Compression, decompress};
 use super::numbers::Numbers;
 
-/// A packed file that is held in memory. Texts are shorter: the longest changelogs and manual pages have about 1 MiB.
+/// Limit for a packed file that is held in memory. Texts are shorter: the longest changelogs and manual pages have
+/// about 1 MiB.
 pub(super) const PACKED_BYTES_MAX: u64 = 4 << 20;
 
-/// What one of them may unpack to. Texts shrink to a third or a tenth; only a bomb has more.
+/// Limit on the unpacked size of one file. Texts shrink to a third or a tenth; only a bomb unpacks to more.
 const UNPACKED_BYTES_MAX: u64 = 32 << 20;
 
-/// What those of one package may unpack to, a few seconds of work. What is over that counts as it is packed.
+/// Limit on the unpacked size of all such files of one package: a few seconds of work. Files beyond it are hashed
+/// in packed form.
 pub(super) const ALL_UNPACKED_BYTES_MAX: u64 = 1 << 30;
 
 /// The fixed part of a gzip header: the method, flags, a time, the level and the system.
 const HEADER_BYTES: usize = 10;
 
-/// SHA-256 of what a file packed by gzip holds, without the numbers, and of its header. None where it is not intact,
-/// unpacks to more than `left_bytes` or names no such version: then its bytes count as they are.
+/// SHA-256 of the unpacked content of a gzip file, without rebuild numbers, and of its header. `None` if the file
+/// is damaged, unpacks to more than `left_bytes`, or does not contain such a version: then its bytes are hashed as
+/// they are.
 pub(super) fn hash(packed: &[u8], numbers: &Numbers, left_bytes: &mut u64) -> Option<[u8; 32]> {
     let header = packed.get(..HEADER_BYTES)?;
     let mut text = Vec::new();
@@ -66,11 +69,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_unpacked_or_names_no_version_counts_as_it_is() {
+    fn damaged_files_and_files_without_a_version_are_hashed_unchanged() {
         let whole = packed("tool 1.0+bk1 manual", 9);
         let with_more = [&whole[..], b"more"].concat();
         for bytes in
-            [&packed("tool", 9)[..], &whole[..whole.len() - 1], &with_more, b"1.0+bk1 is no gzip", b""]
+            [&packed("tool", 9)[..], &whole[..whole.len() - 1], &with_more, b"1.0+bk1 is not gzip", b""]
         {
             assert_eq!(of(bytes, 1), None);
         }
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_unpacks_no_more_than_its_share() {
+    fn a_package_unpacks_at_most_its_share() {
         let text = packed("tool 1.0+bk1 manual", 9);
         let numbers = Numbers::new([("1.0+bk1".to_owned(), 1)]);
         let mut left_bytes = 30;

@@ -1,8 +1,9 @@
-//! Which outputs of a build may be published.
+//! Decides which outputs of a build may be published.
 //!
-//! A build is hostile: it may leave a package of any name and version in its folder. What decides is what its source
-//! declares outside of the build (`Package-List` of the signed index or the `.dsc`, which dpkg-source writes from
-//! `debian/control`), what the yard publishes, and the configuration. Nothing here reads a file or a clock.
+//! A build is untrusted: it may leave a package of any name and version in its folder. The decision rests on the
+//! source's declarations outside the build (`Package-List` in the signed index or in the `.dsc`, which dpkg-source
+//! writes from `debian/control`), on the packages that the yard publishes, and on the configuration. This module
+//! reads no file and no clock.
 
 use super::deb822::Stanza;
 use super::ownership::{Owner, Owners, takeover_line};
@@ -13,15 +14,15 @@ use kilnyard_model::order::Output;
 use kilnyard_model::text;
 use std::cmp::Ordering;
 
-/// The ending of the name of a package with debug symbols, which debhelper adds for a declared package.
+/// Suffix of debug symbol packages, which debhelper adds for a declared package.
 pub(super) const DEBUG_ENDING: &str = "-dbgsym";
-/// How many declared names an error lists.
+/// Number of declared names that an error lists.
 const NAMES_SHOWN_MAX: usize = 12;
 
-/// What a build was asked for, and what its outputs are held against.
+/// The request for a build, and the facts that its outputs are checked against.
 pub(super) struct Order<'a> {
     pub source: Source<'a>,
-    /// The version of the rebuild: that of the source with the suffix and a number.
+    /// Version of the rebuild: the source's version, the suffix and a number.
     pub version: &'a str,
     pub suffix: &'a str,
     pub architecture: &'a str,
@@ -29,53 +30,54 @@ pub(super) struct Order<'a> {
     pub published: &'a Published,
 }
 
-/// Outputs that may be published, and names of such as another source has taken over.
+/// Publishable outputs, and the names of outputs that another source has taken over.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Admitted {
     pub outputs: Vec<Output>,
     pub taken_over: Vec<(String, String)>,
 }
 
-/// Why an output may not be published.
+/// The reason why an output must not be published.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(
-        "{file} is the package {name}, which the source {source_name} does not declare: its control file declares {declared}"
+        "{file} is the package {name}, which the source {source_name} does not declare: debian/control \
+         declares {declared}"
     )]
     Undeclared { file: String, name: String, source_name: String, declared: String },
-    #[error("{file} is for {found}, and the source {source_name} declares {name} for {declared}")]
+    #[error("{file} is for {found}, but the source {source_name} declares {name} for {declared}")]
     Architecture { file: String, name: String, source_name: String, found: String, declared: String },
     #[error(
-        "{file} is a {found} package, and the source {source_name} declares {name} as a {declared} package"
+        "{file} is a {found} package, but the source {source_name} declares {name} as a {declared} package"
     )]
     Kind { file: String, name: String, source_name: String, found: OutputKind, declared: OutputKind },
-    #[error("{file} has the name of debug symbols, and does not say `Auto-Built-Package: debug-symbols`")]
+    #[error("{file} is named like debug symbols, but lacks the field `Auto-Built-Package: debug-symbols`")]
     NotDebugSymbols { file: String },
     #[error(
-        "{file} says that it is made from version {found} of the source {source_name}, which is {expected} here"
+        "{file} claims to be made from version {found} of the source {source_name}, but this build uses {expected}"
     )]
     SourceVersion { file: String, source_name: String, found: String, expected: String },
-    #[error("{file} has the version {found}, which does not carry the number of this rebuild, {ending}")]
+    #[error("{file} has the version {found}, which does not contain the number of this rebuild, {ending}")]
     Unnumbered { file: String, found: String, ending: String },
     #[error(
-        "{file} has the version {found}, which is not above {published}, the version of {name} that is published: give \
-         the source a higher version (with an epoch if need be), or take what publishes {name} out of the set and run \
-         kilnyard publish, which withdraws it"
+        "{file} has the version {found}, which is not above the published version {published} of {name}: give \
+         the source a higher version (with an epoch if necessary), or remove the source that publishes {name} from the \
+         set and run kilnyard publish, which withdraws {name}"
     )]
     NotAbove { file: String, name: String, found: String, published: String },
     #[error(
-        "{file} is the package {name}, which belongs to the source {owner}: if {source_name} is to publish it from now \
+        "{file} is the package {name}, which belongs to the source {owner}: if {source_name} should publish it from now \
          on, write `{line}` under [debian] in kilnyard.toml"
     )]
     Owned { file: String, name: String, source_name: String, owner: String, line: String },
     #[error(
         "{file} is the package {name}, which several sources of this yard declare ({claimants}): write `{line}` under \
-         [debian] in kilnyard.toml if {source_name} is to publish it"
+         [debian] in kilnyard.toml if {source_name} should publish it"
     )]
     Disputed { file: String, name: String, source_name: String, claimants: String, line: String },
 }
 
-/// Judges the outputs of a build: all that are to be published, or the first that must not be.
+/// Checks the outputs of a build: returns all that are to be published, or the first refusal.
 pub(super) fn admit(order: &Order, outputs: Vec<Output>) -> Result<Admitted, Refusal> {
     let declared: Vec<Declared> = order.source.declared();
     let mut admitted = Admitted::default();
@@ -113,7 +115,7 @@ pub(super) fn admit(order: &Order, outputs: Vec<Output>) -> Result<Admitted, Ref
 }
 
 impl Order<'_> {
-    /// The declaration that an output goes by.
+    /// The declaration that covers an output.
     fn entry<'d, 's>(
         &self,
         declared: &'d [Declared<'s>],
@@ -147,7 +149,7 @@ impl Order<'_> {
             let (name, source_name, declared) = (name(), source_name(), entry.kind);
             return Err(Refusal::Kind { file: file(), name, source_name, found, declared });
         }
-        // Debug symbols are of machine code, which is of an architecture.
+        // Debug symbols belong to machine code, so they are never architecture-independent.
         let is_possible = !is_debug || output.architecture != "all";
         if !is_possible || !entry.is_for(&output.architecture, self.architecture) {
             return Err(Refusal::Architecture {
@@ -198,8 +200,8 @@ impl Order<'_> {
     }
 }
 
-/// Whether a version has this number of a rebuild, and not only its first digits. A source may put something of its own
-/// behind it (`1.2+bk1cross3`).
+/// Whether a version contains exactly this rebuild number, and not only its first digits. A source may append a
+/// suffix of its own (`1.2+bk1cross3`).
 fn carries(version: &str, ending: &str) -> bool {
     version.match_indices(ending).any(|(at, _)| {
         let behind = &version[at + ending.len()..];

@@ -1,8 +1,8 @@
 //! Architecture names and wildcards (Policy 11.1, dpkg-architecture(1)).
 
-/// Whether an architecture restriction such as `amd64`, `any`, `linux-any` or `any-arm64` covers an
-/// architecture. Only the names of Debian's Linux ports stand without a kernel; others carry theirs
-/// (`hurd-i386`, `kfreebsd-amd64`), and `musl-linux-amd64` its C library too.
+/// Whether an architecture restriction such as `amd64`, `any`, `linux-any` or `any-arm64` covers an architecture.
+/// Only the names of Debian's Linux ports omit the kernel; others include theirs (`hurd-i386`, `kfreebsd-amd64`),
+/// and `musl-linux-amd64` also its C library.
 pub fn matches(restriction: &str, architecture: &str) -> bool {
     if restriction == architecture || restriction == "any" {
         return true;
@@ -15,7 +15,7 @@ pub fn matches(restriction: &str, architecture: &str) -> bool {
     wanted.iter().zip(have).all(|(wanted, have)| *wanted == "any" || *wanted == have)
 }
 
-/// C library, kernel, processor. Bare names are those of GNU/Linux.
+/// C library, kernel, processor. Bare names stand for GNU/Linux.
 fn tuple<'a>(name: &'a str, library: &'a str) -> [&'a str; 3] {
     let parts: Vec<&str> = name.split('-').collect();
     match parts[..] {
@@ -26,12 +26,12 @@ fn tuple<'a>(name: &'a str, library: &'a str) -> [&'a str; 3] {
     }
 }
 
-/// Whether a source whose `Architecture` field reads so makes anything on this architecture.
+/// Whether a source with this `Architecture` field produces anything on this architecture.
 pub fn source_builds_on(field: &str, architecture: &str) -> bool {
     field.split_whitespace().any(|entry| entry == "all" || matches(entry, architecture))
 }
 
-/// Whether a source whose `Architecture` field reads so makes architecture-dependent outputs here.
+/// Whether a source with this `Architecture` field produces architecture-dependent outputs here.
 pub fn source_has_dependent_outputs(field: &str, architecture: &str) -> bool {
     field.split_whitespace().any(|entry| entry != "all" && matches(entry, architecture))
 }

@@ -1,4 +1,4 @@
-//! Which sources of a release cannot be built, since what they need cannot be installed.
+//! Finds the sources of a release that cannot be built because their build dependencies cannot be installed.
 
 use super::explain;
 use super::source::{Parts, Source, Sources};
@@ -8,25 +8,25 @@ use kilnyard_model::solver::{Candidate, Solver};
 /// A source whose build dependencies cannot be installed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Unbuildable {
-    /// The source package.
+    /// Name of the source package.
     pub package: String,
-    /// Its version.
+    /// Version of the source package.
     pub version: String,
-    /// Who needs what, and why it is not there; a line for each step.
+    /// The chain of requirements, down to the one that cannot be met; one line per step.
     pub explanation: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Verdicts {
-    /// How many sources make something on this architecture.
+    /// Number of sources that produce something on this architecture.
     pub checked: usize,
-    /// Those that cannot be built, ordered by name.
+    /// The sources that cannot be built, ordered by name.
     pub unbuildable: Vec<Unbuildable>,
 }
 
-/// Checks every source that makes something on the universe's architecture. The requests that this
-/// adds to the universe are taken back.
+/// Checks every source that produces something on the universe's architecture. The requests that this adds to the
+/// universe are removed again.
 pub fn check(universe: &mut Universe, sources: &Sources, parts: Parts) -> Verdicts {
     let len_before = universe.len();
     let architecture = universe.context().architecture.clone();

@@ -1,16 +1,16 @@
 //! Stanzas of `Field: value` lines (deb822(5)), read without copying.
 //!
-//! An archive's `Packages` and `Sources` are read in whole and walked in place: a [`Stanza`] is a piece
-//! of the text, and a field is found when it is asked for. Folded and multi-line values come back with
-//! their line breaks; [`unfold`] makes one line of them. [`text_of`] makes a text of bytes that need not be
-//! UTF-8.
+//! An archive's `Packages` and `Sources` are read whole and walked in place: a [`Stanza`] is a slice of the text,
+//! and a field is located on request. Folded and multi-line values keep their line breaks; [`unfold`] joins them
+//! into one line. [`text_of`] makes a text from bytes that need not be UTF-8.
 
 use kilnyard_model::text;
 use std::collections::HashSet;
 
-/// The bytes as a text, in place: each byte that is not part of valid UTF-8 becomes a `?`. The text has as many bytes as
-/// there were, where `from_utf8_lossy` would make three of one. Names, versions and relations are ASCII; a maintainer's
-/// name in another encoding must not stop anything, and a `?` is no part of a valid name, version or path.
+/// Converts bytes to text in place: each byte that is not part of valid UTF-8 becomes a `?`. The length stays the
+/// same, whereas `from_utf8_lossy` would make three bytes of one. Names, versions and relations are ASCII; a
+/// maintainer's name in another encoding must not stop anything, and a `?` is not part of a valid name, version or
+/// path.
 pub fn text_of(mut bytes: Vec<u8>) -> String {
     let mut start = 0;
     while let Err(error) = std::str::from_utf8(&bytes[start..]) {
@@ -19,7 +19,7 @@ pub fn text_of(mut bytes: Vec<u8>) -> String {
         bytes[bad..end].fill(b'?');
         start = end;
     }
-    // Valid now, and checked once more rather than believed.
+    // The bytes are valid now; this checks once more rather than trusting it.
     String::from_utf8(bytes).unwrap_or_default()
 }
 
@@ -30,29 +30,29 @@ pub struct Stanza<'a> {
 }
 
 impl<'a> Stanza<'a> {
-    /// Takes a text as one stanza, whatever stands in it.
+    /// Takes a text as one stanza, whatever it contains.
     pub fn new(text: &'a str) -> Self {
         Stanza { text }
     }
 
-    /// The stanza as it stands in the file, without the empty line after it.
+    /// The stanza as it appears in the file, without the empty line after it.
     pub fn text(&self) -> &'a str {
         self.text
     }
 
-    /// The fields in their order: name and raw value (leading blank cut, folded lines kept).
+    /// The fields in order: name and raw value (leading whitespace removed, folded lines kept).
     pub fn fields(&self) -> Fields<'a> {
         Fields { rest: self.text }
     }
 
-    /// The value of a field; names compare without regard to case (deb822(5)).
+    /// The value of a field; names are case-insensitive (deb822(5)).
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.fields().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// What is wrong with the stanza, where two readers could take it for different things: deb822(5) and
-    /// Policy 5.1 on what a field's name is, that there is one of each, and that nothing ends a stanza but
-    /// an empty line. The reason reads after the name of whatever the stanza stands in.
+    /// A fault that could make two readers interpret the stanza differently: it breaks the rules of deb822(5) and
+    /// Policy 5.1 on field names, on unique fields, or that only an empty line ends a stanza. The text reads after
+    /// the name of the file with the stanza.
     pub fn fault(&self) -> Option<String> {
         let mut names = HashSet::new();
         for line in self.text.trim_end_matches('\n').split('\n') {
@@ -67,7 +67,7 @@ impl<'a> Stanza<'a> {
             }
             let name = line.split_once(':').map_or("", |(name, _)| name);
             if !is_field_name(name) {
-                return Some(format!("has the line `{}`, which is no field", text::line(line)));
+                return Some(format!("has the line `{}`, which is not a field", text::line(line)));
             }
             if !names.insert(name.to_ascii_lowercase()) {
                 return Some(format!("has the field {name} twice"));
@@ -77,12 +77,12 @@ impl<'a> Stanza<'a> {
     }
 }
 
-/// Printable, without a blank or a colon, and not what begins a comment or a signature.
+/// Printable, without blanks or colons, and not the start of a comment or a signature.
 fn is_field_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(['#', '-']) && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// The fields of a stanza, in order.
+/// Iterator returned by [`Stanza::fields`].
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a str,
@@ -122,12 +122,12 @@ fn line_end(bytes: &[u8], start: usize) -> usize {
     }
 }
 
-/// The stanzas of a text, in order; empty ones are passed over.
+/// The stanzas of a text, in order; empty ones are skipped.
 pub fn stanzas(text: &str) -> Stanzas<'_> {
     Stanzas { rest: text }
 }
 
-/// See [`stanzas`].
+/// Iterator returned by [`stanzas`].
 #[derive(Clone, Debug)]
 pub struct Stanzas<'a> {
     rest: &'a str,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_without_a_colon_are_passed_over() {
+    fn lines_without_a_colon_are_skipped() {
         let stanza = Stanza::new("nonsense\nA: 1\n continued\nmore nonsense\nB:2");
         assert_eq!(stanza.fields().collect::<Vec<_>>(), vec![("A", "1\n continued"), ("B", "2")]);
         assert_eq!(stanzas("").count(), 0);
@@ -190,25 +190,25 @@ mod tests {
     }
 
     #[test]
-    fn a_colon_in_a_continued_line_makes_no_field() {
+    fn a_colon_in_a_continuation_line_does_not_make_a_field() {
         let stanza = Stanza::new("nonsense\n Version: 9\nPackage: a\n");
         assert_eq!(stanza.fields().collect::<Vec<_>>(), vec![("Package", "a")]);
     }
 
     #[test]
-    fn what_two_readers_could_take_for_different_things_is_a_fault() {
+    fn ambiguous_stanzas_are_faults() {
         assert_eq!(Stanza::new("Package: a\nDescription: b\n c: d\n .\nX-1: \n").fault(), None);
         for (bad, reason) in [
             ("Package: a\nVersion: 1\npackage: b\n", "the field package twice"),
             ("Package: a\n\nPackage: b\n", "an empty line"),
             ("Package: a\n \nVersion: b\n", "an empty line"),
             ("", "an empty line"),
-            ("Package: a\n\u{b}Version: 1", "no field"),
-            ("Package: a\nFilename\u{b}: x", "no field"),
-            ("Package: a\nFilename : x", "no field"),
-            ("Package: a\n#: x", "no field"),
-            (" Package: a", "no field"),
-            ("Package: a\nnonsense", "no field"),
+            ("Package: a\n\u{b}Version: 1", "not a field"),
+            ("Package: a\nFilename\u{b}: x", "not a field"),
+            ("Package: a\nFilename : x", "not a field"),
+            ("Package: a\n#: x", "not a field"),
+            (" Package: a", "not a field"),
+            ("Package: a\nnonsense", "not a field"),
             ("Package: a\r\nVersion: 1", "control character"),
         ] {
             let fault = Stanza::new(bad).fault().unwrap();

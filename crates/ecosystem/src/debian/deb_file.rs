@@ -1,55 +1,59 @@
-//! Reads a binary package file (`.deb`) natively: its control text, its checksum, and a digest of what it holds.
+//! Reads a binary package file (`.deb`) natively: its control text, its checksum, and a digest of its content.
 //!
-//! A `.deb` is an `ar` archive of three members: `debian-binary` (the format's version), `control.tar.*` (what the package
-//! manager reads) and `data.tar.*` (the files). The file is read once, from front to back: every byte goes through
-//! SHA-256, the members go through their decompressor and a tar reader, and no member is held in memory.
+//! A `.deb` is an `ar` archive of three members: `debian-binary` (the version of the format), `control.tar.*` (read
+//! by the package manager) and `data.tar.*` (the files). The file is read once, from front to back: every byte goes
+//! through SHA-256, the members go through their decompressor and a tar reader, and no member is held in memory.
 //!
 //! # The content digest
 //!
-//! [`DebFile::content`] answers one question: *is this rebuilt package the same as the last one, apart from its version?*
-//! Two packages have the same digest when these agree:
+//! [`DebFile::content`] answers one question: *is this rebuilt package the same as the last one, apart from its
+//! version?* Two packages have the same digest if these agree:
 //!
-//! 1. The control file, where the `Version` and `Installed-Size` values are left out and every other occurrence of the
-//!    package's own version (as in `Depends: libfoo1 (= 1.0-1+b2)`) is replaced by a mark. `Source` stays as it is: a
-//!    package built from another source version is another package.
+//! 1. The control file, where the `Version` and `Installed-Size` values are left out and every other occurrence of
+//!    the package's own version (as in `Depends: libfoo1 (= 1.0-1+b2)`) is replaced by a placeholder. `Source`
+//!    stays unchanged: a package built from another source version is a different package.
 //! 2. Every other control member with its name, mode and text (maintainer scripts, `shlibs`, `symbols`, `triggers`,
-//!    `conffiles`, `templates`, ...), where the package's own version is replaced by the same mark.
-//! 3. Every data entry in the order of its path: path, kind, mode, owner and group (number and name), link target, device
-//!    numbers, extended attributes, and the SHA-256 of the file's bytes.
+//!    `conffiles`, `templates`, ...), where the package's own version is replaced by the same placeholder.
+//! 3. Every data entry in the order of its path: path, kind, mode, owner and group (number and name), link target,
+//!    device numbers, extended attributes, and the SHA-256 of the file's bytes.
 //!
-//! Left out, and why:
+//! The digest leaves out:
 //!
-//! - `Version` and the own version elsewhere in control members: a rebuild bumps them by definition.
-//! - `Installed-Size`: it follows the size of the changelog, and what it counts is compared file by file anyway.
+//! - `Version`, and the package's own version elsewhere in control members: a rebuild increments them by
+//!   definition.
+//! - `Installed-Size`: it changes with the size of the changelog, and the files that it counts are compared
+//!   individually anyway.
 //! - `md5sums`: it is derived from the data entries and holds the changelog's checksum.
-//! - Modification times, in control and data: they say when, not what.
-//! - The order of entries within the archives, the compressor, and which of several hard-linked names carries the bytes.
+//! - Modification times, in control and data: they say when a file was made, not what it is.
+//! - The order of entries within the archives, the compressor, and which of several hard-linked names carries the
+//!   bytes.
 //! - The Debian changelog: the regular files `usr/share/doc/<package>/changelog.Debian.gz` and
-//!   `changelog.Debian.<architecture>.gz`, and `changelog.gz` and `changelog.<architecture>.gz` where the source's version has
-//!   no Debian revision (a native package's Debian changelog has that name); packed or not. Each rebuild adds an entry to
-//!   it. `NEWS.Debian.gz` and upstream changelogs count; a changelog that is a symbolic link counts too, since it says
-//!   which package documents this one.
-//! - The number of the rebuild, by [`read_rebuilt`], wherever the whole version of the package or of its source stands: in
-//!   the control member, in paths and link targets, and in the bytes of files. A native Python package carries it in the
-//!   name of its `egg-info` and in the text there, as it is or in the form of PEP 440 (`1.5+deb12u1.bk2`), and manual
-//!   pages have it in what their `.gz` unpacks to: of a file packed by gzip that names it, the text and the header count.
+//!   `changelog.Debian.<architecture>.gz`, and also `changelog.gz` and `changelog.<architecture>.gz` if the
+//!   source's version has no Debian revision (the Debian changelog of a native package has that name); compressed
+//!   or not. Each rebuild adds an entry to it. `NEWS.Debian.gz` and upstream changelogs are included; so is a
+//!   changelog that is a symbolic link, since it names the package that documents this one.
+//! - With [`read_rebuilt`], the rebuild number, wherever the whole version of the package or of its source occurs:
+//!   in the control member, in paths and link targets, and in the bytes of files. A native Python package has it in
+//!   the name and the text of its `egg-info`, in Debian's form or that of PEP 440 (`1.5+deb12u1.bk2`), and manual
+//!   pages have it in their unpacked `.gz`: if a gzip file contains the version, its unpacked text and its header
+//!   are hashed.
 //! - Control members' owners: the package manager ignores them.
 //!
-//! An occurrence of the own version is a whole word: it may not touch a letter, a digit or one of `. + ~ : -`. So version
-//! `1` is not found in `libfoo1`, nor `1.0` in `1.0~`.
+//! The package's own version is only matched as a whole word: it must not be adjacent to a letter, a digit or one
+//! of `. + ~ : -`. So version `1` is not found in `libfoo1`, nor `1.0` in `1.0~`.
 //!
-//! # What must hold
+//! # Invariants
 //!
-//! A worker sends these files, so every byte is hostile: each thing that can grow has a named bound, the decompressors have
-//! memory limits, and no input panics.
+//! A worker sends these files, so every byte is untrusted: everything that can grow has a named limit, the
+//! decompressors have memory limits, and no input causes a panic.
 //!
-//! # What it does not do, and the known downside
+//! # Limitations
 //!
-//! It extracts nothing. Members compressed with `bzip2` or `lzma` and sparse tar entries are refused; no current tool
-//! writes them into a `.deb`. What follows from the number of the rebuild without being it still counts: the build ID of a program
-//! that holds the version, a checksum of a file that does, and a file packed otherwise than by gzip. Such a package differs
-//! at every bump, and its dependents are rebuilt although they need not be. That is the safe side: an equal digest never
-//! hides more than a number, and how gzip encoded a text with one.
+//! It extracts nothing. Members compressed with `bzip2` or `lzma` and sparse tar entries are rejected; no current
+//! tool writes them into a `.deb`. Consequences of the rebuild number still count: the build ID of a program that
+//! contains the version, a checksum of such a file, and a file compressed in another format than gzip. Such a
+//! package differs after every rebuild, and its dependents are rebuilt needlessly. That is the safe side: equal
+//! digests never hide more than a number, and how gzip encoded a text with one.
 
 mod control;
 mod data;
@@ -74,34 +78,34 @@ use control::Control;
 use masking::Masking;
 use member::Members;
 
-/// What one `.deb` says and holds.
+/// The identity and the content of one `.deb`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebFile {
-    /// The control file's text, exactly as the package carries it.
+    /// The control file's text, unchanged.
     pub control: String,
     /// SHA-256 of the whole file, in lower-case hexadecimal.
     pub sha256: String,
-    /// Size of the whole file.
+    /// Size of the whole file, compressed as it is.
     pub size_bytes: u64,
-    /// The content digest (see the module's text), in lower-case hexadecimal.
+    /// The content digest (see the module documentation), in lower-case hexadecimal.
     pub content: String,
 }
 
-/// Reads `path` once and says what it is. The own version of the content digest is the control file's `Version`.
+/// Reads `path` once. The package's own version for the content digest is the control file's `Version`.
 pub fn read(path: &Path) -> Result<DebFile, DebFileError> {
     read_with(path, None, None, OutputBounds::WIDEST)
 }
 
-/// The same of a package of a yard that may unpack to no more than that, and whose versions end with `suffix` and the
-/// number of the rebuild: for its content that number counts nowhere.
+/// Like [`read`], for a package of a yard whose versions end with `suffix` and a rebuild number: the content digest
+/// ignores that number. The package may unpack to at most `bounds`.
 pub fn read_rebuilt(path: &Path, suffix: &str, bounds: OutputBounds) -> Result<DebFile, DebFileError> {
     read_with(path, None, Some(suffix), bounds)
 }
 
-/// The content digest of `path` with `version` taken as the package's own version instead of the control file's.
+/// The content digest of `path`, with `version` as the package's own version in place of the control file's.
 ///
-/// For a package whose relations name another version than its own, such as a binary package that is versioned apart from
-/// the source it is released with.
+/// This is for a package whose relations name a version other than its own, such as a binary package with a
+/// different version than the source it is released with.
 pub fn content_digest(path: &Path, version: &str) -> Result<String, DebFileError> {
     read_with(path, Some(version), None, OutputBounds::WIDEST).map(|deb| deb.content)
 }
@@ -120,10 +124,10 @@ fn read_with(
         .map_err(|problem| DebFileError::Format { path: path.to_owned(), problem })
 }
 
-/// What of a package's own names is left out of its content.
+/// The package's own properties that decide which parts the content digest ignores.
 struct Own {
     architecture: String,
-    /// Whether its source is native: whether its Debian changelog is the only one that it has.
+    /// Whether its source is native: then the Debian changelog is its only changelog.
     is_native: bool,
     numbers: Numbers,
 }
@@ -131,7 +135,7 @@ struct Own {
 impl Own {
     fn of(control: &str, version: &str, suffix: Option<&str>) -> Own {
         let stanza = Stanza::new(control);
-        // A binary package may have another version than its source.
+        // A binary package may have a different version than its source.
         let of_source = maker(&stanza).1.unwrap_or(version);
         let numbered = [version, of_source].into_iter().filter_map(|version| {
             let version = without_epoch(version);
@@ -147,7 +151,7 @@ impl Own {
     }
 }
 
-/// Reads the first two members.
+/// Reads the first two members, `debian-binary` and `control.tar`.
 fn read_control<R: Read>(source: R, size_bytes: u64) -> Result<(Members<R>, Control), DebProblem> {
     let mut members = Members::open(source, size_bytes)?;
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "debian-binary" })?;
@@ -163,13 +167,13 @@ fn read_control<R: Read>(source: R, size_bytes: u64) -> Result<(Members<R>, Cont
     Ok((members, control))
 }
 
-/// Goes to the third member, which holds the files; how it is compressed.
+/// Advances to the third member, which holds the files; returns its compression.
 fn begin_data<R: Read>(members: &mut Members<R>) -> Result<Compression, DebProblem> {
     let name = members.next_significant()?.ok_or(DebProblem::MissingMember { member: "data.tar" })?;
     member::compression(&name, "data.tar")
 }
 
-/// The one pass: members in their fixed order, then the hash of everything that was read.
+/// The single pass: members in their fixed order, then the hash of all bytes read.
 fn read_members<R: Read>(
     source: Hashing<R, Sha256>,
     size_bytes: u64,

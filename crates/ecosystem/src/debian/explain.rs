@@ -1,14 +1,14 @@
-//! Explanations of the solver in words: who needs what, and why it is not there.
+//! The solver's explanations in words: the chain of requirements, and why it cannot be met.
 
 use super::relation::{self, Atom};
 use super::universe::Universe;
 use kilnyard_model::solver::{Blame, Candidate, Explanation, Obstacle};
 use std::fmt::Write;
 
-/// How many alternatives of one clause are explained; the others are counted.
+/// Number of alternatives of one clause that are explained; the rest are counted.
 const ALTERNATIVES_SHOWN_MAX: usize = 6;
 
-/// The explanation for a request that `asker` made, a line for each step.
+/// The explanation for a request that `asker` made, one line per step.
 pub fn text(universe: &Universe, root: Candidate, asker: &str, explanation: &Explanation) -> String {
     let mut writer = Writer { universe, root, asker, text: String::new() };
     match explanation {
@@ -67,12 +67,14 @@ impl Writer<'_> {
                 Blame::NotAllowed => {
                     self.line(
                         depth + 1,
-                        format_args!("{label} is not for this build: the set makes it elsewhere"),
+                        format_args!(
+                            "{label} is not available to this build: another package of the set makes it"
+                        ),
                     );
                 }
                 Blame::Conflict { with, chain } => {
                     let other = self.label(*with);
-                    self.line(depth + 1, format_args!("{label} cannot be installed beside {other}, for:"));
+                    self.line(depth + 1, format_args!("{label} conflicts with {other}:"));
                     self.steps(chain, depth + 2);
                 }
                 Blame::Deeper(deeper) => {
@@ -87,30 +89,30 @@ impl Writer<'_> {
         }
     }
 
-    /// Says for each alternative of a clause without candidates what there is of that name.
+    /// Lists the available packages of that name, for each alternative of a clause without candidates.
     fn missing(&mut self, candidate: Candidate, clause: usize, depth: usize) {
         let relation = self.universe.clause_texts(candidate).into_iter().nth(clause).unwrap_or_default();
         let context = self.universe.context().clone();
         for atom in relation.split('|').filter_map(|a| relation::atom(a.trim(), &context).ok().flatten()) {
-            let text = self.what_there_is(&atom);
+            let text = self.availability(&atom);
             self.line(depth, format_args!("{text}"));
         }
     }
 
-    fn what_there_is(&self, atom: &Atom) -> String {
+    fn availability(&self, atom: &Atom) -> String {
         let named = self.universe.named(atom.name);
         if let Some(latest) = named.first() {
             let version = self.universe.version(*latest);
             return match atom.version {
-                Some(_) => format!("there is {} {version}, which is not {atom}", atom.name),
-                None => format!("there is {} {version}, which does not answer to {atom}", atom.name),
+                Some(_) => format!("{} {version} is available, but does not satisfy {atom}", atom.name),
+                None => format!("{} {version} is available, but does not match {atom}", atom.name),
             };
         }
         let providers: Vec<_> = self.universe.providers(atom.name).map(|c| self.label(c)).take(3).collect();
         if providers.is_empty() {
-            format!("there is no package {}", atom.name)
+            format!("package {} not found", atom.name)
         } else {
-            format!("{} is only provided by {}, without a version that fits", atom.name, providers.join(", "))
+            format!("{} is only provided by {}, without a matching version", atom.name, providers.join(", "))
         }
     }
 }

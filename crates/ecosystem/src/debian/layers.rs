@@ -1,15 +1,17 @@
-//! Binary packages of Debian as layers: what dpkg does at unpacking is done once for each package, what it does at
-//! configuring is done by dpkg itself, over all layers.
+//! Debian binary packages as layers: dpkg's unpacking is done once per package; its configuring is done by dpkg
+//! itself, over all layers.
 //!
-//! The database is composed from what the packages are: a stanza `install ok unpacked` for each with its configuration
-//! files as new, their files of `/var/lib/dpkg/info` in the layers, and the triggers that unpacking would have activated
-//! (deb-triggers(5); "How triggers work" in dpkg's documentation). `dpkg --configure -a` comes to the same as after apt.
+//! The database is composed from the packages: a stanza `install ok unpacked` for each, with its configuration
+//! files marked as new, its files of `/var/lib/dpkg/info` in the layer, and the triggers that unpacking would have
+//! activated (deb-triggers(5); "How triggers work" in dpkg's documentation). `dpkg --configure -a` then gives the
+//! same result as an installation by apt.
 //!
-//! Whether a script that is run before unpacking matters is tried where it cannot be seen: in a root of its own.
+//! Whether a script that runs before unpacking has any effect is tested where no build can see it: in a root of its
+//! own.
 //!
-//! Left to apt, with the reason: a package with a script that does something before it is unpacked, one that has the same
-//! file as another or one that dpkg treats specially there (diversions, overrides, links for folders), and one of which
-//! there is something in the database already.
+//! Three kinds of packages are left to apt, with the reason: packages with a script that does something before
+//! unpacking; packages that share a file with another package or with a path that dpkg treats specially
+//! (diversions, overrides, links in place of folders); and packages that are already in the database in some form.
 
 mod compose;
 mod facts;
@@ -24,18 +26,18 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// Unpacks packages into folders of their own; see the script.
+/// Unpacks packages, each into its own folder; see the script.
 const UNPACK: &str = include_str!("layers/unpack.sh");
-/// Makes stacked packages known to dpkg and configures them; see the script.
+/// Registers stacked packages with dpkg and configures them; see the script.
 const CONFIGURE: &str = include_str!("layers/configure.sh");
 
-/// Runs the script of a package that dpkg runs before it unpacks it; see the script.
+/// Runs the script of a package that dpkg would run before unpacking it; see the script.
 const TRY: &str = include_str!("layers/try.sh");
 
-/// dpkg's folder, below the root.
+/// dpkg's database folder, relative to the root.
 const ADMIN: &str = "var/lib/dpkg";
 
-/// See the module.
+/// Debian's [`Layering`]; see the module documentation.
 #[derive(Debug)]
 pub struct Layers;
 
@@ -45,12 +47,12 @@ impl Layering for Layers {
     }
 
     fn unpack(&self, packages: &[Part]) -> (Vec<usize>, Unpacking) {
-        let known = |part: &Part| Facts::of_part(part).ok().filter(|facts| facts.obstacle().is_none());
+        let usable = |part: &Part| Facts::of_part(part).ok().filter(|facts| facts.obstacle().is_none());
         let mut unpacking = Unpacking::default();
         let mut places = Vec::new();
         let mut list = String::new();
         for (place, part) in packages.iter().enumerate() {
-            let Some(facts) = known(part) else { continue };
+            let Some(facts) = usable(part) else { continue };
             places.push(place);
             let hash = &part.package.sha256;
             unpacking.texts.push(InputText { name: format!("{hash}.list"), text: facts.list() });
@@ -82,7 +84,7 @@ impl Layering for Layers {
     }
 }
 
-/// The names of the packages that a stack has installed, as dpkg knows.
+/// The names of the packages that are installed in a stack, according to dpkg's status file.
 pub(super) fn installed(stack: &Stack) -> io::Result<BTreeSet<String>> {
     let status = stack.read(&format!("{ADMIN}/status"))?.unwrap_or_default();
     let is_installed = |(_, state): &(String, String)| state == "install ok installed";

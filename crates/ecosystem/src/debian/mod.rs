@@ -1,8 +1,8 @@
 //! Debian: source packages of a release, built with `dpkg-buildpackage`, published for apt.
 //!
-//! [`universe`] and [`source`] read the archive's indexes; `set` resolves the sources of a yard into a
-//! graph; [`Workshop`] says for one package what is installed, what is run, what keys it; [`check`] asks
-//! for a whole release what can be built at all.
+//! [`universe`] and [`source`] read the archive's indexes; `set` resolves the sources of a yard into a graph;
+//! [`Workshop`] decides for each package which packages are installed, which commands run, and which key the build
+//! has; [`check`] finds the sources of a whole release that cannot be built.
 
 mod admission;
 pub mod architecture;
@@ -30,5 +30,5 @@ pub use rules::{FAMILY, Rules};
 pub use settings::{Base, Cycles, Settings};
 pub use workshop::Workshop;
 
-/// How dpkg begins the line that names the package which it failed on; the next one says what.
+/// Prefix of the dpkg error line that names the failing package; the next line gives the cause.
 pub const ERROR_IN_TWO_LINES: &str = "dpkg: error processing ";

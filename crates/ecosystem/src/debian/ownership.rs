@@ -1,48 +1,49 @@
-//! Which source of the set may publish a name: one for each name.
+//! Decides which source of the set may publish a name: exactly one for each name.
 //!
 //! Several sources may declare the same binary package, and the archive's next version of a source may declare one
-//! that another source published until now. A name never changes hands by what a source says of itself: it stays with
-//! the source that publishes it, and `takeover` in the configuration alone gives it to another one. Of several
-//! sources that declare a name which none of them publishes yet, the one that makes it in the archive has it; without
-//! such a one none may publish it until the configuration decides.
+//! that another source has published until now. A source cannot take over a name merely by declaring it: the name
+//! stays with the source that publishes it, and only `takeover` in the configuration gives it to another one. If
+//! several sources declare a name that none of them publishes yet, it goes to the one that makes it in the archive;
+//! if none of them does, none may publish it until the configuration decides.
 
 use super::published::Published;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Names that are given to a source by the configuration: the source, by the name of the binary package.
+/// Names that the configuration gives to a source: binary package name to source name.
 pub type Takeovers = BTreeMap<String, String>;
 
-/// Who may publish a name.
+/// The source that may publish a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// This source, by the configuration.
+    /// The configuration gives the name to this source.
     Configured(String),
-    /// This source.
+    /// This source publishes the name, or is the rightful one to do so.
     Source(String),
-    /// None of these sources, which all declare it.
+    /// None of these sources; all of them declare the name.
     Disputed(BTreeSet<String>),
 }
 
-/// See the module.
+/// The owner of each name; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     by_name: HashMap<String, Owner>,
-    /// What a person should know of names that more than one source claims, a sentence each.
+    /// Remarks about names that more than one source claims, one sentence each.
     pub(super) remarks: Vec<String>,
 }
 
-/// What decides over names.
+/// The facts that decide who owns a name.
 pub(super) struct Claims<'a> {
-    /// The sources of the set that declare a name, by the name.
+    /// Name of a binary package to the sources of the set that declare it.
     pub claimants: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// All sources of the set, also those that cannot be built: what these publish stays published.
+    /// All sources of the set, including those that cannot be built: their published packages stay published.
     pub sources: BTreeSet<&'a str>,
     pub published: &'a Published,
     pub takeovers: &'a Takeovers,
 }
 
 impl Owners {
-    /// Decides over every name that is declared or published. `maker` is the source that makes a name in the archive.
+    /// Decides the owner of every declared or published name. `maker` returns the source that makes a name in the
+    /// archive.
     pub(super) fn decide<'a>(claims: &Claims, maker: impl Fn(&str) -> Option<&'a str>) -> Owners {
         let mut owners = Owners::default();
         for (name, binary) in claims.published.all() {
@@ -70,7 +71,8 @@ impl Owners {
                 claims.claimants.get(name.as_str()).is_some_and(|all| all.contains(source.as_str()));
             if !declares {
                 owners.remarks.push(format!(
-                    "takeover in kilnyard.toml gives {name} to {source}, which is not in the set or does not declare it"
+                    "takeover in kilnyard.toml gives {name} to {source}, but that source is not in the set or does not \
+                     declare {name}"
                 ));
             }
             owners.by_name.insert(name.clone(), Owner::Configured(source.clone()));
@@ -78,12 +80,12 @@ impl Owners {
         owners
     }
 
-    /// Who may publish this name, where there is any claim to it.
+    /// The owner of a name; `None` if there is no claim to it.
     pub fn of(&self, name: &str) -> Option<&Owner> {
         self.by_name.get(name)
     }
 
-    /// Whether this source may publish this name.
+    /// Whether this source may publish this name. A name without any claim is free.
     pub fn is_owner(&self, name: &str, source: &str) -> bool {
         match self.of(name) {
             Some(Owner::Configured(owner) | Owner::Source(owner)) => owner == source,
@@ -93,7 +95,7 @@ impl Owners {
     }
 }
 
-/// The line of the configuration that gives a name to a source.
+/// The configuration line that gives a name to a source.
 pub(super) fn takeover_line(source: &str, name: &str) -> String {
     format!("takeover.\"{source}\" = [\"{name}\"]")
 }
@@ -110,14 +112,14 @@ fn remark(name: &str, claimants: &BTreeSet<&str>, owner: &Owner) -> Option<Strin
             let others: BTreeSet<&str> = others(owner);
             let other = others.first()?;
             Some(format!(
-                "{name} is made by {owner}, and {} declares it too, which must not publish it; to give it away, \
+                "{name} belongs to {owner}; {} also declares it, but must not publish it; to transfer it, \
                  write `{}` under [debian] in kilnyard.toml",
                 joined(&others),
                 takeover_line(other, name)
             ))
         }
         Owner::Disputed(_) => Some(format!(
-            "{name} is declared by {}: none of them can publish it until one has it, such as by \
+            "{name} is declared by {}: none of them can publish it until one is chosen, for example with \
              `{}` under [debian] in kilnyard.toml",
             joined(claimants),
             takeover_line(claimants.first()?, name)
@@ -161,13 +163,13 @@ mod tests {
             "{:?}",
             owners.remarks
         );
-        // A source that left the set holds nothing.
+        // A source that left the set has no claim.
         let owners = decide(&[("tool", &["two"])], "Package: tool\nSource: gone\nVersion: 1\n", &[]);
         assert!(owners.is_owner("tool", "two") && owners.remarks.is_empty());
     }
 
     #[test]
-    fn of_two_claims_the_archives_maker_has_the_name_or_none() {
+    fn of_two_claimants_only_the_archives_maker_gets_the_name() {
         let owners = decide(&[("archived", &["one", "two"]), ("new", &["one", "two"])], "", &[]);
         assert!(owners.is_owner("archived", "two") && !owners.is_owner("archived", "one"));
         assert!(!owners.is_owner("new", "one") && !owners.is_owner("new", "two"));
@@ -176,11 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_alone_gives_a_name_to_another_source() {
+    fn only_the_configuration_gives_a_name_to_another_source() {
         let owners = decide(&[("tool", &["one", "two"])], TOOL_OF_ONE, &[("tool", "two")]);
         assert!(owners.is_owner("tool", "two") && !owners.is_owner("tool", "one"));
         assert!(owners.remarks.is_empty());
         let owners = decide(&[], "", &[("tool", "two")]);
-        assert!(owners.remarks[0].contains("does not declare it"), "{:?}", owners.remarks);
+        assert!(owners.remarks[0].contains("does not declare tool"), "{:?}", owners.remarks);
     }
 }

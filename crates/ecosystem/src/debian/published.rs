@@ -1,13 +1,13 @@
-//! The binary packages that the yard's repository offers now, as its indexes say.
+//! The binary packages that the yard's repository currently offers, according to its indexes.
 //!
-//! New outputs are judged by it: their versions must be higher, and a name stays with the source that publishes it.
-//! The repository is asked and not the yard's store, because machines install from the repository, and because it is
-//! still there when the store is lost.
+//! New outputs are checked against it: their versions must be higher, and a name stays with the source that
+//! publishes it. The repository is consulted rather than the yard's store because machines install from the
+//! repository, and because it survives the loss of the store.
 
 use super::deb822::{self, Stanza};
 use std::collections::HashMap;
 
-/// See the module.
+/// The published binary packages by name; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     binaries: HashMap<String, PublishedBinary>,
@@ -16,11 +16,11 @@ pub struct Published {
 /// A published binary package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedBinary {
-    /// Its version, with the number of the rebuild.
+    /// Version, including the rebuild number.
     pub version: String,
-    /// The source that made it.
+    /// Name of the source that it was built from.
     pub source: String,
-    /// The version of that source, without the number of a rebuild where the suffix of the yard is known.
+    /// Version of that source, without the rebuild number if it ends with the yard's suffix.
     pub source_version: String,
 }
 
@@ -35,18 +35,18 @@ impl Published {
         }
     }
 
-    /// The binary package of this name.
+    /// The published package of this name; `None` if the repository does not offer it.
     pub fn get(&self, name: &str) -> Option<&PublishedBinary> {
         self.binaries.get(name)
     }
 
-    /// All binary packages, in no order.
+    /// All binary packages, in arbitrary order.
     pub fn all(&self) -> impl Iterator<Item = (&str, &PublishedBinary)> {
         self.binaries.iter().map(|(name, binary)| (name.as_str(), binary))
     }
 
-    /// The highest number of a rebuild that is published of this version of a source; 0 where there is none. A binary
-    /// package with a version of its own counts for every version of its source: its next one may have the same base.
+    /// The highest published rebuild number of this version of a source, or 0 if there is none. A binary package
+    /// with its own version scheme counts for every version of its source: its next version may have the same base.
     pub fn revision(&self, source: &str, source_version: &str, suffix: &str) -> u32 {
         let of_source = self.binaries.values().filter(|binary| binary.source == source);
         let revisions = of_source.filter_map(|binary| {
@@ -59,7 +59,7 @@ impl Published {
 }
 
 impl PublishedBinary {
-    /// None where a field is missing.
+    /// `None` if a required field is missing.
     pub fn of(stanza: &Stanza, suffix: &str) -> Option<PublishedBinary> {
         let (name, version) = (stanza.get("Package")?, stanza.get("Version")?);
         let (source, source_version) = maker(stanza);
@@ -73,7 +73,7 @@ impl PublishedBinary {
     }
 }
 
-/// The name and the version of the source in the field `Source`: `gcc-defaults (1.203)`.
+/// Name and version of the source in the field `Source`: `gcc-defaults (1.203)`.
 pub(super) fn maker<'a>(stanza: &Stanza<'a>) -> (Option<&'a str>, Option<&'a str>) {
     let Some(field) = stanza.get("Source") else { return (None, None) };
     let name = field.split([' ', '\t', '\n', '(']).next();
@@ -81,7 +81,7 @@ pub(super) fn maker<'a>(stanza: &Stanza<'a>) -> (Option<&'a str>, Option<&'a str
     (name, version)
 }
 
-/// A version without the number of a rebuild, and that number; none where the version has no such number.
+/// Splits a version into its base and its rebuild number; `None` if it has no such number.
 pub(super) fn split_number<'a>(version: &'a str, suffix: &str) -> Option<(&'a str, u32)> {
     let (base, digits) = version.rsplit_once(suffix)?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -98,7 +98,7 @@ Package: gcc\nSource: gcc-defaults (1.203)\nVersion: 4:12.2.0-3+bk5\n\n\
 Package: cpp\nSource: gcc-defaults (1.203)\nVersion: 1.203+bk5\n";
 
     #[test]
-    fn the_number_of_a_rebuild_is_that_of_the_same_recipe() {
+    fn the_rebuild_number_belongs_to_one_recipe_version() {
         let mut published = Published::default();
         published.add(INDEX, "+bk");
         assert_eq!(published.get("hello").unwrap().source_version, "2");
@@ -106,7 +106,7 @@ Package: cpp\nSource: gcc-defaults (1.203)\nVersion: 1.203+bk5\n";
         assert_eq!(published.revision("zlib", "1:1.3-1", "+bk"), 0);
         assert_eq!(published.revision("hello", "2", "+bk"), 7);
         assert_eq!(published.revision("unknown", "2", "+bk"), 0);
-        // Another version of the source may make `gcc` in the same version of its own.
+        // A different version of the source may build `gcc` with the same version of its own.
         assert_eq!(published.revision("gcc-defaults", "1.204", "+bk"), 5);
     }
 

@@ -1,13 +1,13 @@
 //! Relations between packages: `a (>= 1) [amd64] <!nocheck> | b:any, c` (deb-control(5), Policy 7).
 //!
-//! [`clauses`] walks a field without copying. What the architecture or the build profiles leave out is
-//! dropped there, so that the result has only what holds for this build.
+//! [`clauses`] walks a field without copying and drops the parts that the architecture or the build profiles
+//! exclude. The result has only relations that apply to this build.
 
 use super::architecture;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// How a version is compared.
+/// A version comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
     /// `<<`
@@ -34,7 +34,7 @@ impl Operator {
         })
     }
 
-    /// Whether a version that compares so with the wanted one is accepted.
+    /// Whether a version is accepted, given how it compares with the wanted one.
     pub fn accepts(self, order: Ordering) -> bool {
         match self {
             Operator::Earlier => order == Ordering::Less,
@@ -45,7 +45,7 @@ impl Operator {
         }
     }
 
-    /// The operator as it is written.
+    /// The operator in its current spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Operator::Earlier => "<<",
@@ -57,10 +57,10 @@ impl Operator {
     }
 }
 
-/// What stands after the colon of `name:qualifier`.
+/// The part after the colon of `name:qualifier`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Qualifier<'a> {
-    /// No qualifier: the architecture of the package that asks, or `all`.
+    /// No qualifier: the architecture of the depending package, or `all`.
     None,
     /// `:any`: any architecture, if the package allows that (`Multi-Arch: allowed`).
     Any,
@@ -77,7 +77,7 @@ pub struct Atom<'a> {
     pub name: &'a str,
     /// Its architecture qualifier.
     pub qualifier: Qualifier<'a>,
-    /// The versions that are accepted; all of them where there is none.
+    /// The accepted versions; `None` accepts all.
     pub version: Option<(Operator, &'a str)>,
 }
 
@@ -97,20 +97,20 @@ impl fmt::Display for Atom<'_> {
     }
 }
 
-/// A relation that could not be read, kept so that the message can show it.
+/// A malformed relation, kept for the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the relation `{relation}` is not of the form `name[:arch] [(op version)] [[arch...]] [<profile...>]`"
 )]
 pub struct RelationError {
-    /// The text as it stands in the field.
+    /// The text of the relation in the field.
     pub relation: String,
 }
 
-/// For whom relations are read: which restrictions hold.
+/// The architecture and the profiles, which decide which restrictions hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The architecture that is built on and for, such as `amd64`.
+    /// The architecture of both the build machine and the packages, such as `amd64`.
     pub architecture: String,
     /// Active build profiles, such as `nocheck`.
     pub profiles: Vec<String>,
@@ -122,7 +122,8 @@ impl Context {
         Context { architecture: architecture.to_owned(), profiles: Vec::new() }
     }
 
-    /// Whether `[...]` lets the relation stand. Negative lists name what is left out (Policy 7.1).
+    /// Whether the relation applies under the restriction `[...]`. A negative list names the excluded architectures
+    /// (Policy 7.1).
     fn architectures_hold(&self, list: &str) -> bool {
         let mut negative = false;
         for entry in list.split_whitespace() {
@@ -138,7 +139,7 @@ impl Context {
         negative
     }
 
-    /// Whether one `<a !b>` holds: all of its terms.
+    /// Whether one restriction `<a !b>` holds, which requires all of its terms.
     fn profiles_hold(&self, terms: &str) -> bool {
         terms.split_whitespace().all(|term| match term.strip_prefix('!') {
             Some(profile) => !self.profiles.iter().any(|p| p == profile),
@@ -147,8 +148,8 @@ impl Context {
     }
 }
 
-/// Reads a field into its clauses, each a list of alternatives in their order. What the context leaves
-/// out is dropped; a clause without a remaining alternative is dropped as a whole.
+/// Parses a field into its clauses, each a list of alternatives in their order. Alternatives that the context
+/// excludes are dropped; so is a clause with no remaining alternative.
 pub fn clauses<'a>(
     field: &'a str,
     context: &'a Context,
@@ -166,7 +167,7 @@ pub fn clauses<'a>(
     })
 }
 
-/// Reads one alternative; none where a restriction leaves it out.
+/// Parses one alternative; `None` if a restriction excludes it.
 pub fn atom<'a>(text: &'a str, context: &Context) -> Result<Option<Atom<'a>>, RelationError> {
     let error = || RelationError { relation: text.to_owned() };
     let name_end =
@@ -215,14 +216,14 @@ pub fn atom<'a>(text: &'a str, context: &Context) -> Result<Option<Atom<'a>>, Re
     Ok(stands.then_some(Atom { name, qualifier, version }))
 }
 
-/// Whether a text can be the name of a package; more is let pass than Policy allows, nothing that could
-/// be taken for another part of a relation or of a path.
+/// Whether a text can be a package name. This accepts more than Policy allows, but nothing that could be taken for
+/// another part of a relation or of a path.
 pub fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b'_'))
 }
 
-/// More than versions have, but no blank and nothing that is another part of a relation.
+/// Accepts more than valid versions, but no blanks and no character that starts or ends another part of a relation.
 fn is_version_text(version: &str) -> bool {
     version.bytes().all(|b| b.is_ascii_graphic() && !b"()[]<>".contains(&b))
 }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn architectures_leave_out() {
+    fn architectures_exclude_relations() {
         assert_eq!(
             read(
                 "a [amd64], b [i386], c [!amd64], d [!i386 !arm64], e [linux-any], f [any-i386] | g, h [kfreebsd-any]",
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_leave_out() {
+    fn profiles_exclude_relations() {
         let field = "a <!nocheck>, b <!nodoc !nocheck>, c <stage1> <!nodoc>, d <cross>";
         assert_eq!(read(field, &[]), ["a", "b", "c"]);
         assert_eq!(read(field, &["nocheck"]), ["c"]);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error_with_its_text() {
+    fn malformed_relations_are_errors_with_their_text() {
         let context = Context::new("amd64");
         for bad in ["(>= 1)", "a (1)", "a (>= 1", "a b", "../a", "${misc:Depends}", "é", "a:", "a:b:c"] {
             let error = clauses(bad, &context).next().unwrap().unwrap_err();
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_one_word_and_there_is_one() {
+    fn a_relation_has_at_most_one_version_of_one_word() {
         let context = Context::new("amd64");
         for bad in ["a (>= 1 2)", "a (>> 1s\nany]<no)", "a (>= 1) (<< 2)", "a (= 1()"] {
             assert!(clauses(bad, &context).next().unwrap().is_err(), "{bad:?}");

@@ -1,4 +1,4 @@
-//! What a worker needs to know of Debian.
+//! The Debian rules that a worker needs.
 
 use super::deb822::Stanza;
 use super::layers::{self, Layers};
@@ -12,26 +12,26 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// The family's name.
+/// Name of the family in orders and in the configuration.
 pub const FAMILY: &str = "debian";
-/// Raised when the commands of stages do something else, so that what was built before is built again.
+/// Increment this when the commands of stages change their effect, so that earlier builds are repeated.
 pub(super) const VERSION: u32 = 1;
-/// What is put behind a rebuilt package's version: by it the number of a rebuild is left out of content.
+/// The fact with the version suffix of rebuilt packages; needed to ignore rebuild numbers in the content digest.
 const SUFFIX: &str = "suffix";
 
-/// See the module.
+/// Debian's [`crate::Rules`].
 #[derive(Clone, Debug)]
 pub struct Rules {
     version_suffix: String,
 }
 
 impl Rules {
-    /// The rules that an order asks for.
+    /// Makes the rules from the facts in an order.
     pub(crate) fn of(order: &FamilyOrder) -> Result<Rules, RulesError> {
         Ok(Rules { version_suffix: fact(order, SUFFIX)?.to_owned() })
     }
 
-    /// What orders of these settings say.
+    /// The facts that orders carry under these settings.
     pub(super) fn order(settings: &Settings) -> FamilyOrder {
         let suffix = (SUFFIX.to_owned(), settings.version_suffix.clone());
         FamilyOrder { name: FAMILY.to_owned(), facts: [suffix].into() }
@@ -44,7 +44,7 @@ impl crate::Rules for Rules {
         let mut paths = Vec::new();
         for entry in fs_err::read_dir(folder).map_err(at)? {
             let entry = entry.map_err(at)?;
-            // A link could lead anywhere outside of the root.
+            // A link could lead anywhere outside the root.
             if entry.file_type().map_err(at)?.is_file()
                 && entry.path().extension().is_some_and(|ending| ending == "deb" || ending == "udeb")
             {

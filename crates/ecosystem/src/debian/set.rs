@@ -1,10 +1,10 @@
-//! A set of sources resolved into a graph.
+//! Resolves a set of sources into a graph.
 //!
-//! Every output that the set will make is put into the universe as a candidate of its own, described as
-//! the archive describes the package today. A source's build dependencies are then solved with the
-//! set's outputs in place of the archive's, and each output among the *direct* dependencies is an edge.
-//! Edges give the order. What a package is built with follows from them: outputs of its ancestors in the
-//! graph come from the set, all else from the archive. So it does not depend on which build ends first.
+//! Every output that the set will produce is added to the universe as a candidate of its own, described as in the
+//! archive today. A source's build dependencies are then solved with the set's outputs in place of the archive's,
+//! and each output among the *direct* dependencies becomes an edge. The edges give the build order, and they
+//! determine the inputs of each build: outputs of its ancestors in the graph come from the set, everything else
+//! from the archive. So the result does not depend on which build ends first.
 
 use super::explain;
 use super::ownership::{Claims, Owners};
@@ -20,25 +20,24 @@ use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The build profiles that may cut a cycle, those first that change the least: Debian's registry says of the
-/// first two that they change no package's function, and of the last that it may
-/// (<https://wiki.debian.org/BuildProfileSpec>).
+/// The build profiles that may break a cycle, least intrusive first: Debian's registry says that the first two do
+/// not change any package's function, and that the last one may (<https://wiki.debian.org/BuildProfileSpec>).
 const CUTTING_PROFILES: [&[&str]; 4] =
     [&["nocheck"], &["nodoc"], &["nocheck", "nodoc"], &["nocheck", "nodoc", "stage1"]];
 
-/// The number of the set's package that makes an output, by the output's name.
+/// Output name to the package of the set that makes it.
 pub(super) type MadeBy = HashMap<String, PackageId>;
 
-/// See the module.
+/// A resolved set; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     pub graph: Graph,
     pub cuts: Vec<Cut>,
     pub left_out: Vec<LeftOut>,
     pub made_by: MadeBy,
-    /// The further profiles that packages are built with, to cut a cycle.
+    /// Additional profiles of packages, which break a cycle.
     pub profiled: HashMap<PackageId, BTreeSet<&'static str>>,
-    /// Which source may publish which name.
+    /// The owner of each output name.
     pub owners: Owners,
 }
 
@@ -59,11 +58,11 @@ pub(super) fn resolve(
                 let architectures = source.stanza().get("Architecture").unwrap_or("");
                 let text = match architectures {
                     "all" => format!(
-                        "{name} makes only architecture-independent packages, and parts is \"dependent\" in \
+                        "{name} makes only architecture-independent packages, but `parts` is \"dependent\" in \
                          kilnyard.toml"
                     ),
                     _ => format!(
-                        "{name} makes nothing for {}: it is for {architectures}",
+                        "{name} has no packages for {}: its architectures are {architectures}",
                         settings.architecture
                     ),
                 };
@@ -90,13 +89,13 @@ pub(super) fn resolve(
         }
     }
     let impossible = add_edges(universe, sources, settings, &mut resolved);
-    // A package that cannot be built takes those who need its outputs with it, but the archive's own
-    // outputs may serve them: edges to it are dropped, and it is not in the way of anyone.
+    // A package that cannot be built also blocks the packages that need its outputs, unless the archive's own
+    // outputs can serve them: edges to it are dropped, so it blocks none of the others.
     let resolved = without(resolved, &impossible);
     cut(resolved, sources, settings, universe)
 }
 
-/// Decides which source may publish which name.
+/// Decides which source owns each output name.
 fn owners(
     universe: &Universe,
     sources: &Sources,
@@ -132,24 +131,22 @@ impl Resolved {
     }
 }
 
-/// Says that there is no such source, and what may have been meant.
+/// Reports that the source does not exist, and suggests similar names.
 fn unknown(sources: &Sources, universe: &Universe, name: &str) -> String {
     if let Some(binary) = universe.named(name).first() {
         let stanza = universe.stanza(*binary);
         if let Some(source) = stanza.get("Source").and_then(|s| s.split_whitespace().next()) {
-            return format!(
-                "there is no source package {name}; the binary package {name} is made by {source}"
-            );
+            return format!("source package {name} not found; the binary package {name} is made by {source}");
         }
     }
     let near = sources.all().into_iter().map(|s| s.name()).filter(|other| distance_is_small(name, other));
     match near.take(3).collect::<Vec<_>>()[..] {
-        [] => format!("there is no source package {name}"),
-        ref near => format!("there is no source package {name}; did you mean {}?", near.join(" or ")),
+        [] => format!("source package {name} not found"),
+        ref near => format!("source package {name} not found; did you mean {}?", near.join(" or ")),
     }
 }
 
-/// Whether two names differ by at most two letters put in, left out or exchanged.
+/// Whether two names differ by at most two inserted, deleted or replaced letters.
 fn distance_is_small(left: &str, right: &str) -> bool {
     if left.len().abs_diff(right.len()) > 2 || left.bytes().next() != right.bytes().next() {
         return false;
@@ -166,8 +163,8 @@ fn distance_is_small(left: &str, right: &str) -> bool {
     row[right.len()] <= if left.len() > 4 { 2 } else { 1 }
 }
 
-/// An output as it will be: as the archive's package of this name that the same source made, with the
-/// version that a rebuild gets; by name alone where the archive has none.
+/// Predicts the stanza of an output: the archive's stanza of the package with this name from the same source, with
+/// the version of a rebuild; only the name if the archive has no such package.
 fn predicted(universe: &Universe, source: &Source, output: &str, made_by: &MadeBy, suffix: &str) -> String {
     let made_here = |candidate: &Candidate| {
         let made_by =
@@ -185,7 +182,7 @@ fn predicted(universe: &Universe, source: &Source, output: &str, made_by: &MadeB
     let stanza = universe.stanza(archive);
     let plain =
         old.rsplit_once("+b").filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit())).map_or(old, |(v, _)| v);
-    // Some sources give their packages versions of their own (`gcc` 4:12.2.0-3 is made by gcc-defaults 1.203).
+    // Some sources give their packages separate versions (`gcc` 4:12.2.0-3 is made by gcc-defaults 1.203).
     let of_source =
         stanza.get("Source").and_then(|s| s.split_once('(')).map(|(_, v)| v.trim_end_matches(')'));
     let has_own_version = of_source.is_some_and(|v| version::compare(v, plain) != Ordering::Equal);
@@ -209,8 +206,8 @@ fn predicted(universe: &Universe, source: &Source, output: &str, made_by: &MadeB
     text
 }
 
-/// A relation field in which exact relations to what is rebuilt as well have the new version. Relations to
-/// architecture-independent packages of the same source stay: these are not rebuilt.
+/// Puts the new version into exact relations to packages that are rebuilt as well. Relations to
+/// architecture-independent packages of the same source stay unchanged: these are not rebuilt.
 fn with_new_versions(field: &str, old: &str, new: &str, is_rebuilt: &dyn Fn(&str) -> bool) -> String {
     let exact = format!("(= {old})");
     let atom = |atom: &str| {
@@ -221,7 +218,7 @@ fn with_new_versions(field: &str, old: &str, new: &str, is_rebuilt: &dyn Fn(&str
     field.split(',').map(clause).collect::<Vec<_>>().join(",")
 }
 
-/// Solves each package's build dependencies and adds the edges; those that cannot be solved.
+/// Solves each package's build dependencies and adds the edges; returns the packages without a solution.
 fn add_edges(
     universe: &mut Universe,
     sources: &Sources,
@@ -252,7 +249,7 @@ fn add_edges(
         let lenient = |candidate: Candidate| universe.origin(candidate) != Origin::Set(id.0);
         let view = View::new(universe, &allowed, &|_| false);
         let mut solver = Solver::new(&view);
-        // Where the set's own packages do not go together, the archive's may stand in.
+        // If the set's own packages conflict, the archive's may replace them.
         let solved = solver
             .solve(root)
             .or_else(|_| Solver::new(&View::new(universe, &lenient, &|_| false)).solve(root));
@@ -277,8 +274,8 @@ fn add_edges(
     impossible
 }
 
-/// The same without some packages. Numbers stay as they are in the universe's origins, so a package that
-/// is left out keeps its number and has no edges; it is simply not asked for.
+/// Removes some packages. The universe's origins refer to package numbers, so a removed package keeps its number
+/// and only loses its edges; it is never asked for.
 fn without(mut resolved: Resolved, impossible: &[PackageId]) -> Resolved {
     if impossible.is_empty() {
         return resolved;
@@ -331,8 +328,8 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
     for cycle in uncut {
         let names: Vec<&str> = cycle.members.iter().map(|id| graph.name(*id)).collect();
         let how = match settings.cycles {
-            Cycles::Archive => "the archive has no binary package that could stand in",
-            Cycles::Profile => "no build profile cuts it",
+            Cycles::Archive => "the archive has no binary package to break it",
+            Cycles::Profile => "no build profile breaks it",
         };
         for id in &cycle.members {
             resolved.left_out.push(LeftOut {

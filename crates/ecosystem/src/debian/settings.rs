@@ -1,4 +1,4 @@
-//! What a yard's configuration says of Debian.
+//! The Debian part of a yard's configuration.
 
 use super::ownership::Takeovers;
 use super::relation::Context;
@@ -11,39 +11,39 @@ use kilnyard_model::target::Target;
 pub struct Settings {
     /// The release's codename, such as `bookworm`.
     pub release: String,
-    /// The architecture that is built on and for.
+    /// The architecture of both the build machine and the packages.
     pub architecture: String,
-    /// What is built for.
+    /// The target that packages are compiled for.
     pub target: Target,
     /// Base addresses of the archive, tried in order; pool paths are below them.
     pub mirrors: Vec<String>,
-    /// What is built.
+    /// Which binary packages of a source are built.
     pub parts: Parts,
-    /// Whether the sources' own tests run.
+    /// Whether the sources' own tests run; if not, the profile `nocheck` is added.
     pub runs_checks: bool,
-    /// Further build profiles.
+    /// Additional build profiles.
     pub profiles: Vec<String>,
-    /// What is put behind a rebuilt package's version, before the number of the rebuild.
+    /// Suffix appended to the version of a rebuilt package, before the rebuild number.
     pub version_suffix: String,
-    /// Who stands in the changelog entry of a rebuild: `Name <address>`.
+    /// The author of a rebuild's changelog entry: `Name <address>`.
     pub maintainer: String,
-    /// How a cycle inside the set is cut.
+    /// How a cycle inside the set is broken.
     pub cycles: Cycles,
-    /// Binary packages that a source takes over from another one of the set.
+    /// Binary packages that a source takes over from another source of the set.
     pub takeovers: Takeovers,
 }
 
-/// How cycles inside the set are cut.
+/// How cycles inside the set are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cycles {
-    /// The archive's binary packages stand in.
+    /// The archive's binary packages satisfy the dependency.
     Archive,
-    /// Only by a build profile (`nocheck`, `nodoc`, `stage1`) under which the dependency falls away.
+    /// Only with a build profile (`nocheck`, `nodoc`, `stage1`) that drops the dependency.
     Profile,
 }
 
 impl Settings {
-    /// The context in which build dependencies are read.
+    /// The architecture and the profiles that decide which build dependencies apply.
     pub fn context(&self) -> Context {
         let mut profiles = self.profiles.clone();
         if !self.runs_checks && !profiles.iter().any(|p| p == "nocheck") {
@@ -56,9 +56,9 @@ impl Settings {
 /// The base root that builds start from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Base {
-    /// Its files; none where they are still to be made, or were made by a version that did not pack them.
+    /// The packed files; `None` if they are still to be made, or were made by a version that did not pack them.
     pub tree: Option<Artifact>,
-    /// A hash of what is installed in it.
+    /// A hash of its installed packages.
     pub digest: String,
     /// Name and version of each installed package.
     pub packages: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! Source packages: the stanzas of `Sources` and what a build of one needs.
+//! Source packages: the stanzas of `Sources`, and the requirements of a build.
 
 use super::architecture;
 use super::deb822::{self, Stanza};
@@ -10,46 +10,46 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The longest file name that Linux's file systems take.
+/// The longest file name that Linux file systems accept.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Source packages of an index. Each takes some 100 bytes of memory, and as little as 24 of the index; all of Debian's
-/// suites have 200,000.
+/// Limit on source packages in an index. Each takes about 100 bytes of memory but as little as 24 bytes of the
+/// index; all of Debian's suites have 200,000.
 const SOURCES_MAX: usize = 2 << 20;
 
 /// A file of a source package, as `Sources` lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SourceFile {
-    /// The file's name, without a folder.
+    /// File name, without a folder.
     pub name: String,
-    /// Its SHA-256, in lower-case hexadecimal digits.
+    /// SHA-256 of the file, in lower-case hexadecimal.
     pub sha256: String,
-    /// Its size.
+    /// Size as listed, which a download must match.
     pub size_bytes: u64,
 }
 
-/// A stanza of `Sources` cannot be used.
+/// A stanza of `Sources` that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// A field that must be there is not, or cannot be read.
-    #[error("the source {package} has no usable field {field}")]
+    /// A required field is missing or malformed.
+    #[error("the source {package} has no valid field {field}")]
     Field {
-        /// The source package.
+        /// Name of the source package.
         package: String,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A file's name could lead out of its folder or mislead a reader, or stands there twice.
-    #[error("the source {package} lists a file with the name `{name}`, which cannot be used")]
+    /// A file name could lead out of its folder, could mislead a reader, or occurs twice.
+    #[error("the source {package} lists a file with the invalid or duplicate name `{name}`")]
     FileName {
-        /// The source package.
+        /// Name of the source package.
         package: String,
         /// The name as listed.
         name: String,
     },
 }
 
-/// Which parts of a source are built.
+/// The binary packages of a source that are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Parts {
@@ -59,7 +59,7 @@ pub enum Parts {
     All,
 }
 
-/// One source package.
+/// A source package, as a view of its stanza.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     stanza: Stanza<'a>,
@@ -71,27 +71,27 @@ impl<'a> Source<'a> {
         Source { stanza }
     }
 
-    /// The stanza.
+    /// The underlying stanza of `Sources`.
     pub fn stanza(&self) -> Stanza<'a> {
         self.stanza
     }
 
-    /// The name.
+    /// The field `Package`; empty if it is absent.
     pub fn name(&self) -> &'a str {
         self.stanza.get("Package").unwrap_or("")
     }
 
-    /// The version.
+    /// The field `Version`; empty if it is absent.
     pub fn version(&self) -> &'a str {
         self.stanza.get("Version").unwrap_or("")
     }
 
-    /// Whether the source is kept for another package's sake alone (`Extra-Source-Only: yes`).
+    /// Whether the source is only kept for the sake of another package (`Extra-Source-Only: yes`).
     pub fn is_extra(&self) -> bool {
         self.stanza.get("Extra-Source-Only") == Some("yes")
     }
 
-    /// Whether a build of these parts makes anything on this architecture.
+    /// Whether a build of these parts produces anything on this architecture.
     pub fn builds_on(&self, architecture: &str, parts: Parts) -> bool {
         let field = self.stanza.get("Architecture").unwrap_or("any");
         match parts {
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What must be there for a build, and what must not. `build-essential` always must.
+    /// The packages that a build requires, and those that it excludes. `build-essential` is always required.
     pub fn request(&self, parts: Parts) -> Request {
         let get =
             |fields: &[&str]| fields.iter().filter_map(|f| self.stanza.get(f)).map(str::to_owned).collect();
@@ -120,8 +120,8 @@ impl<'a> Source<'a> {
         request
     }
 
-    /// The names of the binary packages that these parts make on this architecture, by `Package-List`
-    /// (without build profiles' exclusions, and without packages for the installer), else `Binary`.
+    /// The names of the binary packages that these parts produce on this architecture, from `Package-List` (without
+    /// packages for the installer, or those excluded by build profiles), otherwise from `Binary`.
     pub fn outputs(&self, context: &relation::Context, parts: Parts) -> Vec<&'a str> {
         if self.stanza.get("Package-List").is_none() {
             return self.binaries().collect();
@@ -130,8 +130,8 @@ impl<'a> Source<'a> {
         made.filter(|one| one.is_made(context, parts)).map(|one| one.name).collect()
     }
 
-    /// Every binary package that the source declares, on any architecture and with any profile: by `Package-List`,
-    /// else by `Binary`, whose packages are for what the source is for.
+    /// Every binary package that the source declares, on any architecture and with any profile. They come from
+    /// `Package-List`, otherwise from `Binary`, whose packages share the architectures of the source.
     pub fn declared(&self) -> Vec<Declared<'a>> {
         match self.stanza.get("Package-List") {
             Some(list) => list.lines().filter_map(Declared::parse).collect(),
@@ -148,12 +148,12 @@ impl<'a> Source<'a> {
         all.map(str::trim).filter(|name| relation::is_name(name))
     }
 
-    /// The folder of the source's files in the archive.
+    /// The folder of the source's files in the archive; empty if it is absent.
     pub fn directory(&self) -> &'a str {
         self.stanza.get("Directory").unwrap_or("")
     }
 
-    /// The files, from `Checksums-Sha256`.
+    /// The files, from `Checksums-Sha256`; exactly one of them is a `.dsc`.
     pub fn files(&self) -> Result<Vec<SourceFile>, SourceError> {
         let field_error =
             || SourceError::Field { package: self.name().to_owned(), field: "Checksums-Sha256" };
@@ -167,7 +167,7 @@ impl<'a> Source<'a> {
             if !is_hash {
                 return Err(field_error());
             }
-            // A name twice would be one file with two contents.
+            // A duplicate name would be one file with two contents.
             let is_listed = files.iter().any(|other: &SourceFile| other.name == name);
             if !is_file_name(name) || is_listed {
                 return Err(SourceError::FileName {
@@ -184,7 +184,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether a name stays in its folder, is no option of a command, and shows as what it is.
+/// Whether a name stays in its folder, cannot be taken for a command option, and prints unambiguously.
 pub(super) fn is_file_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -192,17 +192,17 @@ pub(super) fn is_file_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
 }
 
-/// What kind of binary package an output is.
+/// The kind of a binary package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputKind {
-    /// For machines.
+    /// For installed systems.
     Deb,
-    /// For the installer.
+    /// For the Debian installer only.
     Udeb,
 }
 
 impl OutputKind {
-    /// The kind of a file of this name.
+    /// The kind of a file, from its name.
     pub fn of_file(name: &str) -> OutputKind {
         if name.ends_with(".udeb") { OutputKind::Udeb } else { OutputKind::Deb }
     }
@@ -217,15 +217,15 @@ impl std::fmt::Display for OutputKind {
     }
 }
 
-/// A binary package that a source declares: a line of `Package-List` with name, type, section, priority, then `arch=`,
-/// `profile=`, `essential=`.
+/// A binary package that a source declares: a line of `Package-List` with name, type, section and priority, then
+/// `arch=`, `profile=`, `essential=`.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared<'a> {
-    /// The name.
+    /// Name of the binary package.
     pub name: &'a str,
-    /// The kind.
+    /// Whether it is for installed systems or for the installer.
     pub kind: OutputKind,
-    /// The architectures, with commas or blanks between them.
+    /// The architectures, separated by commas or blanks.
     pub architectures: &'a str,
     profiles: Option<&'a str>,
 }
@@ -254,7 +254,7 @@ impl<'a> Declared<'a> {
         self.architectures.split([',', ' ', '\n']).filter(|one| !one.is_empty())
     }
 
-    /// Whether a package of the architecture `found` goes by this declaration where `architecture` is built for.
+    /// Whether this declaration covers a package of the architecture `found` in a build for `architecture`.
     pub fn is_for(&self, found: &str, architecture: &str) -> bool {
         match found {
             "all" => self.architectures().any(|one| one == "all"),
@@ -267,7 +267,7 @@ impl<'a> Declared<'a> {
         }
     }
 
-    /// Whether a build of these parts makes it.
+    /// Whether a build of these parts produces this package.
     pub fn is_made(&self, context: &relation::Context, parts: Parts) -> bool {
         let has_profile = |term: &str| match term.strip_prefix('!') {
             Some(profile) => !context.profiles.iter().any(|p| p == profile),
@@ -297,9 +297,9 @@ struct Place {
 }
 
 impl Sources {
-    /// Adds the stanzas of a `Sources` text; of several versions the latest stays. Sources that are kept
-    /// for another package's sake alone, and those without a valid name and version, are passed over. After an error some
-    /// of it is there.
+    /// Adds the stanzas of a `Sources` text; only the latest version of each source is kept. Sources that are only
+    /// kept for the sake of another package, and those without a valid name and version, are skipped. After an
+    /// error, part of the text has been added.
     pub fn add(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         let number = self.texts.len();
         self.texts.push(text.clone());
@@ -322,7 +322,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Puts one source in place of any other of its name, whatever its version.
+    /// Replaces any source of the same name, whatever its version.
     pub fn put(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         if let Some(stanza) = deb822::stanzas(&text).next() {
             self.latest.remove(Source::new(stanza).name());
@@ -330,7 +330,7 @@ impl Sources {
         self.add(text)
     }
 
-    /// The source of this name.
+    /// The latest source of this name; `None` if the indexes do not list it.
     pub fn get(&self, name: &str) -> Option<Source<'_>> {
         self.latest.get(name).map(|place| self.at(*place))
     }
@@ -342,12 +342,12 @@ impl Sources {
         all.into_iter().map(|(_, place)| self.at(*place)).collect()
     }
 
-    /// How many there are.
+    /// Number of sources, each name counted once.
     pub fn len(&self) -> usize {
         self.latest.len()
     }
 
-    /// Whether there is none.
+    /// Whether no source was added.
     pub fn is_empty(&self) -> bool {
         self.latest.is_empty()
     }
@@ -370,7 +370,7 @@ Checksums-Sha256:\n aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 Directory: pool/main/z/zlib\n";
 
     #[test]
-    fn outputs_are_those_of_the_architecture_and_profiles() {
+    fn outputs_depend_on_architecture_and_profiles() {
         let source = Source::new(Stanza::new(ZLIB));
         let mut context = relation::Context::new("amd64");
         assert_eq!(source.outputs(&context, Parts::Dependent), ["zlib1g", "zlib1g-dev"]);
@@ -390,7 +390,7 @@ Directory: pool/main/z/zlib\n";
     }
 
     #[test]
-    fn file_names_are_plain_and_stand_there_once() {
+    fn file_names_are_plain_and_unique() {
         for (bad, expected) in
             [("zlib\u{1b}[1m_1.dsc", "`zlib_1.dsc`"), ("-x.dsc", "`-x.dsc`"), ("é.dsc", "`é.dsc`")]
         {
@@ -405,7 +405,7 @@ Directory: pool/main/z/zlib\n";
     }
 
     #[test]
-    fn the_latest_version_stays() {
+    fn the_latest_version_is_kept() {
         let mut sources = Sources::default();
         for version in ["1:1.2.13.dfsg-1", "9", "1:1.2.13.dfsg-1+deb12u1"] {
             sources.add(ZLIB.replace("1:1.2.13.dfsg-1", version).into()).unwrap();

@@ -1,36 +1,38 @@
 //! The commands of each stage.
 //!
-//! Everything a root needs lies in [`INPUTS`], for reading: the source's files, the binary packages of
-//! the exact closure. `/kilnyard/texts` has a small `Packages` of these alone. apt does the installing: it knows the order
-//! of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
+//! Everything a root needs is in [`INPUTS`], read-only: the source's files and the binary packages of the exact
+//! closure. `/kilnyard/texts` has a small `Packages` index of these alone. apt does the installing: it knows the
+//! order of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
 
 use super::settings::Settings;
 use super::source::{Parts, Source};
 use super::version;
 use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, RootOrder, Stage, StageOrder};
 
-/// Where inputs are seen in a root.
+/// Folder of the inputs inside a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
-/// Where Kilnyard's own small files are seen in a root: apart from inputs, whose names a source or an archive decides.
+/// Folder of Kilnyard's own small files inside a root. It is separate from the inputs, whose names a source or an
+/// archive chooses.
 pub(super) const TEXTS: &str = "/kilnyard/texts";
-/// Where sources are unpacked and built, in every root the same.
+/// Folder where sources are unpacked and built; the same in every root.
 pub const BUILD: &str = "/build";
-/// Programs that know jobservers.
+/// Programs that support jobservers.
 pub(super) const CLIENTS: [&str; 2] = ["/usr/bin/make", "/usr/bin/ninja"];
 
-/// What `/usr/bin/fakeroot` leads to, which dpkg-buildpackage calls for the targets that `Rules-Requires-Root` says.
+/// Possible targets of the link `/usr/bin/fakeroot`, which dpkg-buildpackage calls for the targets that
+/// `Rules-Requires-Root` lists.
 pub(super) const FAKEROOTS: [&str; 2] = ["/usr/bin/fakeroot-sysv", "/usr/bin/fakeroot-tcp"];
 
-/// What apt takes for a repository: its index is among the texts, and names files of the inputs.
+/// The folder that apt uses as a repository: its index is among the texts and refers to files of the inputs.
 const REPOSITORY: &str = "/kilnyard";
-/// What the index calls the folder of the inputs.
+/// The path of the inputs' folder in the index.
 pub(super) const POOL: &str = "inputs";
-/// The name under which the inputs' index is known to apt.
+/// File name of the inputs' index, as apt expects it.
 pub(super) const PACKAGES: &str = "Packages";
 const SOURCES_LIST: &str = "sources.list";
 const APT_CONF: &str = "apt.conf";
 
-/// The small files that apt reads in the root.
+/// apt's configuration in the root: the index, the sources list and `apt.conf`.
 pub(super) fn apt_texts(packages: String) -> Vec<InputText> {
     let text = |name: &str, text: String| InputText { name: name.to_owned(), text };
     vec![
@@ -54,8 +56,8 @@ pub(super) fn apt_texts(packages: String) -> Vec<InputText> {
     ]
 }
 
-/// What every root of this family has besides its layers, inputs and what is installed: the folders that the builder may
-/// write in, as everybody may, or as its own.
+/// The common part of every root of this family, apart from layers, inputs and installed packages: the folders that
+/// the builder may write to, either world-writable or its own.
 pub fn shown() -> RootOrder {
     RootOrder { open: [BUILD, "/tmp", "/var/tmp"].map(str::to_owned).to_vec(), ..RootOrder::default() }
 }
@@ -83,8 +85,8 @@ fn as_builder(script: &str, more: &[&str], environment: Vec<(String, String)>) -
     }
 }
 
-/// Unpacks a source and puts the entry of a rebuild on top of its changelog, with the date of the entry below
-/// it, so that a second rebuild has the same `SOURCE_DATE_EPOCH`.
+/// Unpacks a source and adds the rebuild's entry on top of its changelog. The entry repeats the date of the one
+/// below it, so a second rebuild has the same `SOURCE_DATE_EPOCH`.
 const UNPACK: &str = r#"
 dsc=$1 folder=$2 name=$3 version=$4 maintainer=$5 keys=$6
 dpkg-source --no-check -x "$dsc" "$folder"
@@ -105,15 +107,15 @@ pub(super) fn source_folder(source: &Source) -> String {
     format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version()))
 }
 
-/// A shell pattern that finds the one folder below [`BUILD`] that holds a source.
+/// A shell pattern that matches the one folder below [`BUILD`] that holds a source.
 pub fn source_pattern() -> String {
     format!("{BUILD}/*/debian/..")
 }
 
 pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Settings) -> StageOrder {
     let (dsc, folder) = (format!("{INPUTS}/{dsc}"), source_folder(source));
-    // A binary-only entry keeps the version of the source apart (`${source:Version}`), which is what the
-    // architecture-independent packages of the archive have. Where these are built too, all get the new one.
+    // A binary-only entry keeps the version of the source separate (`${source:Version}`), and the archive's
+    // architecture-independent packages have that version. Where these are built too, all packages get the new one.
     let keys = match settings.parts {
         Parts::Dependent => "urgency=low, binary-only=yes",
         Parts::All => "urgency=low",
@@ -122,10 +124,10 @@ pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Setti
     StageOrder { stage: Stage::Unpack, commands: vec![as_builder(UNPACK, &more, Vec::new())] }
 }
 
-/// Removes what apt keeps of the archive that it was shown: another build has another one.
+/// Removes apt's cached data about this repository: the next build has a different one.
 const FORGET: &str = "rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin";
 
-/// Installs packages, given as `name=version`, by apt.
+/// Installs packages, given as `name=version`, with apt.
 pub(super) fn install(wanted: Vec<String>) -> Vec<CommandOrder> {
     vec![
         as_root(&["apt-get", "update"], Vec::new()),
@@ -134,7 +136,7 @@ pub(super) fn install(wanted: Vec<String>) -> Vec<CommandOrder> {
     ]
 }
 
-/// How a source is built.
+/// Options for building a source.
 pub(super) struct BuildOptions<'a> {
     pub all_parts: bool,
     pub runs_checks: bool,
@@ -156,7 +158,7 @@ pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
     StageOrder { stage: Stage::Build, commands: vec![as_builder(script, &[&folder, parts], environment)] }
 }
 
-/// Checks that the packages of a group are gone or have only configuration left, and nothing is broken.
+/// Checks that the packages of a group are gone or have only configuration files left, and that nothing is broken.
 const CHECK_REMOVED: &str = r#"
 for name in "$@"; do
   status=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)
@@ -166,11 +168,11 @@ audit=$(dpkg --audit)
 if [ -n "$audit" ]; then echo "E: dpkg finds faults:"; echo "$audit"; exit 1; fi
 "#;
 
-/// A group of outputs that go together: installed, inspected, removed.
+/// A group of outputs that are installed, checked and removed together.
 pub(super) struct Group {
-    /// `name=version` of all that is installed for it.
+    /// `name=version` of every package to install for the group.
     pub install: Vec<String>,
-    /// Names of the outputs that can be removed again: those that the base does without.
+    /// Names of the outputs that can be removed again: those that the base does not need.
     pub remove: Vec<String>,
 }
 

@@ -1,12 +1,12 @@
-//! The binary packages that a build can draw from, as a universe of the solver.
+//! The binary packages available to a build, as a universe of the solver.
 //!
-//! The texts of the archive's `Packages` are kept as they are, and a binary package is a few offsets
-//! into them. What a package needs is worked out when the solver first asks for it: a build needs
-//! some hundred of the 63,000 packages of a release. Outputs of the set are added beside the archive's
-//! packages and replaced as builds end; what was worked out before is forgotten then.
+//! The texts of the archive's `Packages` are kept unchanged, and a binary package is a few offsets into them. A
+//! package's requirements are computed when the solver first asks for them: a build needs about a hundred of the
+//! 63,000 packages of a release. The set's outputs are added next to the archive's packages and replaced as builds
+//! end; computed requirements are then discarded.
 //!
-//! Rules: Policy 7.4 and 7.6 for what excludes what (a package never excludes itself through what it
-//! provides), 7.5 for virtual packages (a versioned relation is met by a versioned `Provides` alone),
+//! Rules: Policy 7.4 and 7.6 for conflicts (a package never conflicts with itself through its own `Provides`), 7.5
+//! for virtual packages (only a versioned `Provides` satisfies a versioned relation),
 //! <https://wiki.ubuntu.com/MultiarchSpec> for qualifiers.
 
 use super::deb822::{self, Stanza};
@@ -18,45 +18,45 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Where a candidate comes from.
+/// The origin of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The archive.
+    /// A package of the archive.
     Archive,
-    /// The package of the set with this number.
+    /// An output of the set's package with this number.
     Set(u32),
-    /// Not a package: a request.
+    /// A request, not a package.
     Request,
 }
 
-/// Packages of an archive and names that they provide, together. Each takes some 200 bytes of memory, and as little as
-/// four of the index; all of Debian's suites have 400,000.
+/// Limit on packages and the names that they provide, together. Each takes about 200 bytes of memory but as little
+/// as four bytes of the index; all of Debian's suites have 400,000.
 const ENTRIES_MAX: usize = 4 << 20;
 
-/// An index that is too large to be worked with.
+/// An index that exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// Offsets into a text are 32 bits wide.
-    #[error("a text of the index has {bytes} bytes, and {} is the limit", u32::MAX)]
+    /// A text is too long for the 32-bit offsets into it.
+    #[error("an index file has {bytes} bytes, above the limit of {}", u32::MAX)]
     Text {
-        /// How long it is.
+        /// Length of the text.
         bytes: usize,
     },
-    /// Each entry takes memory.
+    /// Too many packages and provided names, each of which takes memory.
     #[error("the index has more than {max} packages and names that they provide")]
     Entries {
-        /// The limit.
+        /// Largest accepted number of entries.
         max: usize,
     },
-    /// Each source takes memory.
+    /// Too many sources, each of which takes memory.
     #[error("the index has more than {max} source packages")]
     Sources {
-        /// The limit.
+        /// Largest accepted number of sources.
         max: usize,
     },
 }
 
-/// A piece of one of the texts.
+/// A slice of one of the texts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     text: u32,
@@ -88,7 +88,7 @@ struct Binary {
     provides: Span,
 }
 
-/// The fields that are kept of a package, in the order in which `add_stanza` takes them apart.
+/// The indexed fields of a package, in the order in which `add_stanza` destructures them.
 const FIELDS: [&str; 10] = [
     "Package",
     "Version",
@@ -102,18 +102,18 @@ const FIELDS: [&str; 10] = [
     "Provides",
 ];
 
-/// What a request asks for: relation fields that all must hold, and names that must be there.
+/// A request: relations that must all hold, and relations that must not.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Fields of clauses, such as `Build-Depends`.
+    /// Relation fields that must hold, such as the value of `Build-Depends`.
     pub needs: Vec<String>,
-    /// Fields of what must not be there, such as `Build-Conflicts`.
+    /// Relation fields that must not match any chosen package, such as the value of `Build-Conflicts`.
     pub excludes: Vec<String>,
-    /// Build profiles that hold for this request, besides those of the universe.
+    /// Build profiles of this request, in addition to those of the universe.
     pub profiles: Vec<String>,
 }
 
-/// See the module.
+/// The available packages; see the module documentation.
 #[derive(Debug)]
 pub struct Universe {
     context: Context,
@@ -123,14 +123,14 @@ pub struct Universe {
     providers: Vec<Vec<(Candidate, Span)>>,
     binaries: Vec<Binary>,
     requirements: Vec<OnceLock<Requirements>>,
-    /// How many packages were added, and names that they provide.
+    /// Number of packages added, plus the names that they provide.
     entries: usize,
-    /// Whether any requirements were worked out since they were last forgotten.
-    is_worked_out: AtomicBool,
+    /// Whether any requirements were computed since they were last discarded.
+    has_requirements: AtomicBool,
 }
 
 impl Clone for Universe {
-    /// The same packages; what each needs is worked out anew when it is asked for.
+    /// The clone has the same packages but computes their requirements anew.
     fn clone(&self) -> Universe {
         Universe {
             context: self.context.clone(),
@@ -141,7 +141,7 @@ impl Clone for Universe {
             binaries: self.binaries.clone(),
             requirements: self.requirements.iter().map(|_| OnceLock::new()).collect(),
             entries: self.entries,
-            is_worked_out: AtomicBool::new(false),
+            has_requirements: AtomicBool::new(false),
         }
     }
 }
@@ -158,27 +158,27 @@ impl Universe {
             binaries: Vec::new(),
             requirements: Vec::new(),
             entries: 0,
-            is_worked_out: AtomicBool::new(false),
+            has_requirements: AtomicBool::new(false),
         }
     }
 
-    /// The architecture and profiles that relations are read for.
+    /// The architecture and profiles for which relations are evaluated.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// How many candidates there are, requests and removed ones among them.
+    /// Number of candidates, including requests and removed packages.
     pub fn len(&self) -> usize {
         self.binaries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no candidates at all.
     pub fn is_empty(&self) -> bool {
         self.binaries.is_empty()
     }
 
-    /// Adds every package of a `Packages` text. Stanzas without a valid name and version, and packages of
-    /// other architectures, are passed over: they can never be chosen. After an error some of it is there.
+    /// Adds every package of a `Packages` text. Stanzas without a valid name and version, and packages of other
+    /// architectures, are skipped: they can never be chosen. After an error, part of the text has been added.
     pub fn add_packages(&mut self, text: Arc<str>, origin: Origin) -> Result<(), TooLarge> {
         if text.len() > u32::MAX as usize {
             return Err(TooLarge::Text { bytes: text.len() });
@@ -194,7 +194,7 @@ impl Universe {
         Ok(())
     }
 
-    /// Adds one package from its stanza.
+    /// Adds one package from its stanza; `None` if it was skipped as [`Universe::add_packages`] does.
     pub fn add_package(&mut self, stanza: &str, origin: Origin) -> Option<Candidate> {
         let text: Arc<str> = Arc::from(stanza);
         let number = self.texts.len() as u32;
@@ -203,7 +203,7 @@ impl Universe {
         self.add_stanza(number, &text, Stanza::new(&text), origin)
     }
 
-    /// Takes a candidate out: it is never an answer again.
+    /// Removes a candidate: it is never chosen again.
     pub fn remove(&mut self, candidate: Candidate) {
         self.binaries[candidate.index()].is_removed = true;
         let name = self.binaries[candidate.index()].name as usize;
@@ -218,7 +218,7 @@ impl Universe {
         self.forget();
     }
 
-    /// Adds a request. Its requirements are read at once, so that an error is met here.
+    /// Adds a request. Its relations are parsed at once, so malformed ones fail here.
     pub fn request(&mut self, request: &Request) -> Result<Candidate, RelationError> {
         let candidate = Candidate(self.binaries.len() as u32);
         let mut context = self.context.clone();
@@ -235,7 +235,7 @@ impl Universe {
         for field in &request.excludes {
             self.resolve_conflicts(field, &context, candidate, &mut conflicts)?;
         }
-        // What holds for this request, so that its clauses can be told later.
+        // Keeps the relations that apply to this request, so that explanations can show its clauses later.
         let text: Arc<str> = Arc::from(needs.join(", "));
         let depends = Span { text: self.texts.len() as u32, start: 0, len: text.len() as u32 };
         self.texts.push(text);
@@ -259,7 +259,7 @@ impl Universe {
         Ok(candidate)
     }
 
-    /// Takes back the candidates with this number and above; they must be requests.
+    /// Removes the candidates with this number and above; they must be requests.
     pub fn truncate(&mut self, len: usize) {
         debug_assert!(self.binaries[len..].iter().all(|b| b.origin == Origin::Request));
         self.binaries.truncate(len);
@@ -267,7 +267,7 @@ impl Universe {
     }
 
     fn forget(&mut self) {
-        if !std::mem::take(self.is_worked_out.get_mut()) {
+        if !std::mem::take(self.has_requirements.get_mut()) {
             return;
         }
         for (binary, requirements) in self.binaries.iter().zip(&mut self.requirements) {
@@ -285,8 +285,8 @@ impl Universe {
             len: piece.len() as u32,
         };
         let none = Span { text: number, start: 0, len: 0 };
-        // Of two equal fields the first counts, in any case of letters, as everywhere else (`Stanza::get`): otherwise
-        // a package would be found under another name than it shows.
+        // If a field occurs twice, in any case, the first one counts, as everywhere else (`Stanza::get`). Otherwise
+        // a package could be found under a different name than the one shown.
         let mut values = [None; FIELDS.len()];
         for (field, value) in stanza.fields() {
             if let Some(number) = FIELDS.iter().position(|known| known.eq_ignore_ascii_case(field)) {
@@ -381,32 +381,32 @@ impl Universe {
         self.text(self.binaries[candidate.index()].version)
     }
 
-    /// The stanza of a package, as it stands in its `Packages`.
+    /// The stanza of a package, unchanged from its `Packages`.
     pub fn stanza(&self, candidate: Candidate) -> Stanza<'_> {
         Stanza::new(self.text(self.binaries[candidate.index()].stanza))
     }
 
-    /// Where a candidate comes from.
+    /// Whether a candidate is from the archive, the set or a request.
     pub fn origin(&self, candidate: Candidate) -> Origin {
         self.binaries[candidate.index()].origin
     }
 
-    /// Whether a package says of itself that it is essential.
+    /// Whether a package has the field `Essential: yes`.
     pub fn is_essential(&self, candidate: Candidate) -> bool {
         self.binaries[candidate.index()].is_essential
     }
 
-    /// A number for a package's name: two candidates with the same one are versions of one package.
+    /// A number for a package's name: candidates with the same number are versions of one package.
     pub fn name_number(&self, candidate: Candidate) -> u32 {
         self.binaries[candidate.index()].name
     }
 
-    /// The candidates of this name, the latest version first.
+    /// The candidates of this name, latest version first.
     pub fn named(&self, name: &str) -> &[Candidate] {
         self.names.get(name).map_or(&[], |number| &self.real[*number as usize])
     }
 
-    /// The packages that provide this name.
+    /// The packages that provide this name, without real packages of the name.
     pub fn providers(&self, name: &str) -> impl Iterator<Item = Candidate> {
         let number = self.names.get(name).copied();
         number.into_iter().flat_map(|n| self.providers[n as usize].iter().map(|(c, _)| *c))
@@ -419,21 +419,21 @@ impl Universe {
         })
     }
 
-    /// What a candidate needs, worked out once.
+    /// The requirements of a candidate, computed on first use.
     pub fn requirements(&self, candidate: Candidate) -> &Requirements {
         self.requirements[candidate.index()].get_or_init(|| {
-            self.is_worked_out.store(true, Ordering::Relaxed);
+            self.has_requirements.store(true, Ordering::Relaxed);
             let binary = &self.binaries[candidate.index()];
             let mut clauses = Vec::new();
             for span in [binary.pre_depends, binary.depends] {
                 if self.resolve_clauses(self.text(span), &self.context, &mut clauses).is_err() {
-                    // What cannot be read can never be met.
+                    // A malformed relation can never be satisfied.
                     clauses.push(Vec::new());
                 }
             }
             let mut conflicts = Vec::new();
             for span in [binary.conflicts, binary.breaks] {
-                // A conflict that cannot be read excludes nothing; apt passes over it too.
+                // A malformed conflict excludes nothing; apt also ignores it.
                 let _ = self.resolve_conflicts(self.text(span), &self.context, candidate, &mut conflicts);
             }
             let same_name = &self.real[binary.name as usize];
@@ -444,7 +444,7 @@ impl Universe {
         })
     }
 
-    /// The relation of each clause of a candidate, in the order of its requirements.
+    /// The text of each clause of a candidate, in the order of its requirements.
     pub fn clause_texts(&self, candidate: Candidate) -> Vec<String> {
         let binary = &self.binaries[candidate.index()];
         let mut texts = Vec::new();
@@ -496,7 +496,7 @@ impl Universe {
         Ok(())
     }
 
-    /// Appends the candidates that satisfy an atom: real packages, the latest first, then providers.
+    /// Appends the candidates that satisfy an atom: real packages, latest first, then providers.
     pub fn matching(&self, atom: &Atom, candidates: &mut Vec<Candidate>) {
         let Some(number) = self.names.get(atom.name) else { return };
         let accepts = |version: &str| {
@@ -521,7 +521,8 @@ impl Universe {
     }
 }
 
-/// A universe seen by one request: what may be chosen, and what is there already.
+/// A universe as one request sees it: the packages that may be chosen, and those that are preferred because they
+/// are already installed.
 pub struct View<'u> {
     universe: &'u Universe,
     allowed: &'u dyn Fn(Candidate) -> bool,
@@ -529,12 +530,12 @@ pub struct View<'u> {
 }
 
 impl<'u> View<'u> {
-    /// Everything allowed, nothing favoured.
+    /// A view that allows everything and prefers nothing.
     pub fn whole(universe: &'u Universe) -> View<'u> {
         View { universe, allowed: &|_| true, favoured: &|_| false }
     }
 
-    /// Only what `allowed` lets pass, and first what `favoured` names.
+    /// A view of the candidates that `allowed` accepts; those that `favoured` accepts are tried first.
     pub fn new(
         universe: &'u Universe,
         allowed: &'u dyn Fn(Candidate) -> bool,
@@ -564,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_index_can_hold_is_bounded() {
+    fn the_size_of_an_index_is_limited() {
         let mut universe = Universe::new(Context::new("amd64"));
         let names: Vec<String> = (0..ENTRIES_MAX).map(|number| format!("{number:x}a")).collect();
         let text = format!("Package: aa\nVersion: 1\nProvides: {}\n", names.join(","));
@@ -576,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_cannot_be_are_passed_over() {
+    fn packages_with_invalid_versions_are_skipped() {
         let mut universe = Universe::new(Context::new("amd64"));
         for version in ["1\u{1b}[2J", "1\n 2", "", "-1", "1 2", "é"] {
             assert_eq!(
@@ -589,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_equal_fields_the_first_counts_in_any_case_of_letters() {
+    fn the_first_of_two_equal_fields_counts_regardless_of_case() {
         let mut universe = Universe::new(Context::new("amd64"));
         let text = "package: a\nPackage: b\nVersion: 1\nVersion: 2\nArchitecture: all\nArchitecture: i386\n";
         let candidate = universe.add_package(text, Origin::Archive).unwrap();

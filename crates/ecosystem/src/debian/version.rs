@@ -1,13 +1,13 @@
 //! Debian's version order (Debian Policy 5.6.12, deb-version(7)).
 //!
-//! A version is `[epoch:]upstream[-revision]`. Epochs compare as numbers; the other two parts are
-//! compared in turns: a run of non-digits (where `~` sorts before the end of the part, letters before
-//! everything else), then a run of digits by value. Versions are compared as text, without being
-//! parsed into an owned form first: an archive holds 100,000 of them and most are never compared.
+//! A version is `[epoch:]upstream[-revision]`. Epochs compare as numbers. The other two parts are compared by
+//! alternating runs: a run of non-digits (where `~` sorts before the end of the part, and letters before everything
+//! else), then a run of digits by value. Versions are compared as text, without parsing them into an owned form
+//! first: an archive holds 100,000 of them, and most are never compared.
 
 use std::cmp::Ordering;
 
-/// Compares two versions. Any text is accepted: what is not a version still has one fixed place.
+/// Compares two versions. Any text is accepted: even an invalid version has one fixed place in the order.
 pub fn compare(left: &str, right: &str) -> Ordering {
     let (left_epoch, left_rest) = split_epoch(left);
     let (right_epoch, right_rest) = split_epoch(right);
@@ -18,13 +18,13 @@ pub fn compare(left: &str, right: &str) -> Ordering {
         .then_with(|| compare_part(left_revision.as_bytes(), right_revision.as_bytes()))
 }
 
-/// The version without its epoch, as it stands in file names.
+/// The version without its epoch, as used in file names.
 pub fn without_epoch(version: &str) -> &str {
     split_epoch(version).1
 }
 
-/// Whether the text is a version that dpkg accepts: an optional numeric epoch, an upstream part that is
-/// not empty, and only the characters that Policy allows.
+/// Whether dpkg accepts the text as a version: an optional numeric epoch, a non-empty upstream part, and only the
+/// characters that Policy allows.
 pub fn is_valid(version: &str) -> bool {
     let (epoch, rest) = match version.split_once(':') {
         Some((epoch, rest)) => (epoch, rest),

@@ -1,4 +1,4 @@
-//! A resolved set of Debian packages: what each build is made of.
+//! A resolved set of Debian packages, and the inputs of each build.
 
 use super::admission;
 use super::deb822::Stanza;
@@ -18,13 +18,13 @@ use kilnyard_model::text;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The longest path of a file in an archive; Debian's have 200.
+/// The longest accepted path of a file in an archive; Debian's have up to 200 bytes.
 const PATH_BYTES_MAX: usize = 1024;
 
-/// How many groups of outputs that exclude each other are tried apart.
+/// Number of groups of mutually exclusive outputs that are tested separately.
 const GROUPS_MAX: usize = 16;
 
-/// See the module.
+/// Debian's [`Ecosystem`].
 #[derive(Clone, Debug)]
 pub struct Workshop {
     settings: Settings,
@@ -34,11 +34,11 @@ pub struct Workshop {
     resolved: Arc<Resolved>,
     left_out: Vec<LeftOut>,
     published: Arc<Published>,
-    /// What is there before anything is built.
+    /// The stock before anything is built.
     stock: Arc<Stock>,
 }
 
-/// The universe with the outputs that are there, and the outputs themselves.
+/// The universe with the current outputs, and the outputs themselves.
 #[derive(Clone, Debug)]
 struct Stock {
     universe: Universe,
@@ -47,7 +47,7 @@ struct Stock {
 }
 
 impl Workshop {
-    /// Resolves the named sources. The universe holds the archive's packages, `published` those of the yard's
+    /// Resolves the named sources. The universe holds the archive's packages, `published` those in the yard's
     /// repository.
     pub fn new(
         settings: Settings,
@@ -71,20 +71,20 @@ impl Workshop {
         Workshop { settings, sources, base, in_base, resolved, left_out, published, stock }
     }
 
-    /// Adds packages that were asked for and are no part of the set, with the reasons.
+    /// Adds packages that were requested but are not part of the set, with the reasons.
     pub fn without(mut self, left_out: Vec<LeftOut>) -> Workshop {
         self.left_out.extend(left_out);
         self
     }
 
-    /// The source of a package.
+    /// The source that a package of the graph is built from.
     pub fn source(&self, package: PackageId) -> Source<'_> {
         let name = self.resolved.graph.name(package);
-        // Only sources that were found have a number.
+        // Only existing sources have a number.
         self.sources.get(name).unwrap_or(Source::new(Stanza::new("")))
     }
 
-    /// Whether a source may publish an output of this name. Debug symbols belong to whom their package belongs.
+    /// Whether a source may publish an output of this name. Debug symbols belong to the owner of their package.
     pub fn is_owner(&self, output: &str, source: &str) -> bool {
         let owners = &self.resolved.owners;
         let name = match owners.of(output) {
@@ -104,8 +104,8 @@ impl Workshop {
         profiles
     }
 
-    /// Solves a request of a package: outputs of its ancestors come from the set, all else from the
-    /// archive. `own` may be chosen too.
+    /// Solves a request of a package: outputs of its ancestors come from the set, everything else from the archive.
+    /// Candidates in `own` may be chosen as well.
     fn closure(
         &self,
         stock: &mut Stock,
@@ -138,12 +138,12 @@ impl Workshop {
         let view = View::new(universe, &is_allowed, &is_there);
         let own_names: HashSet<u32> = own.iter().map(|c| universe.name_number(*c)).collect();
         let lenient = |candidate: Candidate| match universe.origin(candidate) {
-            // The archive's package of the same name never stands in for one that is tried.
+            // The archive's package of the same name never replaces one that is being tested.
             Origin::Archive => !own_names.contains(&universe.name_number(candidate)),
             _ => is_allowed(candidate),
         };
         let mut solver = Solver::new(&view);
-        // Where the set's own packages do not go together, the archive's may stand in.
+        // If the set's own packages conflict, the archive's may replace them.
         let solved = solver
             .solve(root)
             .or_else(|_| Solver::new(&View::new(universe, &lenient, &is_there)).solve(root));
@@ -207,7 +207,7 @@ impl Workshop {
             .collect()
     }
 
-    /// Inputs, index and install list for candidates that the base does not have already.
+    /// Inputs, index and install list for candidates that the base lacks.
     fn provisions(&self, stock: &Stock, candidates: &[Candidate]) -> Result<Provisions, Impossible> {
         let mut provisions = Provisions::default();
         for candidate in candidates {
@@ -250,7 +250,7 @@ impl Workshop {
 
     fn archive_input(&self, name: &str, stanza: Stanza) -> Result<Input, Impossible> {
         let broken = |field| Impossible {
-            explanation: format!("the archive's index has no usable {field} for {name}"),
+            explanation: format!("the archive's index has no valid {field} for {name}"),
         };
         let path = stanza.get("Filename").filter(|p| is_safe_path(p)).ok_or_else(|| broken("Filename"))?;
         let is_hash = |text: &&str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -270,19 +270,21 @@ struct Provisions {
     depends: Vec<Dependency>,
 }
 
-/// Whether a machine may install an output: udebs are for the installer alone, and nothing depends on them.
+/// Whether the output is for installed systems: udebs are for the installer only, and no other package depends on
+/// them.
 fn is_for_machines(output: &Output) -> bool {
     OutputKind::of_file(&output.file) == OutputKind::Deb
 }
 
-/// Whether a machine that has an output keeps it: apt removes none of these unless it is forced to (deb-control(5)).
+/// Whether an output cannot normally be removed again: apt does not remove such packages unless forced to
+/// (deb-control(5)).
 fn is_to_stay(output: &Output) -> bool {
     let stanza = Stanza::new(&output.description);
     ["Essential", "Protected", "Important"].into_iter().any(|field| stanza.get(field) == Some("yes"))
 }
 
-/// Whether a path of the archive stays in it, is short enough for a file system, and shows as what it is: it becomes a
-/// part of addresses, file names and messages.
+/// Whether a path of the archive stays within it, is short enough for a file system, and prints unambiguously: it
+/// becomes part of URLs, file names and messages.
 fn is_safe_path(path: &str) -> bool {
     path.len() <= PATH_BYTES_MAX && path.split('/').all(source::is_file_name)
 }
@@ -327,18 +329,18 @@ impl Ecosystem for Workshop {
 
     fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {
         if outputs.is_empty() {
-            return Err(CollectError("the build ended well but made no package".to_owned()));
+            return Err(CollectError("the build succeeded but produced no package".to_owned()));
         }
         for (place, output) in outputs.iter().enumerate() {
             let (file, control) = (&output.file, Stanza::new(&output.description));
             self.check_output(package, &control, file)?;
             let fields = ["Package", "Version", "Architecture"].map(|field| control.get(field).unwrap_or(""));
             if fields != [&output.name, &output.version, &output.architecture] {
-                return Err(CollectError(format!("{file} is described as another package")));
+                return Err(CollectError(format!("{file} does not match its own control file")));
             }
             if outputs[..place].iter().any(|other| other.name == output.name) {
                 let name = &output.name;
-                return Err(CollectError(format!("{file} is the second package of the name {name}")));
+                return Err(CollectError(format!("{file} is the second package with the name {name}")));
             }
         }
         let order = admission::Order {
@@ -352,7 +354,7 @@ impl Ecosystem for Workshop {
         let admitted = admission::admit(&order, outputs.to_vec());
         let admitted = admitted.map_err(|refusal| CollectError(refusal.to_string()))?;
         let note =
-            |(name, owner)| format!("{name} is not kept: by takeover in kilnyard.toml it belongs to {owner}");
+            |(name, owner)| format!("{name} is not kept: takeover in kilnyard.toml gives it to {owner}");
         let notes = admitted.taken_over.into_iter().map(note).collect();
         Ok(Admitted { outputs: admitted.outputs, notes })
     }
@@ -363,7 +365,7 @@ impl Ecosystem for Workshop {
     }
 }
 
-/// The set with the outputs that are there.
+/// The set with its current outputs.
 #[derive(Debug)]
 struct Stocked {
     set: Arc<Workshop>,
@@ -413,8 +415,8 @@ impl Stock {
 }
 
 impl Workshop {
-    /// The set with another stanza for one source. What it needs is solved when it is prepared, from the outputs of the
-    /// ancestors that it had when the run was planned and from the archive.
+    /// The set with a new stanza for one source. Its requirements are solved when the build is prepared, from the
+    /// archive and the outputs of the ancestors that it had when the run was planned.
     fn rescanned(&self, package: PackageId, said: &[u8]) -> Result<Workshop, Impossible> {
         let name = self.resolved.graph.name(package);
         let impossible = |explanation: String| Err(Impossible { explanation });
@@ -423,10 +425,10 @@ impl Workshop {
         };
         let source = Source::new(Stanza::new(text));
         if source.name() != name {
-            return impossible(format!("it is the source of {} now", text::line(source.name())));
+            return impossible(format!("it is now the source of {}", text::line(source.name())));
         }
         if !source.builds_on(&self.settings.architecture, self.settings.parts) {
-            return impossible(format!("it makes nothing for {} now", self.settings.architecture));
+            return impossible(format!("it no longer makes packages for {}", self.settings.architecture));
         }
         let mut now = self.clone();
         match now.sources.put(text.into()) {
@@ -448,7 +450,7 @@ impl Workshop {
         let files = source.files().map_err(|error| Impossible { explanation: error.to_string() })?;
         let directory = source.directory();
         if !directory.is_empty() && !is_safe_path(directory) {
-            let explanation = format!("the archive's index has no usable Directory for {}", source.name());
+            let explanation = format!("the archive's index has no valid Directory for {}", source.name());
             return Err(Impossible { explanation });
         }
         let mut inputs = provisions.inputs;
@@ -514,56 +516,56 @@ impl Workshop {
         order
     }
 
-    /// Whether an output is a well-formed package of this source.
+    /// Checks that an output is a well-formed package of this source.
     fn check_output(&self, package: PackageId, control: &Stanza, file: &str) -> Result<(), CollectError> {
         let made_by = maker(control).0.or(control.get("Package"));
         if made_by != Some(self.source(package).name()) {
             let made_by = text::line(made_by.unwrap_or("no source"));
-            return Err(CollectError(format!("{file} says that it is made by {made_by}")));
+            return Err(CollectError(format!("{file} claims to be made by {made_by}")));
         }
         self.check_form(control, file).map_err(|reason| CollectError(format!("{file} {reason}")))
     }
 
-    /// Whether an output can be published: one that cannot must fail its own build, and no other's. The rules
-    /// are those of Debian Policy 5.6 for names and versions; the reason reads after the file's name.
+    /// Checks that an output can be published: one that cannot must fail its own build and no other. Names and
+    /// versions follow Debian Policy 5.6; the reason reads after the file name.
     fn check_form(&self, control: &Stanza, file: &str) -> Result<(), String> {
         if let Some(fault) = control.fault() {
             return Err(fault);
         }
         let field = |name: &str| control.get(name).unwrap_or("");
         let (name, version, architecture) = (field("Package"), field("Version"), field("Architecture"));
-        // A value on the line after its name is nothing to some readers.
-        let is_beside = |name: &str, value: &str| {
+        // Some readers ignore a value on the line after its field name.
+        let is_on_same_line = |name: &str, value: &str| {
             let mut fields = control.text().lines().filter_map(|line| line.split_once(':'));
             fields.any(|(known, beside)| known.eq_ignore_ascii_case(name) && beside.trim() == value)
         };
         let late = [("Package", name), ("Version", version), ("Architecture", architecture)]
             .into_iter()
-            .find(|(name, value)| !value.is_empty() && !is_beside(name, value));
+            .find(|(name, value)| !value.is_empty() && !is_on_same_line(name, value));
         if let Some((name, _)) = late {
-            return Err(format!("has its {name} on another line than the name of the field"));
+            return Err(format!("has the value of {name} on a different line than the field name"));
         }
         if !relation::is_name(name) {
-            return Err(format!("is of `{name}`, which cannot be a package"));
+            return Err(format!("has the invalid package name `{name}`"));
         }
         let is_of_version = |c: char| c.is_ascii_alphanumeric() || ".+-:~".contains(c);
         if version.is_empty() || !version.chars().all(is_of_version) {
-            return Err(format!("has the version `{version}`, which is none"));
+            return Err(format!("has the invalid version `{version}`"));
         }
         if architecture != "all" && architecture != self.settings.architecture {
             return Err(format!(
-                "is for {architecture}, and this is a build for {}",
+                "is for {architecture}, but this build is for {}",
                 self.settings.architecture
             ));
         }
         if let Some(field) =
             ["Filename", "Size", "SHA256"].into_iter().find(|field| control.get(field).is_some())
         {
-            return Err(format!("has the field {field}, which an index adds"));
+            return Err(format!("has the field {field}, which belongs in an index"));
         }
         let is_of_file = |c: char| c.is_ascii_alphanumeric() || "._+~%-".contains(c);
         if file.starts_with('.') || !file.chars().all(is_of_file) {
-            return Err("has a name that a mirror could not serve".to_owned());
+            return Err("has a file name that a mirror cannot serve".to_owned());
         }
         Ok(())
     }
@@ -606,7 +608,7 @@ impl Workshop {
             if groups.is_empty() {
                 let others = closure.iter().copied().filter(|candidate| !own.contains_key(candidate));
                 let others: Vec<Candidate> = others.collect();
-                if self.go_alone(stock, package, &others) {
+                if self.is_self_contained(stock, package, &others) {
                     before = self.provisions(stock, &others)?;
                 }
             }
@@ -619,8 +621,8 @@ impl Workshop {
         let needed: Vec<Candidate> = needed.into_iter().collect();
         let provisions = self.provisions(stock, &needed)?;
         Ok(TestOrder {
-            // Nothing else is to be had there: what apt takes beyond what is asked for would be in a layer that others
-            // begin with.
+            // No other packages are available there: any extra package that apt installed would end up in a layer
+            // that other roots are based on.
             root: RootOrder {
                 layers: self.base.tree.iter().cloned().collect(),
                 inputs: before.inputs,
@@ -634,8 +636,8 @@ impl Workshop {
         })
     }
 
-    /// Whether what a closure has besides the outputs that are tried can be installed before these: nothing of it needs them.
-    fn go_alone(&self, stock: &mut Stock, package: PackageId, others: &[Candidate]) -> bool {
+    /// Whether the closure without the tested outputs can be installed before them: none of it needs them.
+    fn is_self_contained(&self, stock: &mut Stock, package: PackageId, others: &[Candidate]) -> bool {
         let exact = |candidate: &Candidate| {
             format!("{} (= {})", stock.universe.name(*candidate), stock.universe.version(*candidate))
         };

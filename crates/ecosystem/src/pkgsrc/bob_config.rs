@@ -1,11 +1,11 @@
-//! `config.lua`: the configuration of bob, read so that a person can move over (bob 1.0, module `config`; names of
-//! earlier versions are known too).
+//! `config.lua`: the configuration of bob, read for users who migrate (bob 1.0, module `config`; names of earlier
+//! versions are also accepted).
 //!
-//! The file is a program in Lua. It is not run: tables, texts, numbers, earlier values and texts put together of
-//! them are read, and so is `read_pkgpaths("file")`. What else there is (functions, conditions, the environment) is
-//! reported with its line, and what it could set is not known then.
+//! The file is a Lua program. It is not run: only tables, strings, numbers, earlier values, concatenations of them,
+//! and `read_pkgpaths("file")` are evaluated. Everything else (functions, conditions, the environment) is reported
+//! with its line, and the settings that it could change become unknown.
 //!
-//! Known downside: a table is a value here, where Lua would share it, so that a change through another name is not
+//! Known downside: a table is a value here, whereas Lua would share it. So a change through another name is not
 //! seen.
 
 mod lua;
@@ -15,57 +15,57 @@ use super::scan_file::is_location;
 use lua::{Settings, Value};
 use std::collections::HashMap;
 
-/// No configuration is longer; those that bob comes with have 7 kB.
+/// No real configuration is longer; those that come with bob have 7 kB.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A file that cannot be read as Lua at all.
+/// A file that cannot be parsed as Lua.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BobConfigError {
-    /// A quote or bracket is not closed.
+    /// An unclosed quote or bracket.
     #[error("line {line}: `{what}` is not closed")]
     Open {
-        /// The line that it stands in, from 1.
+        /// Line of the opening quote or bracket, from 1.
         line: usize,
-        /// What opens.
+        /// The opening quote or bracket.
         what: &'static str,
     },
-    /// A backslash in a text with something behind it that has no meaning.
-    #[error("line {line}: what follows the backslash is no escape")]
+    /// An invalid escape sequence in a string.
+    #[error("line {line}: invalid escape sequence after the backslash")]
     Escape {
-        /// The line that it stands in, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// Something that cannot be there.
-    #[error("line {line}: there is `{found}` where {expected} is expected")]
+    /// A token that is not allowed in its place.
+    #[error("line {line}: expected {expected}, found `{found}`")]
     Unexpected {
-        /// The line that it stands in, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is there.
+        /// The actual token.
         found: String,
-        /// What could be.
+        /// The expected token or construct.
         expected: &'static str,
     },
-    /// Tables within each other without end.
-    #[error("line {line}: too many tables or brackets are within each other")]
+    /// Tables or brackets nested too deeply.
+    #[error("line {line}: tables or brackets are nested too deeply")]
     TooDeep {
-        /// The line that it stands in, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// More assignments than a person writes.
-    #[error("line {line}: there are too many assignments")]
+    /// More assignments than a hand-written file has.
+    #[error("line {line}: too many assignments")]
     TooMany {
-        /// The line of the first one too many, from 1.
+        /// Line of the first assignment over the limit, from 1.
         line: usize,
     },
-    /// It is too long.
-    #[error("it has {bytes} bytes, and {TEXT_BYTES_MAX} is the most")]
+    /// The file is too long.
+    #[error("it has {bytes} bytes, above the limit of {TEXT_BYTES_MAX}")]
     TooLong {
-        /// Its length.
+        /// Length of the file.
         bytes: usize,
     },
 }
 
-/// A `config.lua`.
+/// A parsed `config.lua`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BobConfig {
     settings: Settings,
@@ -74,47 +74,50 @@ pub struct BobConfig {
 const PKGPATHS: &str = "pkgsrc.pkgpaths";
 const IN_THE_YARD: &str = "it is in a folder of the yard";
 const OWN_ROOTS: &str =
-    "roots are made without a script; what a build needs belongs into the bootstrap kit or mk-conf";
-const ENVIRONMENT: &str = "builds have a fixed environment; a variable of make belongs into mk-conf";
-const UPLOADS: &str = "nothing is uploaded or mailed by a build; copy what is published";
-const SHARED_OUT: &str = "cores are shared out by rank anyway; `build.jobs` is the most of one build";
-const BY_THE_KIT: &str = "the bootstrap kit says it";
-const SCRIPTS: &str = "no script of bob's is run";
-const SUMMARY: &str = "kilnyard.toml has nothing on pkg_summary";
+    "roots are made without scripts; put a build's requirements into the bootstrap kit or mk-conf";
+const ENVIRONMENT: &str = "builds have a fixed environment; set make variables in mk-conf";
+const UPLOADS: &str = "builds upload and mail nothing; copy the published repository instead";
+const SHARED_OUT: &str = "cores are always shared by rank; `build.jobs` limits one build";
+const BY_THE_KIT: &str = "the bootstrap kit sets it";
+const SCRIPTS: &str = "bob's scripts are not used";
+const SUMMARY: &str = "kilnyard.toml has no settings for pkg_summary";
 
-/// What becomes of bob's settings, and of tables whose content is one thing here. `pkgsrc.pkgpaths` is not among
-/// them: it says which packages.
+/// How bob's settings are migrated; a table that maps to a single fate is one entry. `pkgsrc.pkgpaths` is handled
+/// separately, because it selects the packages.
 const FATES: &[(&str, Fate)] = &[
     ("dynamic.jobs", Fate::Not(SHARED_OUT)),
-    ("dynamic.wrkobjdir", Fate::Not("`build.work-in-memory` says whether small work folders are in memory")),
+    (
+        "dynamic.wrkobjdir",
+        Fate::Not("`build.work-in-memory` decides whether small work folders are in memory"),
+    ),
     ("environment", Fate::Not(ENVIRONMENT)),
     ("options.build_threads", Fate::To(Key::Slots)),
     ("options.dbdir", Fate::Not(IN_THE_YARD)),
-    ("options.log_level", Fate::Not("kilnyard.toml has no level of messages")),
+    ("options.log_level", Fate::Not("kilnyard.toml has no log level")),
     ("options.logdir", Fate::Not(IN_THE_YARD)),
-    ("options.scan_threads", Fate::Not("kilnyard.toml has no number of scanning processes")),
+    ("options.scan_threads", Fate::Not("kilnyard.toml has no number of scan processes")),
     (
         "options.strict_scan",
-        Fate::Same(&["false"], "what cannot be scanned is left out, and the rest is built"),
+        Fate::Same(&["false"], "packages that cannot be scanned are left out, and the rest is built"),
     ),
-    ("options.tui", Fate::Not("progress is shown where there is a terminal")),
-    ("options.verbose", Fate::Not("kilnyard.toml has no level of messages")),
+    ("options.tui", Fate::Not("progress is shown on a terminal")),
+    ("options.verbose", Fate::Not("kilnyard.toml has no log level")),
     ("pkgsrc.basedir", Fate::To(Key::Tree)),
     ("pkgsrc.bootstrap", Fate::To(Key::BootstrapKit)),
-    ("pkgsrc.build_user", Fate::Not("builds have users of their own in their root")),
-    ("pkgsrc.build_user_home", Fate::Not("builds have users of their own in their root")),
-    ("pkgsrc.cachevars", Fate::Not("nothing is asked of make twice")),
+    ("pkgsrc.build_user", Fate::Not("every root has its own build user")),
+    ("pkgsrc.build_user_home", Fate::Not("every root has its own build user")),
+    ("pkgsrc.cachevars", Fate::Not("make is never asked the same question twice")),
     ("pkgsrc.env", Fate::Not(ENVIRONMENT)),
     ("pkgsrc.logdir", Fate::Not(IN_THE_YARD)),
     ("pkgsrc.make", Fate::To(Key::Make)),
     ("pkgsrc.packages", Fate::Not(IN_THE_YARD)),
     ("pkgsrc.pkgtools", Fate::Not(BY_THE_KIT)),
     ("pkgsrc.prefix", Fate::To(Key::Prefix)),
-    ("pkgsrc.report_branch", Fate::Not("kilnyard.toml has no name of a branch")),
+    ("pkgsrc.report_branch", Fate::Not("kilnyard.toml has no branch name")),
     ("pkgsrc.report_dir", Fate::Not(IN_THE_YARD)),
     ("pkgsrc.save_wrkdir_patterns", Fate::Not("the roots of the last failed builds are kept whole")),
     ("pkgsrc.scanenv", Fate::Not(ENVIRONMENT)),
-    ("pkgsrc.tar", Fate::Not("no tar is needed")),
+    ("pkgsrc.tar", Fate::Not("Kilnyard does not run tar")),
     ("publish.packages", Fate::Not(UPLOADS)),
     ("publish.report", Fate::Not(UPLOADS)),
     ("publish.rsync", Fate::Not(UPLOADS)),
@@ -133,7 +136,7 @@ const FATES: &[(&str, Fate)] = &[
 ];
 
 impl BobConfig {
-    /// Reads a configuration.
+    /// Parses a configuration.
     pub fn parse(text: &str) -> Result<BobConfig, BobConfigError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BobConfigError::TooLong { bytes: text.len() });
@@ -141,8 +144,8 @@ impl BobConfig {
         Ok(BobConfig { settings: lua::read(text)? })
     }
 
-    /// The text or number of a setting, such as `pkgsrc.basedir`; none where it is something else, not set or not
-    /// known.
+    /// The text or number of a setting such as `pkgsrc.basedir`; `None` if it is unset, unknown or another kind of
+    /// value.
     pub fn get(&self, path: &str) -> Option<String> {
         let mut parts = path.split('.');
         let first = parts.next()?;
@@ -154,7 +157,7 @@ impl BobConfig {
         shown(value)
     }
 
-    /// What becomes of each setting.
+    /// Migrates every setting.
     pub fn moved(&self) -> Moved {
         let mut moved = Moved::default();
         for (name, line, value) in &self.settings.globals {
@@ -172,7 +175,7 @@ impl BobConfig {
     }
 }
 
-/// A text or number as it is carried over.
+/// A text, number or boolean in the form that is carried over.
 fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Text(text) | Value::Number(text) => Some(text.clone()),
@@ -181,7 +184,7 @@ fn shown(value: &Value) -> Option<String> {
     }
 }
 
-/// No setting is deeper; what is deeper belongs to a table with one fate.
+/// Settings are at most this deep; anything deeper belongs to a table with a single fate.
 const TABLES_MAX: usize = 2;
 
 fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
@@ -191,7 +194,7 @@ fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
         (_, _) if path == PKGPATHS => want(moved, line, value),
         (_, Some(Fate::Not(reason))) => moved.refuse(path, line, reason),
         (Value::Table(items), None) if path.split('.').count() < TABLES_MAX => {
-            // Of several with one name the last one counts.
+            // If a name occurs several times, the last one counts.
             let last: HashMap<&str, usize> =
                 items.iter().enumerate().map(|(at, (name, _, _))| (&name[..], at)).collect();
             let counting = items.iter().enumerate().filter(|(at, (name, _, _))| last[&name[..]] == *at);
@@ -203,7 +206,7 @@ fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
             Some(text) => moved.settle(path, line, &text, fate),
             None => moved.refuse(path, line, "it is neither a text nor a number"),
         },
-        (_, None) => moved.refuse(path, line, "it is no setting of bob's"),
+        (_, None) => moved.refuse(path, line, "it is not a setting of bob"),
     }
 }
 
@@ -211,12 +214,12 @@ fn want(moved: &mut Moved, line: usize, value: &Value) {
     let items = match value {
         Value::Locations(file) => return moved.want(PKGPATHS, line, Wanted::File(file.clone())),
         Value::Table(items) => items,
-        _ => return moved.refuse(PKGPATHS, line, "it is no list of locations"),
+        _ => return moved.refuse(PKGPATHS, line, "it is not a list of locations"),
     };
     let location = |value: &Value| shown(value).filter(|text| is_location(text));
     let locations: Option<Vec<String>> = items.iter().map(|(_, _, value)| location(value)).collect();
     match locations {
-        // bob scans the whole tree where none is named.
+        // bob scans the whole tree if the list is empty.
         Some(locations) if locations.is_empty() => moved.want(PKGPATHS, line, Wanted::All),
         Some(locations) => moved.want(PKGPATHS, line, Wanted::Some(locations)),
         None => moved.refuse(PKGPATHS, line, "not everything in it is a location"),

@@ -8,27 +8,27 @@
 //! SHA1 (patch-aa) = 7ff721d16e0bbc61dae8d397944cb518e6330325
 //! ```
 //!
-//! What it says is believed when distfiles are fetched, so a line that cannot be understood is an error with its number,
-//! never passed over; pkgsrc's own tools pass over it and call the file unknown. Names become paths below the folder of
-//! distfiles: one that leads out of it is refused.
+//! Fetching trusts this file, so a line that cannot be parsed is an error with its number, and is never skipped;
+//! pkgsrc's own tools skip it and report the file as unknown. Names become paths below the distfiles folder: a name
+//! that leads out of it is rejected.
 
 use std::collections::HashMap;
 
-/// The largest one of pkgsrc, of a package with thousands of distfiles, is 2 MiB.
+/// pkgsrc's largest distinfo file, of a package with thousands of distfiles, is 2 MiB.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The kernel's `PATH_MAX`: no longer name can be a file's.
+/// The kernel's `PATH_MAX`: no file can have a longer name.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// How much of a line an error shows.
+/// Characters of a line that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
-/// A hash function that is used in `distinfo`.
+/// A hash function used in `distinfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
     /// `BLAKE2s`, since 2021.
     Blake2s,
-    /// `MD5`, long ago.
+    /// `MD5`, in old files.
     Md5,
     /// `RMD160`, until 2021.
     Rmd160,
@@ -41,11 +41,11 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// Every supported algorithm.
     pub const ALL: [Self; 6] =
         [Self::Blake2s, Self::Md5, Self::Rmd160, Self::Sha1, Self::Sha256, Self::Sha512];
 
-    /// Its name in `distinfo`.
+    /// The algorithm's name in `distinfo`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Blake2s => "BLAKE2s",
@@ -57,7 +57,7 @@ impl Algorithm {
         }
     }
 
-    /// How many hexadecimal digits a hash has.
+    /// Number of hexadecimal digits of a hash.
     pub fn digits(self) -> usize {
         match self {
             Self::Md5 => 32,
@@ -72,37 +72,37 @@ impl Algorithm {
     }
 }
 
-/// A file that a `distinfo` knows.
+/// A file listed in a `distinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distfile {
-    /// Its path below the folder of distfiles, with `DIST_SUBDIR` where there is one; of a patch, its name.
+    /// Path below the distfiles folder, including `DIST_SUBDIR` if the package has one; for a patch, its file name.
     pub name: String,
-    /// Its size; patches have none.
+    /// Size of the file; `None` for patches.
     pub size_bytes: Option<u64>,
-    /// Its hashes in lower-case hexadecimal, in the order of the lines. Of a patch, they are taken without the lines that
-    /// have `$NetBSD` in them.
+    /// Hashes in lower-case hexadecimal, in the order of the lines. The hashes of a patch are computed without the
+    /// lines that contain `$NetBSD`.
     pub hashes: Vec<(Algorithm, String)>,
-    /// Whether it is one of the package's patches, not a file that is fetched.
+    /// Whether it is one of the package's patches rather than a file to fetch.
     pub is_patch: bool,
 }
 
-/// A `distinfo` that cannot be read.
+/// A malformed `distinfo`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DistinfoError {
-    /// Something is wrong with a line.
+    /// A malformed line.
     #[error("line {line}: {problem}: `{text}`")]
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault in the line.
         problem: &'static str,
-        /// Its beginning.
+        /// The beginning of the line.
         text: String,
     },
-    /// More than any package has.
+    /// The file is larger than that of any real package.
     #[error("it is larger than {limit} bytes")]
     TooLarge {
-        /// The bound.
+        /// Largest accepted size.
         limit: usize,
     },
 }
@@ -115,7 +115,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Distfile>, DistinfoError> {
     let mut files: Vec<Distfile> = Vec::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();
     for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        // Who committed it last may be written in any encoding.
+        // The name of the last committer may be in any encoding.
         if line.trim_ascii().is_empty() || line.starts_with(b"#") || line.starts_with(b"$NetBSD") {
             continue;
         }
@@ -137,10 +137,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Distfile>, DistinfoError> {
         }
         let file = &mut files[at];
         match fact {
-            Fact::Size(_) if file.size_bytes.is_some() => return Err(error("the file has a size already")),
+            Fact::Size(_) if file.size_bytes.is_some() => return Err(error("the file already has a size")),
             Fact::Size(size_bytes) => file.size_bytes = Some(size_bytes),
             Fact::Hash(algorithm, _) if file.hashes.iter().any(|(other, _)| *other == algorithm) => {
-                return Err(error("the file has such a hash already"));
+                return Err(error("the file already has a hash of this algorithm"));
             }
             Fact::Hash(algorithm, hash) => file.hashes.push((algorithm, hash.to_owned())),
         }
@@ -148,7 +148,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Distfile>, DistinfoError> {
     Ok(files)
 }
 
-/// What a line says of its file.
+/// The fact that a line states about its file.
 enum Fact<'a> {
     Size(u64),
     Hash(Algorithm, &'a str),
@@ -158,34 +158,38 @@ enum Fact<'a> {
 fn parse_line(line: &str) -> Result<(&str, Fact<'_>), &'static str> {
     let no_line = "it is not `ALGORITHM (FILE) = HASH`";
     let (word, rest) = line.split_once(" (").ok_or(no_line)?;
-    // No value has a parenthesis, and a name may.
+    // Values never contain a parenthesis, but names may.
     let (name, value) = rest.rsplit_once(") = ").ok_or(no_line)?;
     check_name(name)?;
     if word == "Size" {
-        // Some of pkgsrc's own, written by hand, have no unit or a blank too many.
+        // Some hand-written ones in pkgsrc lack the unit or have an extra blank.
         let digits = value.strip_suffix("bytes").unwrap_or(value).trim_matches(' ');
         let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-        let size_bytes = digits.parse().ok().filter(|_| is_number).ok_or("its size is no number")?;
+        let size_bytes = digits.parse().ok().filter(|_| is_number).ok_or("its size is not a number")?;
         return Ok((name, Fact::Size(size_bytes)));
     }
-    let algorithm = Algorithm::of_name(word).ok_or("its algorithm is not known")?;
+    let algorithm = Algorithm::of_name(word).ok_or("its algorithm is unknown")?;
     let is_hash = value.len() == algorithm.digits()
         && value.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if is_hash { Ok((name, Fact::Hash(algorithm, value))) } else { Err("its hash is none of its algorithm") }
+    if is_hash {
+        Ok((name, Fact::Hash(algorithm, value)))
+    } else {
+        Err("its hash does not fit its algorithm")
+    }
 }
 
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
-        return Err("its file has no usable name");
+        return Err("its file has no valid name");
     }
     match name.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        true => Err("its file's name leads elsewhere"),
+        true => Err("its file name leads out of the distfiles folder"),
         false => Ok(()),
     }
 }
 
-/// Whether the name is one of pkgsrc's own patches. Those are in the package's folder, so a name with a folder is a
-/// distfile's; so are archives that their authors call patches.
+/// Whether the name is that of one of pkgsrc's own patches. Those are in the package's folder, so a name with a
+/// folder is a distfile's; so are archives that their authors call patches.
 fn is_patch_name(name: &str) -> bool {
     let is_called_one = name.starts_with("patch-") || (name.starts_with("emul-") && name.contains("-patch-"));
     let is_left_over = name.starts_with("patch-local-")
@@ -198,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_file_come_together_in_order() {
+    fn lines_of_a_file_are_combined_in_order() {
         let sha1 = "d".repeat(40);
         let blake = "0a".repeat(32);
         let text = format!(
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let sha1 = "d".repeat(40);
         let problem = |line: &str| match parse(format!("$NetBSD$\n\n{line}\n").as_bytes()) {
             Err(DistinfoError::Line { line: 3, problem, .. }) => problem,
@@ -239,23 +243,23 @@ mod tests {
         for (line, expected) in [
             ("nonsense", "it is not `ALGORITHM (FILE) = HASH`"),
             ("SHA1 (a) == x", "it is not `ALGORITHM (FILE) = HASH`"),
-            ("SHA1 (a) = x", "its hash is none of its algorithm"),
-            ("SHA3 (a) = x", "its algorithm is not known"),
-            ("Size (a) = 1 kilobytes", "its size is no number"),
-            ("Size (a) = +1 bytes", "its size is no number"),
-            ("Size (a) =  bytes", "its size is no number"),
-            ("Size (a) = 18446744073709551616 bytes", "its size is no number"),
-            ("Size () = 1 bytes", "its file has no usable name"),
-            ("Size (a\tb) = 1 bytes", "its file has no usable name"),
-            ("Size (../a) = 1 bytes", "its file's name leads elsewhere"),
-            ("Size (/a) = 1 bytes", "its file's name leads elsewhere"),
-            ("Size (a//b) = 1 bytes", "its file's name leads elsewhere"),
+            ("SHA1 (a) = x", "its hash does not fit its algorithm"),
+            ("SHA3 (a) = x", "its algorithm is unknown"),
+            ("Size (a) = 1 kilobytes", "its size is not a number"),
+            ("Size (a) = +1 bytes", "its size is not a number"),
+            ("Size (a) =  bytes", "its size is not a number"),
+            ("Size (a) = 18446744073709551616 bytes", "its size is not a number"),
+            ("Size () = 1 bytes", "its file has no valid name"),
+            ("Size (a\tb) = 1 bytes", "its file has no valid name"),
+            ("Size (../a) = 1 bytes", "its file name leads out of the distfiles folder"),
+            ("Size (/a) = 1 bytes", "its file name leads out of the distfiles folder"),
+            ("Size (a//b) = 1 bytes", "its file name leads out of the distfiles folder"),
         ] {
             assert_eq!(problem(line), expected, "{line}");
         }
         assert_eq!(
             problem(&format!("SHA1 (a) = {}", sha1.to_uppercase())),
-            "its hash is none of its algorithm"
+            "its hash does not fit its algorithm"
         );
         let twice = format!("SHA1 (a) = {sha1}\nSHA1 (a) = {sha1}");
         assert!(matches!(parse(twice.as_bytes()), Err(DistinfoError::Line { line: 2, .. })));

@@ -1,20 +1,20 @@
-//! What a scan found, kept so that the next one asks only the directories that could say something else now.
+//! The results of a scan, kept so that the next scan only queries directories whose result may have changed.
 //!
-//! The answer of a directory is kept with the files that make read for it (`SCAN_DEPENDS`), each with the hash of
+//! The result of a directory is kept with the files that make read for it (`SCAN_DEPENDS`), each with the hash of
 //! its content, and under one hash of everything else that it depends on (the program, its environment, the
-//! system). It is valid as long as all of these are the same. A file whose size, time and number are the same is
-//! taken to have the same content, unless it was written at the time of the scan itself. Where make asked another
-//! directory for its options, the files count that it read there (`asked`).
+//! system). It is valid as long as all of these are unchanged. A file with the same size, modification time and
+//! inode number is assumed to have the same content, unless it was written during the scan itself. If make asked
+//! another directory for its options, the files that it read there count as well (`asked`).
 //!
-//! The file is a journal: what is found is added at its end, so that a killed scan resumes.
-//! A record that was not written whole is dropped with all after it, even where a disk that lost power has put something
-//! else in its place. Text, a record a line:
+//! The file is a journal: results are appended, so a killed scan resumes. An incomplete record is dropped with
+//! everything after it, even if a disk that lost power put something else in its place. It is text, one record per
+//! line:
 //!
 //! ```text
 //! kilnyard-scan 3 FACTS
-//! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH    or "absent 0 0 0" and PATH, where there is none
-//! asked CRC32 DIRECTORY PATH...                    what who reads its buildlink3.mk reads besides
-//! scan CRC32 BYTES LOCATION                        and this many bytes of stanzas
+//! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH    or "absent 0 0 0" and PATH of a missing file
+//! asked CRC32 DIRECTORY PATH...                    more files read by users of its buildlink3.mk
+//! scan CRC32 BYTES LOCATION                        followed by this many bytes of stanzas
 //! ```
 
 mod asked;
@@ -31,36 +31,36 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-/// The first words of the file.
+/// The first words of the file, with the version of its format.
 const BEGINNING: &str = "kilnyard-scan 3 ";
 
-/// What tells a record that was written whole.
+/// Detects records that were not written completely.
 fn checksum(bytes: &[u8]) -> String {
     let mut sum = flate2::Crc::new();
     sum.update(bytes);
     format!("{:08x}", sum.sum())
 }
 
-/// See the module.
+/// The kept results of a scan; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Kept {
     facts: HashMap<String, Fact>,
-    /// The files that are read where a directory is asked for its options.
+    /// The files that are read when a directory is asked for its options.
     asked: HashMap<String, Vec<String>>,
     stanzas: HashMap<String, Vec<u8>>,
 }
 
-/// What of it is still valid.
+/// The kept results that are still valid.
 #[derive(Debug, Default)]
 pub struct Current {
-    /// Answers by location.
+    /// Stanzas by location.
     pub stanzas: HashMap<String, Vec<u8>>,
-    /// What is known of files.
+    /// Facts about unchanged files.
     facts: HashMap<String, Fact>,
 }
 
 impl Kept {
-    /// Reads what is kept; nothing where the facts were others, or there is nothing.
+    /// Reads the kept results; empty if `facts` differs or the file does not exist.
     pub fn read(path: &Path, facts: &str) -> io::Result<Kept> {
         let mut kept = Kept::default();
         let bytes = match fs_err::read(path) {
@@ -81,7 +81,8 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Takes one record, whose content may go on after its line; what comes after it, or none if it is not whole.
+    /// Parses one record, whose content may continue after its line; returns the remaining bytes, or `None` if the
+    /// record is incomplete.
     fn take<'a>(&mut self, line: &str, rest: &'a [u8]) -> Option<&'a [u8]> {
         let (kind, record) = line.split_once(' ')?;
         match kind {
@@ -111,38 +112,39 @@ impl Kept {
         }
     }
 
-    /// The kept answers that are still valid. Each file is checked once.
+    /// The kept results that are still valid. Each file is checked once.
     pub fn current(mut self, places: &Places) -> Current {
         let stanzas = std::mem::take(&mut self.stanzas);
-        let mut look = Look { kept: &self, places, files: HashMap::new(), folders: HashMap::new() };
+        let mut check = Check { kept: &self, places, files: HashMap::new(), folders: HashMap::new() };
         let stanzas = stanzas
             .into_iter()
             .filter(|(location, stanzas)| {
-                each_file(location, stanzas, &mut |path| look.is_same(&path) && look.says_the_same(&path))
-                    == Some(true)
+                each_file(location, stanzas, &mut |path| {
+                    check.is_same(&path) && check.has_same_options(&path)
+                }) == Some(true)
             })
             .collect();
-        let facts = look.files.into_iter().filter_map(|(path, fact)| Some((path, fact.known()?))).collect();
+        let facts = check.files.into_iter().filter_map(|(path, fact)| Some((path, fact.known()?))).collect();
         Current { stanzas, facts }
     }
 }
 
-/// What is so now of what was kept.
-struct Look<'a> {
+/// Compares kept facts with the current files.
+struct Check<'a> {
     kept: &'a Kept,
     places: &'a Places,
     files: HashMap<String, Now>,
-    /// Whether the directories that are asked for options would say the same.
+    /// Whether each directory that is asked for options would give the same result.
     folders: HashMap<String, bool>,
 }
 
-/// What is known of a file now.
+/// The current state of a file.
 enum Now {
-    /// It is of a layer, which does not change.
+    /// It belongs to a layer, which does not change.
     OfLayer,
-    /// It is as it was.
+    /// It is unchanged.
     Same(Fact),
-    /// It is another one, or nothing was known of it.
+    /// It has changed, or was not recorded.
     Other,
 }
 
@@ -155,7 +157,7 @@ impl Now {
     }
 }
 
-impl Look<'_> {
+impl Check<'_> {
     fn is_same(&mut self, path: &str) -> bool {
         if let Some(now) = self.files.get(path) {
             return !matches!(now, Now::Other);
@@ -172,22 +174,22 @@ impl Look<'_> {
         is_same
     }
 
-    /// Whether a directory that is asked since this file is read would say the same.
-    fn says_the_same(&mut self, path: &str) -> bool {
+    /// Whether the directory that make asks after reading this file would give the same result.
+    fn has_same_options(&mut self, path: &str) -> bool {
         let Some(folder) = asked::folder(self.places, path) else { return true };
-        if let Some(says_the_same) = self.folders.get(folder) {
-            return *says_the_same;
+        if let Some(has_same_options) = self.folders.get(folder) {
+            return *has_same_options;
         }
         let kept = self.kept;
-        let says_the_same =
+        let has_same_options =
             kept.asked.get(folder).is_none_or(|files| files.iter().all(|file| self.is_same(file)));
-        self.folders.insert(folder.to_owned(), says_the_same);
-        says_the_same
+        self.folders.insert(folder.to_owned(), has_same_options);
+        has_same_options
     }
 }
 
-/// Calls for each file that make read for a location, as long as the answer is true; the last answer. None where
-/// the stanzas name no file: then nothing is known of what they depend on.
+/// Calls `each` for every file that make read for a location, as long as it returns true, and returns its last
+/// result. `None` if the stanzas name no file: then their dependencies are unknown.
 fn each_file(location: &str, stanzas: &[u8], each: &mut dyn FnMut(Cow<str>) -> bool) -> Option<bool> {
     let mut answer = None;
     for line in stanzas.split(|byte| *byte == b'\n') {
@@ -203,7 +205,7 @@ fn each_file(location: &str, stanzas: &[u8], each: &mut dyn FnMut(Cow<str>) -> b
     answer
 }
 
-/// A path as seen from the tree, without steps back where that is possible.
+/// A path relative to the tree, without `..` if possible.
 pub(super) fn normal<'a>(location: &str, file: &'a str) -> Cow<'a, str> {
     if let Some(of_tree) = file.strip_prefix("../../")
         && !of_tree.contains("..")
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_valid_as_long_as_every_file_is_the_same() {
+    fn a_result_is_valid_as_long_as_every_file_is_unchanged() {
         let fixture = filled();
         assert_eq!(fixture.current(), ["a/one", "a/two"]);
         fixture.write("mk/x.mk", "changed");
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_directory_is_asked_counts() {
+    fn files_of_directories_asked_for_options_count() {
         let fixture = Fixture::new();
         fixture.write("a/two/buildlink3.mk", ".include \"../../mk/pkg-build-options.mk\"\n");
         let journal = |files: &str| {
@@ -333,12 +335,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_valid_is_not_read_again() {
+    fn unchanged_files_are_not_read_again() {
         let fixture = filled();
         let read = || Kept::read(&fixture.path(), "facts").unwrap().current(&fixture.places());
         let before = read();
         let times = std::fs::metadata(fixture.folder.path().join("mk/x.mk")).unwrap().modified().unwrap();
-        // Another content under the same facts would be seen by who reads the file.
+        // Reading the file would reveal different content with the same size and time.
         fixture.write("mk/x.mk", "MK/X.MK");
         let file = std::fs::File::open(fixture.folder.path().join("mk/x.mk")).unwrap();
         file.set_modified(times).unwrap();
@@ -347,13 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn other_facts_ask_again() {
+    fn other_facts_invalidate_everything() {
         let fixture = filled();
         assert!(Kept::read(&fixture.path(), "others").unwrap().stanzas.is_empty());
     }
 
     #[test]
-    fn what_names_no_file_or_one_that_is_being_written_is_not_kept() {
+    fn results_without_files_or_with_files_being_written_are_not_kept() {
         let fixture = Fixture::new();
         let mut journal = fixture.begin(0);
         journal.add("a/one", &stanza("a/one", "Makefile")).unwrap();
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_was_cut_anywhere_keeps_what_is_whole() {
+    fn a_truncated_journal_keeps_its_complete_records() {
         let fixture = filled();
         let bytes = std::fs::read(fixture.path()).unwrap();
         for length in 0..bytes.len() {

@@ -1,13 +1,14 @@
 //! pkgsrc: NetBSD's portable package tree, as `pkg_add` and pbulk understand it.
 //!
-//! [`tree`] asks a tree's directories, [`kept`] knows which need not be asked again; [`version`] and [`pattern`] are
-//! the rules of versions and dependencies; [`scan_file`] is what a scan leaves. [`resolve`] turns patterns into exact
-//! dependencies, with a reason for every package that is left out; [`Workshop`] says for one package of a set what is
-//! installed, which commands run in which stage ([`stages`]), and what keys it. [`distinfo`] says what is fetched,
-//! [`package_file`] what a build made, [`description`] what is kept of that; [`summary`] is the index of a repository.
-//! [`pbulk_conf`] and [`bob_config`] read what other builders are configured by, for people who move over
-//! ([`moving`]); [`report`] writes the reports that pbulk writes, for their readers; [`pbulk_check`]
-//! says what pbulk would take for up to date.
+//! [`tree`] scans a tree's directories, and [`kept`] finds those that need not be scanned again; [`version`] and
+//! [`pattern`] are the rules of versions and dependencies; [`scan_file`] is the result of a scan. [`resolve`] turns
+//! patterns into exact dependencies, with a reason for every package that is left out. [`Workshop`] decides for
+//! each package of a set which packages are installed, which commands run in each stage ([`stages`]), and which key
+//! the build has. [`distinfo`] lists the files to fetch, [`package_file`] reads the output of a build,
+//! [`description`] is the part of it that a yard keeps; [`summary`] is the index of a repository. [`pbulk_conf`]
+//! and [`bob_config`] read the configuration of other builders, for users who migrate from them ([`moving`]);
+//! [`report`] writes reports in pbulk's format; [`pbulk_check`] determines which packages pbulk would consider up
+//! to date.
 
 pub mod bob_config;
 pub mod description;

@@ -1,43 +1,44 @@
-//! Moving over from another bulk builder: what of its configuration has a place in `kilnyard.toml`, and what has none.
+//! Migration from another bulk builder: which parts of its configuration have an equivalent in `kilnyard.toml`, and
+//! which do not.
 //!
-//! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table says of each name what
-//! becomes of it ([`Fate`]). [`Moved`] is the outcome; who writes a `kilnyard.toml` fills it in. Nothing is left out
-//! silently: every setting is either carried over or told with the reason why not.
+//! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table assigns each name a
+//! [`Fate`]. The outcome is [`Moved`], and the code that writes a `kilnyard.toml` fills it in. Nothing is dropped
+//! silently: every setting is either carried over or reported with the reason why not.
 //!
-//! The names of the keys of `kilnyard.toml` that can be filled in are in one place, [`Key::path`]. Known downside: what
-//! stands in a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) is in none of these configurations, and is
-//! not moved.
+//! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`Key::path`]. Known downside:
+//! the contents of a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) are in none of these
+//! configurations, and are not migrated.
 
-/// Each slot is a thread; no machine has as many cores.
+/// Each slot is a thread; no machine has this many cores.
 const SLOTS_MAX: u32 = 4096;
 
 /// A key of `kilnyard.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// Which packages: a list of locations, or `"all"`.
+    /// The packages to build: a list of locations, or `"all"`.
     Packages,
-    /// A file with locations, one a line.
+    /// A file with locations, one per line.
     PackagesFile,
     /// The folder of the tree.
     Tree,
-    /// The archive that a root begins with.
+    /// The archive of the bootstrap kit, the base of a root.
     BootstrapKit,
-    /// Where packages are installed.
+    /// The prefix that packages are installed below.
     Prefix,
-    /// The make that reads the tree.
+    /// The make program that reads the tree.
     Make,
-    /// A file that is added to the kit's `mk.conf`.
+    /// A file that is appended to the kit's `mk.conf`.
     MkConf,
-    /// The folder of the sources.
+    /// The folder of the distfiles.
     Distfiles,
-    /// Builds at once.
+    /// Number of concurrent builds.
     Slots,
-    /// Processes of one build at once.
+    /// Number of concurrent processes in one build.
     Jobs,
 }
 
 impl Key {
-    /// Its name, with that of its table before it where it is in one.
+    /// Full name, including that of its table.
     pub fn path(self) -> &'static str {
         match self {
             Key::Packages => "packages",
@@ -53,88 +54,89 @@ impl Key {
         }
     }
 
-    /// Its name within its table.
+    /// Name within its table.
     pub fn name(self) -> &'static str {
         self.path().rsplit('.').next().unwrap_or_default()
     }
 
-    /// Whether its value is a number; else it is a text.
+    /// Whether its value is a number rather than a text.
     pub fn is_number(self) -> bool {
         matches!(self, Key::Slots | Key::Jobs)
     }
 
-    /// Whether its value is a path of the machine, and not of a root; a relative one is taken from where the other
-    /// builder is started.
+    /// Whether its value is a path on the machine rather than inside a root. Relative paths are resolved against
+    /// the folder in which the other builder is started.
     pub fn is_path(self) -> bool {
         matches!(self, Key::PackagesFile | Key::Tree | Key::BootstrapKit | Key::MkConf | Key::Distfiles)
     }
 }
 
-/// What becomes of a setting.
+/// How a setting is migrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It has a key.
+    /// It becomes this key.
     To(Key),
-    /// With one of these values it asks for what Kilnyard does anyway; with others there is no place for it, and why.
+    /// With one of these values, it asks for Kilnyard's normal behaviour. Other values have no equivalent, for the
+    /// given reason.
     Same(&'static [&'static str], &'static str),
-    /// There is no place for it, and why.
+    /// It has no equivalent, for the given reason.
     Not(&'static str),
 }
 
 /// A setting that is carried over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// Its name in the other configuration.
+    /// Name in the other configuration.
     pub name: String,
-    /// The line that it stands in, from 1.
+    /// Line number in the other configuration, from 1.
     pub line: usize,
-    /// The key that it becomes; none where Kilnyard does the same without being told.
+    /// The key that it becomes; `None` if Kilnyard does the same by default.
     pub key: Option<Key>,
 }
 
 /// A setting, or anything else in the file, that is not carried over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotCarried {
-    /// Its name, or the word that the line begins with.
+    /// Name of the setting, or the first word of the line.
     pub name: String,
-    /// The line that it stands in, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Why not.
+    /// The reason why it is not carried over.
     pub reason: String,
 }
 
-/// Which packages are asked for.
+/// The requested packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Every package of the tree.
     All,
-    /// These locations.
+    /// The packages at these locations.
     Some(Vec<String>),
-    /// Those in a file, one a line.
+    /// The locations in a file, one per line.
     File(String),
 }
 
-/// What becomes of a configuration.
+/// A migrated configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Which packages; none where the file says it in a way that is not understood.
+    /// The requested packages; `None` if the file does not specify them in a supported way.
     pub wanted: Option<Wanted>,
-    /// Texts and numbers of keys.
+    /// Values of keys, numbers in decimal.
     pub values: Vec<(Key, String)>,
-    /// What is carried over, in the order of the file.
+    /// Settings that are carried over, in the order of the file.
     pub carried: Vec<Carried>,
-    /// What is not, in the order of the file.
+    /// Settings that are not carried over, in the order of the file.
     pub not_carried: Vec<NotCarried>,
 }
 
 impl Moved {
-    /// Gives a setting its fate.
+    /// Migrates one setting as its fate requires.
     pub(super) fn settle(&mut self, name: &str, line: usize, value: &str, fate: Fate) {
         match fate {
             Fate::To(key) if value.is_empty() => self.refuse(name, line, &empty(key)),
             Fate::To(key) if key.is_number() => match value.parse::<u32>() {
                 Ok(number @ 1..=SLOTS_MAX) => self.set(name, line, key, number.to_string()),
-                _ => self.refuse(name, line, &format!("`{value}` is no number from 1 to {SLOTS_MAX}")),
+                _ => self.refuse(name, line, &format!("`{value}` is not a number from 1 to {SLOTS_MAX}")),
             },
             Fate::To(key) => self.set(name, line, key, value.to_owned()),
             Fate::Same(values, _) if values.contains(&value) => self.carry(name, line, None),
@@ -142,19 +144,20 @@ impl Moved {
         }
     }
 
-    /// Says which packages are asked for, by a setting.
+    /// Records the requested packages, which come from a setting.
     pub(super) fn want(&mut self, name: &str, line: usize, wanted: Wanted) {
         let key = if matches!(wanted, Wanted::File(_)) { Key::PackagesFile } else { Key::Packages };
         self.wanted = Some(wanted);
         self.carry(name, line, Some(key));
     }
 
-    /// Says that something is not carried over.
+    /// Records that something is not carried over.
     pub(super) fn refuse(&mut self, name: &str, line: usize, reason: &str) {
         self.not_carried.push(NotCarried { name: name.to_owned(), line, reason: reason.to_owned() });
     }
 
-    /// Takes a key from elsewhere: what the file says of it is not carried over, and this is why.
+    /// Discards the file's value of a key, because it is set elsewhere: its settings count as not carried over, for
+    /// this reason.
     pub fn overrule(&mut self, key: Key, reason: &str) {
         self.values.retain(|(other, _)| *other != key);
         let (gone, carried): (Vec<_>, Vec<_>) =
@@ -174,7 +177,7 @@ impl Moved {
         self.carried.push(Carried { name: name.to_owned(), line, key });
     }
 
-    /// Brings both lists into the order of the file.
+    /// Sorts both lists by line.
     pub(super) fn sort(&mut self) {
         self.carried.sort_by_key(|carried| carried.line);
         self.not_carried.sort_by_key(|refused| refused.line);
@@ -182,7 +185,7 @@ impl Moved {
 }
 
 fn empty(key: Key) -> String {
-    format!("it is empty, and `{}` cannot be", key.path())
+    format!("it is empty, but `{}` must not be", key.path())
 }
 
 #[cfg(test)]
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_value_of_a_key_counts_and_each_setting_is_told() {
+    fn the_last_value_of_a_key_counts_and_each_setting_is_reported() {
         let mut moved = Moved::default();
         moved.settle("slots", 2, "7", Fate::To(Key::Slots));
         moved.settle("threads", 1, "07", Fate::To(Key::Slots));
@@ -209,29 +212,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overruled_is_not_carried_over() {
+    fn overruled_settings_are_not_carried_over() {
         let mut moved = Moved::default();
         moved.settle("tree", 1, "/a", Fate::To(Key::Tree));
         moved.settle("make", 2, "/m", Fate::To(Key::Make));
         moved.settle("home", 3, "/h", Fate::Not("it is not needed"));
-        moved.overrule(Key::Tree, "--tree says it");
-        moved.overrule(Key::Prefix, "--prefix says it");
+        moved.overrule(Key::Tree, "--tree sets it");
+        moved.overrule(Key::Prefix, "--prefix sets it");
         assert_eq!(moved.values, [(Key::Make, "/m".to_owned())]);
         assert_eq!(moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>(), [2]);
-        let told: Vec<_> =
+        let reported: Vec<_> =
             moved.not_carried.iter().map(|refused| (refused.line, &refused.reason[..])).collect();
-        assert_eq!(told, [(1, "--tree says it"), (3, "it is not needed")]);
+        assert_eq!(reported, [(1, "--tree sets it"), (3, "it is not needed")]);
     }
 
     #[test]
-    fn a_number_that_is_none_and_an_empty_path_are_told() {
+    fn invalid_numbers_and_empty_paths_are_reported() {
         let mut moved = Moved::default();
         for value in ["0", "x", "5000", "-1", ""] {
             moved.settle("chroots", 4, value, Fate::To(Key::Slots));
         }
         moved.settle("tree", 5, "", Fate::To(Key::Tree));
         assert_eq!((moved.values.len(), moved.not_carried.len()), (0, 6));
-        assert_eq!(moved.not_carried[1].reason, "`x` is no number from 1 to 4096");
-        assert_eq!(moved.not_carried[5].reason, "it is empty, and `pkgsrc.tree` cannot be");
+        assert_eq!(moved.not_carried[1].reason, "`x` is not a number from 1 to 4096");
+        assert_eq!(moved.not_carried[5].reason, "it is empty, but `pkgsrc.tree` must not be");
     }
 }

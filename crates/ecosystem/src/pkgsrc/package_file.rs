@@ -1,47 +1,54 @@
-//! Reads a binary package file of pkg_install natively: its name, its checksums, what a repository's index says of it,
-//! and a digest of what it holds.
+//! Reads a binary package file of pkg_install natively: its name, its checksums, its entry in a repository's index,
+//! and a digest of its content.
 //!
-//! A package is a tar archive, packed by gzip, xz, zstd or not at all, whose first entries are the metadata (`+CONTENTS`,
-//! the packing list; `+COMMENT`; `+DESC`; `+BUILD_INFO` and others) and whose further entries are the files, by their
-//! paths below the prefix (pkg_create(1)). The file is read once, from front to back: every byte goes through SHA-256 and
-//! SHA-512, and through the decompressor and a tar reader. Only the metadata that is needed is held in memory.
+//! A package is a tar archive, compressed with gzip, xz or zstd or not at all. Its first entries are the metadata
+//! (`+CONTENTS`, the packing list; `+COMMENT`; `+DESC`; `+BUILD_INFO` and others), and the remaining entries are
+//! the files, with paths relative to the prefix (pkg_create(1)). The file is read once, from front to back: every
+//! byte goes through SHA-256 and SHA-512, and through the decompressor and a tar reader. Only the necessary
+//! metadata is held in memory.
 //!
-//! A package that is read without an error is whole: the compressed stream has its end and its checksum, and the archive
-//! has its end mark. A file that is there is no sign of that; a full disk or a crash leaves a short one.
+//! A package that is read without an error is complete: the compressed stream has its end and its checksum, and the
+//! archive has its end marker. The mere existence of a file proves nothing; a full disk or a crash leaves a
+//! truncated one.
 //!
 //! # The summary
 //!
-//! [`PackageFile::summary`] is what `pkg_info -X FILE` prints, field by field in its order, but for `FILE_NAME` and
-//! `FILE_SIZE`, which the publisher of the file adds, and the empty line at its end. Bytes that are not UTF-8 (old
-//! descriptions have some) are replaced by the replacement character.
+//! [`PackageFile::summary`] equals the output of `pkg_info -X FILE`, field by field in its order, except for
+//! `FILE_NAME` and `FILE_SIZE`, which the publisher of the file adds, and the empty line at its end. Bytes that are
+//! not UTF-8 (old descriptions have some) are replaced by the replacement character.
 //!
 //! # The content digest
 //!
-//! [`PackageFile::content`] answers one question: *is this rebuilt package the same as the last one?* Two packages have
-//! the same digest when their entries agree, in the order of the paths: path, kind, mode, owner and group (number and
-//! name), link target, extended attributes and the SHA-256 of the bytes; the metadata are entries like all others.
+//! [`PackageFile::content`] answers one question: *is this rebuilt package the same as the last one?* Two packages
+//! have the same digest if their entries agree, in the order of the paths: path, kind, mode, owner and group
+//! (number and name), link target, extended attributes and the SHA-256 of the bytes; the metadata are entries like
+//! all others.
 //!
-//! Left out, and why:
+//! The digest leaves out:
 //!
-//! - The lines `BUILD_DATE` and `BUILD_HOST` of `+BUILD_INFO`: they say when and where, not what.
-//! - `+BUILD_VERSION`: it names the version of each file of the recipe; a comment there changes nothing that is installed.
-//! - Modification times, and what an extended header says of times, and of the device, the inode and the number of names
-//!   that a file had where it was packed.
+//! - The lines `BUILD_DATE` and `BUILD_HOST` of `+BUILD_INFO`: they say when and where a package was built, not
+//!   what it is.
+//! - `+BUILD_VERSION`: it lists the version of each recipe file; a change to a comment there changes nothing that
+//!   is installed.
+//! - Modification times, and all extended headers for times, or for the device, the inode and the link count that a
+//!   file had where it was packed.
 //! - The order of entries, the compressor, and which of several hard-linked names carries the bytes.
 //!
-//! `@blddep` lines count: they are the exact names of what the package was built with, which `pkg_add` goes by.
+//! `@blddep` lines are included: they are the exact names of the packages that it was built with, and `pkg_add`
+//! relies on them.
 //!
-//! # What must hold
+//! # Invariants
 //!
-//! A worker sends these files, so every byte is hostile: each thing that can grow has a named bound, the decompressors have
-//! memory limits, no path leads out of the prefix, and no input panics.
+//! A worker sends these files, so every byte is untrusted: everything that can grow has a named limit, the
+//! decompressors have memory limits, no path leads out of the prefix, and no input causes a panic.
 //!
-//! # What it does not do, and the known downside
+//! # Limitations
 //!
-//! It extracts nothing, and does not compare the files with the packing list. Signed packages (an `ar` archive around the
-//! package) and ones packed by bzip2 are refused, with that reason. A file that carries the time of its build is another
-//! file at each build: such a package differs, and what is built with it is rebuilt. A package that unpacks to very much
-//! more than it is (256 MiB and 100 times its size) is refused even if it means no harm.
+//! It extracts nothing, and does not compare the files with the packing list. Signed packages (an `ar` archive
+//! around the package) and those compressed with bzip2 are rejected, with that reason. A file that contains the
+//! time of its build differs in each build: such a package differs as well, and its dependents are rebuilt. A
+//! package that unpacks to far more than its own size (256 MiB plus 100 times its size) is rejected, even if it is
+//! harmless.
 
 mod error;
 mod metadata;
@@ -62,54 +69,55 @@ use crate::archive::{
 use metadata::Metadata;
 use packing_list::PackingList;
 
-/// A change of the canonical form changes this line, and with it every digest.
+/// Identifies the canonical form. Change this when the form changes; it changes every digest.
 const FORM: &[u8] = b"kilnyard pkg content 1";
 
 const MEMBER: &str = "archive";
 
-/// What a package of any size may unpack to.
+/// Unpacked size that is allowed for a package of any size.
 const UNPACKED_BYTES_FREE: u64 = 256 << 20;
 
-/// How many times its own size a package may unpack to beyond that. Real ones come to 20 times; zeros packed by gzip to
-/// 200 to 1,000 times, by others to 30,000 times.
+/// Additional unpacked size that is allowed, as a multiple of the package's own size. Real packages reach 20 times;
+/// zeros reach 200 to 1,000 times with gzip, and 30,000 times with other compressors.
 const UNPACKED_TIMES_MAX: u64 = 100;
 
-/// More than any magic number that is looked for.
+/// At least as long as any magic number that is checked.
 const MAGIC_BYTES: usize = 8;
 
-/// What an extended header says of where a file was packed, and of times; the plain ones are left out by the reader.
+/// Extended headers that describe where a file was packed, and times; the reader itself drops the plain times.
 const EXTENDED_OF_THE_PACKING: [&str; 4] =
     ["LIBARCHIVE.creationtime", "SCHILY.dev", "SCHILY.ino", "SCHILY.nlink"];
 
-/// What one package file says and holds.
+/// The identity and the content of one package file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageFile {
-    /// `PKGNAME`: the package's name with its version, as the packing list says.
+    /// `PKGNAME`: name and version of the package, from the packing list.
     pub name: String,
     /// SHA-256 of the whole file, in lower-case hexadecimal.
     pub sha256: String,
     /// SHA-512 of the whole file, in lower-case hexadecimal.
     pub sha512: String,
-    /// Size of the whole file.
+    /// Size of the whole file, compressed as it is.
     pub size_bytes: u64,
-    /// The content digest (see the module's text), in lower-case hexadecimal.
+    /// The content digest (see the module documentation), in lower-case hexadecimal.
     pub content: String,
     /// The exact names of the packages that it was built with (`@blddep`), in the order of the packing list.
     pub built_with: Vec<String>,
-    /// What `pkg_info -b` prints: `FILE: ID` for each file of the recipe, by which pbulk tells whether it has changed.
+    /// The output of `pkg_info -b`: `FILE: ID` for each recipe file, which pbulk uses to detect changes.
     pub recipe_versions: String,
-    /// Why it may not be put on a public server (`NO_BIN_ON_FTP`), where that is said.
+    /// The reason why it must not be put on a public server (`NO_BIN_ON_FTP`), if the package states one.
     pub restricted: Option<String>,
-    /// Its stanza of a summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`; lines that end in a line end each.
+    /// Its stanza of a summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`; each line ends with a
+    /// newline.
     pub summary: String,
 }
 
-/// Reads `path` once, to its end, and says what it is.
+/// Reads `path` once, to its end.
 pub fn read(path: &Path) -> Result<PackageFile, PackageFileError> {
     read_within(path, OutputBounds::WIDEST)
 }
 
-/// The same of a package that may unpack to no more than that.
+/// Like [`read`], for a package that may unpack to at most `bounds`.
 pub fn read_within(path: &Path, bounds: OutputBounds) -> Result<PackageFile, PackageFileError> {
     let read_error = |source| PackageFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;
@@ -118,7 +126,7 @@ pub fn read_within(path: &Path, bounds: OutputBounds) -> Result<PackageFile, Pac
         .map_err(|problem| PackageFileError::Format { path: path.to_owned(), problem })
 }
 
-/// What pbulk's own check for what is up to date reads in a package (`pkg_info -qb`, `-qN`).
+/// The parts of a package that pbulk's own up-to-date check reads (`pkg_info -qb`, `-qN`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecipeFacts {
     /// See [`PackageFile::recipe_versions`].
@@ -127,7 +135,7 @@ pub struct RecipeFacts {
     pub built_with: Vec<String>,
 }
 
-/// Reads what a package says of its recipe, and not its files, which come behind that.
+/// Reads only the recipe facts of a package, not its files, which follow them.
 pub fn read_recipe_facts(path: &Path) -> Result<RecipeFacts, PackageFileError> {
     let read_error = |source| PackageFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;
@@ -137,7 +145,7 @@ pub fn read_recipe_facts(path: &Path) -> Result<RecipeFacts, PackageFileError> {
 }
 
 fn recipe_facts(mut file: impl Read, size_bytes: u64) -> Result<RecipeFacts, PackageProblem> {
-    /// Why the entries are not gone on with.
+    /// The reason to stop reading entries.
     enum Stop {
         FilesBegin,
         Problem(PackageProblem),
@@ -173,7 +181,7 @@ fn recipe_facts(mut file: impl Read, size_bytes: u64) -> Result<RecipeFacts, Pac
     })
 }
 
-/// The one pass: the hashes of everything that the decompressor takes, and the entries of everything that it gives.
+/// The single pass: hashes all bytes that the decompressor reads, and parses the entries of its output.
 fn read_package(
     file: impl Read,
     size_bytes: u64,
@@ -206,7 +214,7 @@ fn read_package(
             }
         }
     }
-    // The decompressors read to the end of the file; a checksum of less than the file would be none.
+    // The decompressors read to the end of the file; a checksum of only a part would be meaningless.
     let count_bytes = io::copy(&mut source, &mut io::sink()).map_err(damaged)?;
     if count_bytes > 0 {
         return Err(ArchiveProblem::TrailingBytes { member: MEMBER, count_bytes }.into());
@@ -231,7 +239,7 @@ fn read_package(
     })
 }
 
-/// How a file that begins like this is packed.
+/// The compression of a file, from its first bytes.
 fn compression(begin: &[u8]) -> Result<Compression, PackageProblem> {
     match begin {
         b"" => Err(PackageProblem::Empty),
@@ -248,7 +256,7 @@ fn unpacked_bytes_max(packed_bytes: u64, bounds: OutputBounds) -> u64 {
         .min(bounds.unpacked_bytes_max)
 }
 
-/// Symbolic links may point anywhere; names of files may not.
+/// Whether a file name leads out of the prefix. Targets of symbolic links may, but names may not.
 fn leads_out(path: &[u8]) -> bool {
     path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }

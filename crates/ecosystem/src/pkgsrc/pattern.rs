@@ -1,46 +1,46 @@
-//! Patterns of package names, as dependencies have them (pkg_install, `lib/opattern.c`; pkg_info(1), "Package
-//! wildcards"): alternatives in braces, version ranges, globs, plain names.
+//! Package patterns, as used in dependencies (pkg_install, `lib/opattern.c`; pkg_info(1), "Package wildcards"):
+//! alternatives in braces, version ranges, globs, plain names.
 
 use super::version::Version;
 use std::cmp::Ordering;
 
-/// More alternatives than any dependency has; nested braces multiply.
+/// Limit on alternatives, beyond that of any dependency; nested braces multiply them.
 const ALTERNATIVES_MAX: usize = 1024;
-/// Each pair is one level of recursion, and one more copy of the pattern. Dependencies have one or two.
+/// Each pair of braces is one level of recursion and one more copy of the pattern. Dependencies have one or two.
 const BRACES_MAX: usize = 64;
-/// The longest pattern of a dependency has some 200 bytes; each alternative is a copy.
+/// The longest pattern of a dependency has about 200 bytes; each alternative is a copy.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// How much of a pattern that is too long an error shows.
+/// Characters of an overlong pattern that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
 /// The name of a package with its version, such as `figlet-2.2.2nb1`.
 #[derive(Clone, Debug)]
 pub struct PackageName<'a> {
     text: &'a str,
-    /// Where the last `-` is; the whole name where there is none.
+    /// Offset of the last `-`; the length of the name if there is none.
     base_bytes: usize,
     version: Version,
 }
 
 impl<'a> PackageName<'a> {
-    /// Takes a name apart.
+    /// Splits a full name at its last `-`.
     pub fn new(text: &'a str) -> PackageName<'a> {
         let base_bytes = text.rfind('-').unwrap_or(text.len());
         let version = Version::parse(text.get(base_bytes + 1..).unwrap_or(""));
         PackageName { text, base_bytes, version }
     }
 
-    /// The whole name.
+    /// The full name, with its version.
     pub fn text(&self) -> &'a str {
         self.text
     }
 
-    /// What is before the last `-`.
+    /// The part before the last `-`.
     pub fn base(&self) -> &'a str {
         &self.text[..self.base_bytes]
     }
 
-    /// What is behind it.
+    /// The version after the last `-`; equal to `0` if there is none.
     pub fn version(&self) -> &Version {
         &self.version
     }
@@ -49,31 +49,31 @@ impl<'a> PackageName<'a> {
         self.base_bytes < self.text.len()
     }
 
-    /// Which of two packages that match is the better one: the one of the higher version, whatever they are
-    /// called; of equal versions the one whose name sorts last.
+    /// Orders two matching packages: the better one has the higher version, whatever its name; of equal versions,
+    /// the name that sorts last.
     pub fn compare(&self, other: &PackageName) -> Ordering {
         self.version.cmp(&other.version).then_with(|| self.text.cmp(other.text))
     }
 }
 
-/// A pattern that cannot be read.
+/// A malformed pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// A brace without its other half.
-    #[error("`{0}` has a brace without its other half")]
+    /// An unbalanced brace.
+    #[error("`{0}` has unbalanced braces")]
     Braces(String),
-    /// More alternatives than anybody means.
+    /// More alternatives than the limit.
     #[error("`{0}` has more than {ALTERNATIVES_MAX} alternatives")]
     TooMany(String),
-    /// More pairs of braces than the bound.
+    /// More pairs of braces than the limit.
     #[error("`{0}` has more than {BRACES_MAX} pairs of braces")]
     TooDeep(String),
-    /// Longer than the bound.
+    /// Longer than the limit.
     #[error("`{0}...` has more than {PATTERN_BYTES_MAX} bytes")]
     TooLong(String),
 }
 
-/// A pattern taken apart.
+/// A parsed pattern.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     alternatives: Vec<Alternative>,
@@ -82,18 +82,18 @@ pub struct Pattern {
 /// One alternative of a pattern.
 #[derive(Clone, Debug)]
 pub enum Alternative {
-    /// Versions of one name within bounds.
+    /// A range of versions of one package.
     Range {
-        /// The name.
+        /// Package name without version.
         base: String,
         /// The bounds; all must hold.
         bounds: Vec<(Bound, Version)>,
     },
-    /// A glob, of a whole name or of the name without its version.
+    /// A glob, which matches either the full name or the name without its version.
     Glob(String),
 }
 
-/// How a version stands to a bound.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// `<`
@@ -118,7 +118,7 @@ impl Bound {
 }
 
 impl Pattern {
-    /// Takes a pattern apart.
+    /// Parses a pattern.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(PatternError::TooLong(text.chars().take(SHOWN_CHARACTERS_MAX).collect()));
@@ -131,18 +131,18 @@ impl Pattern {
         Ok(Pattern { alternatives: expanded.iter().map(|text| Alternative::parse(text)).collect() })
     }
 
-    /// Its alternatives.
+    /// The alternatives, with braces expanded.
     pub fn alternatives(&self) -> &[Alternative] {
         &self.alternatives
     }
 
-    /// Whether a package matches.
+    /// Whether a package matches any alternative.
     pub fn matches(&self, name: &PackageName) -> bool {
         self.alternatives.iter().any(|alternative| alternative.matches(name))
     }
 }
 
-/// Puts each alternative of the first pair of braces in their place, and continues with the results.
+/// Expands the first pair of braces into its alternatives, and recurses into the results.
 fn expand(text: &str, whole: &str, expanded: &mut Vec<String>) -> Result<(), PatternError> {
     let Some(open) = text.find('{') else {
         if text.contains('}') {
@@ -181,7 +181,7 @@ impl Alternative {
         let Some(at) = text.find(['<', '>']) else { return Alternative::Glob(text.to_owned()) };
         let (base, mut rest) = text.split_at(at);
         let mut bounds = Vec::new();
-        // One bound, or a lower one and an upper one; what stands behind a first upper bound is its version.
+        // Either one bound, or a lower and an upper one; everything after a leading upper bound is its version.
         while let Some((bound, version)) = bound(rest) {
             let end = match bound {
                 Bound::Greater | Bound::GreaterOrEqual => version.find('<').unwrap_or(version.len()),
@@ -193,7 +193,7 @@ impl Alternative {
         Alternative::Range { base: base.to_owned(), bounds }
     }
 
-    /// Whether a package matches.
+    /// Whether a package matches this alternative.
     pub fn matches(&self, name: &PackageName) -> bool {
         match self {
             Alternative::Range { base, bounds } => {
@@ -208,7 +208,7 @@ impl Alternative {
         }
     }
 
-    /// What every name that matches begins with.
+    /// The literal prefix that all matching names share.
     pub fn prefix(&self) -> &str {
         match self {
             Alternative::Range { base, .. } => base,
@@ -227,14 +227,14 @@ fn bound(text: &str) -> Option<(Bound, &str)> {
     signs.into_iter().find_map(|(sign, bound)| Some((bound, text.strip_prefix(sign)?)))
 }
 
-/// Whether a name matches a glob (fnmatch(3) with `FNM_PERIOD`), given in pieces that are read as one.
+/// Whether a name matches a glob (fnmatch(3) with `FNM_PERIOD`), given as pieces that are read as one.
 fn matches_glob(pieces: &[&[u8]], name: &[u8]) -> bool {
     let glob: Vec<u8> = pieces.concat();
     if name.first() == Some(&b'.') && glob.first() != Some(&b'.') {
         return false;
     }
     let (mut at, mut place) = (0, 0);
-    // After a star: where the glob continues, and how much of the name the star has taken.
+    // After a star: where the glob continues, and how much of the name the star has consumed.
     let mut star: Option<(usize, usize)> = None;
     while place < name.len() {
         let step = match glob.get(at) {
@@ -263,7 +263,7 @@ fn matches_glob(pieces: &[&[u8]], name: &[u8]) -> bool {
     glob[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// The length of a class such as `[0-9]` and whether a byte is in it; a `[` without its end is a `[`.
+/// The length of a class such as `[0-9]`, and whether a byte is in it; a `[` without a `]` is literal.
 fn class(glob: &[u8], byte: u8) -> Option<(usize, bool)> {
     let is_negated = matches!(glob.get(1), Some(b'!' | b'^'));
     let first = if is_negated { 2 } else { 1 };
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_of_one_name() {
+    fn ranges_cover_one_name() {
         check("foo>=1.0", &["foo-1.0", "foo-1.0nb1", "foo-2"], &["foo-0.9", "foobar-2", "foo-bar-2", "foo"]);
         check("foo>=1<2", &["foo-1", "foo-1.9.9"], &["foo-2", "foo-0.9"]);
         check("foo>1<=2", &["foo-1.1", "foo-2"], &["foo-1", "foo-2.0.1"]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_are_of_the_whole_name_or_of_its_base() {
+    fn globs_match_the_full_name_or_its_base() {
         check("foo-[0-9]*", &["foo-1.0"], &["foo-bar-1.0", "fo-1"]);
         check("foo", &["foo-1.0"], &["foo-bar-1", "fool-1"]);
         check("foo-1.0", &["foo-1.0"], &["foo-1.0.1", "foo-1.0nb1"]);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_and_length_are_bounded() {
+    fn braces_and_length_are_limited() {
         let nested = |pairs: usize| "{".repeat(pairs) + "a" + &"}".repeat(pairs);
         assert!(Pattern::parse(&nested(BRACES_MAX)).is_ok());
         assert!(matches!(Pattern::parse(&nested(BRACES_MAX + 1)), Err(PatternError::TooDeep(_))));

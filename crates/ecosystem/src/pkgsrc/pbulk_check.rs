@@ -1,57 +1,61 @@
-//! What pbulk takes for up to date, to compare with it (pkgsrc, `pkgtools/pbulk/files/pbulk/scripts/pkg-up-to-date`).
+//! Reimplements pbulk's check for up-to-date packages, for comparison (pkgsrc,
+//! `pkgtools/pbulk/files/pbulk/scripts/pkg-up-to-date`).
 //!
-//! 1. The package's file is there. Its name has its version.
-//! 2. Every file of the recipe that the package was made from is there, and the first `$NetBSD...$` in it is the one that
-//!    the package recorded. A file without one is the same as any other without one.
-//! 3. Every package that it was built with is among what it is resolved to need. Its other dependencies are not checked.
-//! 4. Each of these has a file that is older than its own.
+//! 1. The package's file exists. Its name includes the version.
+//! 2. Every recipe file that the package was made from exists, and the first `$NetBSD...$` in it equals the one
+//!    recorded in the package. All files without one count as equal.
+//! 3. Every package that it was built with is among its resolved dependencies. Its other dependencies are not
+//!    checked.
+//! 4. Each of these dependencies has a file that is older than its own.
 //!
-//! A file that cannot be read, such as a truncated one, says nothing of 2 and 3, and is taken for up to date.
+//! An unreadable file, such as a truncated one, skips 2 and 3 and counts as up to date.
 
 use std::fmt;
 use std::time::SystemTime;
 
-/// What is known of a package whose file is there.
+/// The facts about a package whose file exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// What the package recorded of its recipe: `FILE: ID` lines; none where its file cannot be read.
+    /// The recipe versions recorded in the package: `FILE: ID` lines; empty if its file cannot be read.
     pub recipe_versions: &'a str,
-    /// What it was built with, by exact names.
+    /// The exact names of the packages that it was built with.
     pub built_with: &'a [String],
-    /// When its file was made.
+    /// Modification time of its file.
     pub made: SystemTime,
-    /// What it is resolved to need, by exact names, and when their files were made, where they are there.
+    /// Its resolved dependencies by exact name, with the modification times of their files; `None` for a missing
+    /// file.
     pub needs: &'a [(String, Option<SystemTime>)],
 }
 
-/// Why pbulk would build a package again.
+/// The reason why pbulk would rebuild a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stale {
-    /// Its file is not there.
+    /// Its file does not exist.
     NoFile,
-    /// A file of its recipe is gone.
+    /// A file of its recipe no longer exists.
     RecipeGone(String),
-    /// A file of its recipe has another version.
+    /// A file of its recipe has a different version.
     RecipeChanged(String),
-    /// It was built with something that it is not resolved to need any more.
+    /// It was built with a package that is no longer among its dependencies.
     OtherDependency(String),
-    /// Something that it needs is newer, or not there.
+    /// A dependency is newer, or missing.
     NewerDependency(String),
 }
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stale::NoFile => f.write_str("its file is not there"),
-            Stale::RecipeGone(file) => write!(f, "{file} is gone"),
-            Stale::RecipeChanged(file) => write!(f, "{file} has another $NetBSD$ version"),
-            Stale::OtherDependency(name) => write!(f, "it was built with {name}, which it does not need now"),
-            Stale::NewerDependency(name) => write!(f, "{name} is newer than it, or not there"),
+            Stale::NoFile => f.write_str("its file does not exist"),
+            Stale::RecipeGone(file) => write!(f, "{file} no longer exists"),
+            Stale::RecipeChanged(file) => write!(f, "{file} has a different $NetBSD$ version"),
+            Stale::OtherDependency(name) => write!(f, "it was built with {name}, which it no longer needs"),
+            Stale::NewerDependency(name) => write!(f, "{name} is newer or missing"),
         }
     }
 }
 
-/// Why pbulk would build the package again; nothing where it would not. `read` gives the text of a file of the tree.
+/// The reason why pbulk would rebuild the package; `None` if it would not. `read` returns the text of a file in the
+/// tree.
 pub fn stale(facts: &Facts, read: &dyn Fn(&str) -> Option<String>) -> Option<Stale> {
     for line in facts.recipe_versions.lines() {
         let Some((file, recorded)) = line.split_once(':') else { continue };
@@ -68,11 +72,11 @@ pub fn stale(facts: &Facts, read: &dyn Fn(&str) -> Option<String>) -> Option<Sta
     newer.map(|(name, _)| Stale::NewerDependency(name.clone()))
 }
 
-/// The first `$NetBSD...$` of a file; nothing where there is none.
+/// The first `$NetBSD...$` in a file; empty if there is none.
 fn version_in(text: &str) -> &str {
     let Some(start) = text.find("$NetBSD") else { return "" };
     let end = text[start + 1..].find('$').map(|length| start + length + 2);
-    // One that does not end in its line is none.
+    // A keyword that does not end on its line does not count.
     let found = end.map_or("", |end| &text[start..end]);
     if found.contains('\n') { "" } else { found }
 }
@@ -99,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_applied_and_what_it_misses_is_missed() {
+    fn each_rule_is_applied_with_pbulks_blind_spots() {
         let needs = [("digest-1".to_owned(), Some(later(5)))];
         let built_with = ["digest-1".to_owned()];
         let good = Facts {
@@ -121,7 +125,7 @@ mod tests {
         let newer = Stale::NewerDependency("digest-1".to_owned());
         assert_eq!(of(Facts { made: later(5), ..good }), Some(newer.clone()));
         assert_eq!(of(Facts { needs: &[("digest-1".to_owned(), None)], ..good }), Some(newer));
-        // A truncated package says nothing, and a dependency more is nothing to it.
+        // A truncated package passes, and an additional dependency goes unnoticed.
         assert_eq!(of(Facts { recipe_versions: "", built_with: &[], ..good }), None);
     }
 }

@@ -1,12 +1,12 @@
-//! `pbulk.conf`: the configuration of pbulk, read so that a person can move over (pkgsrc,
+//! `pbulk.conf`: the configuration of pbulk, read for users who migrate (pkgsrc,
 //! `pkgtools/pbulk/files/pbulk/pbulk.conf`, versions 1.16 to 1.29).
 //!
-//! The file is a shell script, which pbulk's own scripts source. No shell is run here: assignments are read, with
-//! quotes and with references to earlier ones; what only a shell could tell (a command's output, a condition, another
-//! file) is reported with its line. The last assignment of a name counts, and one under a condition makes the
-//! name's value unknown, as it does that of everything that refers to it.
+//! The file is a shell script, which pbulk's own scripts source. It is not run here: only assignments are read,
+//! with quotes and references to earlier ones. Anything that only a shell could evaluate (a command's output, a
+//! condition, another file) is reported with its line. The last assignment of a name counts. An assignment under a
+//! condition makes the value of the name unknown, and with it everything that refers to the name.
 //!
-//! Known downside: a reference to a variable of the environment is not understood, and `+=` is taken for a command.
+//! Known downside: references to environment variables are not supported, and `+=` is taken for a command.
 
 mod shell;
 
@@ -14,66 +14,66 @@ use super::moving::{Fate, Key, Moved, NotCarried, Wanted};
 use shell::{Piece, RUNS_A_COMMAND, Token, is_name};
 use std::collections::BTreeMap;
 
-/// No configuration is longer; the one that pbulk comes with has 6 kB.
+/// No real configuration is longer; the one that comes with pbulk has 6 kB.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// No value is longer. References could double one in every line.
+/// Limit on one value. References could double a value with every line.
 const VALUE_BYTES_MAX: usize = 1 << 16;
 
-/// All values together are no longer.
+/// Limit on all values together.
 const VALUES_BYTES_MAX: usize = 1 << 24;
 
-/// A file that cannot be read as shell at all.
+/// A file that cannot be parsed as a shell script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PbulkConfError {
-    /// A quote or bracket is not closed.
-    #[error("line {line}: `{what}` is not closed up to the end of the file")]
+    /// An unclosed quote or bracket.
+    #[error("line {line}: `{what}` is not closed")]
     Open {
-        /// The line that it stands in, from 1.
+        /// Line of the opening quote or bracket, from 1.
         line: usize,
-        /// What opens.
+        /// The opening quote or bracket.
         what: &'static str,
     },
-    /// It is too long.
-    #[error("it has {bytes} bytes, and {TEXT_BYTES_MAX} is the most")]
+    /// The file is too long.
+    #[error("it has {bytes} bytes, above the limit of {TEXT_BYTES_MAX}")]
     TooLong {
-        /// Its length.
+        /// Length of the file.
         bytes: usize,
     },
 }
 
-/// What the file says of a name.
+/// The state of a name after the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
     line: usize,
-    /// The value, or why it is not known.
+    /// The value, or the reason why it is unknown.
     value: Result<String, String>,
 }
 
-/// A `pbulk.conf`.
+/// A parsed `pbulk.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PbulkConf {
     settings: BTreeMap<String, Setting>,
-    /// What is no assignment.
+    /// Commands other than assignments.
     others: Vec<NotCarried>,
 }
 
-const OTHER_MACHINES: &str = "no other machine is started; builds run in the slots of this one";
-const UPLOADS: &str = "nothing is uploaded by a build; copy what is published";
-const MAIL: &str = "no mail is sent; hand report.txt to your mail program";
+const OTHER_MACHINES: &str = "other machines are not started; builds run in the slots of this one";
+const UPLOADS: &str = "builds upload nothing; copy the published repository instead";
+const MAIL: &str = "no mail is sent; pass report.txt to your mail program";
 const PROGRAM: &str =
-    "a program of pbulk's, which nothing runs here; a change you made to it has to be moved by hand";
-const TOOL: &str = "not needed, or the bootstrap kit brings it";
+    "one of pbulk's own programs, which Kilnyard does not run; port your changes to it yourself";
+const TOOL: &str = "not needed, or part of the bootstrap kit";
 const IN_THE_YARD: &str = "it is in a folder of the yard";
 const CROSS: &str = "packages are built for the machine that builds them";
 const FAILED_ROOTS: &str = "the roots of the last failed builds are kept whole";
-const OWN_ROOTS: &str = "roots are made without a script";
-const BY_THE_KIT: &str = "the bootstrap kit says it";
-const AGE: &str = "a package is up to date by the content of what goes into it";
+const OWN_ROOTS: &str = "roots are made without scripts";
+const BY_THE_KIT: &str = "the bootstrap kit sets it";
+const AGE: &str = "the content of its inputs, not its age, decides whether a package is up to date";
 
-/// What becomes of pbulk's settings. `limited_list` is not among them: it says which packages.
+/// How pbulk's settings are migrated. `limited_list` is handled separately, because it selects the packages.
 const FATES: &[(&str, Fate)] = &[
-    ("base_url", Fate::Not("kilnyard.toml has no address of reports")),
+    ("base_url", Fate::Not("kilnyard.toml has no report URL")),
     ("bootstrapkit", Fate::To(Key::BootstrapKit)),
     ("build_chroots", Fate::To(Key::Slots)),
     ("build_clients", Fate::Same(&[""], OTHER_MACHINES)),
@@ -87,14 +87,14 @@ const FATES: &[(&str, Fate)] = &[
     ("client_prepare", Fate::Not(PROGRAM)),
     ("client_prepare_action", Fate::Not(PROGRAM)),
     ("client_prepare_chroot", Fate::Not(PROGRAM)),
-    ("config_version", Fate::Not("it is the version of pbulk's own file")),
+    ("config_version", Fate::Not("it is the version of pbulk's own file format")),
     ("cross_compile", Fate::Same(&["no", ""], CROSS)),
     ("digest", Fate::Not(TOOL)),
     ("gzip", Fate::Not(TOOL)),
     ("has_nfs", Fate::Not(OTHER_MACHINES)),
     (
         "ignore_missing_dependencies",
-        Fate::Same(&["yes"], "what misses a dependency is left out, and the rest is built"),
+        Fate::Same(&["yes"], "packages with missing dependencies are left out, and the rest is built"),
     ),
     ("keep_prefix", Fate::Same(&["yes", "no", ""], FAILED_ROOTS)),
     ("keep_wrkdir", Fate::Same(&["yes", "no", ""], FAILED_ROOTS)),
@@ -136,13 +136,10 @@ const FATES: &[(&str, Fate)] = &[
     ("report_script", Fate::Not(PROGRAM)),
     ("report_subject_prefix", Fate::Not(MAIL)),
     ("report_txt_script", Fate::Not(PROGRAM)),
-    (
-        "reuse_scan_results",
-        Fate::Same(&["yes"], "a scan always asks only directories whose files have changed"),
-    ),
+    ("reuse_scan_results", Fate::Same(&["yes"], "a scan only queries directories whose files have changed")),
     ("rsync", Fate::Same(&[":", ""], UPLOADS)),
     ("scan_clients", Fate::Same(&[""], OTHER_MACHINES)),
-    ("scan_procs", Fate::Not("kilnyard.toml has no number of scanning processes")),
+    ("scan_procs", Fate::Not("kilnyard.toml has no number of scan processes")),
     ("script_phase_build", Fate::Not(PROGRAM)),
     ("script_phase_pre_build", Fate::Not(PROGRAM)),
     ("script_phase_report", Fate::Not(PROGRAM)),
@@ -150,24 +147,27 @@ const FATES: &[(&str, Fate)] = &[
     ("script_phase_upload", Fate::Not(PROGRAM)),
     ("sed", Fate::Not(TOOL)),
     ("skip_age_check", Fate::Not(AGE)),
-    ("strict_mode", Fate::Same(&["no"], "what misses a dependency is left out, and the rest is built")),
+    (
+        "strict_mode",
+        Fate::Same(&["no"], "packages with missing dependencies are left out, and the rest is built"),
+    ),
     ("sync_buildlog", Fate::Same(&[":", ""], PROGRAM)),
     ("sync_package", Fate::Same(&["default_sync_package", ""], PROGRAM)),
     ("tar", Fate::Not(TOOL)),
     ("target_arch", Fate::Not(CROSS)),
     ("target_destdir", Fate::Not(CROSS)),
-    ("unprivileged_user", Fate::Not("builds have users of their own in their root")),
+    ("unprivileged_user", Fate::Not("every root has its own build user")),
     ("use_unprivileged_checksum", Fate::Not("sources are fetched and checked outside of builds")),
     ("varbase", Fate::Not(BY_THE_KIT)),
     ("xz", Fate::Not(TOOL)),
 ];
 
 const LIMITED_LIST: &str = "limited_list";
-const CONDITION: &str = "it is set only under a condition, and no shell is run";
-const NO_SETTING: &str = "it is no setting of pbulk's; where others refer to it, its value is used";
+const CONDITION: &str = "it is set in conditional code, which is not run";
+const NO_SETTING: &str = "it is not a setting of pbulk; where other settings refer to it, its value is used";
 
 impl PbulkConf {
-    /// Reads a configuration.
+    /// Parses a configuration.
     pub fn parse(text: &str) -> Result<PbulkConf, PbulkConfError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(PbulkConfError::TooLong { bytes: text.len() });
@@ -179,12 +179,12 @@ impl PbulkConf {
         Ok(reader.conf)
     }
 
-    /// The value of a setting; none where it is not set or not known.
+    /// The value of a setting; `None` if it is unset or unknown.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.settings.get(name)?.value.as_deref().ok()
     }
 
-    /// What becomes of each setting.
+    /// Migrates every setting.
     pub fn moved(&self) -> Moved {
         let mut moved = Moved { not_carried: self.others.clone(), ..Moved::default() };
         if !self.settings.contains_key(LIMITED_LIST) {
@@ -213,7 +213,7 @@ impl PbulkConf {
     fn value(&self, pieces: &[Piece]) -> Result<String, String> {
         let mut value = String::new();
         if matches!(pieces.first(), Some(Piece::Plain(text)) if text.starts_with('~')) {
-            return Err("`~` is a home folder, which is not known here".to_owned());
+            return Err("`~` is a home folder, which is unknown here".to_owned());
         }
         for piece in pieces {
             match piece {
@@ -222,9 +222,9 @@ impl PbulkConf {
                 Piece::Reference(name) => match self.settings.get(name).map(|setting| &setting.value) {
                     Some(Ok(text)) => value.push_str(text),
                     Some(Err(_)) => {
-                        return Err(format!("it refers to `{name}`, which is not carried either"));
+                        return Err(format!("it refers to `{name}`, which is not carried over either"));
                     }
-                    None => return Err(format!("it refers to `{name}`, which is not set before it")),
+                    None => return Err(format!("it refers to `{name}`, which is not set before")),
                 },
             }
             if value.len() > VALUE_BYTES_MAX {
@@ -232,13 +232,13 @@ impl PbulkConf {
             }
         }
         match placeholder(&value) {
-            Some(found) => Err(format!("`@{found}@` is filled in where pbulk is installed")),
+            Some(found) => Err(format!("`@{found}@` is replaced when pbulk is installed")),
             None => Ok(value),
         }
     }
 }
 
-/// The name in an `@NAME@`, as it stands in the file of the source tree.
+/// The name in an `@NAME@`, which the file has in the source tree.
 fn placeholder(value: &str) -> Option<&str> {
     let mut parts = value.split('@');
     let (_before, _behind) = (parts.next(), parts.next_back());
@@ -246,7 +246,7 @@ fn placeholder(value: &str) -> Option<&str> {
     parts.find(|part| !part.is_empty() && part.bytes().all(is_letter))
 }
 
-/// A command that is open around others.
+/// An open compound command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     /// `if`, `case`, a loop, or braces.
@@ -262,11 +262,11 @@ struct Reader {
     conf: PbulkConf,
     command: Vec<(usize, Word)>,
     blocks: Vec<Block>,
-    /// The command runs only if another one says so.
+    /// Whether the command only runs depending on another one.
     depends: bool,
-    /// The next word names a file.
+    /// Whether the next word is the file of a redirection.
     is_redirected: bool,
-    /// The length of all values so far.
+    /// Total length of all values so far.
     bytes: usize,
 }
 
@@ -287,7 +287,7 @@ impl Reader {
                 self.depends = operator == "|";
             }
             "(" => {
-                // Behind a word it begins a function, whose commands run elsewhere or never.
+                // After a word, it begins a function, whose commands run elsewhere or never.
                 self.finish(true);
                 self.blocks.push(Block::Parentheses);
             }
@@ -299,7 +299,7 @@ impl Reader {
                 let is_start = self.command.first().is_some_and(|(_, word)| keyword(word) == Some("case"));
                 if is_start { self.finish(false) } else { self.command.clear() }
             }
-            // A line may end behind an operator that asks for another command.
+            // A line may end after an operator that requires another command.
             "\n" if self.command.is_empty() && self.depends => {}
             "\n" | ";" | ";;" | ";&" => {
                 self.finish(false);
@@ -317,7 +317,7 @@ impl Reader {
             if self.blocks.is_empty()
                 && matches!(keyword, "if" | "case" | "while" | "until" | "for" | "function")
             {
-                self.report(keyword, *line, "it decides or repeats, and no shell is run");
+                self.report(keyword, *line, "it is conditional code, which is not run");
             }
             match keyword {
                 "if" | "while" | "until" | "{" => self.blocks.push(Block::Compound),
@@ -347,7 +347,7 @@ impl Reader {
                 words[assignments + 1..].iter().for_each(|(line, word)| self.unset(*line, word, is_sure))
             }
             _ if !self.blocks.is_empty() => {}
-            "." | "source" => self.report(&name, *line, "it reads another file, which is not followed"),
+            "." | "source" => self.report(&name, *line, "it reads another file, which is not evaluated"),
             _ => self.report(&name, *line, RUNS_A_COMMAND),
         }
     }
@@ -380,7 +380,7 @@ impl Reader {
     }
 }
 
-/// A word that a shell keeps for itself where a command begins.
+/// A reserved word at the beginning of a command.
 fn keyword(word: &[Piece]) -> Option<&str> {
     const KEYWORDS: [&str; 17] = [
         "if", "then", "elif", "else", "fi", "case", "esac", "for", "while", "until", "do", "done", "{", "}",
@@ -400,7 +400,7 @@ fn assignment(word: &[Piece]) -> Option<(&str, &str)> {
     }
 }
 
-/// How much of a word is shown.
+/// Characters of a word that are shown.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
 fn shown(word: &[Piece]) -> String {

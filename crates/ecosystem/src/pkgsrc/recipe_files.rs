@@ -1,12 +1,13 @@
 //! The files of a tree that go into a package, by content.
 //!
-//! These are the files of its own directory, each told by its name, and everything else that make read for it
-//! (`SCAN_DEPENDS`): other packages' directories each as one, and the infrastructure `mk` as one. Where something of
-//! another directory is taken over, and not only asked about as by `buildlink3.mk`, all of it counts: a makefile of it that
-//! is read, or a path into it that a makefile of the package names, such as `FILESDIR=../../audio/xmms/files`.
+//! These are the files of its own directory, listed individually, and everything else that make read for it
+//! (`SCAN_DEPENDS`): each directory of another package as one item, and the infrastructure `mk` as one. If a
+//! package takes files from another directory, rather than only depending on it as through `buildlink3.mk`, all of
+//! that directory counts: make read one of its makefiles, or a makefile of the package names a path into it, such
+//! as `FILESDIR=../../audio/xmms/files`.
 //!
-//! Of the settings of a person only those lines count for a package that concern it: `PKG_OPTIONS.mutt=` is for who
-//! asks for it by this name. Files outside of the tree are a part of the layers.
+//! Of the user's settings, only the lines that concern a package count for it: `PKG_OPTIONS.mutt=` only affects
+//! packages that use this name. Files outside the tree are part of the layers.
 
 use super::kept::normal;
 use crate::hex;
@@ -16,14 +17,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Files of another directory that only say how to depend on it.
+/// Files of another directory that only describe how to depend on it.
 const ABOUT: [&str; 4] = ["buildlink3.mk", "builtin.mk", "version.mk", "available.mk"];
-/// Folders of a directory that are no part of the recipe.
+/// Folders in a package's directory that are not part of the recipe.
 const NO_RECIPE: [&str; 4] = ["CVS", ".git", "work", ".svn"];
-/// More files than any directory has; what is larger is no recipe.
+/// More files than any package's directory has; anything larger is not a recipe.
 const FILES_MAX: usize = 10_000;
 
-/// Hashes of a tree's files, each read once.
+/// Hashes of a tree's files; each file is read once.
 #[derive(Debug)]
 pub(super) struct RecipeFiles {
     tree: PathBuf,
@@ -35,7 +36,7 @@ impl RecipeFiles {
         RecipeFiles { tree: tree.to_owned(), hashes: Mutex::default() }
     }
 
-    /// Lines of a key for a package of this directory, for which make read these files.
+    /// The key lines for a package of this directory, given the files that make read.
     pub(super) fn lines(&self, location: &str, read: &str) -> Vec<String> {
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut add = |group: &str, path: String| groups.entry(group.to_owned()).or_default().insert(path);
@@ -93,7 +94,7 @@ impl RecipeFiles {
             || self.taken_over(location, read).iter().any(|other| has_within(other))
     }
 
-    /// Other directories that something is taken over from.
+    /// Other directories from which the package takes files.
     fn taken_over(&self, location: &str, read: &str) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut add = |path: &str| {
@@ -121,8 +122,8 @@ impl RecipeFiles {
         found
     }
 
-    /// The files that say what is to be fetched for a package: its own, or else those of directories that something is
-    /// taken over from.
+    /// The `distinfo` files that list the package's distfiles: its own, or otherwise those of directories from
+    /// which it takes files.
     pub(super) fn distinfos(&self, location: &str, read: &str) -> Vec<PathBuf> {
         let of = |location: &str| self.tree.join(location).join("distinfo");
         let own = of(location);
@@ -132,13 +133,13 @@ impl RecipeFiles {
         self.taken_over(location, read).iter().map(|other| of(other)).filter(|path| path.exists()).collect()
     }
 
-    /// The text of a file; comments of old trees are not all UTF-8.
+    /// The text of a file; comments in old trees are not all UTF-8.
     fn text(&self, path: &str) -> String {
         let bytes = std::fs::read(self.tree.join(path)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The settings of a person that count for a package of this directory, for which make read these files.
+    /// The user's settings that affect a package of this directory, given the files that make read.
     pub(super) fn settings(&self, mk_conf: &str, location: &str, read: &str) -> String {
         let mut texts = Vec::new();
         if mk_conf.contains(OPTIONS) {
@@ -149,7 +150,7 @@ impl RecipeFiles {
         settings_for(mk_conf, &texts)
     }
 
-    /// All files of a directory that can be of its recipe, relative to the tree, sorted.
+    /// All files in a directory that can be part of its recipe, relative to the tree, sorted.
     fn below(&self, location: &str) -> Vec<String> {
         let mut found = Vec::new();
         let mut open = vec![location.to_owned()];
@@ -182,7 +183,7 @@ impl RecipeFiles {
     }
 }
 
-/// A file that make read, relative to the tree; none where it is not of the tree.
+/// The path, relative to the tree, of a file that make read; `None` if it is outside the tree.
 pub fn of_tree(location: &str, file: &str) -> Option<String> {
     let path = normal(location, file);
     let inside = path.strip_prefix(super::stages::TREE).and_then(|inside| inside.strip_prefix('/'));
@@ -190,7 +191,7 @@ pub fn of_tree(location: &str, file: &str) -> Option<String> {
     (!path.starts_with(['/', '.'])).then(|| path.to_owned())
 }
 
-/// The hash of a file's content, or of where a link leads.
+/// The hash of a file's content, or of a link's target.
 fn hash_of(path: &Path) -> io::Result<String> {
     let metadata = fs_err::symlink_metadata(path)?;
     let bytes = match metadata.is_symlink() {
@@ -200,11 +201,11 @@ fn hash_of(path: &Path) -> io::Result<String> {
     Ok(hex(&Sha256::digest(bytes)))
 }
 
-/// What a line that sets options of one package begins with.
+/// Prefix of lines that set the options of one package.
 const OPTIONS: &str = "PKG_OPTIONS.";
 
-/// The lines of a person's settings that count for a package whose recipe has these texts. A recipe that makes up
-/// the name of its options may mean any.
+/// The lines of the user's settings that affect a package whose recipe has these texts. A recipe that computes the
+/// name of its options may refer to any of them.
 fn settings_for(mk_conf: &str, recipe: &[String]) -> String {
     let counts = |line: &&str| {
         let Some(rest) = line.trim_start().strip_prefix(OPTIONS) else { return true };
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_make_read_is_there_in_groups() {
+    fn files_that_make_read_are_grouped() {
         let tree = tree();
         let names: Vec<String> =
             lines(tree.path()).iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_goes_into_the_package_changes_its_lines() {
+    fn only_files_that_go_into_the_package_change_its_lines() {
         let tree = tree();
         let changed = |path: &str| {
             let before = lines(tree.path());
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn options_count_for_those_who_ask() {
+    fn options_affect_only_packages_that_use_them() {
         let settings = "PKG_OPTIONS.mutt+= sasl\nCFLAGS= -O2\n  PKG_OPTIONS.vim=x\n";
         let recipe = ["PKG_OPTIONS_VAR=\tPKG_OPTIONS.mutt\n".to_owned()];
         assert_eq!(settings_for(settings, &recipe), "PKG_OPTIONS.mutt+= sasl\nCFLAGS= -O2\n");

@@ -1,18 +1,18 @@
-//! Exact dependencies: for each pattern that a package names, one package.
+//! Resolves dependencies: chooses exactly one package for each pattern of a package.
 //!
-//! The rules are those of `pkg_add` and of pbulk's resolver. A dependency that was chosen already for the same
-//! package and matches is taken; otherwise the best of all that match ([`PackageName::compare`]). Where a
-//! dependency is said to be has no part in the choice, but a best match elsewhere is told.
+//! The rules are those of `pkg_add` and of pbulk's resolver. If a dependency already chosen for the same package
+//! matches, it is taken; otherwise the best of all matches ([`PackageName::compare`]). The directory that a
+//! dependency names does not affect the choice, but a best match in a different one is reported.
 //!
 //! # Differences from pbulk
 //!
-//! 1. A package that is skipped or failed is not chosen where a buildable one matches too; it is told when that
-//!    happens. [`Rules::Pbulk`] takes it, as pbulk does, and what depends on it is then left out.
-//! 2. A cycle leaves out its members and what depends on them, and names them; pbulk ends the whole run.
+//! 1. A skipped or failed package is not chosen if a buildable one also matches, and a remark reports it.
+//!    [`Rules::Pbulk`] chooses it, as pbulk does, and then its dependents are left out.
+//! 2. A cycle leaves out its members and their dependents, and names them; pbulk aborts the whole run.
 //!
-//! What has to hold: the outcome follows from the input and its order alone. Each pattern is compared with the few
-//! packages that begin as it does, once, however many packages name it. Known downside: packages that are only
-//! *indirectly* left out are still chosen, since choosing again could leave out others in turn.
+//! Invariant: the outcome depends only on the input and its order. Each pattern is compared once with the few
+//! packages that share its prefix, however many packages use it. Known downside: packages that are only
+//! *indirectly* left out are still chosen, since a second choice could in turn leave out others.
 
 use super::pattern::{Alternative, PackageName, Pattern, PatternError};
 use super::scan_file::{Stanza, is_location};
@@ -22,16 +22,16 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// A package as the resolver is given it.
+/// A package, as input to the resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
-    /// Its name with its version.
+    /// Name and version of the package.
     pub name: &'a str,
-    /// Its directory.
+    /// Directory in the tree, such as `mail/mutt`.
     pub location: &'a str,
     /// `pattern:../../category/directory`, separated by blanks.
     pub all_depends: &'a str,
-    /// Whether it may be built at all.
+    /// Whether the package allows to be built.
     pub standing: Standing,
 }
 
@@ -46,10 +46,10 @@ impl<'a> From<&Stanza<'a>> for Scanned<'a> {
     }
 }
 
-/// Whether a package may be built at all, by its own word.
+/// Whether a package's own recipe allows it to be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It may.
+    /// The recipe has no objection.
     Buildable,
     /// It is not meant for this platform or configuration (`PKG_SKIP_REASON`).
     Skipped,
@@ -57,57 +57,57 @@ pub enum Standing {
     Failed,
 }
 
-/// Whose rules count.
+/// The rules to resolve by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// Ours, with the differences that the module's text lists.
+    /// Kilnyard's rules; the module documentation lists the differences from pbulk's.
     #[default]
     Kilnyard,
-    /// pbulk's to the letter, to compare with it.
+    /// pbulk's exact rules, for comparison.
     Pbulk,
 }
 
-/// Where a package stands after resolving.
+/// The result for one package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It can be built when what it depends on is.
+    /// It can be built once its dependencies are.
     Buildable,
-    /// Its own word says no.
+    /// Its own recipe says that it cannot or should not be built.
     LeftOut(Standing),
-    /// A dependency cannot be had; why, one for each. What many packages ask for is shared: a hostile or broken tree has
-    /// millions of such pairs.
+    /// Unmet dependencies, with a reason each. The reasons are shared between packages: a hostile or broken tree
+    /// has millions of such pairs.
     Unresolved(Vec<Arc<Unmet>>),
-    /// It is in a cycle; the cycle from it to itself.
+    /// It is in a cycle; the path from it back to itself.
     InCycle(Vec<PackageId>),
-    /// It depends on one that is left out: the next one on the way, and the one to blame in the end.
+    /// It depends on a package that is left out.
     Indirect {
-        /// The dependency.
+        /// The next package on the path to the cause.
         through: PackageId,
-        /// Who is to blame.
+        /// The package that is the cause.
         blamed: PackageId,
     },
 }
 
-/// A dependency that cannot be had.
+/// An unmet dependency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmet {
-    /// Nothing matches.
+    /// No package matches.
     NoMatch {
-        /// The pattern.
+        /// The pattern of the dependency.
         pattern: String,
-        /// Where it is said to be.
+        /// The directory that the dependency names.
         location: String,
-        /// Packages that are there.
+        /// The packages in that directory.
         offered: Vec<String>,
     },
-    /// A word that is no dependency.
+    /// A word that is not a dependency.
     NoDependency(String),
-    /// A pattern that is none.
+    /// A malformed pattern.
     NoPattern(PatternError),
 }
 
 impl Unmet {
-    /// It in the words that pbulk's resolver puts into `PKG_FAIL_REASON`, for the programs that read its files.
+    /// The text that pbulk's resolver puts into `PKG_FAIL_REASON`, for programs that read its files.
     pub fn fail_reason(&self) -> String {
         let dependency = match self {
             Unmet::NoMatch { pattern, .. } => pattern.clone(),
@@ -136,61 +136,61 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// Something that a person may want to look at.
+/// A remark for the maintainer of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// The best match is elsewhere than the dependency says.
+    /// The best match is in a different directory than the dependency names.
     Elsewhere {
-        /// Who depends.
+        /// The package with the dependency.
         package: PackageId,
-        /// On what.
+        /// The pattern of the dependency.
         pattern: String,
-        /// Where it is said to be.
+        /// The directory that the dependency names.
         location: String,
-        /// What was chosen.
+        /// The chosen package.
         chosen: PackageId,
     },
-    /// A better match was passed over, since it is not built.
+    /// A better match was not chosen because it is not built.
     PassedOver {
-        /// The pattern.
+        /// The pattern of the dependency.
         pattern: String,
-        /// What was chosen.
+        /// The chosen package.
         chosen: PackageId,
-        /// What pbulk would have chosen.
+        /// The package that pbulk would have chosen.
         passed_over: PackageId,
     },
 }
 
-/// What resolving came to. Numbers of packages are their places in the input.
+/// The result of resolving. The number of a package is its index in the input.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The dependencies of each package in the order in which they were chosen.
+    /// The dependencies of each package, in the order in which they were chosen.
     pub depends: Vec<Vec<PackageId>>,
-    /// Where each package stands.
+    /// The outcome for each package.
     pub outcomes: Vec<Outcome>,
-    /// What was noticed.
+    /// Remarks for the maintainer of the tree.
     pub remarks: Vec<Remark>,
 }
 
-/// A pattern, resolved once.
+/// The matches of a pattern, resolved once.
 #[derive(Debug, Default)]
 struct Match {
-    /// All that match, the best first.
+    /// All matches, the best first.
     all: Vec<u32>,
-    /// Which of them is taken.
+    /// The chosen one.
     chosen: Option<u32>,
 }
 
-/// A word of `ALL_DEPENDS`, parsed once: many packages name the same.
+/// A word of `ALL_DEPENDS`, parsed once: many packages share the same words.
 #[derive(Clone, Copy, Debug)]
 enum Word<'a> {
     Nonsense,
     Dependency {
         pattern: &'a str,
         location: &'a str,
-        /// The number of its match.
+        /// Index of its match.
         matched: u32,
-        /// Whether the best match is elsewhere than it says.
+        /// Whether the best match is in a different directory than the dependency names.
         is_elsewhere: bool,
     },
 }
@@ -198,22 +198,22 @@ enum Word<'a> {
 struct Resolver<'a> {
     scanned: &'a [Scanned<'a>],
     names: Vec<PackageName<'a>>,
-    /// Numbers of the packages, ordered by name.
+    /// Package numbers, ordered by name.
     by_name: Vec<u32>,
     rules: Rules,
     words: HashMap<&'a str, Word<'a>, foldhash::fast::FixedState>,
     unmet: HashMap<&'a str, Arc<Unmet>, foldhash::fast::FixedState>,
     patterns: HashMap<&'a str, u32, foldhash::fast::FixedState>,
     matches: Vec<Result<Match, PatternError>>,
-    /// For each package the last one that chose it, from 1.
+    /// For each package, the last package that chose it, counted from 1.
     chosen_by: Vec<u32>,
     remarks: Vec<Remark>,
 }
 
 /// Resolves all packages.
 pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
-    // Names and locations are compared over and over, so that they lie side by side, and not as far from each other
-    // as in the scan.
+    // Names and locations are compared over and over. So they are stored side by side rather than spread out as in
+    // the scan.
     let texts: String = scanned.iter().flat_map(|package| [package.name, package.location]).collect();
     let mut rest = texts.as_str();
     let mut take = |length: usize| {
@@ -268,7 +268,7 @@ fn resolve_compact(scanned: &[Scanned], rules: Rules) -> Resolved {
     resolved
 }
 
-/// Who depends on each package: one row after the other.
+/// The dependents of all packages, concatenated; `starts` has the beginning of each package's slice.
 struct Dependents {
     starts: Vec<u32>,
     all: Vec<PackageId>,
@@ -299,7 +299,7 @@ impl Dependents {
     }
 }
 
-/// `pattern:../../category/directory` in its two parts.
+/// Splits `pattern:../../category/directory` into its two parts.
 pub(super) fn split(word: &str) -> Option<(&str, &str)> {
     let (pattern, location) = word.rsplit_once(':')?;
     let location = location.strip_prefix("../../").unwrap_or(location);
@@ -312,7 +312,7 @@ impl<'a> Resolver<'a> {
         let mut unmet = Vec::new();
         let own = number as u32 + 1;
         for text in self.scanned[number].all_depends.split_ascii_whitespace() {
-            let word = self.look_at(text);
+            let word = self.word(text);
             let Word::Dependency { pattern, location, matched, is_elsewhere } = word else {
                 unmet.push(self.unmet(text, word));
                 continue;
@@ -343,7 +343,7 @@ impl<'a> Resolver<'a> {
         (chosen, unmet)
     }
 
-    fn look_at(&mut self, text: &'a str) -> Word<'a> {
+    fn word(&mut self, text: &'a str) -> Word<'a> {
         if let Some(word) = self.words.get(text) {
             return *word;
         }
@@ -360,7 +360,7 @@ impl<'a> Resolver<'a> {
         word
     }
 
-    /// The number of a pattern's match.
+    /// The index of a pattern's match.
     fn match_once(&mut self, pattern: &'a str) -> u32 {
         if let Some(number) = self.patterns.get(pattern) {
             return *number;
@@ -372,7 +372,7 @@ impl<'a> Resolver<'a> {
         number
     }
 
-    /// Why a word of `ALL_DEPENDS` cannot be had.
+    /// The reason why a word of `ALL_DEPENDS` is unmet.
     fn unmet(&mut self, text: &'a str, word: Word<'a>) -> Arc<Unmet> {
         if let Some(unmet) = self.unmet.get(text) {
             return unmet.clone();
@@ -423,7 +423,8 @@ impl<'a> Resolver<'a> {
         Ok(Match { all, chosen })
     }
 
-    /// The packages that match one alternative: of those that begin as it does, by a search in the sorted names.
+    /// The packages that match one alternative, found among those with its prefix by binary search in the sorted
+    /// names.
     fn candidates(&self, alternative: &Alternative) -> Vec<u32> {
         let prefix = alternative.prefix();
         let name = |number: &u32| self.scanned[*number as usize].name;
@@ -434,7 +435,7 @@ impl<'a> Resolver<'a> {
 }
 
 impl Resolved {
-    /// The dependencies, for builders; names as they were given.
+    /// The dependency graph, with the packages' full names.
     pub fn graph(&self, scanned: &[Scanned]) -> Graph {
         let mut graph = Graph::new();
         for package in scanned {
@@ -452,7 +453,7 @@ impl Resolved {
         self.outcomes[id.index()] == Outcome::Buildable
     }
 
-    /// Leaves out everything that depends on something that is left out; the nearest one is named.
+    /// Leaves out everything that depends on a package that is left out; the nearest cause is recorded.
     fn spread(&mut self, dependents: &Dependents) {
         let is_cause = |outcome: &Outcome| !matches!(outcome, Outcome::Buildable | Outcome::Indirect { .. });
         let causes = self.outcomes.iter().enumerate().filter(|(_, outcome)| is_cause(outcome));
@@ -468,9 +469,9 @@ impl Resolved {
         }
     }
 
-    /// Leaves out the members of cycles; whether there are any.
+    /// Leaves out the members of cycles; returns whether there are any.
     fn leave_out_cycles(&mut self, dependents: &Dependents) -> bool {
-        // What can be put into an order is in no cycle; there are few packages after that, or none.
+        // Packages that can be ordered are not in a cycle; few packages remain after that, or none.
         let all = 0..self.depends.len() as u32;
         let mut waits: Vec<usize> = self.depends.iter().map(Vec::len).collect();
         let mut ordered: Vec<PackageId> =
@@ -499,7 +500,7 @@ impl Resolved {
         has_any
     }
 
-    /// The way from a package that is left out to the one that is to blame, itself first.
+    /// The path from a package that is left out to the cause, starting with itself.
     pub fn chain(&self, package: PackageId) -> Vec<PackageId> {
         let mut chain = vec![package];
         let mut last = package;
@@ -511,7 +512,7 @@ impl Resolved {
     }
 }
 
-/// The shortest way from a package to itself, both ends told; none where there is no such way.
+/// The shortest path from a package to itself, including both ends; `None` if there is no such path.
 fn shortest_cycle<I: Iterator<Item = PackageId>>(
     start: PackageId,
     depends: impl Fn(PackageId) -> I,
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_version_is_chosen_and_one_that_matches_is_kept() {
+    fn the_highest_version_is_chosen_unless_an_earlier_choice_matches() {
         let scanned = [
             package("top-1", "a/top", "lib-[0-9]*:../../a/lib lib>=1:../../a/lib"),
             package("strict-1", "a/strict", "lib<2:../../a/lib lib-[0-9]*:../../a/lib"),
@@ -583,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_package_is_passed_over_unless_pbulk_is_asked() {
+    fn a_skipped_package_is_only_chosen_under_pbulks_rules() {
         let scanned = [
             package("top-1", "a/top", "lib-[0-9]*:../../a/lib"),
             Scanned { standing: Standing::Skipped, ..package("lib-2", "a/lib2", "") },
@@ -603,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_the_whole_chain_to_its_cause() {
+    fn packages_that_are_left_out_have_the_whole_chain_to_the_cause() {
         let scanned = [
             package("top-1", "a/top", "middle-[0-9]*:../../a/middle"),
             package("middle-1", "a/middle", "base-[0-9]*:../../a/base"),
@@ -613,9 +614,9 @@ mod tests {
         let resolved = resolve(&scanned, Rules::Kilnyard);
         assert_eq!(names(&scanned, &resolved.chain(PackageId(0))), ["top-1", "middle-1", "base-1"]);
         let Outcome::Unresolved(unmet) = &resolved.outcomes[2] else { panic!("{:?}", resolved.outcomes) };
-        let told: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+        let reasons: Vec<String> = unmet.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            reasons,
             [
                 "nothing matches gone>=2; a/gone offers gone-1",
                 "`nonsense` is not pattern:../../category/directory"
@@ -625,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_ask_for_in_vain_is_kept_once() {
+    fn shared_unmet_dependencies_are_stored_once() {
         let names: Vec<String> = (0..1000).map(|number| format!("top{number}-1")).collect();
         let all_depends = "gone>=2:../../a/gone nonsense gone>=[:../../a/gone";
         let scanned: Vec<Scanned> = names.iter().map(|name| package(name, "a/top", all_depends)).collect();
@@ -640,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_leaves_out_its_members_and_what_depends_on_them() {
+    fn a_cycle_leaves_out_its_members_and_their_dependents() {
         let scanned = [
             package("one-1", "a/one", "two-[0-9]*:../../a/two"),
             package("two-1", "a/two", "three-[0-9]*:../../a/three"),

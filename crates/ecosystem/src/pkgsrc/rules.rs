@@ -1,4 +1,4 @@
-//! What a worker needs to know of pkgsrc.
+//! The pkgsrc rules that a worker needs.
 
 use super::package_file;
 use super::settings::Settings;
@@ -11,16 +11,16 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// The family's name.
+/// Name of the family in orders and in the configuration.
 pub const FAMILY: &str = "pkgsrc";
-/// Raised when the commands of stages do something else, so that what was built before is built again.
+/// Increment this when the commands of stages change their effect, so that earlier builds are repeated.
 pub(super) const VERSION: u32 = 1;
-/// What outputs are for, as the tree names it.
+/// The fact with the architecture of outputs, in the tree's spelling.
 const ARCHITECTURE: &str = "architecture";
-/// The environment of the package tools: `NAME=VALUE`, one a line.
+/// The fact with the environment of the package tools: `NAME=VALUE`, one per line.
 const ENVIRONMENT: &str = "environment";
 
-/// See the module.
+/// The [`crate::Rules`] of pkgsrc.
 #[derive(Clone, Debug)]
 pub struct Rules {
     architecture: String,
@@ -28,7 +28,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules that an order asks for.
+    /// Makes the rules from the facts in an order.
     pub(crate) fn of(order: &FamilyOrder) -> Result<Rules, RulesError> {
         let environment = fact(order, ENVIRONMENT)?.lines().filter_map(|line| line.split_once('='));
         Ok(Rules {
@@ -37,7 +37,7 @@ impl Rules {
         })
     }
 
-    /// What orders of these settings say.
+    /// The facts that orders carry under these settings.
     pub(super) fn order(settings: &Settings) -> FamilyOrder {
         let environment = stages::environment(settings);
         let lines: String = environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
@@ -55,7 +55,7 @@ impl crate::Rules for Rules {
         let mut outputs = Vec::new();
         for entry in fs_err::read_dir(folder).map_err(at)? {
             let entry = entry.map_err(at)?;
-            // A link could lead anywhere outside of the root.
+            // A link could lead anywhere outside the root.
             if !entry.file_type().map_err(at)?.is_file() {
                 continue;
             }
@@ -68,7 +68,7 @@ impl crate::Rules for Rules {
     }
 }
 
-/// A package file as an output.
+/// Converts a package file to an output.
 pub(super) fn output_of(architecture: &str, file: &str, read: &package_file::PackageFile) -> Output {
     let (name, version) = split(&read.name);
     Output {
@@ -83,7 +83,7 @@ pub(super) fn output_of(architecture: &str, file: &str, read: &package_file::Pac
     }
 }
 
-/// A package's name and its version.
+/// Splits a package's full name into name and version.
 pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('-').unwrap_or((name, ""))
 }
@@ -95,7 +95,7 @@ impl Manager for Rules {
     }
 
     fn installed(&self, _stack: &Stack, packages: &[&Dependency]) -> io::Result<BTreeSet<String>> {
-        // It ends badly where one of those that it is given is not installed.
+        // The command fails if one of the given packages is not installed.
         Ok(packages.iter().map(|package| package.name.clone()).collect())
     }
 

@@ -1,82 +1,82 @@
-//! Scan files: what `make pbulk-index` prints for each package, one after the other, as pbulk keeps them in
-//! `meta/pscan` and bob exports them (pkgsrc, `mk/pbulk/pbulk-index.mk`).
+//! Scan files: the concatenated output of `make pbulk-index` for each package, as pbulk keeps it in `meta/pscan`
+//! and bob exports it (pkgsrc, `mk/pbulk/pbulk-index.mk`).
 //!
-//! A stanza begins with `PKGNAME=`; every other line is `KEY=value` as well. Most of a file is `SCAN_DEPENDS`,
-//! so that nothing is copied: a [`Stanza`] points into the text, and is written out as it was.
+//! A stanza begins with `PKGNAME=`; every other line is also `KEY=value`. Most of a file is `SCAN_DEPENDS`, so
+//! nothing is copied: a [`Stanza`] points into the text and is written back unchanged.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-/// The longest piece of a line that an error shows.
+/// Characters of a line that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 60;
 
-/// A scan file that cannot be read.
+/// A malformed scan file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScanFileError {
-    /// A line that is none of a stanza.
+    /// A line that is not `KEY=value`.
     #[error("line {line} is not KEY=value: `{text}`")]
     NoField {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Its beginning.
+        /// The beginning of the line.
         text: String,
     },
     /// A field before the first `PKGNAME`.
     #[error("line {line} belongs to no package: `{text}` comes before the first PKGNAME")]
     NoPackage {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Its beginning.
+        /// The beginning of the line.
         text: String,
     },
-    /// A field that is needed has no usable value.
-    #[error("line {line}: {field} is `{text}`, which it cannot be")]
+    /// A required field has no valid value.
+    #[error("line {line}: {field} is `{text}`, which is not valid")]
     Value {
-        /// The number of the line, or of the stanza's first one where there is no such line; from 1.
+        /// Line number, from 1; that of the stanza's first line if the field is missing.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field, shortened.
         text: String,
     },
-    /// The text has no package at all.
-    #[error("there is no package in it")]
+    /// The text has no stanza at all.
+    #[error("it has no packages")]
     Empty,
 }
 
-/// A package as it was scanned.
+/// The scanned stanza of one package.
 #[derive(Clone, Debug, Default)]
 pub struct Stanza<'a> {
-    /// All of it, with its last line end if it has one.
+    /// The whole stanza, including its final newline if it has one.
     text: &'a [u8],
-    /// The number of its first line, from 1.
+    /// Number of the stanza's first line, from 1.
     pub line: usize,
-    /// Its name with its version.
+    /// Name and version of the package (`PKGNAME`).
     pub name: &'a str,
-    /// Its directory, such as `mail/mutt`.
+    /// Directory in the tree, such as `mail/mutt`.
     pub location: &'a str,
-    /// Its dependencies: `pattern:../../category/directory`, separated by blanks.
+    /// Dependencies: `pattern:../../category/directory`, separated by blanks.
     pub all_depends: &'a str,
-    /// Why it is not to be built, or nothing.
+    /// The reason not to build it; empty if there is none.
     pub skip_reason: &'a [u8],
-    /// Why it cannot be built, or nothing.
+    /// The reason why it cannot be built; empty if there is none.
     pub fail_reason: &'a [u8],
-    /// The dependencies that a resolver chose already.
+    /// The dependencies that a resolver already chose.
     pub depends: Option<&'a str>,
 }
 
-/// A scan file taken apart.
+/// A parsed scan file.
 #[derive(Clone, Debug, Default)]
 pub struct ScanFile<'a> {
-    /// The packages in their order; of several with one name the first.
+    /// The packages in order; only the first of several with one name.
     pub stanzas: Vec<Stanza<'a>>,
-    /// What came twice: name and line of the second.
+    /// Duplicates: the name, and the line of the second occurrence.
     pub duplicates: Vec<(&'a str, usize)>,
 }
 
 impl<'a> ScanFile<'a> {
-    /// Takes a text apart.
+    /// Parses the text of a scan file.
     pub fn parse(text: &'a [u8]) -> Result<ScanFile<'a>, ScanFileError> {
         let mut file = ScanFile::default();
         let mut known: HashSet<&str, foldhash::fast::RandomState> = HashSet::default();
@@ -121,7 +121,7 @@ impl<'a> ScanFile<'a> {
 
 impl<'a> Stanza<'a> {
     fn take(&mut self, line: &'a [u8], number: usize) -> Result<(), ScanFileError> {
-        // SCAN_DEPENDS is by far the longest, and nothing here asks for it.
+        // SCAN_DEPENDS is by far the longest field, and is not needed here.
         let equals = memchr::memchr(b'=', &line[..line.len().min(FIELD_BYTES_MAX)]);
         let Some(equals) = equals else {
             return Err(ScanFileError::NoField { line: number, text: shown(line) });
@@ -138,32 +138,37 @@ impl<'a> Stanza<'a> {
         Ok(())
     }
 
-    /// All of it, as it was read.
+    /// The whole stanza, unchanged.
     pub fn text(&self) -> &'a [u8] {
         self.text
     }
 
-    /// Where it begins in the text that it was read from, in bytes.
+    /// Byte offset of the stanza in the text that it was read from.
     pub fn offset(&self, text: &[u8]) -> usize {
         self.text.as_ptr().addr() - text.as_ptr().addr()
     }
 
-    /// The value of any field; the first of several.
+    /// The value of any field; the first one if it occurs several times.
     pub fn get(&self, field: &str) -> Option<Cow<'a, str>> {
         let lines = self.text.split(|byte| *byte == b'\n');
         let mut values = lines.filter_map(|line| line.strip_prefix(field.as_bytes())?.strip_prefix(b"="));
-        values.next().map(String::from_utf8_lossy)
+        // The values of a tree have 140 MB: the check for valid text alone is the fastest.
+        values.next().map(|value| match std::str::from_utf8(value) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(value),
+        })
     }
 
-    /// Writes it with what a resolver found: the chosen dependencies in a line of their own, none where there are
-    /// none or where it could not be resolved; then the reason stands in `PKG_FAIL_REASON`, as pbulk writes it.
+    /// Writes the stanza with a resolver's result: the chosen dependencies on a line of their own, omitted if there
+    /// are none or if it could not be resolved. In the latter case, the reason becomes its `PKG_FAIL_REASON`, as in
+    /// pbulk.
     pub fn write_resolved<'d>(
         &self,
         out: &mut impl Write,
         depends: impl Iterator<Item = &'d str>,
         fail_reason: Option<&str>,
     ) -> io::Result<()> {
-        let mut unsaid = fail_reason;
+        let mut unwritten = fail_reason;
         match fail_reason {
             None if self.depends.is_none() => out.write_all(self.text)?,
             _ => {
@@ -172,7 +177,7 @@ impl<'a> Stanza<'a> {
                         _ if line.starts_with(b"DEPENDS=") => {}
                         Some(reason) if line.starts_with(b"PKG_FAIL_REASON=") => {
                             writeln!(out, "PKG_FAIL_REASON={reason}")?;
-                            unsaid = None;
+                            unwritten = None;
                         }
                         _ => out.write_all(line)?,
                     }
@@ -182,8 +187,8 @@ impl<'a> Stanza<'a> {
         if !self.text.ends_with(b"\n") {
             out.write_all(b"\n")?;
         }
-        // A stanza that was written by hand may lack the field.
-        if let Some(reason) = unsaid {
+        // A hand-written stanza may lack the field.
+        if let Some(reason) = unwritten {
             writeln!(out, "PKG_FAIL_REASON={reason}")?;
         }
         let mut lead = "DEPENDS=";
@@ -196,7 +201,7 @@ impl<'a> Stanza<'a> {
     }
 }
 
-/// No name of a field is longer.
+/// No field name is longer.
 const FIELD_BYTES_MAX: usize = 64;
 
 fn shown(line: &[u8]) -> String {
@@ -207,7 +212,7 @@ fn text_of<'a>(value: &'a [u8], field: &'static str, line: usize) -> Result<&'a 
     std::str::from_utf8(value).map_err(|_| ScanFileError::Value { line, field, text: shown(value) })
 }
 
-/// A value that is one word.
+/// Parses a value that is one word.
 fn word<'a>(value: &'a [u8], field: &'static str, line: usize) -> Result<&'a str, ScanFileError> {
     let text = text_of(value, field, line)?.trim();
     let is_word =
@@ -215,7 +220,7 @@ fn word<'a>(value: &'a [u8], field: &'static str, line: usize) -> Result<&'a str
     if is_word { Ok(text) } else { Err(ScanFileError::Value { line, field, text: shown(value) }) }
 }
 
-/// The name of a package, with its version behind the last `-`: no pattern matches a name without one.
+/// Parses the name of a package with its version after the last `-`: no pattern matches a name without one.
 fn package_name(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     let field = "PKGNAME";
     let text = word(value, field, line)?;
@@ -224,7 +229,7 @@ fn package_name(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     if is_whole { Ok(text) } else { Err(ScanFileError::Value { line, field, text: shown(value) }) }
 }
 
-/// A directory of the tree: `category/directory`, and no way out of it.
+/// Parses a directory of the tree: `category/directory`, which cannot lead out of it.
 fn location(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     let field = "PKG_LOCATION";
     let text = text_of(value, field, line)?.trim();
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn stanzas_are_taken_apart_and_written_as_they_were() {
+    fn stanzas_are_parsed_and_written_unchanged() {
         let file = ScanFile::parse(TWO.as_bytes()).unwrap();
         let [one, two] = &file.stanzas[..] else { panic!("{file:?}") };
         assert_eq!((one.name, one.location, one.line, two.line), ("one-1.0", "a/one", 1, 7));
@@ -277,26 +282,26 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_resolved_says_why_in_its_stanza() {
+    fn unresolved_packages_have_the_reason_in_their_stanza() {
         let file = ScanFile::parse(TWO.as_bytes()).unwrap();
         let text = written(&file.stanzas[0], &[], Some("\"no\""));
         assert!(text.contains("\nPKG_FAIL_REASON=\"no\"\n") && !text.contains("\nDEPENDS"), "{text}");
-        // Also in a stanza that does not have the field.
+        // The same in a stanza without the field.
         let text = written(&file.stanzas[1], &[], Some("\"no\""));
         assert_eq!(text, "PKGNAME=two-2\nPKG_LOCATION=b/two\nALL_DEPENDS=\nPKG_FAIL_REASON=\"no\"\n");
     }
 
     #[test]
-    fn the_first_of_two_with_one_name_stays() {
+    fn the_first_of_two_with_one_name_is_kept() {
         let text = format!("{TWO}PKGNAME=two-2\nPKG_LOCATION=c/two\n");
         let file = ScanFile::parse(text.as_bytes()).unwrap();
         assert_eq!((file.stanzas.len(), &file.duplicates[..]), (2, &[("two-2", 10)][..]));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let error = |text: &[u8]| ScanFile::parse(text).unwrap_err().to_string();
-        assert_eq!(error(b""), "there is no package in it");
+        assert_eq!(error(b""), "it has no packages");
         assert!(error(b"PKG_LOCATION=a/b\n").starts_with("line 1 belongs to no package"));
         assert!(error(b"PKGNAME=a-1\nPKG_LOCATION=a/b\nnonsense\n").starts_with("line 3 is not KEY=value"));
         assert!(error(b"PKGNAME=a 1\n").starts_with("line 1: PKGNAME is `a 1`"));

@@ -1,4 +1,4 @@
-//! What a yard's configuration says of pkgsrc.
+//! The pkgsrc part of a yard's configuration.
 
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::target::Target;
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 /// Settings of a set of pkgsrc packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The tree, on this machine.
+    /// The folder of the tree on this machine.
     pub tree: PathBuf,
-    /// Where the tree's distfiles are kept, on this machine.
+    /// The folder of the tree's distfiles on this machine.
     pub distfiles: PathBuf,
     /// The layers of every root: the bootstrap kit's and the system's.
     pub layers: Vec<Artifact>,
-    /// A hash of what these layers were made from.
+    /// A hash of the inputs that these layers were made from.
     pub layers_digest: String,
-    /// Where packages are installed.
+    /// The prefix that packages are installed below.
     pub prefix: String,
-    /// The make program, inside a root.
+    /// Path of the make program inside a root.
     pub make: String,
     /// Settings that make reads after those of the kit.
     pub mk_conf: String,
-    /// The architecture, as the family names it.
+    /// The architecture, in pkgsrc's spelling (`MACHINE_ARCH`).
     pub architecture: String,
-    /// What is built for.
+    /// The target that packages are compiled for.
     pub target: Target,
 }

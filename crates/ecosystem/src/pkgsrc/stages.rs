@@ -1,48 +1,50 @@
-//! The commands of each stage, in the meaning of pbulk's `pkg-build`.
+//! The commands of each stage, with the semantics of pbulk's `pkg-build`.
 //!
-//! The tree is shown for reading, always at the same place; the kit is a layer below the root, so that a build
-//! begins with an untouched prefix and nothing has to be torn down. What is written goes below `/build`.
+//! The tree is mounted read-only, always at the same place; the kit is a layer below the root, so a build begins
+//! with an untouched prefix and needs no clean-up. All writes go below `/build`.
 
 use super::settings::Settings;
 use crate::RESOLV_CONF;
 use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, Stage, StageOrder};
 use std::path::Path;
 
-/// Where the tree is seen in a root.
+/// Folder of the tree inside a root.
 pub const TREE: &str = "/usr/pkgsrc";
-/// Where distfiles are seen in a root.
+/// Folder of the distfiles inside a root.
 pub const DISTFILES: &str = "/kilnyard/distfiles";
-/// Where inputs are seen in a root.
+/// Folder of the inputs inside a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
-/// Where Kilnyard's own small files are seen in a root: apart from inputs, whose names the tree decides.
+/// Folder of Kilnyard's own small files inside a root. It is separate from the inputs, whose names the tree
+/// chooses.
 const TEXTS: &str = "/kilnyard/texts";
-/// Where packages are built.
+/// Folder in which packages are built.
 pub(super) const BUILD: &str = "/build";
-/// Where work folders are.
+/// Folder of the packages' work folders (`WRKOBJDIR`).
 const WORK: &str = "/build/work";
-/// Where binary packages are put.
+/// Folder of the finished binary packages.
 pub const PACKAGES: &str = "/build/packages/All";
-/// Where make keeps what it works out of build options while a tree is scanned, in a root.
+/// Folder inside a root in which make caches build options while a tree is scanned.
 pub const OPTION_CACHE: &str = "/kilnyard/options";
 
-/// What a tree's make starts itself with once the distfiles and the dependencies are there (`mk/bsd.pkg.barrier.mk`):
-/// passing it saves a round of make that only finds that out. A tree without a barrier ignores it.
+/// The variables with which a tree's make restarts itself once the distfiles and the dependencies are there
+/// (`mk/bsd.pkg.barrier.mk`). Passing them saves a run of make that only finds that out. A tree without a barrier
+/// ignores them.
 const BEHIND_BARRIER: [&str; 2] = ["_PKGSRC_BARRIER=yes", "ALLOW_VULNERABLE_PACKAGES="];
 
-/// A makefile that is read behind that of a package, and its target: all that comes before the barrier, and the note
-/// that it was passed; of a tree without one the check of the distfiles.
+/// A makefile that is read after that of a package, and its target: everything before the barrier, and the marker
+/// that the barrier was passed; in a tree without a barrier, the check of the distfiles.
 const UNPACK_MK: &str = "unpack.mk";
 const UNPACK_TEXT: &str = "kilnyard-unpack: .PHONY ${_BARRIER_PRE_TARGETS:Uchecksum} ${_COOKIE.barrier:U}\n";
 const UNPACK: &str = "kilnyard-unpack";
 
-/// Folders with what the system brings to be run and to be compiled with.
+/// Folders with the system's programs, headers and libraries.
 const SYSTEM: [&str; 7] =
     ["/usr/bin", "/usr/include", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/sbin", "/usr/share"];
 
-/// Lists the files of the prefix, but for the database of packages.
+/// Lists the files of the prefix, except for the package database.
 const LIST: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-before"#;
-/// Fails if files are there that were not, and that no installed package has: dependencies may have come with the package, and
-/// stay. Scripts of a package make such files, and `pkg_delete` knows only its list.
+/// Fails if there are new files that no installed package owns: dependencies may have come with the package, and
+/// stay. Scripts of a package create such files, and `pkg_delete` only knows its packing list.
 const COMPARE: &str = r#"find "$1" -path "$1/pkgdb*" -prune -o ! -type d -print | sort > /tmp/kilnyard-after
 for package in $(pkg_info | cut -d" " -f1); do pkg_info -qL "$package"; done | sort -u > /tmp/kilnyard-owned
 left=$(comm -13 /tmp/kilnyard-before /tmp/kilnyard-after | comm -23 - /tmp/kilnyard-owned)
@@ -53,46 +55,47 @@ fi"#;
 
 const MK_CONF: &str = "mk.conf";
 
-/// What commands of one package need to know of it.
+/// The properties of a package that its commands depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recipe {
-    /// Its directory.
+    /// Directory of the package in the tree.
     pub location: String,
-    /// Assignments that select one of several packages of a directory.
+    /// Assignments that select one of several packages in a directory.
     pub selection: Vec<String>,
-    /// The stage before which its users and groups are made, if it has any: a pattern of make's targets.
+    /// The stage before which the package's users and groups are created, as a pattern of make targets; empty if it
+    /// has none.
     pub usergroup_phase: String,
-    /// Whether installing and packaging has to be done by root (`USE_DESTDIR=destdir`).
+    /// Whether root has to install and package it (`USE_DESTDIR=destdir`).
     pub installs_as_root: bool,
-    /// Whether it is a part of the bootstrap kit.
+    /// Whether it is part of the bootstrap kit.
     pub is_bootstrap: bool,
 }
 
-/// A shell pattern that finds the folder in which a package's distfiles were unpacked, by the name of the package.
+/// A shell pattern that matches the folder in which a package's distfiles were unpacked, given the package's name.
 pub fn source_pattern(package: &str) -> String {
-    // One of several packages of a directory has its own name behind that of the directory.
+    // The name of one of several packages in a directory follows the directory's name.
     let location = package.split(':').next().unwrap_or(package);
     format!("{WORK}/{location}/work/*/")
 }
 
-/// The small files of a root.
+/// The small files of a root: `mk.conf`, if the user has settings.
 pub fn texts(settings: &Settings) -> Vec<InputText> {
     if settings.mk_conf.is_empty() {
         return Vec::new();
     }
-    // The kit's own settings come first, so that a person's come after.
+    // The kit's own settings come first, so that the user's can override them.
     let include = format!(".-include \"{}/etc/mk.conf\"\n", settings.prefix);
     vec![InputText { name: MK_CONF.to_owned(), text: include + &settings.mk_conf }]
 }
 
-/// The folders of the system that no package writes to: all of them go below the prefix, `/etc` and `/var`.
+/// The system folders that no package writes to: all packages install below the prefix, `/etc` and `/var`.
 pub fn sealed(settings: &Settings) -> Vec<String> {
     let prefix = Path::new(&settings.prefix);
     let is_apart = |folder: &&&str| !prefix.starts_with(folder) && !Path::new(folder).starts_with(prefix);
     SYSTEM.iter().filter(is_apart).map(|folder| (*folder).to_owned()).collect()
 }
 
-/// The environment of every command.
+/// The environment of every command in a root.
 pub fn environment(settings: &Settings) -> Vec<(String, String)> {
     let prefix = &settings.prefix;
     let variable = |name: &str, value: String| (name.to_owned(), value);
@@ -102,20 +105,20 @@ pub fn environment(settings: &Settings) -> Vec<(String, String)> {
         variable("BATCH", "1".to_owned()),
     ];
     if !settings.mk_conf.is_empty() {
-        // Without settings of a person make finds those of its kit by itself.
+        // Without user settings, make finds those of its kit by itself.
         environment.push(variable("MAKECONF", format!("{TEXTS}/{MK_CONF}")));
     }
     environment
 }
 
-/// Programs that know jobservers: those of the tree itself, and those of the machine that it takes instead.
+/// Programs that support jobservers: those of the tree itself, and those of the machine that it uses instead.
 pub(super) fn clients(prefix: &str) -> Vec<String> {
     let of_the_tree = ["gmake", "ninja"].map(|name| format!("{prefix}/bin/{name}"));
     let of_the_machine = ["/usr/bin/make", "/usr/bin/gmake", "/usr/bin/ninja"].map(str::to_owned);
     of_the_tree.into_iter().chain(of_the_machine).collect()
 }
 
-/// A command of the package tools, with the environment that [`environment`] gives.
+/// A command of the package tools, run as root; `environment` comes from [`environment`].
 fn as_root(
     mut environment: Vec<(String, String)>,
     program: &str,
@@ -130,7 +133,7 @@ fn as_root(
     }
 }
 
-/// Installs binary packages by the file names of inputs, with what they need of the inputs.
+/// Installs binary packages, given by the file names of inputs, with their dependencies from the inputs.
 pub(super) fn install<'a>(
     environment: Vec<(String, String)>,
     files: impl IntoIterator<Item = &'a String>,
@@ -139,7 +142,7 @@ pub(super) fn install<'a>(
     (!files.is_empty()).then(|| as_root(environment, "pkg_add", files))
 }
 
-/// Commands of one package.
+/// Makes the commands of one package.
 pub(super) struct Commands<'a> {
     pub settings: &'a Settings,
     pub recipe: &'a Recipe,
@@ -174,8 +177,8 @@ impl Commands<'_> {
         as_root(environment(self.settings), program, arguments)
     }
 
-    /// Brings the distfiles and checks them, with the network. What the package needs is there too: the programs that
-    /// check may be of it. `depends` are file names of inputs.
+    /// Fetches the distfiles and checks them, with network access. The package's dependencies are installed too,
+    /// since they may provide the programs that check. `depends` are file names of inputs.
     pub fn fetch(&self, depends: &[String]) -> StageOrder {
         let copy = [format!("{TEXTS}/{RESOLV_CONF}"), "/etc/resolv.conf".to_owned()];
         let checksum = self.make(Account::Root, &["checksum"]);
@@ -185,12 +188,12 @@ impl Commands<'_> {
         StageOrder { stage: Stage::Fetch, commands }
     }
 
-    /// All stages, in order.
+    /// All stages of a build, in order.
     pub fn build(&self) -> Vec<StageOrder> {
         let installer = if self.recipe.installs_as_root { Account::Root } else { Account::Builder };
         let mut stages = Vec::new();
         for (stage, account, targets, phase) in [
-            // The archives themselves are unpacked by the next one: asked for by itself that is a round of make more.
+            // The next stage extracts the archives; a separate target for that would cost another run of make.
             (Stage::Unpack, Account::Builder, &[UNPACK][..], ""),
             (Stage::Configure, Account::Builder, &["configure"], "configure"),
             (Stage::Build, Account::Builder, &["all"], "build"),
@@ -203,7 +206,7 @@ impl Commands<'_> {
             let mut commands = Vec::new();
             if !phase.is_empty() && self.recipe.usergroup_phase.ends_with(phase) {
                 commands.push(self.make(Account::Root, &["create-usergroup"]));
-                // What root made in the work folder is the builder's to go on with.
+                // The builder continues with the files that root created in the work folder.
                 commands.push(self.as_root("chown", ["-R", "1000:1000", BUILD].map(str::to_owned)));
             }
             commands.push(self.make(account, &arguments));
@@ -216,7 +219,7 @@ impl Commands<'_> {
     pub fn test(&self, file: &str, name: &str) -> StageOrder {
         let file = format!("{INPUTS}/{file}");
         let commands = match self.recipe.is_bootstrap {
-            // The kit has it already, and everything stands on it.
+            // The kit already has it, and everything depends on it.
             true => vec![self.as_root("pkg_add", ["-u".to_owned(), file])],
             false => vec![
                 self.prefix_script(LIST),
@@ -229,14 +232,14 @@ impl Commands<'_> {
         StageOrder { stage: Stage::Test, commands }
     }
 
-    /// A script of the shell that knows the prefix as `$1`.
+    /// A shell script that gets the prefix as `$1`.
     fn prefix_script(&self, script: &str) -> CommandOrder {
         let arguments = ["-euc", script, "sh", &self.settings.prefix].map(str::to_owned);
         self.as_root("/bin/sh", arguments)
     }
 }
 
-/// The small file that building needs besides those of every root.
+/// The small file that a build needs in addition to those of every root.
 pub(super) fn unpack_mk() -> InputText {
     InputText { name: UNPACK_MK.to_owned(), text: UNPACK_TEXT.to_owned() }
 }

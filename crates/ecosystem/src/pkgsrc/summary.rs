@@ -1,48 +1,48 @@
-//! `pkg_summary`: the index of a binary package repository (pkg_summary(5)): a stanza of `KEY=value` lines for each
-//! package, with an empty line behind it. Some keys stand in several lines.
+//! `pkg_summary`: the index of a binary package repository (pkg_summary(5)). It has a stanza of `KEY=value` lines
+//! for each package, followed by an empty line. Some keys may occur on several lines.
 
-/// A summary that cannot be read.
+/// A malformed summary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryError {
-    /// A line that is none of a stanza.
+    /// A line that is not `KEY=value`.
     #[error("line {line} is not KEY=value: `{text}`")]
     NoField {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Its beginning.
+        /// The beginning of the line.
         text: String,
     },
-    /// A stanza without a name, or with one that is none.
-    #[error("the stanza that begins in line {line} has no usable PKGNAME")]
+    /// A stanza without a name, or with an invalid one.
+    #[error("the stanza at line {line} has no valid PKGNAME")]
     NoName {
-        /// The number of its first line, from 1.
+        /// Number of the stanza's first line, from 1.
         line: usize,
     },
 }
 
-/// A package of a summary.
+/// The stanza of one package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its name with its version.
+    /// `PKGNAME`: name and version.
     pub name: &'a str,
-    /// Its stanza, without the empty line.
+    /// The text of the stanza, without the empty line after it.
     pub text: &'a str,
 }
 
 impl<'a> Entry<'a> {
-    /// Its fields in their order; a key may come several times.
+    /// The fields in order; a key may occur several times.
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         self.text.lines().filter_map(|line| line.trim_end_matches('\r').split_once('='))
     }
 }
 
-/// Keys that may stand in several lines (pkg_summary(5)).
+/// Keys that may occur on several lines (pkg_summary(5)).
 pub const REPEATED: [&str; 6] = ["CONFLICTS", "DEPENDS", "DESCRIPTION", "PROVIDES", "REQUIRES", "SUPERSEDES"];
 
-/// How much of a line an error shows.
+/// Characters of a line that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 60;
 
-/// The packages of a summary.
+/// Splits a summary into the stanzas of its packages.
 pub fn entries(text: &str) -> Result<Vec<Entry<'_>>, SummaryError> {
     let mut entries = Vec::new();
     let (mut start, mut first_line, mut name) = (0, 1, None);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stanzas_are_told_apart() {
+    fn stanzas_are_separated() {
         let text = "PKGNAME=a-1\nDEPENDS=b>=1\nDEPENDS=c-[0-9]*\n\n\nCOMMENT=x=y\nPKGNAME=b-2";
         let found = entries(text).unwrap();
         assert_eq!(found.iter().map(|entry| entry.name).collect::<Vec<_>>(), ["a-1", "b-2"]);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         assert_eq!(
             entries("PKGNAME=a-1\nnonsense\n").unwrap_err().to_string(),
             "line 2 is not KEY=value: `nonsense`"

@@ -1,5 +1,5 @@
-//! A pkgsrc tree, asked by its own make: which directories there are, and what each says of its packages
-//! (pkgsrc guide, "Directory layout"; `mk/pbulk/pbulk-index.mk`).
+//! Scans a pkgsrc tree with its own make: the list of its directories, and the packages of each (pkgsrc guide,
+//! "Directory layout"; `mk/pbulk/pbulk-index.mk`).
 
 use super::scan_file::{ScanFile, is_location};
 use kilnyard_process::{CaptureEnd, CaptureLimits, Captured, capture};
@@ -9,45 +9,45 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How much of what a directory said is told when its scan fails.
-const TOLD_LINES_MAX: usize = 12;
+/// Lines of make's output that an error shows.
+const SHOWN_LINES_MAX: usize = 12;
 /// Runs make in the directories of a tree, several in parallel.
 pub trait Make: Sync {
-    /// Runs make in a directory of the tree (the tree itself is "") to its end, or to its limit of time.
+    /// Runs make in a directory of the tree ("" is the tree itself) until it exits or reaches its time limit.
     fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured>;
 
-    /// The limit of time of one run.
+    /// The time limit of one run.
     fn time_limit(&self) -> TimeLimit;
 
-    /// The program, as messages call it.
+    /// The program's name in messages.
     fn name(&self) -> String;
 }
 
-/// How long one run of make may take.
+/// Time limit of one run of make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// The longest.
+    /// Longest allowed wall time.
     pub seconds_max: u64,
-    /// The setting that says so, as messages name it.
+    /// The name of the setting, for messages.
     pub setting: &'static str,
 }
 
-/// make, run on the machine itself.
+/// Runs make directly on the machine, outside any root.
 #[derive(Clone, Debug)]
 pub struct MachineMake {
     /// The tree's folder.
     pub folder: PathBuf,
     /// The make program, such as `bmake`.
     pub make: PathBuf,
-    /// The folder in which make keeps what it worked out of build options. Without one, the time for some
-    /// directories grows exponentially with the depth of their dependencies.
+    /// The folder in which make caches build options. Without it, the time for some directories grows exponentially
+    /// with the depth of their dependencies.
     pub option_cache: PathBuf,
-    /// How long one run may take.
+    /// Time limit of one run.
     pub time_limit: TimeLimit,
 }
 
 impl MachineMake {
-    /// The variables that make is started with, and nothing else: an answer must not depend on who asks.
+    /// The complete environment of make: the result must not depend on the caller's.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("PATH", "/usr/pkg/sbin:/usr/pkg/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -82,57 +82,57 @@ impl Make for MachineMake {
 /// The variable that names make's option cache (`mk/pkg-build-options.mk`).
 pub const OPTION_CACHE_VARIABLE: &str = "PBULK_CACHE_DIRECTORY";
 
-/// How many minutes one run of make may take by default: the slowest directory of the tree of 2014 takes 30 s of CPU.
+/// Default time limit of one run of make, in minutes: the slowest directory of the tree of 2014 takes 30 s of CPU.
 pub const MINUTES_MAX: f64 = 15.0;
 
-/// How much one run of make may print: the largest directory of 2026 says 12 packages in half a megabyte.
+/// Limit on the output of one run of make: the largest directory of 2026 prints 12 packages in half a megabyte.
 pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// A tree and who asks it.
+/// A tree, and the make that scans it.
 #[derive(Clone, Copy)]
 pub struct Tree<'a> {
-    /// Who runs make.
+    /// The way to run make.
     pub make: &'a dyn Make,
 }
 
-/// Why a directory could not be scanned.
+/// The reason why a directory could not be scanned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// make ended badly.
-    #[error("{what} ended with {code}: {said}")]
+    /// make failed.
+    #[error("{what} failed with exit code {code}: {said}")]
     Make {
-        /// The command.
+        /// The command that failed.
         what: String,
-        /// Its exit code.
+        /// make's exit code.
         code: i32,
-        /// The last lines of what it printed.
+        /// The last lines of its output.
         said: String,
     },
-    /// It took too long.
-    #[error("{what} was not done after {} s ({})", .limit.seconds_max, .limit.setting)]
+    /// make reached its time limit.
+    #[error("{what} did not finish within {} s ({})", .limit.seconds_max, .limit.setting)]
     TooLong {
-        /// The command.
+        /// The command that was stopped.
         what: String,
-        /// The limit.
+        /// The time limit, with its setting.
         limit: TimeLimit,
     },
-    /// What it printed is not what was asked for.
-    #[error("{what} printed something else than asked: {reason}")]
+    /// make printed something unexpected.
+    #[error("{what} printed unexpected output: {reason}")]
     Output {
-        /// The command.
+        /// The command that printed it.
         what: String,
-        /// What is wrong.
+        /// The fault in the output.
         reason: String,
     },
-    /// It could not be started.
+    /// make could not be started.
     #[error("{what} could not be started: {reason}")]
     Start {
-        /// The command.
+        /// The command that was not started.
         what: String,
-        /// Why not.
+        /// The system's error.
         reason: String,
     },
-    /// It was cancelled.
+    /// The scan was cancelled.
     #[error("it was cancelled")]
     Cancelled,
 }
@@ -157,13 +157,14 @@ impl Tree<'_> {
         }
     }
 
-    /// All locations that the tree lists, in its order. `jobs` categories are asked at once.
+    /// All locations that the tree lists, in its order. `jobs` categories are queried at a time.
     pub fn locations(&self, jobs: u32, cancel: &AtomicBool) -> Result<Vec<String>, TreeError> {
         let categories = self.subdirectories("", cancel)?;
         Ok(self.locations_of(&categories, jobs, cancel)?.concat())
     }
 
-    /// The locations that the Makefile of each category lists, in its order. `jobs` categories are asked at once.
+    /// The locations that the Makefile of each category lists, in its order. `jobs` categories are queried at a
+    /// time.
     pub fn locations_of(
         &self,
         categories: &[String],
@@ -181,10 +182,10 @@ impl Tree<'_> {
                         let Some(category) = categories.get(number) else { return };
                         let answer = self.subdirectories(category, cancel);
                         if answer.is_err() {
-                            // One that cannot be listed ends it: no more are asked.
+                            // A category that cannot be listed ends the scan: no more are queried.
                             next.store(categories.len(), Ordering::Relaxed);
                         }
-                        // Each number is given out once.
+                        // Each number is handed out once.
                         let _ = answers[number].set(answer);
                     }
                 });
@@ -192,7 +193,7 @@ impl Tree<'_> {
         });
         let mut listed = Vec::new();
         for (category, answer) in categories.iter().zip(answers) {
-            // None is left out but behind an error; that is told instead.
+            // A category lacks an answer only after an error, which is returned instead.
             let Some(directories) = answer.into_inner().transpose()? else { continue };
             listed.push(directories.into_iter().map(|directory| format!("{category}/{directory}")).collect());
         }
@@ -204,19 +205,19 @@ impl Tree<'_> {
         let output = self.ask(relative, &arguments, cancel)?;
         let text = String::from_utf8_lossy(&output).into_owned();
         let names = text.split_ascii_whitespace().map(|name| {
-            // A directory that is known by its location must be one.
+            // Rejects names that are not a valid location.
             match is_location(&format!("category/{name}")) {
                 true => Ok(name.to_owned()),
                 false => Err(TreeError::Output {
                     what: format!("{} {} in {relative:?}", self.make.name(), arguments.join(" ")),
-                    reason: format!("`{name}` is no directory"),
+                    reason: format!("`{name}` is not a directory"),
                 }),
             }
         });
         names.collect()
     }
 
-    /// What a directory says of its packages: stanzas of a scan file, each with its location.
+    /// The packages of a directory: stanzas of a scan file, each with its location.
     pub fn index(&self, location: &str, cancel: &AtomicBool) -> Result<Vec<u8>, TreeError> {
         let output = self.ask(location, &["pbulk-index"], cancel)?;
         let mut stanzas = Vec::with_capacity(output.len() + 64);
@@ -241,6 +242,6 @@ fn last_lines(captured: &Captured) -> String {
     let text =
         String::from_utf8_lossy(if captured.errors.is_empty() { &captured.output } else { &captured.errors });
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let told = &lines[lines.len().saturating_sub(TOLD_LINES_MAX)..];
-    kilnyard_model::text::lines(&told.join("\n"))
+    let shown = &lines[lines.len().saturating_sub(SHOWN_LINES_MAX)..];
+    kilnyard_model::text::lines(&shown.join("\n"))
 }

@@ -1,21 +1,21 @@
 //! Versions and their order: dewey numbers, as `pkg_add` compares them (pkg_install, `lib/dewey.c`; described in
 //! the pkgsrc guide, "Package versions").
 //!
-//! A version is a row of components. A run of digits is its number, of any length; `.`, `_` and `pl` are 0;
-//! `alpha`, `beta` and `rc` or `pre` come before nothing at all, in this order; a letter is a 0 and then its
-//! place in the alphabet; other characters count for nothing. Missing components are 0. `nbN`, the revision of
-//! the package, is compared last of all, wherever it stands.
+//! A version is a sequence of components. A run of digits is a number of any length; `.`, `_` and `pl` are 0;
+//! `alpha`, `beta` and `rc` or `pre` sort before nothing at all, in this order; a letter is a 0 followed by its
+//! position in the alphabet; other characters are ignored. Missing components are 0. `nbN`, the revision of the
+//! package, is compared last, wherever it occurs.
 
 use std::cmp::Ordering;
 
-/// A version taken apart.
+/// A parsed version.
 #[derive(Clone, Debug, Default)]
 pub struct Version {
     components: Vec<Component>,
     revision: Component,
 }
 
-/// A number: one that fits, or the digits of one that does not, without leading zeros.
+/// A number: one that fits into 64 bits, or the digits of a larger one, without leading zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Component {
     Small(i64),
@@ -47,11 +47,11 @@ impl PartialOrd for Component {
     }
 }
 
-/// Words that stand for a number. The first that fits counts.
+/// Words that stand for a number. The first match counts.
 const WORDS: [(&str, i64); 7] =
     [("alpha", -3), ("beta", -2), ("pre", -1), ("rc", -1), ("pl", 0), ("_", 0), (".", 0)];
 
-/// The digits at the beginning, and what comes after them.
+/// Splits off the leading digits.
 fn digits(text: &str) -> (Component, &str) {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -77,7 +77,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 }
 
 impl Version {
-    /// Takes a version apart; every text is one.
+    /// Parses a version; every text is one.
     pub fn parse(text: &str) -> Version {
         let mut version = Version::default();
         let mut rest = text;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_in_their_order() {
+    fn words_sort_in_their_order() {
         ascending(&[
             "1.0alpha",
             "1.0alpha2",

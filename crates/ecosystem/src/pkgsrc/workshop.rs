@@ -1,4 +1,4 @@
-//! A resolved set of pkgsrc packages: what each build is made of.
+//! A resolved set of pkgsrc packages, and the inputs of each build.
 
 mod closure;
 mod names;
@@ -23,71 +23,71 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// A first guess of what a build writes for each byte of packed sources: they unpack to some five times, and
-/// objects and the staged files come on top.
+/// An initial estimate of the bytes that a build writes per byte of packed sources: they unpack to about five times
+/// their size, and objects and staged files add to that.
 const WORK_BYTES_OF_SOURCE: u64 = 20;
 
-/// What a scan left.
+/// The result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
-    /// Stanzas, as a scan file has them.
+    /// Stanzas, in the format of a scan file.
     pub text: Vec<u8>,
-    /// Directories that could not be scanned, and what they said.
+    /// Directories that could not be scanned, with the error.
     pub failed: Vec<(String, String)>,
 }
 
 /// A package of the set.
 #[derive(Debug)]
 struct Package {
-    /// Its name with its version.
+    /// Name and version of the package.
     name: String,
     recipe: Recipe,
-    /// Why it may not be given away, if it may not.
+    /// The reason why it must not be redistributed, if there is one.
     restricted: Option<String>,
-    /// What its recipe says that it weighs (`PBULK_WEIGHT`).
+    /// Its build effort according to its recipe (`PBULK_WEIGHT`).
     weight: u32,
-    /// Where its stanza is in the scan's text.
+    /// Position of its stanza in the scan's text.
     stanza: std::ops::Range<usize>,
-    /// The lines of its key that follow from files, once they were needed.
+    /// The lines of its key that depend on files, computed on first use.
     files: OnceLock<Vec<String>>,
 }
 
 /// The stanza of a package that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftOutStanza<'a> {
-    /// It, as the scan has it.
+    /// The stanza as scanned.
     pub text: &'a [u8],
-    /// Whether another package is to blame.
+    /// Whether another package is the cause.
     pub is_indirect: bool,
-    /// The reason in the words of pbulk's resolver, where it is a dependency that cannot be had.
+    /// The reason in the words of pbulk's resolver, if the cause is an unmet dependency.
     pub fail_reason: Option<&'a str>,
 }
 
-/// What is known of a package that was left out.
+/// The facts about a package that was left out.
 #[derive(Debug)]
 struct LeftOutPackage {
-    /// Where its stanza is in the scan's text.
+    /// Position of its stanza in the scan's text.
     stanza: std::ops::Range<usize>,
     is_indirect: bool,
     fail_reason: Option<String>,
 }
 
-/// An output that is there.
+/// A current output.
 #[derive(Debug)]
 struct Stocked {
     output: Output,
-    /// The packages that it needs to run, once they were needed: nearly every build needs some of them.
+    /// Its run-time dependencies, computed on first use: nearly every build needs some of them.
     needed: OnceLock<Result<Vec<PackageId>, Impossible>>,
 }
 
-/// See the module.
+/// The [`Ecosystem`] of pkgsrc.
 #[derive(Debug)]
 pub struct Workshop {
     settings: Settings,
-    /// The layers of every root, as one hash.
+    /// One hash of the layers of every root.
     root_digest: String,
     scan: Scan,
-    /// The directories that were asked for; none for everything.
+    /// The requested directories; `None` for everything.
     wanted: Option<Vec<String>>,
     packages: Vec<Package>,
     graph: Graph,
@@ -95,22 +95,22 @@ pub struct Workshop {
     remarks: Vec<String>,
     left_out_packages: Vec<LeftOutPackage>,
     files: RecipeFiles,
-    /// What may have to be fetched for each package, once it was needed.
+    /// The distfiles of each package, computed on first use.
     distfiles: Vec<OnceLock<Vec<distinfo::Distfile>>>,
 }
 
 impl Workshop {
-    /// The name that a package has with its version.
+    /// The full name of a package, with its version.
     pub fn package_name(&self, package: PackageId) -> &str {
         &self.packages[package.index()].name
     }
 
-    /// The stanza of a package, as the scan has it.
+    /// The stanza of a package, unchanged from the scan.
     pub fn stanza(&self, package: PackageId) -> &[u8] {
         &self.scan.text[self.packages[package.index()].stanza.clone()]
     }
 
-    /// Why a package may not be given away: by its own word, or that of a package that it stands on.
+    /// The reason why a package must not be redistributed, stated by itself or by a package that it depends on.
     pub fn restricted(&self, package: PackageId) -> Option<String> {
         let own = |id: PackageId| self.packages[id.index()].restricted.clone();
         own(package).or_else(|| {
@@ -120,7 +120,7 @@ impl Workshop {
         })
     }
 
-    /// The stanzas of packages that were left out.
+    /// The stanzas of all packages that were left out.
     pub fn left_out_stanzas(&self) -> impl Iterator<Item = LeftOutStanza<'_>> {
         self.left_out_packages.iter().map(|package| LeftOutStanza {
             text: &self.scan.text[package.stanza.clone()],
@@ -129,7 +129,7 @@ impl Workshop {
         })
     }
 
-    /// Whether something is not known of the tree, since a directory could not be scanned.
+    /// Whether facts about the tree are missing because a directory could not be scanned.
     pub fn has_failed_scans(&self) -> bool {
         !self.scan.failed.is_empty()
     }
@@ -143,14 +143,14 @@ impl Workshop {
         self.graph.packages().filter(is_concerned).map(|id| self.graph.name(id).to_owned()).collect()
     }
 
-    /// What make read for a package.
+    /// The files that make read for a package.
     fn read(&self, package: PackageId) -> String {
         let file = ScanFile::parse(self.stanza(package)).unwrap_or_default();
         let stanza = file.stanzas.first();
         stanza.and_then(|stanza| stanza.get("SCAN_DEPENDS")).map_or(String::new(), |read| read.into_owned())
     }
 
-    /// The key of a build for which these are installed.
+    /// The key of a build with these packages installed.
     fn key_of(&self, package: PackageId, installed: &[PackageId], stock: &[Option<Stocked>]) -> Key {
         let known = &self.packages[package.index()];
         let (recipe, settings) = (&known.recipe, &self.settings);
@@ -169,14 +169,14 @@ impl Workshop {
         ];
         lines.extend(files.iter().cloned());
         for id in installed {
-            // Every one of them is there: the closure says so.
+            // All of them have an output: the closure guarantees it.
             let content = stock[id.index()].as_ref().map_or("", |stocked| &stocked.output.content);
             lines.push(format!("depends {} set {content}", self.packages[id.index()].name));
         }
         Key::new(lines, &settings.target, rules::VERSION, &self.root_digest)
     }
 
-    /// A root in which these are installed.
+    /// A root with these packages installed.
     fn root(&self, packages: &[PackageId], stock: &[Option<Stocked>], texts: Vec<InputText>) -> RootOrder {
         let outputs = || packages.iter().filter_map(|id| Some(&stock[id.index()].as_ref()?.output));
         RootOrder {
@@ -192,8 +192,8 @@ impl Workshop {
         Commands { settings: &self.settings, recipe: &self.packages[package.index()].recipe }
     }
 
-    /// What has to be fetched by the tree's own means; nothing where every distfile is there. Each is
-    /// verified when it is unpacked.
+    /// The order to fetch distfiles by the tree's own means; `None` if all are present. Each file is verified when
+    /// it is unpacked.
     fn fetch(&self, package: PackageId, depends: &[String]) -> Option<FetchOrder> {
         let distfiles = self.distfiles(package);
         let is_there = |file: &distinfo::Distfile| {
@@ -210,14 +210,14 @@ impl Workshop {
         })
     }
 
-    /// The files that may have to be fetched for a package.
+    /// The distfiles of a package, which may have to be fetched.
     fn distfiles(&self, package: PackageId) -> Vec<distinfo::Distfile> {
         let known = self.distfiles.get(package.index()).map(|files| {
             files.get_or_init(|| {
                 let location = &self.packages[package.index()].recipe.location;
                 let read = self.read(package);
                 let texts = self.files.distinfos(location, &read).into_iter();
-                // One that cannot be read says nothing; make will say what is wrong with it.
+                // An unreadable distinfo counts as empty; make will report its fault.
                 let texts = texts.filter_map(|path| fs_err::read(path).ok());
                 let files = texts.flat_map(|text| distinfo::parse(&text).unwrap_or_default());
                 files.filter(|file| !file.is_patch).collect()
@@ -226,8 +226,9 @@ impl Workshop {
         known.cloned().unwrap_or_default()
     }
 
-    /// Whether a package file is what its order asked for: of the name and version of the scan, from its directory, and
-    /// under its name. A package of another name would be installed in place of another one of the tree.
+    /// Checks that a package file matches its order: it has the name and version of the scan, comes from its
+    /// directory, and is named after it. A package of another name would be installed in place of a different one
+    /// of the tree.
     fn check_identity(
         &self,
         package: PackageId,
@@ -237,31 +238,31 @@ impl Workshop {
     ) -> Result<(), CollectError> {
         let expected = self.package_name(package);
         if name != expected {
-            return Err(CollectError(format!("{file} is of {name}, and the scan promised {expected}")));
+            return Err(CollectError(format!("{file} is the package {name}, but the scan lists {expected}")));
         }
         let location = &self.packages[package.index()].recipe.location;
         let path = summary.lines().find_map(|line| line.strip_prefix("PKGPATH="));
         if let Some(path) = path.filter(|path| path != location) {
             let path = text::line(path);
             return Err(CollectError(format!(
-                "{file} says that it is made in {path}, and {expected} is of {location}"
+                "{file} claims to be made in {path}, but {expected} belongs to {location}"
             )));
         }
-        // It is installed by this name.
+        // It is installed under this name.
         let ending = file.strip_prefix(expected).and_then(|rest| rest.strip_prefix('.')).unwrap_or("");
         if ending.is_empty() || !ending.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(CollectError(format!("{file} is no name for the file of {expected}")));
+            return Err(CollectError(format!("{file} is not a valid file name for {expected}")));
         }
         Ok(())
     }
 
-    /// An output that may be published as the package, with what the scan knows of it.
+    /// Checks that an output may be published as the package, and adds the facts from the scan.
     fn admitted(&self, package: PackageId, mut output: Output) -> Result<Output, CollectError> {
         let name = format!("{}-{}", output.name, output.version);
         self.check_identity(package, &output.file, &name, &output.description)?;
         let described = output.description.lines().find_map(|line| line.strip_prefix("PKGNAME="));
         if described != Some(&name) {
-            return Err(CollectError(format!("{} is described as another package", output.file)));
+            return Err(CollectError(format!("{} does not match its own description", output.file)));
         }
         if let Some(reason) = self.restricted(package) {
             description::restrict(&mut output.description, &reason);
@@ -271,7 +272,8 @@ impl Workshop {
 }
 
 impl Workshop {
-    /// A package of the set from a file that the yard published, with its name; none where it is of no package of the set.
+    /// Reads a file that the yard published, and returns the name of its package with the output; `None` if it does
+    /// not belong to the set.
     pub fn published_output(&self, path: &Path) -> Result<Option<(String, Output)>, CollectError> {
         let read = package_file::read(path).map_err(|error| CollectError(error.to_string()))?;
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -283,12 +285,12 @@ impl Workshop {
     }
 }
 
-/// The name of the folder with the tree.
+/// Name of the shared folder with the tree.
 pub const TREE_FOLDER: &str = "tree";
-/// The name of the folder with the distfiles.
+/// Name of the shared folder with the distfiles.
 pub const DISTFILES_FOLDER: &str = "distfiles";
 
-/// The folder of distfiles, with the names of those that are needed; all where none are given.
+/// The folder of distfiles, with the names of those that are needed; `None` for all.
 fn distfiles_folder(names: Option<Vec<String>>) -> SharedFolder {
     SharedFolder {
         name: DISTFILES_FOLDER.to_owned(),
@@ -302,7 +304,7 @@ fn tree_folder() -> SharedFolder {
     SharedFolder { name: TREE_FOLDER.to_owned(), inside: stages::TREE.to_owned(), names: None, content: None }
 }
 
-/// What every root of this family shows besides its layers and inputs.
+/// The common part of every root of this family, apart from its layers and inputs.
 pub fn shown(settings: &Settings) -> RootOrder {
     RootOrder {
         folders: vec![tree_folder(), distfiles_folder(None)],
@@ -347,7 +349,7 @@ impl Ecosystem for Workshop {
     }
 
     fn cuts(&self) -> &[Cut] {
-        // A cycle leaves out its members: nothing could stand in.
+        // A cycle leaves out its members: no other packages can replace them.
         &[]
     }
 
@@ -382,10 +384,13 @@ impl Ecosystem for Workshop {
         outputs: &[Output],
     ) -> Result<Admitted, CollectError> {
         let output = match outputs {
-            [] => return Err(CollectError("the build ended well but made no package".to_owned())),
+            [] => return Err(CollectError("the build succeeded but produced no package".to_owned())),
             [output] => output,
             [one, other, ..] => {
-                return Err(CollectError(format!("{} and {} are of one package", one.file, other.file)));
+                return Err(CollectError(format!(
+                    "{} and {} are both outputs of one package",
+                    one.file, other.file
+                )));
             }
         };
         let output = self.admitted(package, output.clone())?;
@@ -433,7 +438,7 @@ impl Workshop {
             fetch,
             stages: self.commands(package).build(),
             clients: stages::clients(&self.settings.prefix),
-            // What root installs is packed by root.
+            // Root also packages the files that it installs.
             fakeroots: Vec::new(),
             output_folder: stages::PACKAGES.to_owned(),
         })
@@ -446,7 +451,7 @@ impl Workshop {
         outputs: &[Output],
     ) -> Result<TestOrder, Impossible> {
         let [output] = outputs else {
-            return Err(Impossible { explanation: "there is no one package to install".to_owned() });
+            return Err(Impossible { explanation: "a test needs exactly one package".to_owned() });
         };
         let needed = self.runtime_of(package, output, stock)?;
         Ok(TestOrder {
@@ -458,11 +463,11 @@ impl Workshop {
     }
 }
 
-/// The set with the outputs that are there.
+/// The set with its current outputs.
 #[derive(Debug)]
 struct Stock {
     set: Arc<Workshop>,
-    /// The output of each package, by its number.
+    /// The output of each package, indexed by package number.
     outputs: Vec<Option<Stocked>>,
 }
 
@@ -488,7 +493,7 @@ impl crate::Stock for Stock {
         set.first_missing(package, |id| self.outputs[id.index()].is_some())?;
         self.set = Arc::new(set);
         for stocked in self.outputs.iter_mut().flatten() {
-            // What an output needs is chosen by the names that packages have now.
+            // Run-time dependencies are chosen by the packages' current names.
             stocked.needed = OnceLock::new();
         }
         Ok(())
@@ -500,5 +505,5 @@ impl crate::Stock for Stock {
     }
 }
 
-/// Outputs of packages, by what they are of.
+/// Packages by full name.
 type ByName<'a> = HashMap<&'a str, PackageId>;

@@ -1,4 +1,4 @@
-//! What is read from whole packages, and what the content digest sees.
+//! The content of intact packages, and the changes that the content digest detects.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::support::{Package, Scratch, archive, gzip, is_root, lacks, tar_of, wr
 
 const COMPRESSORS: [&str; 4] = ["gzip", "xz", "zstd", "none"];
 
-/// The content digest of the usual package after `change`.
+/// The content digest of the standard package after `change`.
 fn content_after(change: impl FnOnce(&Path)) -> String {
     let package = Package::new("1.0-1");
     change(&package.tree());
@@ -45,8 +45,8 @@ fn every_compressor_reads_the_same() {
 }
 
 #[test]
-fn a_rebuild_that_only_bumps_the_version_has_equal_content() {
-    if lacks("a_rebuild_that_only_bumps_the_version_has_equal_content", &["dpkg-deb"]) {
+fn a_rebuild_with_only_a_new_version_has_equal_content() {
+    if lacks("a_rebuild_with_only_a_new_version_has_equal_content", &["dpkg-deb"]) {
         return;
     }
     let first = Package::new("1:1.0-1");
@@ -65,8 +65,8 @@ fn a_rebuild_that_only_bumps_the_version_has_equal_content() {
 }
 
 #[test]
-fn a_native_package_has_its_changelog_under_another_name() {
-    if lacks("a_native_package_has_its_changelog_under_another_name", &["dpkg-deb"]) {
+fn a_native_package_has_a_different_changelog_name() {
+    if lacks("a_native_package_has_a_different_changelog_name", &["dpkg-deb"]) {
         return;
     }
     let with_changelog = |name: &str, source: &str, text: &str| {
@@ -89,13 +89,13 @@ fn a_native_package_has_its_changelog_under_another_name() {
     }
 }
 
-/// What a rebuild with this number makes of a source: each kind has the version where its tools put it.
+/// The content digest of a rebuild with this number. Each kind of package has the version where its tools put it.
 fn rebuilt(kind: &str, number: u32) -> String {
     let (source, own) = match kind {
         "native" | "python" | "perl" => ("1.0".to_owned(), format!("1.0+bk{number}")),
         // Python's versions have one `+` and no leading zeros.
         "python-update" => ("2022.09+deb12u1".to_owned(), format!("2022.09+deb12u1+bk{number}")),
-        // All parts of a source are built: its own version has the number too.
+        // All parts of the source are built: its own version has the number too.
         "arch-all" => (format!("1.0+bk{number}"), format!("1.0+bk{number}")),
         "own-version" => (format!("2.03-2+bk{number}"), format!("2:1.02-2+bk{number}")),
         _ => ("0.9-1".to_owned(), format!("0.9-1+bk{number}")),
@@ -156,8 +156,8 @@ fn rebuilt(kind: &str, number: u32) -> String {
 }
 
 #[test]
-fn the_number_of_a_rebuild_is_no_content() {
-    if lacks("the_number_of_a_rebuild_is_no_content", &["dpkg-deb"]) {
+fn the_rebuild_number_is_not_part_of_the_content() {
+    if lacks("the_rebuild_number_is_not_part_of_the_content", &["dpkg-deb"]) {
         return;
     }
     let kinds = ["native", "python", "python-update", "perl", "multi-arch", "arch-all", "own-version"];
@@ -170,12 +170,12 @@ fn the_number_of_a_rebuild_is_no_content() {
     let mut all: Vec<String> = kinds.iter().map(|kind| rebuilt(kind, 1)).collect();
     all.sort();
     all.dedup();
-    assert_eq!(all.len(), kinds.len(), "what differs is not the number alone");
+    assert_eq!(all.len(), kinds.len(), "the kinds differ in more than the number");
 }
 
 #[test]
-fn every_other_change_shows() {
-    if lacks("every_other_change_shows", &["dpkg-deb"]) {
+fn every_other_change_is_detected() {
+    if lacks("every_other_change_is_detected", &["dpkg-deb"]) {
         return;
     }
     let replace = |path: &'static str, from: &'static str, to: &'static str| {
@@ -289,7 +289,7 @@ fn every_other_change_shows() {
             }),
         ));
     } else {
-        let _ = writeln!(std::io::stderr(), "skipped: every_other_change_shows: owners: needs root");
+        let _ = writeln!(std::io::stderr(), "skipped: every_other_change_is_detected: owners: needs root");
     }
     for (name, change) in changes {
         let content = content_after(change);
@@ -301,8 +301,8 @@ fn every_other_change_shows() {
 }
 
 #[test]
-fn the_own_version_can_be_given() {
-    if lacks("the_own_version_can_be_given", &["dpkg-deb"]) {
+fn the_packages_own_version_can_be_overridden() {
+    if lacks("the_packages_own_version_can_be_overridden", &["dpkg-deb"]) {
         return;
     }
     let package = Package::new("1.0-1");
@@ -338,15 +338,15 @@ fn gnu_and_pax_archives_of_one_tree_read_alike() {
     };
     let gnu = content("gnu", &["./usr"]);
     assert_eq!(gnu, content("pax", &["./usr"]));
-    assert_eq!(gnu, content("gnu", &["usr"]), "the ./ in front says nothing");
-    // The other order makes the other of the two linked names the one that carries the bytes.
+    assert_eq!(gnu, content("gnu", &["usr"]), "the leading ./ makes no difference");
+    // In the other order, the second of the two linked names carries the bytes.
     let forth = content("gnu", &["usr/bin/kiln", "usr/bin/kiln-linked"]);
     assert_eq!(forth, content("gnu", &["usr/bin/kiln-linked", "usr/bin/kiln"]));
     assert_ne!(forth, content("gnu", &["usr/bin/kiln-linked"]));
 }
 
 #[test]
-fn the_own_version_is_the_one_that_every_reader_of_stanzas_sees() {
+fn the_own_version_is_the_one_that_stanza_readers_see() {
     let scratch = Scratch::new();
     let data = tar_of(&[]);
     let digest_of = |control: &str| {

@@ -1,4 +1,4 @@
-//! Packages with one thing wrong, and what is said of them.
+//! Packages with a single fault, and the resulting errors.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use kilnyard_ecosystem::{ArchiveProblem, OutputBounds};
 use crate::support::{CONTROL, Scratch, archive, control_tar, gzip, problem, tar_of};
 
 #[test]
-fn damaged_archives_are_named_as_such() {
+fn damaged_archives_are_reported() {
     let scratch = Scratch::new();
     let control = control_tar();
     let data = tar_of(&[(tar::EntryType::Regular, "./a", b"a")]);
@@ -28,7 +28,7 @@ fn damaged_archives_are_named_as_such() {
         DebProblem::MissingMember { member: "debian-binary" }
     ));
 
-    // Every shorter file is refused, except where only the ignored member or padding is lost.
+    // Every truncated file is rejected, unless only the ignored member or padding is missing.
     let essential =
         archive(&[("debian-binary", b"2.0\n"), ("control.tar", &control), ("data.tar", &data)]).len();
     for length in 0..good.len() {
@@ -77,7 +77,7 @@ fn damaged_archives_are_named_as_such() {
 }
 
 #[test]
-fn a_cut_or_spoilt_compressed_member_is_damaged() {
+fn a_truncated_or_corrupt_compressed_member_is_damaged() {
     let scratch = Scratch::new();
     let data = tar_of(&[(
         tar::EntryType::Regular,
@@ -92,7 +92,7 @@ fn a_cut_or_spoilt_compressed_member_is_damaged() {
                 .unwrap();
             bytes
         }),
-        // The reference tool adds a checksum by default; so must this.
+        // The reference tool adds a checksum by default, and so must this encoder.
         ("data.tar.zst", {
             let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
             encoder.include_checksum(true).unwrap();
@@ -112,10 +112,10 @@ fn a_cut_or_spoilt_compressed_member_is_damaged() {
         for length in [good.len() - 1, good.len() - 8, good.len() / 2, 20, 1] {
             assert!(read(&good[..length]).is_err(), "{name} cut at {length}");
         }
-        let mut spoilt = good.clone();
+        let mut corrupt = good.clone();
         let middle = good.len() / 2;
-        spoilt[middle] ^= 0x40;
-        assert!(read(&spoilt).is_err(), "{name} spoilt");
+        corrupt[middle] ^= 0x40;
+        assert!(read(&corrupt).is_err(), "{name} corrupt");
         let mut longer = good.clone();
         longer.extend_from_slice(b"something else");
         assert!(read(&longer).is_err(), "{name} with bytes after its end");
@@ -177,7 +177,7 @@ fn hostile_tar_entries_are_refused() {
 }
 
 #[test]
-fn a_control_archive_that_unpacks_without_end_is_stopped() {
+fn an_endless_control_archive_is_stopped() {
     let scratch = Scratch::new();
     let mut header = tar::Header::new_gnu();
     header.set_path("templates").unwrap();
@@ -200,7 +200,7 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
         "{found}"
     );
 
-    // The same in a file whose bytes are skipped, where only the length that came out can tell.
+    // The same for a file whose bytes are skipped, where only the unpacked length can reveal it.
     header.set_path("md5sums").unwrap();
     header.set_cksum();
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
@@ -217,13 +217,13 @@ fn a_control_archive_that_unpacks_without_end_is_stopped() {
 }
 
 #[test]
-fn a_missing_file_says_which() {
+fn a_missing_file_is_named() {
     let error = deb_file::read(Path::new("/nonexistent/x.deb")).unwrap_err();
     assert_eq!(error.to_string(), "open the package file /nonexistent/x.deb");
 }
 
 #[test]
-fn a_package_unpacks_to_no_more_than_it_may() {
+fn a_package_unpacks_only_within_its_bounds() {
     let scratch = Scratch::new();
     let file = scratch.with_data(&tar_of(&[
         (tar::EntryType::Regular, "./a", &[1; 5000]),

@@ -1,4 +1,4 @@
-//! Reads packages that the package tool itself built, and what happens to them when bytes change.
+//! Reads packages built by the package tool itself, and corrupted variants of them.
 
 mod content;
 mod damaged;

@@ -1,11 +1,11 @@
-//! Small packages with arbitrary changes: read or refused, never a panic.
+//! Small packages with arbitrary changes: they are either read or rejected, but never cause a panic.
 
 use kilnyard_ecosystem::debian::deb_file;
 use proptest::prelude::*;
 
 use crate::support::{Scratch, archive, control_tar, gzip};
 
-/// One change to a file's bytes.
+/// A change to a file's bytes.
 #[derive(Debug, Clone)]
 enum Mutation {
     Set(prop::sample::Index, u8),
@@ -52,7 +52,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// The package in each compression, small so that changes hit headers often.
+/// The package in each compression, small enough that changes often hit headers.
 fn small_packages() -> Vec<Vec<u8>> {
     let data = {
         let mut builder = tar::Builder::new(Vec::new());
@@ -97,7 +97,7 @@ fn small_packages() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_small_packages_are_whole() {
+fn the_small_packages_are_intact() {
     let scratch = Scratch::new();
     let contents: Vec<String> =
         small_packages().iter().map(|bytes| deb_file::read(&scratch.deb(bytes)).unwrap().content).collect();

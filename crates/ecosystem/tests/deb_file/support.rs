@@ -1,4 +1,4 @@
-//! Packages made by the package tool, and archives made by hand.
+//! Packages built by the package tool, and archives assembled by hand.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use kilnyard_ecosystem::debian::deb_file::{self, DebFileError, DebProblem};
 
-/// Prints why a test cannot run here.
+/// Whether a tool is missing; if so, prints why the test is skipped.
 pub fn lacks(test: &str, tools: &[&str]) -> bool {
     for tool in tools {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -31,7 +31,7 @@ pub fn gzip(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// The tree of one small package with every kind of thing that a package commonly holds.
+/// The tree of a small package with every kind of content that packages commonly have.
 pub struct Package {
     pub directory: tempfile::TempDir,
 }
@@ -103,7 +103,7 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// An `ar` archive by hand.
+/// An `ar` archive, assembled by hand.
 pub fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, content) in members {

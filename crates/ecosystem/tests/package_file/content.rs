@@ -1,4 +1,4 @@
-//! Which changes make a package another one.
+//! The changes that make a package a different one.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,8 +9,8 @@ use kilnyard_ecosystem::pkgsrc::package_file;
 use crate::support::{Package, TOOLS, lacks, run};
 
 #[test]
-fn what_says_when_and_where_does_not_count() {
-    if lacks("what_says_when_and_where_does_not_count", &TOOLS) {
+fn time_and_place_of_a_build_do_not_count() {
+    if lacks("time_and_place_of_a_build_do_not_count", &TOOLS) {
         return;
     }
     let mut package = Package::new();
@@ -25,7 +25,7 @@ fn what_says_when_and_where_does_not_count() {
     for name in package.names.clone() {
         run(Command::new("touch").args(["--no-dereference", "--date=2001-02-03"]).arg(package.path(&name)));
     }
-    // Another order: the second name carries the bytes, and the first one links to it.
+    // In a different order, the second name carries the bytes, and the first one links to it.
     package.names.reverse();
     package.names.sort_by_key(|name| !name.starts_with('+'));
     let path =
@@ -63,7 +63,11 @@ fn everything_else_counts() {
         },
         &[],
     );
-    changed("what it was built with", &|package| package.edit("+CONTENTS", "fire-3.0", "fire-3.1"), &[]);
+    changed(
+        "the packages that it was built with",
+        &|package| package.edit("+CONTENTS", "fire-3.0", "fire-3.1"),
+        &[],
+    );
     changed("an option", &|package| package.edit("+BUILD_INFO", "CFLAGS=-O2", "CFLAGS=-O3"), &[]);
     changed("the description", &|package| package.edit("+DESC", "first", "best"), &[]);
     changed(

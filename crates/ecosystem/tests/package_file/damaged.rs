@@ -1,4 +1,4 @@
-//! Packages with one thing wrong, and what is said of them.
+//! Packages with a single fault, and the resulting errors.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,12 +18,12 @@ fn problem(bytes: &[u8]) -> PackageProblem {
 }
 
 #[test]
-fn every_shorter_file_is_refused() {
-    if lacks("every_shorter_file_is_refused", &TOOLS) {
+fn every_truncated_file_is_refused() {
+    if lacks("every_truncated_file_is_refused", &TOOLS) {
         return;
     }
     let mut package = Package::new();
-    // Not so large that a minute goes by, nor so small that packing leaves nothing to cut.
+    // Small enough to take less than a minute, but large enough that compression leaves something to cut.
     let noise: Vec<u8> =
         (0..6000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
     package.add("bin/kiln", &noise, 0o755);
@@ -35,7 +35,7 @@ fn every_shorter_file_is_refused() {
         for length in (0..good.len()).step_by(BLOCK_BYTES).chain(near_the_end) {
             match read(&good[..length]) {
                 Err(_) => refused += 1,
-                // The padding behind the end mark is no part of an archive.
+                // The padding after the end marker is not part of an archive.
                 Ok(_) => {
                     assert_eq!(packer, "none", "cut at {length} of {}", good.len());
                     assert!(good[length..].iter().all(|byte| *byte == 0));
@@ -48,7 +48,7 @@ fn every_shorter_file_is_refused() {
         longer.extend_from_slice(b"something else");
         assert!(read(&longer).is_err(), "{packer} with bytes after its end");
     }
-    // Zeros at the end of a file are no end mark.
+    // Zeros at the end of a file do not count as an end marker.
     let zeros = small_package(&[(Type::Regular, "zeros", &[0; 4096])]);
     assert!(matches!(problem(&zeros[..zeros.len() - 2 * BLOCK_BYTES]), PackageProblem::CutOff));
     assert!(matches!(problem(&zeros[..zeros.len() - BLOCK_BYTES]), PackageProblem::CutOff));
@@ -56,24 +56,24 @@ fn every_shorter_file_is_refused() {
 }
 
 #[test]
-fn a_spoilt_byte_in_a_packed_file_is_found() {
-    if lacks("a_spoilt_byte_in_a_packed_file_is_found", &TOOLS) {
+fn a_corrupt_byte_in_a_compressed_file_is_found() {
+    if lacks("a_corrupt_byte_in_a_compressed_file_is_found", &TOOLS) {
         return;
     }
     let package = Package::new();
     for packer in ["gzip", "xz", "zstd"] {
         let good = fs::read(package.build(packer, &[])).unwrap();
         for step in 1..8 {
-            let mut spoilt = good.clone();
-            spoilt[good.len() * step / 8] ^= 0x40;
-            let found = problem(&spoilt);
+            let mut corrupt = good.clone();
+            corrupt[good.len() * step / 8] ^= 0x40;
+            let found = problem(&corrupt);
             assert!(matches!(found, PackageProblem::Archive(_)), "{packer}: {found}");
         }
     }
 }
 
 #[test]
-fn what_is_no_package_is_named() {
+fn files_that_are_not_packages_are_identified() {
     let said = |bytes: &[u8]| {
         let problem = problem(bytes);
         let source = std::error::Error::source(&problem).map(|source| format!(": {source}"));
@@ -81,7 +81,7 @@ fn what_is_no_package_is_named() {
     };
     assert_eq!(said(b""), "it is empty");
     assert!(said(b"!<arch>\n+PKG_HASH").contains("signed package"));
-    assert!(said(b"BZh91AY&SY").contains("packed by bzip2"));
+    assert!(said(b"BZh91AY&SY").contains("compressed with bzip2"));
     assert!(said(b"<html>404 not found</html>").contains("its archive is damaged"));
     assert!(said(&[b'x'; 4096]).contains("its archive is damaged"));
     assert!(said(&[0; 10_240]).contains("no +CONTENTS"), "an archive of nothing");
@@ -96,7 +96,7 @@ fn what_is_no_package_is_named() {
 }
 
 #[test]
-fn metadata_are_there_once_and_in_front() {
+fn metadata_must_come_once_and_first() {
     let file = |name: &'static str, text: &'static [u8]| (Type::Regular, name, text);
     let all = [file("+CONTENTS", b"@name a-1\n"), file("+COMMENT", b"a\n"), file("+DESC", b"a\n")];
     read(&tar_of(&all)).unwrap();
@@ -149,7 +149,7 @@ fn paths_that_lead_out_are_refused() {
 }
 
 #[test]
-fn absurd_sizes_are_refused_before_anything_is_kept() {
+fn absurd_sizes_are_refused_before_anything_is_stored() {
     let sized = |path: &str, size_bytes: u64| {
         let mut header = tar::Header::new_gnu();
         header.set_path(path).unwrap();
@@ -175,8 +175,8 @@ fn absurd_sizes_are_refused_before_anything_is_kept() {
 }
 
 #[test]
-fn a_gigabyte_of_zeros_is_stopped_on_its_way() {
-    let test = "a_gigabyte_of_zeros_is_stopped_on_its_way";
+fn a_gigabyte_of_zeros_is_stopped_early() {
+    let test = "a_gigabyte_of_zeros_is_stopped_early";
     if lacks(test, &TOOLS) {
         return;
     }
@@ -200,7 +200,7 @@ fn a_gigabyte_of_zeros_is_stopped_on_its_way() {
             other => panic!("{packer}: {other}"),
         }
     }
-    // A few megabytes of zeros are nothing to worry about.
+    // A few megabytes of zeros are harmless.
     let zeros = small_package(&[(Type::Regular, "zeros", &vec![0; 8 << 20])]);
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(&zeros).unwrap();

@@ -1,4 +1,4 @@
-//! Binary packages of pkgsrc, made by real `tar` and real packers, and ones with something wrong.
+//! pkgsrc binary packages, made by real `tar` and real compressors, both intact and faulty.
 
 mod content;
 mod damaged;

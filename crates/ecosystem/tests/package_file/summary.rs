@@ -1,4 +1,4 @@
-//! What is said of a whole package.
+//! The summary and the other facts about an intact package.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::support::{PACKERS, Package, TOOLS, lacks, read, small_package};
 
-/// What `pkg_info -X` of pkg_install 20130902 prints for the package, but for the file's name and size and the empty
-/// line at the end.
+/// The output of `pkg_info -X` of pkg_install 20130902 for the package, except for the file's name and size and the
+/// empty line at the end.
 const PRINTED: &str = "CONFLICTS=kilnold-[0-9]*
 PKGNAME=kiln-1.0nb2
 DEPENDS=libkiln>=2.0
@@ -36,8 +36,8 @@ DESCRIPTION=  the last, with a = and blanks.
 ";
 
 #[test]
-fn a_package_is_what_it_says_however_it_is_packed() {
-    if lacks("a_package_is_what_it_says_however_it_is_packed", &TOOLS) {
+fn a_package_is_the_same_with_every_compression() {
+    if lacks("a_package_is_the_same_with_every_compression", &TOOLS) {
         return;
     }
     let package = Package::new();
@@ -63,21 +63,21 @@ fn a_package_is_what_it_says_however_it_is_packed() {
 }
 
 #[test]
-fn the_summary_is_an_entry_of_a_summary() {
+fn the_summary_is_a_valid_entry() {
     let entries = summary::entries(PRINTED).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>(), ["kiln-1.0nb2"]);
 }
 
 #[test]
-fn the_summary_has_the_fields_that_others_find() {
-    if lacks("the_summary_has_the_fields_that_others_find", &TOOLS) {
+fn the_summary_has_the_fields_that_another_reader_finds() {
+    if lacks("the_summary_has_the_fields_that_another_reader_finds", &TOOLS) {
         return;
     }
     let package = Package::new();
     let path = package.build("gzip", &[]);
     let theirs = pkgsrc::archive::BinaryPackage::open(&path).unwrap().to_summary().unwrap().to_string();
     let read = package_file::read(&path).unwrap();
-    // That reader sorts the fields its own way, and adds what is the publisher's.
+    // That reader sorts the fields in its own order, and adds the publisher's fields.
     let sorted = |text: &str| {
         let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("FILE_")).collect();
         lines.sort_unstable();
@@ -87,8 +87,8 @@ fn the_summary_has_the_fields_that_others_find() {
 }
 
 #[test]
-fn a_restriction_is_told() {
-    if lacks("a_restriction_is_told", &TOOLS) {
+fn a_restriction_is_reported() {
+    if lacks("a_restriction_is_reported", &TOOLS) {
         return;
     }
     let mut package = Package::new();
@@ -97,7 +97,7 @@ fn a_restriction_is_told() {
 }
 
 #[test]
-fn what_a_package_need_not_have_may_be_missing() {
+fn optional_metadata_may_be_missing() {
     let read = read(&small_package(&[])).unwrap();
     assert_eq!(read.summary, "PKGNAME=kiln-1.0\nCOMMENT=Fires\nDESCRIPTION=Fires\n");
     assert_eq!((read.built_with, read.restricted), (Vec::<String>::new(), None));

@@ -1,4 +1,4 @@
-//! Packages made by the tools that are everywhere, laid out as pkg_create does it.
+//! Packages made by standard tools, in the layout of pkg_create.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use kilnyard_ecosystem::pkgsrc::package_file::{self, PackageFile, PackageFileErr
 
 pub const TOOLS: [&str; 4] = ["tar", "gzip", "xz", "zstd"];
 
-/// Prints why a test cannot run here.
+/// Whether a tool is missing; if so, prints why the test is skipped.
 pub fn lacks(test: &str, tools: &[&str]) -> bool {
     for tool in tools {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -44,10 +44,10 @@ pub const METADATA: [(&str, &str); 7] = [
     ("+SIZE_ALL", "90000\n"),
 ];
 
-/// The tree of one small package.
+/// The tree of a small package.
 pub struct Package {
     pub directory: tempfile::TempDir,
-    /// What is packed, in order.
+    /// The entries to pack, in order.
     pub names: Vec<String>,
 }
 
@@ -81,14 +81,14 @@ impl Package {
         }
     }
 
-    /// Replaces a text of the metadata.
+    /// Replaces part of a metadata file.
     pub fn edit(&mut self, name: &str, from: &str, to: &str) {
         let text = fs::read_to_string(self.path(name)).unwrap();
         assert!(text.contains(from), "{text}");
         self.add(name, text.replace(from, to).as_bytes(), 0o444);
     }
 
-    /// Packs it with `tar` and one of [`PACKERS`]; `options` are further ones of `tar`.
+    /// Packs the tree with `tar` and one of [`PACKERS`]; `options` are additional options of `tar`.
     pub fn build(&self, packer: &str, options: &[&str]) -> PathBuf {
         let tar = self.directory.path().join("package");
         run(Command::new("tar")
@@ -115,20 +115,20 @@ impl Package {
 
 pub const PACKERS: [&str; 4] = ["none", "gzip", "xz", "zstd"];
 
-/// What a command writes, where it succeeds.
+/// Runs a command, which must succeed, and returns its output.
 pub fn run(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// An archive by hand, with its end mark.
+/// A tar archive assembled by hand, with its end marker.
 pub fn tar_of(entries: &[(tar::EntryType, &str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (kind, path, content) in entries {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(*kind);
-        // `set_path` would refuse what is to be refused by others here.
+        // `set_path` would already reject the paths that the reader must reject here.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.set_size(content.len() as u64);
         header.set_mode(0o644);
@@ -140,7 +140,7 @@ pub fn tar_of(entries: &[(tar::EntryType, &str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// The smallest metadata that a package can have, and what is given.
+/// A package with the smallest possible metadata and these entries.
 pub fn small_package(entries: &[(tar::EntryType, &str, &[u8])]) -> Vec<u8> {
     let mut all: Vec<(tar::EntryType, &str, &[u8])> = vec![
         (tar::EntryType::Regular, "+CONTENTS", b"@name kiln-1.0\n"),

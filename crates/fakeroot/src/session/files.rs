@@ -1,4 +1,4 @@
-//! The files of a session: what they are called, where they are made, and how.
+//! The files of a session: their names, their folders, and how they are created.
 
 use super::SessionError;
 use crate::PRELOAD;
@@ -12,29 +12,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What all files of a session begin with. Programs look for "libfakeroot" in LD_PRELOAD.
+/// The prefix of all files of a session. Some programs search LD_PRELOAD for "libfakeroot".
 pub const PREFIX: &str = "kilnyard-libfakeroot-";
-/// How a session file and a library end.
+/// The extension of a session file and of a library.
 pub const LIBRARY: &str = "so";
-/// How the gate ends.
+/// The extension of the gate.
 pub const GATE_ENDING: &str = "gate";
-/// How the socket ends.
+/// The extension of the socket.
 pub const SOCKET: &str = "socket";
 
-/// Where sessions are made: in memory if there is such a place, else among temporary files.
+/// The folders to try for a session file: in memory first, then those for temporary files.
 pub fn table_folders(temporary: Option<&Path>) -> Vec<PathBuf> {
     let memory = [Path::new("/dev/shm")].into_iter();
     let disk = [Path::new("/tmp"), Path::new("/var/tmp")];
     memory.chain(temporary).chain(disk).map(Path::to_path_buf).collect()
 }
 
-/// Where libraries are put: among temporary files, else in memory.
+/// The folders to try for a library: those for temporary files first, then in memory.
 pub fn library_folders(temporary: Option<&Path>) -> Vec<PathBuf> {
     let others = ["/tmp", "/var/tmp", "/dev/shm"].map(Path::new);
     temporary.into_iter().chain(others).map(Path::to_path_buf).collect()
 }
 
-/// The first folder in which something can be made.
+/// Tries `make` in each folder until it succeeds.
 pub fn first<T>(folders: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> Result<T, SessionError> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders {
@@ -46,12 +46,12 @@ pub fn first<T>(folders: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> R
     Err(SessionError::NoFolder(folders.to_vec(), last))
 }
 
-/// A session's file: the library, and behind it the table.
+/// Creates a session's file: the library, followed by the table.
 pub fn make_table(path: PathBuf, unknown: Unknown) -> io::Result<(PathBuf, File)> {
     make_file(path, |file| {
         write_library(file)?;
         let nearer = lengthen(file)?;
-        // SAFETY: a descriptor of ours. Memory is given now, so that no process is killed for its lack later.
+        // SAFETY: a descriptor of ours. Memory is allocated now, so that no process is killed for lack of it later.
         check(unsafe { libc::fallocate(file.as_raw_fd(), 0, layout::FILE_AT as i64, WINDOW_BYTES as i64) })?;
         let mut header = [0u64; layout::HEADER_NEARER + 1];
         header[layout::HEADER_MAGIC] = layout::MAGIC;
@@ -62,20 +62,20 @@ pub fn make_table(path: PathBuf, unknown: Unknown) -> io::Result<(PathBuf, File)
     })
 }
 
-/// Gives a session's file its full length: the largest that the limit of file sizes (`ulimit -f`) and the file system allow. By
-/// how many bits its places are nearer then.
+/// Extends a session's file to its full length: the largest that the file size limit (`ulimit -f`) and the file
+/// system allow. Returns `nearer`, the number of bits by which its places are closer together.
 fn lengthen(file: &File) -> io::Result<u32> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives to the end of the call.
+    // SAFETY: the limit outlives the call.
     check(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) })?;
     let bytes_max = if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur };
     let mut last = io::Error::other(format!(
-        "the limit of file sizes (ulimit -f) is {bytes_max} bytes, and a session needs {}",
+        "the file size limit (ulimit -f) is {bytes_max} bytes, but a session needs {}",
         layout::file_bytes(layout::NEARER_MAX)
     ));
     for nearer in 0..=layout::NEARER_MAX {
         let bytes = layout::file_bytes(nearer) as u64;
-        // The kernel ends a process that passes its limit.
+        // The kernel kills a process that exceeds its limit.
         if bytes > bytes_max {
             continue;
         }
@@ -87,13 +87,13 @@ fn lengthen(file: &File) -> io::Result<u32> {
     Err(last)
 }
 
-/// The library alone, for the session of this path.
+/// Creates a library without a table, for the session of this path.
 pub fn make_library(path: PathBuf, session: &Path) -> io::Result<(PathBuf, File)> {
     if !is_for_preload(&path) {
-        return Err(io::Error::other("LD_PRELOAD takes no path with a space or a colon"));
+        return Err(io::Error::other("LD_PRELOAD cannot contain a path with a space or a colon"));
     }
     if path == session {
-        return Err(io::Error::other("programs cannot be mapped from there"));
+        return Err(io::Error::other("programs cannot be mapped from this folder"));
     }
     make_file(path, |file| {
         write_library(file)?;
@@ -103,7 +103,7 @@ pub fn make_library(path: PathBuf, session: &Path) -> io::Result<(PathBuf, File)
     })
 }
 
-/// A new file of this user alone, locked.
+/// Creates a file that only this user can access, and locks it.
 fn make_file(path: PathBuf, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
     let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     match lock(&file, libc::LOCK_EX).and_then(|()| fill(&file)) {
@@ -115,24 +115,26 @@ fn make_file(path: PathBuf, fill: impl FnOnce(&File) -> io::Result<()>) -> io::R
     }
 }
 
-/// Writes the library to a file's beginning. Behind it is what no program needs, up to where the table stands.
+/// Writes the library to the start of a file, without the unused space before the table.
 fn write_library(file: &File) -> io::Result<()> {
     let used = &PRELOAD[..layout::FILE_AT];
     let length = used.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     file.write_all_at(&used[..length], 0)
 }
 
-/// Puts a text into a file at once: what was there stays until all of the new text is written beside it, also where the disk is
-/// full or this process is killed, which then leaves a file `.part`. Nothing is flushed, as states are saved often.
+/// Replaces the content of a file atomically: the old content stays until the new text is completely written to a
+/// file next to it, even if the disk is full or this process is killed, which leaves a file `.part`. Nothing is
+/// flushed, because states are saved often.
 ///
-/// What has nothing to lose or is known to others by more than its name stays the same file and is written to: what is empty (as
-/// temporary files are that somebody has open), no regular file (a pipe) or has several links; and what nothing can be put
-/// in the place of, by its folder's rights or as a mount.
+/// Some files are written in place instead. Either they have nothing to lose, or other processes refer to them by
+/// more than their name: an empty file (such as a temporary file that a process has open), a file that is not
+/// regular (a pipe), and one with several links. Others cannot be replaced, because of their folder's permissions
+/// or because they are mounted.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let before = match std::fs::symlink_metadata(&path) {
         Ok(facts) if facts.is_file() && facts.len() > 0 && facts.nlink() == 1 => {
-            // Who may not write to it may not replace it either.
+            // Without permission to write to the file, do not replace it either.
             File::options().write(true).open(&path)?;
             Some(facts)
         }
@@ -149,12 +151,12 @@ fn replace_by_another(path: &Path, before: Option<&Metadata>, text: &str) -> io:
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{:016x}.part", rand::rngs::OsRng.next_u64()));
     let part = PathBuf::from(part);
-    // Who may not read the old one may not read the new one while it is written.
+    // While the new file is written, no user without access to the old one may read it.
     let mode = before.map_or(0o666, |before| before.mode() & 0o600);
     let file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     let filled = (&file).write_all(text.as_bytes()).and_then(|()| {
         if let Some(before) = before {
-            // Somebody else's file stays theirs, if root writes it.
+            // A file keeps its owner even if root saves it.
             let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
             file.set_permissions(before.permissions())?;
         }
@@ -163,7 +165,7 @@ fn replace_by_another(path: &Path, before: Option<&Metadata>, text: &str) -> io:
     filled.inspect_err(|_| drop(std::fs::remove_file(&part)))
 }
 
-/// Whether an error says that a file can be written to and not be replaced. A full disk does not say so.
+/// Whether an error means that a file can be written to but not replaced. A full disk does not mean that.
 fn takes_no_other(error: &io::Error) -> bool {
     use io::ErrorKind::{
         CrossesDevices, InvalidFilename, PermissionDenied, ReadOnlyFilesystem, ResourceBusy,
@@ -174,37 +176,37 @@ fn takes_no_other(error: &io::Error) -> bool {
     )
 }
 
-/// Whether LD_PRELOAD can have this path.
+/// Whether LD_PRELOAD can contain this path.
 pub fn is_for_preload(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':'))
 }
 
-/// A program that all may run.
+/// Creates a program that every user may run.
 pub fn make_program(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o500).open(path)?;
     file.write_all(bytes).inspect_err(|_| drop(fs_err::remove_file(path)))?;
-    // Programs of the session that believe to be somebody else are still this user.
+    // Programs of the session that appear to run as another user are still this user.
     file.set_permissions(PermissionsExt::from_mode(0o555))
 }
 
-/// The table's first window as the dynamic linker maps it.
+/// The table's first window, mapped as the dynamic linker maps it.
 pub struct View(*mut libc::c_void);
 
 impl View {
-    /// Maps it; an error where programs may not be mapped from the file.
+    /// Maps the window. Fails if programs cannot be mapped from the file.
     pub fn of(file: &File) -> io::Result<View> {
         let (how, offset) = (libc::PROT_READ | libc::PROT_EXEC, layout::FILE_AT as i64);
-        // SAFETY: a new mapping, of which nobody else knows.
+        // SAFETY: a new mapping, to which no other pointer exists.
         let address = unsafe {
             libc::mmap(std::ptr::null_mut(), WINDOW_BYTES, how, libc::MAP_PRIVATE, file.as_raw_fd(), offset)
         };
         if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(View(address)) }
     }
 
-    /// What it shows now.
+    /// The current value of a word.
     pub fn word(&self, word: usize) -> u64 {
         assert!(word < layout::WINDOW_WORDS);
-        // SAFETY: it lies in the mapping; others may write to it meanwhile.
+        // SAFETY: the word lies in the mapping; other processes may write to it meanwhile.
         unsafe { self.0.cast::<u64>().add(word).read_volatile() }
     }
 }
@@ -216,7 +218,7 @@ impl Drop for View {
     }
 }
 
-/// Locks a file, which the kernel gives up when this process dies.
+/// Locks a file; the kernel releases the lock when this process dies.
 pub fn lock(file: &File, how: libc::c_int) -> io::Result<()> {
     // SAFETY: a descriptor of ours.
     check(unsafe { libc::flock(file.as_raw_fd(), how) })
@@ -230,7 +232,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The linker's script has a number of its own.
+    /// The linker script repeats a number of the layout.
     #[test]
     fn the_library_has_room_for_the_window_and_nothing_behind_it() {
         let number = |at: usize| u64::from_le_bytes(PRELOAD[at..at + 8].try_into().unwrap());

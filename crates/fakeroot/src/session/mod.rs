@@ -1,13 +1,14 @@
-//! A session: made, loaded and saved, answered, removed.
+//! A session: creating, loading, saving, answering and removing it.
 //!
-//! A session is a file `kilnyard-libfakeroot-RANDOM.so` in the first folder of a list that takes it: the preload library with
-//! the table behind it. Where programs may not be mapped from there, or do not see there what others write, the
-//! library is a file of the same name in another folder. Where programs without the library are answered, there are a
-//! socket beside the one and the gate beside the other, with the endings `.socket` and `.gate`. The launcher holds a
-//! lock on the files, which the kernel gives up when it dies, so that the next one knows whose are left over.
+//! A session is a file `kilnyard-libfakeroot-RANDOM.so` in the first folder of a list that accepts it: the preload
+//! library followed by the table. If programs may not be mapped from there, or such a mapping does not show what
+//! other processes write, the library is a file of the same name in another folder. If programs without the library
+//! are answered, there is also a socket next to the session file and the gate next to the library, with the
+//! extensions `.socket` and `.gate`. The launcher holds a lock on the files, which the kernel releases when the
+//! launcher dies, so that the next launcher can recognize leftovers.
 //!
-//! For programs in a build root all of it is in one folder, which is bound into the root and seen there at another
-//! path. The session lasts as long as its [`Session`], over as many commands as are started meanwhile.
+//! For programs in a build root all files are in one folder, which is bound into the root and appears there at
+//! another path. The session lasts as long as its [`Session`], across all commands that are started meanwhile.
 
 mod files;
 mod sweep;
@@ -35,43 +36,44 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sweep::sweep;
 
-/// Why there is no session.
+/// Why a session cannot be created, loaded or saved; each reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// No folder takes the file.
-    #[error("make a file of the session in {}", .0.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" or "))]
+    /// None of the folders accepts the file.
+    #[error("create a session file in {}", .0.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" or "))]
     NoFolder(Vec<PathBuf>, #[source] io::Error),
-    /// The file cannot be mapped.
+    /// The session file cannot be opened or mapped.
     #[error("map the session {0}")]
     Map(PathBuf, #[source] io::Error),
-    /// A file of a state cannot be read or written.
+    /// A file with a state cannot be read or written; the text is the verb.
     #[error("{0} the state {1}")]
     File(&'static str, PathBuf, #[source] io::Error),
-    /// A state is none.
+    /// A file does not contain a valid state.
     #[error("load the state {0}")]
     State(PathBuf, #[source] state::StateError),
-    /// A state has no room.
-    #[error("load the state {0}: there is no memory for it")]
+    /// The session has no room for a state.
+    #[error("load the state {0}: the session has no room for it")]
     Full(PathBuf),
 }
 
-/// A session of this process, which removes it when dropped.
+/// A session of this process, removed on drop.
 #[derive(Debug)]
 pub struct Session {
     path: PathBuf,
     library: PathBuf,
-    /// Where programs see the folder of all files, if that is another place.
+    /// Where programs see the folder of the files, if at another path.
     seen_at: Option<PathBuf>,
     table: Arc<Table<Mapping>>,
-    /// Answers programs without the library. It goes before the files do.
+    /// Answers programs without the library. It is dropped before the files are removed.
     supervisor: Option<Supervisor>,
-    /// They hold the locks.
+    /// The open files hold the locks.
     files: Vec<File>,
 }
 
 impl Session {
-    /// Makes a session: the table in the first of the folders that takes it, the library in the first that lets it
-    /// be mapped as a program, if not in the same file. What killed launchers left there is removed.
+    /// Creates a session: the table in the first of the folders that accepts it, and the library in the same file,
+    /// or else in the first folder that allows mapping it as a program. Leftovers of killed launchers there are
+    /// removed.
     pub fn make(
         table_folders: &[PathBuf],
         library_folders: &[PathBuf],
@@ -80,8 +82,8 @@ impl Session {
         Session::make_seen_at(table_folders, library_folders, None, unknown)
     }
 
-    /// Makes a session for programs in a build root: all files are made in one folder, from which programs may be
-    /// mapped, and which whoever makes the root binds into it, to be read and written, at `seen_at`.
+    /// Creates a session for programs in a build root. All files are created in `folder`, from which programs must
+    /// be mappable, and which the caller binds into the root at `seen_at`, readable and writable.
     pub fn make_for_root(folder: &Path, seen_at: &Path, unknown: Unknown) -> Result<Session, SessionError> {
         let folders = [folder.to_path_buf()];
         Session::make_seen_at(&folders, &folders, Some(seen_at.to_path_buf()), unknown)
@@ -101,11 +103,11 @@ impl Session {
         let (path, file) = first(table_folders, |folder| make_table(place(folder)?, unknown))?;
         let made = open(&path).map_err(|error| SessionError::Map(path.clone(), error));
         let table = Arc::new(made.inspect_err(|_| drop(fs_err::remove_file(&path)))?);
-        // From here on what fails removes it.
+        // From here on, dropping the session on an error removes the file.
         let mut session =
             Session { library: path.clone(), path, seen_at, table, supervisor: None, files: vec![file] };
-        // No other user may read it: the table has owners and attributes of files in closed folders. Programs of the session that
-        // become other users do so for themselves alone, and can still load the library.
+        // No other user may read the file: the table contains owners and attributes of files in private folders.
+        // Programs of the session that assume another user id only appear to, and can still load the library.
         if session.serves_as_library() {
             let seen = session.seen(&session.path);
             session.write_text(layout::HEADER_PATH, seen.as_os_str().as_bytes());
@@ -118,7 +120,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether programs can load the library from the session's file, and see there what others write.
+    /// Whether programs can load the library from the session's file, and see there what other processes write.
     fn serves_as_library(&self) -> bool {
         let seen = self.seen(&self.path);
         seen.as_os_str().len() < layout::PATH_BYTES_MAX
@@ -131,7 +133,7 @@ impl Session {
             })
     }
 
-    /// Writes text into words that programs have not seen yet, with zeros behind it.
+    /// Writes text, padded with zeros, into words that programs have not seen yet.
     fn write_text(&self, first: usize, text: &[u8]) {
         for (at, bytes) in text.chunks(WORD_BYTES).enumerate() {
             let mut word = [0; WORD_BYTES];
@@ -140,13 +142,13 @@ impl Session {
         }
     }
 
-    /// The session's file.
+    /// The path of the session's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What programs of the session have in their environments; `preload` is what they would have in LD_PRELOAD
-    /// without it.
+    /// The environment variables of the session's programs; `preload` is the value that LD_PRELOAD would have
+    /// without the session.
     pub fn environment(&self, preload: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
         let mut libraries = self.seen(&self.library).into_os_string();
         if let Some(others) = preload.filter(|others| !others.is_empty()) {
@@ -172,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Adds what was saved in a file.
+    /// Adds a saved state from a file.
     pub fn load(&self, path: &Path) -> Result<(), SessionError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| SessionError::File("load", path.to_owned(), error))?;
@@ -180,23 +182,23 @@ impl Session {
         state::restore(&state, &self.table).map_err(|_| SessionError::Full(path.to_owned()))
     }
 
-    /// Saves what is known into a file. A state that was there stays if that fails.
+    /// Saves the state to a file. On failure, the previous state stays.
     pub fn save(&self, path: &Path) -> Result<(), SessionError> {
         let text = state::format(&state::of(&self.table));
         replace(path, &text).map_err(|error| SessionError::File("save", path.to_owned(), error))
     }
 
-    /// The table.
+    /// The table of the session.
     pub fn table(&self) -> &Table<Mapping> {
         &self.table
     }
 
-    /// Answers programs without the library from now on, as long as this lives. What people should know of such a
-    /// program is told, once for each. What they ask for is done with this process's rights, so root does it for nobody in
-    /// a build root.
-    pub fn answer(&mut self, tell: fn(&str)) -> io::Result<()> {
+    /// Answers programs without the library from now on, until this is dropped. Warnings about such a program are
+    /// passed to `report`, each once. The calls are made with this process's privileges, so root does not answer
+    /// programs of a build root.
+    pub fn answer(&mut self, report: fn(&str)) -> io::Result<()> {
         if self.seen_at.is_some() && kernel::real_effective_user() == 0 {
-            return Err(io::Error::other("for programs of a build root nothing is done with root's rights"));
+            return Err(io::Error::other("root does not make system calls for programs of a build root"));
         }
         let seen = self.seen(&self.gate());
         let text = seen.as_os_str().as_bytes();
@@ -204,14 +206,14 @@ impl Session {
             return Err(io::Error::other("the path of the gate is too long"));
         }
         make_program(&self.gate(), GATE)?;
-        self.supervisor = Some(Supervisor::start(&self.socket(), self.table.clone(), tell)?);
+        self.supervisor = Some(Supervisor::start(&self.socket(), self.table.clone(), report)?);
         self.write_text(layout::HEADER_GATE, text);
         self.table.memory().store(layout::HEADER_ANSWERED, 1, Ordering::Release);
         Ok(())
     }
 
-    /// The program by which programs without the library are started, and where it knocks, as programs see them;
-    /// none if they are not answered.
+    /// The gate, which starts programs without the library, and the socket it connects to, as programs see them;
+    /// `None` if such programs are not answered.
     pub fn way_in(&self) -> Option<(PathBuf, PathBuf)> {
         self.supervisor.is_some().then(|| (self.seen(&self.gate()), self.seen(&self.socket())))
     }
@@ -228,14 +230,15 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.supervisor = None;
-        // Whoever swept it before has done the same; the session file goes last, as it tells of the others.
+        // Another launcher may have swept the files already. The session file goes last, because it shows that the
+        // others are leftovers.
         for path in [self.socket(), self.gate(), self.library.clone(), self.path.clone()] {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Opens the table of a session. Its path stays in memory for good, as the table may need it at any time.
+/// Opens the table of a session. Its path stays allocated permanently, because the table may need it at any time.
 pub fn open(path: &Path) -> io::Result<Table<Mapping>> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mapping = Mapping::closed();

@@ -1,19 +1,19 @@
-//! What sessions leave behind whose launchers were killed.
+//! Removes what sessions of killed launchers leave behind.
 
 use super::files::{GATE_ENDING, LIBRARY, PREFIX, SOCKET, lock};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Removes what sessions whose launchers are dead have left in a folder. What cannot be removed belongs to somebody
-/// else.
+/// Removes the files of sessions whose launchers are dead from a folder. Files that cannot be removed belong to
+/// other users.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let (name, path) = (entry.file_name(), entry.path());
         let is_left_over = match name.to_str().and_then(part_of) {
             Some(Part::Locked) => is_dead(&path),
-            Some(Part::Beside) => is_old(&path) && !path.with_extension(LIBRARY).exists(),
+            Some(Part::Companion) => is_old(&path) && !path.with_extension(LIBRARY).exists(),
             None => false,
         };
         if is_left_over {
@@ -22,13 +22,13 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// What a file's name says that it is of a session.
+/// The part of a session that a file is, according to its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// The file itself, or the library.
+    /// The session file, or the library. The launcher holds a lock on it.
     Locked,
-    /// What goes with the one beside it.
-    Beside,
+    /// The socket or the gate, which goes with the locked file of the same name.
+    Companion,
 }
 
 fn part_of(name: &str) -> Option<Part> {
@@ -36,13 +36,13 @@ fn part_of(name: &str) -> Option<Part> {
     match ending {
         _ if random.len() != 16 || !random.bytes().all(|byte| byte.is_ascii_hexdigit()) => None,
         LIBRARY => Some(Part::Locked),
-        SOCKET | GATE_ENDING => Some(Part::Beside),
+        SOCKET | GATE_ENDING => Some(Part::Companion),
         _ => None,
     }
 }
 
-/// Whether nobody holds the lock of a file. Of what is called like one and is something else, such as a pipe, nothing is
-/// known, and nobody waits for it.
+/// Whether no process holds the lock of a file. Returns `false` for anything but a regular file, such as a pipe, and
+/// does not block on it.
 fn is_dead(path: &Path) -> bool {
     let mut options = File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path);
@@ -52,7 +52,7 @@ fn is_dead(path: &Path) -> bool {
     }) && is_old(path)
 }
 
-/// Between making a file and locking it there is a moment.
+/// Whether a file is old enough to be locked: between creating a file and locking it, a moment passes.
 fn is_old(path: &Path) -> bool {
     const MOMENT_SECONDS: u64 = 10;
     let facts = std::fs::symlink_metadata(path);
@@ -65,12 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_is_of_a_session() {
+    fn names_identify_the_files_of_a_session() {
         let random = "0123456789abcdef";
         let name = |begin: &str, end: &str| format!("{begin}{random}{end}");
         assert_eq!(part_of(&name(PREFIX, ".so")), Some(Part::Locked));
         for end in [".socket", ".gate"] {
-            assert_eq!(part_of(&name(PREFIX, end)), Some(Part::Beside), "{end}");
+            assert_eq!(part_of(&name(PREFIX, end)), Some(Part::Companion), "{end}");
         }
         for other in [name(PREFIX, ""), name(PREFIX, ".so.1"), name("x", ".so"), format!("{PREFIX}12.socket")]
         {

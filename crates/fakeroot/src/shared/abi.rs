@@ -1,24 +1,24 @@
-//! Structures of libc and the kernel that calls hand over, as their headers give them.
-//! `tests/layout.rs` holds them against the `libc` crate.
+//! Structures that libc and the kernel pass to calls, as their headers define them.
+//! `tests/layout.rs` compares them with the `libc` crate.
 
 use super::ownership::{Change, Facts, View, narrow_number, pack_number, unpack_number, wide_number};
 use super::table::Key;
 
-/// Relative to the current folder.
+/// Relative to the current directory.
 pub const AT_FDCWD: i32 = -100;
-/// The link, not what it names.
+/// Do not follow a symbolic link.
 pub const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
-/// `unlinkat` removes a folder.
+/// `unlinkat` removes a directory.
 pub const AT_REMOVEDIR: i32 = 0x200;
-/// What it names, not the link.
+/// Follow a symbolic link.
 pub const AT_SYMLINK_FOLLOW: i32 = 0x400;
-/// Nothing is mounted by looking.
+/// Do not trigger an automount.
 pub const AT_NO_AUTOMOUNT: i32 = 0x800;
-/// The descriptor itself.
+/// Operate on the descriptor itself.
 pub const AT_EMPTY_PATH: i32 = 0x1000;
-/// What every `stat` tells.
+/// The fields that every `stat` reports.
 pub const STATX_BASIC: u32 = 0x7ff;
-/// When the file was born.
+/// The birth time.
 pub const STATX_BIRTH: u32 = 0x800;
 
 /// `struct timespec`.
@@ -116,7 +116,7 @@ pub struct Statx {
 }
 
 impl Statx {
-    /// What the table has to know of it.
+    /// The facts that the table needs.
     pub fn facts(&self) -> Facts {
         let birth = if self.mask & STATX_BIRTH != 0 {
             (self.born.seconds as u64)
@@ -137,7 +137,7 @@ impl Statx {
         }
     }
 
-    /// Whether the inode was last changed long before this time.
+    /// Whether the inode was last changed at least [`Change::SETTLED_NANOSECONDS`] before `now`.
     pub fn is_settled(&self, now: Time) -> bool {
         let seconds = now.seconds.wrapping_sub(self.changed.seconds);
         let nanoseconds = now.nanoseconds.wrapping_sub(self.changed.nanoseconds.into());
@@ -145,7 +145,7 @@ impl Statx {
         more >= Change::SETTLED_NANOSECONDS
     }
 
-    /// Shows it as it looks in the session.
+    /// Overwrites owner, mode and device number with what the session shows.
     pub fn show(&mut self, look: View) {
         self.user = look.user;
         self.group = look.group;
@@ -161,7 +161,7 @@ impl Stat {
         Key { device: self.device, inode: self.inode }
     }
 
-    /// What the table has to know of it; when it was born, is not told here.
+    /// The facts that the table needs; `struct stat` has no birth time.
     pub fn facts(&self) -> Facts {
         let (major, minor) = narrow_number(self.number);
         Facts {
@@ -169,7 +169,7 @@ impl Stat {
             mode: self.mode,
             user: self.user,
             group: self.group,
-            #[allow(clippy::unnecessary_cast, reason = "it has another width on another machine")]
+            #[allow(clippy::unnecessary_cast, reason = "the width depends on the architecture")]
             links: self.links as u64,
             number: pack_number(major, minor),
             birth: 0,
@@ -177,12 +177,12 @@ impl Stat {
         }
     }
 
-    /// When its inode was last changed.
+    /// The folded time of the inode's last change.
     pub fn change(&self) -> Change {
         Change::of(self.changed.seconds, self.changed.nanoseconds)
     }
 
-    /// Shows it as it looks in the session.
+    /// Overwrites owner, mode and device number with what the session shows.
     pub fn show(&mut self, look: View) {
         self.user = look.user;
         self.group = look.group;
@@ -191,7 +191,7 @@ impl Stat {
         self.number = wide_number(major, minor);
     }
 
-    /// The same as a `statx` told it.
+    /// Fills this with the result of a `statx`.
     pub fn fill(&mut self, statx: &Statx) {
         let time = |time: StatxTime| Time { seconds: time.seconds, nanoseconds: i64::from(time.nanoseconds) };
         *self = Stat {
@@ -214,7 +214,7 @@ impl Stat {
 }
 
 impl From<&Stat> for Statx {
-    /// The same without its times.
+    /// The same facts without the times.
     fn from(stat: &Stat) -> Statx {
         let (device_major, device_minor) = narrow_number(stat.device);
         let (number_major, number_minor) = narrow_number(stat.number);

@@ -1,53 +1,53 @@
-//! Extended attributes of an inode: one immutable list that its entry points to.
+//! The extended attributes of an inode: one immutable list that its entry points to.
 //!
-//! Setting one writes a new list and lets the entry point to it with one store, so that a reader sees the old
-//! one or the new one. What stands in the list, one after the other:
+//! To set one, a new list is written, and one store points the entry to it, so a reader sees either the old list or
+//! the new one. The list contains, in order:
 //!
 //! ```text
-//! word 0             bytes that follow
+//! word 0             number of bytes that follow
 //! per attribute      u32 length of the name, u32 length of the value or ABSENT, name, value
 //! ```
 //!
-//! [`ABSENT`] says that the file looks as if it had not this attribute, whatever the disk says.
+//! [`ABSENT`] means that the file appears without this attribute, even if the disk has it.
 
 use super::layout::{ATTRIBUTES_AT, ATTRIBUTES_MAX, ATTRIBUTES_STEP, WORD_BYTES};
 use super::layout::{HEADER_ATTRIBUTES, HEADER_ATTRIBUTES_READY};
 use super::memory::{Full, Memory};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// In place of a length: there is no such attribute.
+/// In place of a length: the attribute is absent.
 pub const ABSENT: u32 = u32::MAX;
-/// Bytes of a value at most, as in the kernel (XATTR_SIZE_MAX).
+/// Maximum length of a value, as in the kernel (XATTR_SIZE_MAX).
 pub const VALUE_BYTES_MAX: usize = 65_536;
-/// Bytes of a name at most, as in the kernel (XATTR_NAME_MAX).
+/// Maximum length of a name, as in the kernel (XATTR_NAME_MAX).
 pub const NAME_BYTES_MAX: usize = 255;
-/// Bytes of an inode's list at most.
+/// Maximum length of an inode's list.
 pub const LIST_BYTES_MAX: u64 = 1 << 20;
 
-/// Who keeps an attribute.
+/// Where an attribute is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// The table: the disk would refuse it.
+    /// In the table: the disk would refuse it.
     Table,
-    /// The disk, and the table where the file system has none.
+    /// On the disk, or in the table where the file system does not support it.
     Disk,
-    /// Nobody: access lists are refused as by a file system without any, so that `cp -a` and `install` fall
-    /// back to `chmod`, which is seen.
-    Nobody,
+    /// Nowhere: access lists are refused as by a file system without support, so that `cp -a` and `install`
+    /// fall back to `chmod`, which is intercepted.
+    Nowhere,
 }
 
-/// Who keeps an attribute of this name.
+/// Where an attribute of this name is kept.
 pub fn keeper(name: &[u8]) -> Keeper {
     if name.starts_with(b"security.") || name.starts_with(b"trusted.") {
         Keeper::Table
     } else if name.starts_with(b"system.posix_acl_") {
-        Keeper::Nobody
+        Keeper::Nowhere
     } else {
         Keeper::Disk
     }
 }
 
-/// Whether the table keeps an attribute that the disk does not support.
+/// Whether the table keeps an attribute that the file system does not support.
 pub fn is_kept_for_disk(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
@@ -58,9 +58,9 @@ const HEAD_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute {
     name_at: u64,
-    /// Bytes of the name.
+    /// Length of the name in bytes.
     pub name_bytes: u32,
-    /// Bytes of the value, or [`ABSENT`].
+    /// Length of the value in bytes, or [`ABSENT`].
     pub value_bytes: u32,
 }
 
@@ -71,7 +71,7 @@ impl Attribute {
     }
 }
 
-/// A byte of the attributes.
+/// A byte of the attribute area.
 fn byte<M: Memory>(memory: &M, at: u64) -> u8 {
     let word = memory.load(ATTRIBUTES_AT + at as usize / WORD_BYTES, Relaxed);
     word.to_le_bytes()[at as usize % WORD_BYTES]
@@ -81,7 +81,7 @@ fn half_word<M: Memory>(memory: &M, at: u64) -> u32 {
     u32::from_le_bytes([0, 1, 2, 3].map(|offset| byte(memory, at + offset)))
 }
 
-/// The attributes of a list, as entries point to it.
+/// The attributes of a list, given as entries point to it: its word number plus one, 0 for none.
 pub fn all<M: Memory>(memory: &M, list: u64) -> impl Iterator<Item = Attribute> {
     let begin = list.saturating_sub(1) * WORD_BYTES as u64;
     let bytes = if list == 0 { 0 } else { memory.load(ATTRIBUTES_AT + list as usize - 1, Acquire) };
@@ -101,7 +101,7 @@ pub fn all<M: Memory>(memory: &M, list: u64) -> impl Iterator<Item = Attribute> 
     })
 }
 
-/// The attribute of this name.
+/// The attribute of this name; `None` if the list does not mention it, which differs from [`ABSENT`].
 pub fn find<M: Memory>(memory: &M, list: u64, name: &[u8]) -> Option<Attribute> {
     all(memory, list).find(|attribute| is_named(memory, attribute, name))
 }
@@ -111,14 +111,14 @@ fn is_named<M: Memory>(memory: &M, attribute: &Attribute, name: &[u8]) -> bool {
         && name.iter().zip(attribute.name_at..).all(|(letter, at)| *letter == byte(memory, at))
 }
 
-/// Copies the name.
+/// Copies the attribute's name.
 pub fn copy_name<M: Memory>(memory: &M, attribute: &Attribute, to: &mut [u8]) {
     for (place, at) in to.iter_mut().zip(attribute.name_at..) {
         *place = byte(memory, at);
     }
 }
 
-/// Copies the value, which must not be absent.
+/// Copies the attribute's value, which must not be absent.
 pub fn copy_value<M: Memory>(memory: &M, attribute: &Attribute, to: &mut [u8]) {
     let at = attribute.name_at + u64::from(attribute.name_bytes);
     for (place, at) in to.iter_mut().zip(at..) {
@@ -126,7 +126,7 @@ pub fn copy_value<M: Memory>(memory: &M, attribute: &Attribute, to: &mut [u8]) {
     }
 }
 
-/// Writes bytes into fresh words, in order.
+/// Writes bytes in order into newly allocated words.
 struct Writer<'a, M: Memory> {
     memory: &'a M,
     at: usize,
@@ -155,13 +155,13 @@ impl<M: Memory> Writer<'_, M> {
     }
 }
 
-/// A list like another one, but with this value for this name: `None` for absent. Nobody sees it until an entry
+/// Copies a list with a new value for this name; `None` makes it absent. The copy is invisible until an entry
 /// points to it.
 pub fn with<M: Memory>(memory: &M, list: u64, name: &[u8], value: Option<&[u8]>) -> Result<u64, Full> {
     without(memory, list, |memory, attribute| is_named(memory, attribute, name), Some((name, value)))
 }
 
-/// A list like another one without those that are to go, and with one more at its end.
+/// Copies a list without the attributes that `goes` selects, and appends `more`.
 pub fn without<M: Memory>(
     memory: &M,
     list: u64,
@@ -203,7 +203,8 @@ fn take_words<M: Memory>(memory: &M, words: u64) -> Result<u64, Full> {
     }
     let ready = memory.load(HEADER_ATTRIBUTES_READY, Acquire);
     if end > ready {
-        // From what this one is given on: what lies before it, another one gives itself.
+        // Start at the step of our own words: earlier steps are reserved by the processes that took words
+        // in them.
         let begin = first / ATTRIBUTES_STEP * ATTRIBUTES_STEP;
         let end = end.div_ceil(ATTRIBUTES_STEP) * ATTRIBUTES_STEP;
         memory.reserve(ATTRIBUTES_AT + begin as usize, (end - begin) as usize)?;

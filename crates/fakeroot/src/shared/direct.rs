@@ -1,48 +1,49 @@
-//! Whether a program with a dynamic linker makes system calls of its own, past libc's functions.
+//! Whether a program with a dynamic linker makes its own system calls, bypassing libc's functions.
 //!
-//! Two kinds are known. Programs of Go make all of them so, also where they are linked with libc; a note in the
-//! file says that it is Go's. And there is code with the kernel's instruction in it, as rustix of Rust brings it: it is
-//! looked for in the program's text, with the number of a call that matters here loaded shortly before it, or
-//! handed in by a caller. Of some 750 programs of a distribution with compilers these rules name those that do it and
-//! no others; a program that is named wrongly is answered by the launcher, slower and right.
+//! Two kinds are recognized. Go programs make all system calls themselves, even if they are linked with libc; a
+//! note in the file identifies them. The other kind contains the kernel's instruction in its code, as programs that
+//! use Rust's rustix do: the program's text is searched for the instruction, with the number of a call that matters
+//! here loaded shortly before it, or passed in by a caller. Among some 750 programs of a distribution with
+//! compilers, these rules find exactly the ones that do it; for a program that is classified wrongly, the launcher
+//! answers the calls, which is slower but correct.
 //!
-//! What it does not find: such code in a library, in a program that is packed, or written at run time, and a number
-//! that comes from further away.
+//! What it does not find: such code in a library, in a packed program, or generated at run time, and a number that
+//! is loaded further away.
 
 use super::kernel::{self, File};
 #[cfg(target_arch = "x86_64")]
 use super::watched::matters;
 
-/// Bytes that are looked at together.
+/// Bytes that are read at a time.
 const PIECE_BYTES: usize = 1 << 16;
-/// Bytes before the instruction that are looked at.
+/// How far before the instruction the search extends.
 const BEFORE_BYTES: usize = 32;
-/// Bytes of text that are looked at in all: more than any program has.
+/// Maximum length of text that is searched: more than any program has.
 const TEXT_BYTES_MAX: usize = 1 << 30;
-/// Notes behind this many bytes are not looked at.
+/// Maximum length of notes that are read.
 const NOTES_BYTES_MAX: usize = 4096;
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const EXECUTABLE: u32 = 1;
 
-/// A program header.
+/// An ELF program header.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// What it is of.
+    /// The segment type, `p_type`.
     pub kind: u32,
-    /// Whether it may be read, written and executed.
+    /// The permissions to read, write and execute, `p_flags`.
     pub flags: u32,
-    /// Where it begins in the file.
+    /// Where the segment starts in the file.
     pub offset: usize,
-    /// How many bytes of the file it has.
+    /// The segment's length in the file, in bytes.
     pub bytes: usize,
 }
 
-/// Whether a program with these headers makes system calls of its own. One that cannot be looked at makes none.
+/// Whether a program with these headers makes its own system calls. False if the file cannot be inspected.
 pub fn is_direct(file: &File, segments: impl Iterator<Item = Segment>) -> bool {
     let Ok(address) = kernel::map_memory(PIECE_BYTES) else { return false };
-    // SAFETY: fresh memory of this length, which nobody else knows.
+    // SAFETY: fresh memory of this length, to which no other pointer exists.
     let piece = unsafe { core::slice::from_raw_parts_mut(address as *mut u8, PIECE_BYTES) };
     let mut found = false;
     for segment in segments {
@@ -64,7 +65,8 @@ fn is_go(file: &File, segment: Segment, room: &mut [u8]) -> bool {
     is_note_of_go(&room[..length])
 }
 
-/// Whether one of these notes is Go's: length of the name, length of what it says, kind, name, what it says.
+/// Whether any of these notes is Go's. A note has the length of its name, the length of its content, a type, the
+/// name, and the content.
 pub fn is_note_of_go(notes: &[u8]) -> bool {
     const HEAD_BYTES: usize = 12;
     let round = |bytes: u32| (bytes as usize).saturating_add(3) & !3;
@@ -84,7 +86,7 @@ fn has_calls(file: &File, segment: Segment, piece: &mut [u8]) -> bool {
     let end = segment.offset.saturating_add(segment.bytes.min(TEXT_BYTES_MAX));
     let mut at = segment.offset;
     while at < end {
-        // What a piece begins with may belong to what the one before ended with.
+        // The number may be loaded at the end of the previous piece.
         let from = at.saturating_sub(BEFORE_BYTES * 2).max(segment.offset);
         let length = piece.len().min(end - from);
         let Ok(length) = file.read_at(&mut piece[..length], from) else { return false };
@@ -99,7 +101,7 @@ fn has_calls(file: &File, segment: Segment, piece: &mut [u8]) -> bool {
     false
 }
 
-/// Whether this text has a system call that matters here.
+/// Whether this text contains a system call that matters here.
 #[cfg(target_arch = "x86_64")]
 pub fn has_call(text: &[u8]) -> bool {
     let mut at = 0;
@@ -121,7 +123,8 @@ fn next_call(text: &[u8], mut at: usize) -> Option<usize> {
     const CALL: [u8; 2] = [0x0f, 0x05];
     const WIDTH: usize = size_of::<__m128i>();
     while at + WIDTH < text.len() {
-        // SAFETY: every machine of this kind has these instructions, and so many bytes and one are there.
+        // SAFETY: every machine of this kind has these instructions, and at least WIDTH + 1 bytes follow
+        // `at`.
         let found = unsafe {
             let load = |at: usize| _mm_loadu_si128(text.as_ptr().add(at).cast());
             let is = |at, byte: u8| _mm_cmpeq_epi8(load(at), _mm_set1_epi8(byte.cast_signed()));
@@ -135,10 +138,10 @@ fn next_call(text: &[u8], mut at: usize) -> Option<usize> {
     text.get(at..)?.windows(CALL.len()).position(|bytes| bytes == CALL).map(|offset| at + offset)
 }
 
-/// Whether what stands before the instruction loads the number of a call that matters, or one that was handed in.
+/// Whether the code before the instruction loads the number of a call that matters, or a number that was passed in.
 #[cfg(target_arch = "x86_64")]
 fn is_call_that_matters(before: &[u8]) -> bool {
-    /// Small numbers are in all code: those have to stand close to the instruction.
+    /// Small numbers occur in all code, so these must be close to the instruction.
     const SMALL: u32 = 16;
     const CLOSE_BYTES: usize = 8;
     let mut number = None;
@@ -146,7 +149,7 @@ fn is_call_that_matters(before: &[u8]) -> bool {
         let load = match before[at..] {
             // push NUMBER; pop rax
             [0x6a, low, 0x58, ..] => Some((u32::from(low), 3)),
-            // mov eax, NUMBER: with a prefix it is another register.
+            // mov eax, NUMBER: with a REX.B prefix it is another register.
             [0xb8, low, high, 0, 0, ..] if at == 0 || before[at - 1] & 0xf1 != 0x41 => {
                 Some((u32::from_le_bytes([low, high, 0, 0]), 5))
             }
@@ -162,8 +165,8 @@ fn is_call_that_matters(before: &[u8]) -> bool {
     if number.is_some_and(matters) {
         return true;
     }
-    // Functions that are handed the number: the last thing that they do is to load it, or their last argument, from
-    // the stack.
+    // Functions that receive the number as an argument: the last thing they do is to load it, or their last
+    // argument, from the stack.
     let ends = |places: usize, load: &[u8]| {
         before.len().checked_sub(places + load.len()).is_some_and(|at| before[at..].starts_with(load))
     };
@@ -174,7 +177,7 @@ fn is_call_that_matters(before: &[u8]) -> bool {
         || ends(0, b"\x4d\x89\xc8\x4c\x8b\x4c\x24\x08")
 }
 
-/// Whether this text has a system call that matters here: `svc #0`, with a number for x8 before it.
+/// Whether this text contains a system call that matters here: `svc #0`, with a number loaded into x8 before it.
 #[cfg(target_arch = "aarch64")]
 pub fn has_call(text: &[u8]) -> bool {
     use super::watched::matters;
@@ -202,7 +205,8 @@ mod tests {
     #[test]
     fn calls_are_found_by_their_numbers() {
         const CALL: &[u8] = b"\x0f\x05";
-        // newfstatat with an argument between, geteuid by push and pop, fstat close by, chown in a long form.
+        // newfstatat with an argument in between, geteuid by push and pop, fstat close by, chown in a long
+        // form.
         for before in [
             &b"\xb8\x06\x01\0\0\xbf\x9c\xff\xff\xff"[..],
             b"\x6a\x6b\x58",
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_gos_by_their_name() {
+    fn go_notes_are_recognized_by_their_name() {
         let note = |name: &[u8], says: &[u8]| {
             let mut bytes = Vec::new();
             for value in [name.len() as u32, says.len() as u32, 4] {

@@ -1,34 +1,35 @@
-//! Who a process believes to be: the rules of credentials(7) and setresuid(2) for a process that has begun as root.
-//! Pure: ids before, ids after.
+//! The ids that a process appears to have: the rules of credentials(7) and setresuid(2) for a process that started
+//! as root. Pure: ids before, ids after.
 
-/// "Leave it as it is".
+/// Leaves an id unchanged.
 pub const UNCHANGED: u32 = u32::MAX;
 
-/// Where exec keeps a user's ids, under the names that fakeroot gave them; in the order of [`Ids`].
+/// The variables that preserve user ids across exec, with the names that fakeroot gave them; in the order of
+/// [`Ids`].
 pub const USER_VARIABLES: [&core::ffi::CStr; 4] =
     [c"FAKEROOTUID", c"FAKEROOTEUID", c"FAKEROOTSUID", c"FAKEROOTFUID"];
-/// The same for a group's.
+/// The same for group ids.
 pub const GROUP_VARIABLES: [&core::ffi::CStr; 4] =
     [c"FAKEROOTGID", c"FAKEROOTEGID", c"FAKEROOTSGID", c"FAKEROOTFGID"];
-/// Where exec keeps the groups beside the first one, as numbers with commas between them.
+/// The variable that preserves supplementary groups across exec, as comma-separated numbers.
 pub const GROUPS_VARIABLE: &core::ffi::CStr = c"FAKEROOTGROUPS";
-/// How many of those a process may have: what fits into a variable of a page.
+/// Limit of supplementary groups: what fits into a variable of one page.
 pub const GROUPS_MAX: usize = 256;
 
-/// The ids of a process, as users or as groups.
+/// The ids of a process, either of users or of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ids {
-    /// The real one.
+    /// The real id.
     pub real: u32,
-    /// The effective one.
+    /// The effective id.
     pub effective: u32,
-    /// The saved one.
+    /// The saved set-user-id or set-group-id.
     pub saved: u32,
-    /// The one for files.
+    /// The id for file access.
     pub files: u32,
 }
 
-/// What a process asks to become.
+/// A request to change ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Become {
     /// setuid(2), setgid(2).
@@ -41,17 +42,17 @@ pub enum Become {
     ForFiles(u32),
 }
 
-/// Why it is refused.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no id.
+    /// The id is not valid.
     NotValid,
-    /// Only the privileged may.
+    /// The process is not privileged.
     NotPermitted,
 }
 
 impl Ids {
-    /// The ids afterwards; the privileged may become whom they want.
+    /// The ids after a request. A privileged process may assume any id.
     pub fn after(self, asked: Become, is_privileged: bool) -> Result<Ids, Refusal> {
         let may = |id: u32, among: &[u32]| id == UNCHANGED || is_privileged || among.contains(&id);
         let check = |is_allowed: bool| if is_allowed { Ok(()) } else { Err(Refusal::NotPermitted) };

@@ -1,6 +1,6 @@
-//! System calls, without libc: the preload library must not set its callers' `errno` by accident, must not
-//! be led astray by other preloaded libraries while it looks after its own file, and each symbol that it would
-//! take from libc costs time at every exec.
+//! System calls, without libc: the preload library must not set its callers' `errno` by accident, must not be
+//! misled by other preloaded libraries while it accesses its own file, and each symbol that it imports from libc
+//! would cost time at every exec.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -68,17 +68,17 @@ pub mod number {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("fakeroot knows the system calls of x86_64 and aarch64 only");
+compile_error!("fakeroot supports x86_64 and aarch64 only");
 
-/// A system call. A result from -4095 to -1 is a negated error number.
+/// Makes a system call. A result from -4095 to -1 is a negated error number.
 ///
 /// # Safety
-/// As the call itself: pointers must be right for it.
+/// The requirements of the call itself apply: its pointers must be valid for it.
 #[inline]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
-    // SAFETY: the caller answers for the arguments; the kernel changes nothing but what is named here.
+    // SAFETY: the caller guarantees the arguments; the kernel changes nothing except the registers named here.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!(
@@ -100,19 +100,19 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// The result of a system call, or the error's number.
+/// The result of a system call, or its error number.
 pub fn check(result: isize) -> Result<usize, i32> {
     if (-4095..0).contains(&result) { Err(-result as i32) } else { Ok(result as usize) }
 }
 
-/// A call whose arguments point to nothing.
+/// Makes a call whose arguments are not pointers.
 #[inline]
 fn plain(number: usize, arguments: [usize; 6]) -> isize {
     // SAFETY: no argument is an address.
     unsafe { call(number, arguments) }
 }
 
-/// Relative to the current folder.
+/// Relative to the current directory.
 const AT_FDCWD: usize = -100isize as usize;
 const O_RDONLY: usize = 0;
 const O_RDWR: usize = 2;
@@ -123,53 +123,53 @@ const MAP_SHARED: usize = 1;
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// To read.
+    /// For reading.
     Read,
-    /// To read and to write.
+    /// For reading and writing.
     Change,
 }
 
-/// A file that is closed when it is dropped.
+/// An open file, closed on drop.
 #[derive(Debug)]
 pub struct File(usize);
 
 impl File {
-    /// Opens a file that exists.
+    /// Opens an existing file, with close-on-exec.
     pub fn open(path: &core::ffi::CStr, how: Open) -> Result<File, i32> {
         let flags = O_CLOEXEC | if how == Open::Read { O_RDONLY } else { O_RDWR };
-        // SAFETY: the path ends with a zero.
+        // SAFETY: the path is NUL-terminated.
         let result = unsafe { call(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0, 0]) };
         check(result).map(File)
     }
 
-    /// Maps so many bytes for reading and writing, shared with all others.
+    /// Maps part of the file for reading and writing, shared with other processes; returns the address.
     pub fn map(&self, offset_bytes: usize, bytes: usize) -> Result<usize, i32> {
         check(plain(number::MMAP, [0, bytes, READ_AND_WRITE, MAP_SHARED, self.0, offset_bytes]))
     }
 
-    /// The same over what is mapped at this address.
+    /// Maps part of the file over the mapping at this address.
     ///
     /// # Safety
-    /// What is there is the caller's, and whoever uses it is served by the file's bytes as well.
+    /// The memory there belongs to the caller, and every user of it can use the file's bytes instead.
     pub unsafe fn map_over(&self, address: usize, offset_bytes: usize, bytes: usize) -> Result<usize, i32> {
         const MAP_FIXED: usize = 16;
         let arguments = [address, bytes, READ_AND_WRITE, MAP_SHARED | MAP_FIXED, self.0, offset_bytes];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         check(unsafe { call(number::MMAP, arguments) })
     }
 
-    /// Gives memory to a piece of the file.
+    /// Allocates memory for part of the file.
     pub fn allocate(&self, offset_bytes: usize, bytes: usize) -> Result<(), i32> {
         check(plain(number::FALLOCATE, [self.0, 0, offset_bytes, bytes, 0, 0])).map(drop)
     }
 
-    /// Takes the memory of a piece away; it then reads as zeros.
+    /// Releases the memory of part of the file, which then reads as zeros.
     pub fn punch(&self, offset_bytes: usize, bytes: usize) {
         const KEEP_SIZE_AND_PUNCH_HOLE: usize = 3;
         plain(number::FALLOCATE, [self.0, KEEP_SIZE_AND_PUNCH_HOLE, offset_bytes, bytes, 0, 0]);
     }
 
-    /// What the kernel says of it.
+    /// The file's `stat`; `None` on error.
     pub fn stat(&self) -> Option<super::abi::Stat> {
         let mut stat = super::abi::Stat::default();
         // SAFETY: the kernel's structure is libc's on these machines.
@@ -177,26 +177,26 @@ impl File {
         check(result).ok().map(|_| stat)
     }
 
-    /// Reads at a place of the file; how many bytes there were.
+    /// Reads at an offset; returns the number of bytes read.
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: usize) -> Result<usize, i32> {
         let to = [self.0, buffer.as_mut_ptr() as usize, buffer.len(), offset_bytes, 0, 0];
-        // SAFETY: the buffer is as long as it says.
+        // SAFETY: the pointer and the length are those of the buffer.
         check(unsafe { call(number::PREAD, to) })
     }
 }
 
-/// Ends this process, whatever else it has to do.
+/// Ends this process at once, with all its threads and without exit handlers.
 pub fn exit(code: usize) -> ! {
     loop {
         plain(number::EXIT, [code, 0, 0, 0, 0, 0]);
     }
 }
 
-/// What the kernel says of the file that a path leads to.
+/// The `stat` of the file at a path; `None` on error.
 pub fn stat(path: &core::ffi::CStr) -> Option<super::abi::Stat> {
     let mut stat = super::abi::Stat::default();
     let to = [AT_FDCWD, path.as_ptr() as usize, &raw mut stat as usize, 0, 0, 0];
-    // SAFETY: the path ends with a zero; the kernel's structure is libc's on these machines.
+    // SAFETY: the path is NUL-terminated; the kernel's structure is libc's on these machines.
     check(unsafe { call(number::FSTATAT, to) }).ok().map(|_| stat)
 }
 
@@ -206,8 +206,8 @@ impl Drop for File {
     }
 }
 
-/// The type of the file system that a file is on, as the kernel numbers them. The file is that of a call which takes
-/// such flags.
+/// The type of the file system that a file is on, as statfs(2) numbers them. The arguments are those of an `*at`
+/// call; `None` on error.
 pub fn file_system(folder: i32, path: *const core::ffi::c_char, flags: i32) -> Option<u64> {
     use super::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
     const O_PATH: usize = 0o10_000_000;
@@ -230,74 +230,76 @@ pub fn file_system(folder: i32, path: *const core::ffi::c_char, flags: i32) -> O
     Some(facts[0])
 }
 
-/// Fresh memory of this process alone.
+/// Maps fresh private memory; returns the address.
 pub fn map_memory(bytes: usize) -> Result<usize, i32> {
     const PRIVATE_AND_ANONYMOUS: usize = 0x22;
     check(plain(number::MMAP, [0, bytes, READ_AND_WRITE, PRIVATE_AND_ANONYMOUS, usize::MAX, 0]))
 }
 
-/// Removes a mapping that nobody knows any more.
+/// Removes a mapping that is no longer used.
 pub fn unmap(address: usize, bytes: usize) {
     plain(number::MUNMAP, [address, bytes, 0, 0, 0, 0]);
 }
 
-/// Writes to standard error, for what somebody should know and no caller can be told.
+/// Writes to standard error, for messages that cannot be returned to a caller.
 pub fn complain(text: &[u8]) {
-    // SAFETY: the text is as long as it says.
+    // SAFETY: the pointer and the length are those of the text.
     unsafe { call(number::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
 }
 
-/// The thread's number.
+/// The calling thread's id.
 pub fn thread() -> u32 {
     plain(number::GETTID, [0; 6]) as u32
 }
 
-/// Who the process really is.
+/// The real system's effective user id, which a session may hide.
 pub fn real_effective_user() -> u32 {
     plain(number::GETEUID, [0; 6]) as u32
 }
 
 /// Whether the launcher answers this process's system calls, as it does for programs without the library and
-/// whatever they start.
+/// everything they start.
 pub fn is_answered() -> bool {
     use super::watched::{ANSWER, QUESTION};
-    // SAFETY: nothing is mapped so low; the kernel refuses the places, and a launcher does not write to them.
+    // SAFETY: nothing is mapped at such low addresses; the kernel refuses them, and a launcher does not write
+    // to them.
     unsafe { call(number::GETRESUID, [QUESTION, QUESTION, QUESTION, 0, 0, 0]) == ANSWER }
 }
 
-/// Sleeps while a word has this value, or until somebody wakes it.
+/// Sleeps while a word has this value, until woken.
 pub fn wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     const FUTEX_WAIT: usize = 0;
     // SAFETY: the word outlives the call.
     unsafe { call(number::FUTEX, [word.as_ptr() as usize, FUTEX_WAIT, value as usize, 0, 0, 0]) };
 }
 
-/// Wakes one that sleeps on a word.
+/// Wakes one thread that sleeps on a word.
 pub fn wake(word: &core::sync::atomic::AtomicU32) {
     const FUTEX_WAKE: usize = 1;
     // SAFETY: the word outlives the call.
     unsafe { call(number::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0]) };
 }
 
-/// Whether this process has signal handlers, which may call what changes a session.
+/// Whether this process has signal handlers, which may make calls that change a session.
 static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// Says that this process has signal handlers. What is known is not written again: a child of fork would be given a copy of
-/// the page for it.
+/// Records that this process has signal handlers. It writes only once: after fork, a write gives the child a copy
+/// of the page.
 pub fn expect_handlers() {
     if !HAS_HANDLERS.load(Relaxed) {
         HAS_HANDLERS.store(true, Relaxed);
     }
 }
 
-/// Does something that no signal handler of this thread may interrupt. Most programs have none, and the calls are saved.
+/// Runs `work` without interruption by signal handlers of this thread. Most programs have none, which saves the
+/// calls.
 pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
     if !HAS_HANDLERS.load(Relaxed) {
         return work();
     }
     const SET: usize = 2;
     let set = |new: &u64, old: *mut u64| {
-        // SAFETY: both live for the call; the kernel's set has 8 bytes.
+        // SAFETY: both outlive the call; the kernel's set has 8 bytes.
         unsafe { call(number::SIGPROCMASK, [SET, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0]) };
     };
     let mut before = 0;

@@ -1,25 +1,25 @@
-//! A lock in shared memory that is given up by the kernel when its holder dies.
+//! A lock in shared memory that the kernel releases when its holder dies.
 //!
-//! The kernel looks, when a thread dies, at the thread's list of robust futexes and at the one futex that it
-//! was about to take or to give up (`list_op_pending`, see robust_futex(7)). libc has registered such a list
-//! for every thread; we put our lock into that pending field while we hold it. So there is no liveness check,
-//! no process id that may have been used again, and it works over process-id namespaces. A thread without a list
-//! (a child of vfork, another libc) gets one of our own for the time.
+//! When a thread dies, the kernel checks the thread's list of robust futexes, and the one futex that the thread was
+//! about to take or release (`list_op_pending`, see the kernel's document robust-futex-ABI). libc has registered
+//! such a list for every thread; we put our lock into that pending field while we hold it. So no liveness check is
+//! needed, no process id can be confused with a reused one, and the lock works across process-id namespaces. A
+//! thread without a list (a child of vfork, another libc) temporarily registers one of ours.
 //!
 //! What must hold: a thread holds one lock at a time, and takes no robust mutex of libc meanwhile.
 //!
-//! Known downside: where the threads of two process-id namespaces share a session, one that is killed while it waits
-//! for a thread of its own number gives that thread's lock up.
+//! Known downside: if threads of two process-id namespaces share a session, a thread that is killed while it waits
+//! for a thread with the same number releases that thread's lock.
 
 use super::kernel::{self, call, number};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-/// Somebody sleeps on the lock.
+/// A thread sleeps on the lock.
 const WAITERS: u32 = 0x8000_0000;
-/// The holder died; the kernel sets it.
+/// The holder died; set by the kernel.
 const OWNER_DIED: u32 = 0x4000_0000;
-/// The holder's thread number.
+/// The holder's thread id.
 const THREAD: u32 = 0x3fff_ffff;
 
 /// The kernel's `struct robust_list_head`.
@@ -31,15 +31,15 @@ struct Head {
     pending: usize,
 }
 
-/// A lock that is held.
+/// A lock that is held, released on drop.
 #[derive(Debug)]
 pub struct Held<'a> {
     word: &'a AtomicU32,
     list: *mut Head,
 }
 
-/// Takes a lock, and calls `work` while it is held. Signals wait: a handler may call `chown` or `unlink` itself, and
-/// would wait for the lock of the thread that it interrupted.
+/// Takes a lock, and calls `work` while holding it. Signals are blocked: a handler may itself call `chown` or
+/// `unlink`, and would wait for the lock of the thread that it interrupted.
 pub fn with<R>(word: &AtomicU32, work: impl FnOnce() -> R) -> R {
     kernel::without_signals(|| with_list(word, work))
 }
@@ -65,19 +65,19 @@ fn with_list<R>(word: &AtomicU32, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The thread that asked for its list last, and the list, so that it need not ask the kernel for each change. A
-/// child has another number than whom it has this from, and asks anew: libc registers its list again after fork, and
-/// nobody does after vfork.
+/// The last thread that asked for its list, and the list, so that it need not ask the kernel at each change. A
+/// child has another thread id than the process it was copied from, and asks again: libc registers its list again
+/// after fork, but not after vfork.
 static LAST_THREAD: AtomicU32 = AtomicU32::new(0);
 static LAST_LIST: AtomicUsize = AtomicUsize::new(0);
-/// In place of a thread: somebody writes both.
+/// In place of a thread id: a thread is writing both.
 const WRITING: u32 = u32::MAX;
 
 fn registered_list(thread: u32) -> *mut Head {
     let last = LAST_THREAD.load(Acquire);
     if last == thread {
         let list = LAST_LIST.load(Acquire);
-        // Nobody but this thread writes its number there.
+        // Only this thread writes its own id there.
         if LAST_THREAD.load(Relaxed) == thread {
             return list as *mut Head;
         }
@@ -96,18 +96,18 @@ fn registered_list(thread: u32) -> *mut Head {
 fn ask_for_list() -> *mut Head {
     let mut list: *mut Head = core::ptr::null_mut();
     let mut bytes = 0usize;
-    // SAFETY: both are written by the kernel and live here.
+    // SAFETY: the kernel writes both, and both outlive the call.
     unsafe { call(number::GET_ROBUST_LIST, [0, &raw mut list as usize, &raw mut bytes as usize, 0, 0, 0]) };
     list
 }
 
 fn register(list: *mut Head) {
-    // SAFETY: the kernel looks at the list when this thread dies; it is unregistered before it goes away.
+    // SAFETY: the kernel reads the list when this thread dies; the list is unregistered before it is dropped.
     unsafe { call(number::SET_ROBUST_LIST, [list as usize, size_of::<Head>(), 0, 0, 0, 0]) };
 }
 
 fn take(word: &AtomicU32, list: *mut Head, thread: u32) -> Held<'_> {
-    // SAFETY: the list is this thread's, and the kernel and this thread alone use it.
+    // SAFETY: the list belongs to this thread; only the kernel and this thread use it.
     unsafe {
         let entry = (word.as_ptr() as isize - (*list).futex_offset) as usize;
         (&raw mut (*list).pending).write_volatile(entry);
@@ -118,7 +118,7 @@ fn take(word: &AtomicU32, list: *mut Head, thread: u32) -> Held<'_> {
     while let Err(now) = word.compare_exchange(value, (value & WAITERS) | mine, Acquire, Relaxed) {
         value = now;
         if value & THREAD == 0 || value & OWNER_DIED != 0 {
-            // Free, or its holder died: every change leaves the table usable at each of its steps.
+            // Free, or its holder died: every step of a change leaves the table usable.
             value = now;
             continue;
         }
@@ -127,7 +127,7 @@ fn take(word: &AtomicU32, list: *mut Head, thread: u32) -> Held<'_> {
             continue;
         }
         kernel::wait(word, value | WAITERS);
-        // Others may sleep as well; whoever has slept does not know.
+        // Other threads may sleep as well; a woken thread cannot know.
         mine = thread | WAITERS;
         value = 0;
     }

@@ -1,13 +1,14 @@
 //! The session file in a process's memory.
 //!
-//! A program that only looks maps nothing of its own: the dynamic linker has mapped the first window with the library,
-//! privately, to be read. Linux shows what others write to the file in such a mapping as long as nothing is written through
-//! it, as both are the pages of the file; mmap(2) leaves that open, so that the launcher tries it and says by the path in
-//! the header that it is so. The first change maps the window anew, shared, over the same place, in which others may read
-//! meanwhile: the kernel replaces a mapping at once.
+//! A program that only reads maps nothing itself: the dynamic linker has mapped the first window with the library,
+//! privately and for reading. On Linux, such a mapping shows what other processes write to the file as long as
+//! nothing is written through the mapping, because both use the pages of the file. mmap(2) leaves this open, so the
+//! launcher tests it, and records the path in the header if it works. The first change maps the window again,
+//! shared, over the same address, where other threads may read meanwhile: the kernel replaces a mapping in one
+//! step.
 //!
-//! Regions that grow are mapped when they are first used, by opening the file again by its name: a descriptor that is kept
-//! would be closed by programs that close all they do not know. Mappings stay until the process ends.
+//! Regions that grow are mapped when first used, by opening the file again by its name: a descriptor kept open
+//! would be closed by programs that close all descriptors they do not know. Mappings stay until the process ends.
 
 use super::kernel::{self, File, Open};
 use super::layout::{self, FILE_AT, WINDOW_BYTES, WORD_BYTES};
@@ -16,12 +17,13 @@ use super::memory::{Full, Memory};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// The place of the first window in the library: the dynamic linker maps what stands there in the file. Nobody writes to it.
+/// Space for the first window in the library: the dynamic linker maps this part of the file. It is never written
+/// through.
 #[derive(Debug)]
 pub struct Room([AtomicU64; layout::WINDOW_WORDS]);
 
 impl Room {
-    /// What stands there until the library is in a session's file.
+    /// The content until the library is in a session's file.
     pub const fn empty() -> Room {
         Room([const { AtomicU64::new(0) }; layout::WINDOW_WORDS])
     }
@@ -30,46 +32,47 @@ impl Room {
         self.0.as_ptr().expose_provenance()
     }
 
-    /// The path of the session that is seen here, if there is one.
+    /// The path of the session that is mapped here; `None` if there is no session.
     fn path(&'static self) -> Option<&'static CStr> {
         if self.0[layout::HEADER_MAGIC].load(Ordering::Acquire) != layout::MAGIC {
             return None;
         }
         let at = &self.0[layout::HEADER_PATH];
-        // SAFETY: the launcher writes the path once, with a zero behind it, before any program sees it.
+        // SAFETY: the launcher writes the path once, NUL-terminated, before any program sees it.
         Some(unsafe { CStr::from_ptr(at.as_ptr().cast_const().cast()) })
     }
 }
 
-/// A session's memory.
+/// The memory of a session.
 #[derive(Debug)]
 pub struct Mapping {
     regions: [AtomicUsize; layout::REGIONS],
     path: AtomicPtr<c_char>,
-    /// Whether the first window is mapped so that changes of it are seen by others.
+    /// Whether the first window is mapped such that other processes see changes to it.
     is_shared: AtomicBool,
-    /// Whether it was said that it cannot be.
-    is_told: AtomicBool,
+    /// Whether a failure to map it so was reported.
+    is_reported: AtomicBool,
 }
 
 impl Mapping {
-    /// No session yet.
+    /// A mapping without a session.
     pub const fn closed() -> Mapping {
         Mapping {
             regions: [const { AtomicUsize::new(0) }; layout::REGIONS],
             path: AtomicPtr::new(core::ptr::null_mut()),
             is_shared: AtomicBool::new(false),
-            is_told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
         }
     }
 
-    /// Opens a session. The path must stay where it is as long as the mapping. Several threads may do this
-    /// at once. The first window goes where there is place.
+    /// Opens a session and maps the first window at any address. The path must stay valid as long as the mapping.
+    /// Several threads may call this at once.
     pub fn open(&self, path: &'static CStr) -> Result<(), i32> {
         self.open_with(path, |file| file.map(FILE_AT, WINDOW_BYTES))
     }
 
-    /// Opens the session of this path where the dynamic linker has mapped it; false if another one is there, or none.
+    /// Opens the session of this path where the dynamic linker has mapped it; `false` if no session or another one
+    /// is mapped.
     pub fn open_in_place(&self, path: &CStr, room: &'static Room) -> bool {
         let Some(own) = room.path().filter(|own| *own == path) else { return false };
         self.path.store(own.as_ptr().cast_mut(), Ordering::Release);
@@ -77,12 +80,12 @@ impl Mapping {
         true
     }
 
-    /// Opens a session with the first window in this room, whatever is there.
+    /// Opens a session with the first window at this address, replacing the current content.
     ///
     /// # Safety
-    /// The room is for this mapping alone.
+    /// The room must be used by this mapping alone.
     pub unsafe fn open_over(&self, path: &'static CStr, room: &'static Room) -> Result<(), i32> {
-        // SAFETY: the caller's promise; who maps it a second time maps the same.
+        // SAFETY: the caller's guarantee; a second thread maps the same file.
         self.open_with(path, |file| unsafe { file.map_over(room.address(), FILE_AT, WINDOW_BYTES) })
     }
 
@@ -104,39 +107,37 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes changes of the first window seen by others, which they are not where the dynamic linker has mapped it; false
-    /// if the session's file is not there any more, or cannot be written to.
+    /// Maps the first window such that other processes see changes to it, which the dynamic linker's mapping does
+    /// not provide. `false` if the session's file no longer exists, or cannot be written to.
     #[cold]
     fn share(&self) -> bool {
         let place = self.regions[0].load(Ordering::Acquire);
-        // SAFETY: the room, which is for this mapping alone; who reads there reads the same before and after.
+        // SAFETY: the room is used by this mapping alone; a reader there sees the same content before and after.
         let map = |file: File| unsafe { file.map_over(place, FILE_AT, WINDOW_BYTES) };
         let is_shared = place != 0 && File::open(self.path(), Open::Change).and_then(map).is_ok();
         if is_shared {
             self.is_shared.store(true, Ordering::Release);
-        } else if place != 0 && !self.is_told.swap(true, Ordering::Relaxed) {
-            kernel::complain(
-                b"fakeroot: the session cannot be changed: its file cannot be opened from here any more\n",
-            );
+        } else if place != 0 && !self.is_reported.swap(true, Ordering::Relaxed) {
+            kernel::complain(b"fakeroot: the session cannot be changed: its file can no longer be opened\n");
         }
         is_shared
     }
 
-    /// Makes ready for changes what would otherwise be mapped by its name when the first one comes.
+    /// Maps for writing now what the first change would otherwise open by its name.
     pub fn prepare(&self) {
         if !self.is_shared.load(Ordering::Acquire) {
             self.share();
         }
     }
 
-    /// The session's path; empty if there is none.
+    /// The session's path; empty without a session.
     pub fn path(&self) -> &'static CStr {
         let path = self.path.load(Ordering::Acquire);
-        // SAFETY: `open` was given a string that stays.
+        // SAFETY: `open` was given a string that stays valid.
         if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
     }
 
-    /// Where a region is from now on: where it was mapped first.
+    /// The permanent address of a region: where the first thread mapped it.
     fn settle(&self, number: usize, address: usize, bytes: usize) -> usize {
         let region = &self.regions[number];
         match region.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire) {
@@ -148,7 +149,7 @@ impl Mapping {
         }
     }
 
-    /// Where words stand in the file; none if it has no room for them.
+    /// The position of words in the file; `None` if it has no room for them.
     fn offset_bytes(&self, word: usize, words: usize) -> Option<usize> {
         let nearer = self.load(layout::HEADER_NEARER, Ordering::Relaxed) as u32;
         layout::place(word, words, nearer.min(layout::NEARER_MAX)).map(|place| FILE_AT + place * WORD_BYTES)
@@ -158,7 +159,7 @@ impl Mapping {
         File::open(self.path(), Open::Change).ok()
     }
 
-    /// A word that will be changed.
+    /// A word for a change.
     fn word_to_change(&self, word: usize) -> Option<&AtomicU64> {
         if word < layout::WINDOW_WORDS && !self.is_shared.load(Ordering::Acquire) && !self.share() {
             return None;
@@ -168,11 +169,11 @@ impl Mapping {
 
     #[inline]
     fn word(&self, word: usize) -> Option<&AtomicU64> {
-        // SAFETY: what is there is mapped and never unmapped; words are aligned.
+        // SAFETY: the address is mapped and never unmapped; words are aligned.
         self.address(word).map(|address| unsafe { &*(address as *const AtomicU64) })
     }
 
-    /// Where a word is mapped.
+    /// The address of a word.
     #[inline]
     fn address(&self, word: usize) -> Option<usize> {
         let window = self.regions[0].load(Ordering::Acquire);
@@ -182,7 +183,7 @@ impl Mapping {
         Some(window + word * WORD_BYTES)
     }
 
-    /// Apart, as it is called in many places of a small library.
+    /// Not inlined, because a small library calls it in many places.
     #[inline(never)]
     fn address_elsewhere(&self, word: usize) -> Option<usize> {
         let (first, words, number) = layout::region(word);
@@ -195,7 +196,7 @@ impl Mapping {
 
     #[cold]
     fn map_late(&self, first: usize, words: usize, number: usize) -> Option<usize> {
-        // A region may be longer than what the file has of it: what lies behind is never given memory, nor asked for.
+        // A region may extend past the end of the file: that part is never allocated or accessed.
         let bytes = words * WORD_BYTES;
         let address = self.file()?.map(self.offset_bytes(first, 0)?, bytes).ok()?;
         Some(self.settle(number, address, bytes))
@@ -208,13 +209,13 @@ impl Memory for Mapping {
         self.word(word).map_or(0, |word| word.load(order))
     }
 
-    /// The region is looked for once: a node lies in one.
+    /// Looks up the region once: a node lies within one region.
     #[inline]
     fn load_node(&self, node: u64) -> impl Fn(usize, Ordering) -> u64 {
         let address = self.address(layout::node(node, 0));
         move |field, order| match address {
             Some(address) if field < layout::NODE_WORDS => {
-                // SAFETY: regions are mapped as a whole and never unmapped, and this one has all of the node.
+                // SAFETY: regions are mapped as a whole and never unmapped, and this one contains all of the node.
                 unsafe { &*((address + field * WORD_BYTES) as *const AtomicU64) }.load(order)
             }
             _ => 0,
@@ -262,7 +263,7 @@ impl Memory for Mapping {
 
     fn locked<R>(&self, stripe: usize, work: impl FnOnce() -> R) -> Option<R> {
         let word = self.word_to_change(layout::stripe(stripe, layout::STRIPE_LOCK))?;
-        // SAFETY: the lower half of an aligned word is an aligned half word; nobody uses it as a whole.
+        // SAFETY: the lower half of an aligned word is an aligned half word; the word is never accessed as a whole.
         let lock = unsafe { &*(word.as_ptr() as *const AtomicU32) };
         Some(lock::with(lock, work))
     }

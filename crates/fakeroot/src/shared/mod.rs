@@ -1,21 +1,21 @@
-//! What the launcher and the preload library have in common, each compiled with this same source: the layout
-//! of the session file, the table in it, and the rules of ownership.
+//! Code that the launcher and the preload library share, each compiled from this same source: the layout of the
+//! session file, its table, and the rules of ownership.
 //!
-//! Nothing here uses `std` or libc: the preload library is loaded into every program of a session, and what
-//! it needs from others is paid at every exec. So there is one description of the memory and one
+//! Nothing here uses `std` or libc: the preload library is loaded into every program of a session, and each
+//! dependency costs time at every exec. Sharing the source also means one description of the memory and one
 //! implementation of its protocol.
 //!
 //! - [`abi`]: structures of libc and the kernel;
-//! - [`layout`]: where in the file what stands;
+//! - [`layout`]: where the parts of the file are;
 //! - [`memory`]: the words of the file as the table sees them, a trait;
-//! - [`table`]: find without a lock, change and remove under a stripe's lock;
+//! - [`table`]: lookup without a lock, change and removal under a stripe's lock;
 //! - [`attributes`]: extended attributes, as immutable lists that an entry points to;
-//! - [`ownership`]: what a call does to an entry and what a file then looks like; pure;
-//! - [`identity`]: who a process believes to be, and may become; pure;
+//! - [`ownership`]: how a call changes an entry and how the file then appears; pure;
+//! - [`identity`]: the ids that a process appears to have, and may assume; pure;
 //! - [`operations`]: the rules applied to the table;
 //! - [`mapping`], [`lock`], [`kernel`]: the file in memory, the lock that outlives its holder, system calls;
 //! - [`program`], [`direct`]: what kind of program a file is, from its first bytes and its text;
-//! - [`watched`]: the system calls that are answered for programs without the library.
+//! - [`watched`]: the system calls that the launcher answers for programs without the library.
 
 pub mod abi;
 pub mod attributes;

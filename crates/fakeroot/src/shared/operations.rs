@@ -1,4 +1,5 @@
-//! The rules of ownership, applied to a session's table: what the preload library does around the real calls.
+//! The rules of ownership, applied to a session's table: the part of the preload library that surrounds the real
+//! calls.
 
 use super::attributes::{self, ABSENT};
 use super::layout::{DEVICES, HEADER_DEVICES, HEADER_UNKNOWN};
@@ -7,55 +8,55 @@ use super::ownership::{self, Facts, Unknown, View};
 use super::table::{Change, Entry, Key, Table};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What a new file's capabilities are kept in; changing its owner takes it away.
+/// The attribute that holds a file's capabilities; changing the owner removes it.
 pub const CAPABILITY: &[u8] = b"security.capability";
 
-/// Why an attribute cannot be had or changed.
+/// Why an attribute cannot be read or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is none.
+    /// The attribute does not exist.
     Missing,
-    /// There is one.
+    /// The attribute already exists.
     Exists,
-    /// There is no memory left.
+    /// No memory is left.
     Full,
 }
 
-/// What is known of an attribute.
+/// What the table records of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: ask the disk.
+    /// Nothing: the disk decides.
     Nothing,
-    /// It is not there, whatever the disk says.
+    /// The attribute is absent, even if the disk has it.
     Absent,
-    /// It has a value of so many bytes.
+    /// The attribute has a value of this length in bytes.
     Bytes(usize),
 }
 
-/// When an attribute may be set.
+/// When an attribute may be set, as setxattr(2) distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
     /// Always.
     Any,
-    /// If there is none.
+    /// If the attribute does not exist.
     Create,
-    /// If there is one.
+    /// If the attribute exists.
     Replace,
 }
 
 impl<M: Memory> Table<M> {
-    /// Whom unknown files belong to.
+    /// The owner of files without an entry.
     pub fn unknown(&self) -> Unknown {
         if self.memory().load(HEADER_UNKNOWN, Relaxed) == 0 { Unknown::Root } else { Unknown::Real }
     }
 
-    /// Whether a device is an overlay of layers (overlayfs), where a file of a lower layer gets another birth when it is
-    /// first changed: `ask` says it of its file system's type, and it is remembered.
+    /// Whether a device is an overlayfs, where the first change to a file of a lower layer gives it a new birth
+    /// time. `ask` returns the type of the file system, and the result is cached in the session.
     pub fn is_layered(&self, device: u64, ask: impl FnOnce() -> Option<u64>) -> bool {
         const OVERLAY: u64 = 0x794c_7630;
         const NO: u64 = 1;
         const YES: u64 = 2;
-        // Those are no disks and have numbers with 0.
+        // Overlays have no block device, so their device numbers have major number 0.
         if ownership::narrow_number(device).0 != 0 {
             return false;
         }
@@ -70,13 +71,13 @@ impl<M: Memory> Table<M> {
         is_layered
     }
 
-    /// The entry of a file. One that is about a file that had the inode before is dropped.
+    /// The entry of a file. An entry that is about an earlier file with the same inode is dropped.
     pub fn entry(&self, facts: &Facts) -> Option<Entry> {
         let entry = self.find(facts.key)?;
         if ownership::is_of(&entry, facts) {
             return Some(entry);
         }
-        // Nothing to do where that cannot be written down: it is not used.
+        // A failure is harmless: the stale entry is not used.
         let _ = self.change(facts.key, |entry| match entry {
             Some(entry) if !ownership::is_of(&entry, facts) => Change::Remove,
             _ => Change::Keep,
@@ -84,7 +85,7 @@ impl<M: Memory> Table<M> {
         None
     }
 
-    /// How a file looks.
+    /// How a file appears in the session.
     pub fn view(&self, facts: &Facts) -> View {
         match self.entry(facts) {
             Some(entry) => ownership::view(&entry),
@@ -92,7 +93,8 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Changes how a file looks: `after` of how it looked.
+    /// Changes how a file appears: `after` maps the old look to the new one. `drop` names an attribute to
+    /// remove.
     fn change_look(&self, facts: &Facts, after: impl FnOnce(View) -> View, drop: &[u8]) -> Result<(), Full> {
         let unknown = self.unknown();
         let mut is_full = false;
@@ -114,12 +116,12 @@ impl<M: Memory> Table<M> {
         if is_full { Err(Full) } else { Ok(()) }
     }
 
-    /// `chown`; [`ownership::UNCHANGED`] leaves one as it is.
+    /// Records a `chown`; [`ownership::UNCHANGED`] leaves an id unchanged.
     pub fn chown(&self, facts: &Facts, user: u32, group: u32) -> Result<(), Full> {
         if !self.may_have(facts.key) {
             let look = self.unknown().view(facts);
             let after = ownership::after_chown(look, user, group);
-            if after == look && ownership::looks_so_by_itself(facts, after, self.unknown()) {
+            if after == look && ownership::needs_no_entry(facts, after, self.unknown()) {
                 return Ok(());
             }
         }
@@ -127,19 +129,19 @@ impl<M: Memory> Table<M> {
         self.change_look(facts, |look| ownership::after_chown(look, user, group), drop)
     }
 
-    /// `chmod`, with the facts after the real one.
+    /// Records a `chmod`, with the facts after the real one.
     pub fn chmod(&self, facts: &Facts, mode: u32) -> Result<(), Full> {
         if !self.may_have(facts.key) {
             let look = self.unknown().view(facts);
             let after = ownership::after_chmod(look, mode);
-            if after == look && ownership::looks_so_by_itself(facts, after, self.unknown()) {
+            if after == look && ownership::needs_no_entry(facts, after, self.unknown()) {
                 return Ok(());
             }
         }
         self.change_look(facts, |look| ownership::after_chmod(look, mode), &[])
     }
 
-    /// A file was just made: by whom, with which mode, and as which device.
+    /// Records a file that was just made, with its owner, mode and device number.
     pub fn made(&self, facts: &Facts, look: View) -> Result<(), Full> {
         self.change(facts.key, |_| match ownership::entry_for(facts, look, 0, self.unknown()) {
             Some(entry) => Change::Put(entry),
@@ -147,11 +149,12 @@ impl<M: Memory> Table<M> {
         })
     }
 
-    /// A name of a file was removed; the facts are those before.
+    /// Records that a name of a file was removed; the facts are those from before.
     pub fn name_removed(&self, facts: &Facts) {
         if ownership::was_last_name(facts) && self.may_have(facts.key) {
-            // Meanwhile the inode may be another file's, which is told by its birth. The change fails only where the
-            // lock cannot be reached, and then the entry is told in the same way.
+            // The inode may have become another file's by now; its birth time shows that. The change
+            // fails only if the lock cannot be reached, and then a stale entry is recognized the same
+            // way.
             let _ = self.change(facts.key, |entry| match entry {
                 Some(entry) if ownership::is_of(&entry, facts) => Change::Remove,
                 _ => Change::Keep,
@@ -159,12 +162,12 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Adds an entry as it was saved.
+    /// Adds an entry from a saved state.
     pub fn restore(&self, key: Key, entry: Entry) -> Result<(), Full> {
         self.change(key, |_| Change::Put(entry))
     }
 
-    /// Reads an attribute into a buffer, as far as it fits.
+    /// Reads an attribute; the value is copied if it fits into the buffer.
     pub fn attribute(&self, facts: &Facts, name: &[u8], to: &mut [u8]) -> Known {
         let list = self.entry(facts).map_or(0, |entry| entry.attributes);
         match attributes::find(self.memory(), list, name) {
@@ -180,7 +183,7 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Sets an attribute, or makes it absent. Whether the disk has it decides where the table does not know.
+    /// Sets an attribute, or makes it absent. `is_on_disk` decides whether it exists if the table does not say.
     pub fn set_attribute(
         &self,
         facts: &Facts,
@@ -221,7 +224,7 @@ impl<M: Memory> Table<M> {
         changed.map_err(|Full| Refused::Full).and(result)
     }
 
-    /// Visits the names of a file's attributes, and whether each is there.
+    /// Visits the names of a file's attributes, each with whether it exists.
     pub fn attribute_names(&self, facts: &Facts, mut visit: impl FnMut(&[u8], bool)) {
         let list = self.entry(facts).map_or(0, |entry| entry.attributes);
         let mut name = [0; attributes::NAME_BYTES_MAX];
@@ -232,8 +235,9 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Takes the names that the table knows out of a list that the disk has given, which ends at `end` in the
-    /// buffer, and adds those that are there; where the list then ends. `None` if it does not fit.
+    /// Merges the table's attribute names into a list from the disk, which ends at `end` in the buffer: removes
+    /// the names that the table knows, and appends those that exist. Returns the new end, or `None` if the list
+    /// does not fit.
     pub fn merge_names(&self, facts: &Facts, buffer: &mut [u8], mut end: usize) -> Option<usize> {
         let mut does_fit = true;
         self.attribute_names(facts, |name, is_there| {

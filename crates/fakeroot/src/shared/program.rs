@@ -1,9 +1,9 @@
 //! What kind of program a file is: whether the dynamic linker will load the preload library into it, and whether
 //! that is enough.
 //!
-//! From the ELF specification: the identification bytes, the header, and a program header of type PT_INTERP that
-//! names the dynamic linker. A script is what its first line names. A program's text is looked through once in
-//! a session, which remembers what came of it.
+//! The rules follow the ELF specification: the identification bytes, the header, and a program header of type
+//! PT_INTERP that names the dynamic linker. A script counts as the program that its first line names. A program's
+//! text is searched once in a session, which records the result.
 
 use super::abi::Stat;
 use super::direct::{self, Segment};
@@ -16,19 +16,20 @@ use core::sync::atomic::Ordering::Relaxed;
 /// A kind of program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// One with a dynamic linker, of this machine's own kind; or one that cannot be read, or is no program.
+    /// Has a dynamic linker of this machine's own kind; also used for files that cannot be read or are not
+    /// programs.
     Dynamic,
-    /// One with a dynamic linker that makes system calls of its own all the same.
+    /// Has a dynamic linker, but still makes its own system calls.
     Direct,
-    /// One without a dynamic linker: no library is loaded into it.
+    /// Has no dynamic linker, so no library is loaded into it.
     Static,
-    /// One of another word length or machine: this library cannot be loaded into it.
+    /// Has another word length or machine, so this library cannot be loaded into it.
     Foreign,
 }
 
-/// Bytes of a file's beginning that are looked at; program headers stand right behind the header.
+/// How much of a file's beginning is read; program headers directly follow the header.
 const BEGINNING_BYTES: usize = 1024;
-/// Scripts that name scripts: as many as the kernel follows (BINPRM recursion).
+/// Maximum depth of scripts that name scripts: the kernel's own limit (BINPRM recursion).
 const INTERPRETERS_MAX: usize = 4;
 
 const PT_INTERP: u32 = 3;
@@ -40,10 +41,10 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// Programs that do nothing but start others, which must not be answered for their sake.
+/// Programs that only start others, which must not be answered on their account.
 const STARTERS: [&[u8]; 5] = [b"env", b"nice", b"nohup", b"stdbuf", b"timeout"];
 
-/// Looks at a program, and at the one that runs it if it is a script. The memory is that of a session.
+/// The kind of a program, or of its interpreter if it is a script. `memory` is that of a session.
 pub fn kind(path: &CStr, memory: &impl Memory) -> Program {
     let is_starter = is_starter(path);
     if !is_starter
@@ -55,7 +56,7 @@ pub fn kind(path: &CStr, memory: &impl Memory) -> Program {
     read_kind(path, is_starter, memory)
 }
 
-/// What the file says. Apart, for the room that it has on the stack.
+/// Reads the kind from the file. Separate, because of its stack usage.
 #[cold]
 #[inline(never)]
 fn read_kind(path: &CStr, mut is_starter: bool, memory: &impl Memory) -> Program {
@@ -91,7 +92,8 @@ fn is_starter(path: &CStr) -> bool {
     STARTERS.contains(&name)
 }
 
-/// Whether a program with a dynamic linker makes system calls of its own, as the session remembers it or the file says.
+/// Whether a program with a dynamic linker makes its own system calls, according to the session's record or else
+/// the file.
 fn is_direct(file: &File, beginning: &[u8], memory: &impl Memory) -> bool {
     let Some(stat) = file.stat() else { return false };
     let remembered = Remembered::of(&stat, memory);
@@ -102,11 +104,11 @@ fn is_direct(file: &File, beginning: &[u8], memory: &impl Memory) -> bool {
     })
 }
 
-/// What a session remembers of a program with a dynamic linker.
+/// A session's record of a program with a dynamic linker.
 struct Remembered {
-    /// The number of the file, but for the bits of the verdict.
+    /// The file's hash, without the bits of the verdict.
     name: u64,
-    /// Where it is remembered, if no other one is there.
+    /// The word of the record, which may hold that of another file.
     word: usize,
     known: u64,
 }
@@ -137,7 +139,7 @@ impl Remembered {
     }
 }
 
-/// A number for a file and its content: another one when it was written to.
+/// A hash of a file and its content: a write changes it.
 fn name_of(stat: &Stat) -> u64 {
     let facts = [
         stat.device,
@@ -148,7 +150,7 @@ fn name_of(stat: &Stat) -> u64 {
         stat.changed.seconds as u64,
         stat.changed.nanoseconds as u64,
     ];
-    // 2^64 by the golden ratio, for the multiplicative hash of Knuth.
+    // 2^64 divided by the golden ratio, as in Knuth's multiplicative hash.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     facts.iter().fold(0, |hash: u64, fact| (hash ^ fact).wrapping_mul(FACTOR).rotate_left(29))
 }
@@ -162,7 +164,7 @@ fn interpreter(bytes: &mut [u8]) -> Option<&CStr> {
     CStr::from_bytes_with_nul(&bytes[begin..=end]).ok()
 }
 
-/// The kind of a program with this beginning.
+/// The kind of a program that starts with these bytes.
 pub fn kind_of(bytes: &[u8]) -> Program {
     let two = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     if !is_elf(bytes) {
@@ -180,7 +182,7 @@ pub fn kind_of(bytes: &[u8]) -> Program {
             return Program::Dynamic;
         }
     }
-    // A header further away than compilers put it: nothing is claimed.
+    // A header further away than compilers put it: treated as dynamic, to claim nothing.
     if has_headers && segments(bytes).count() == usize::from(two(PROGRAM_HEADERS_AT).unwrap_or(0)) {
         Program::Static
     } else {
@@ -188,14 +190,14 @@ pub fn kind_of(bytes: &[u8]) -> Program {
     }
 }
 
-/// Where the header tells how many program headers there are.
+/// Where the ELF header has the number of program headers, `e_phnum`.
 const PROGRAM_HEADERS_AT: usize = 56;
 
 fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
-/// The program headers, as far as they are in a program's beginning.
+/// The program headers, as far as they lie within these bytes.
 fn segments(bytes: &[u8]) -> impl Iterator<Item = Segment> + '_ {
     let two = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let four = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));

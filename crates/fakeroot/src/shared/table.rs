@@ -1,56 +1,55 @@
-//! The table: what a session knows of inodes.
+//! The table of a session's inodes.
 //!
-//! **Finding** takes no lock and never waits. The filter answers for almost all inodes. Else the stripe's part of
-//! the index is searched from the hash's slot on until an empty one; a slot names a node, and the node's key
-//! is compared. A node is read as: generation, key, words, generation again; if it changed meanwhile, the
-//! search begins anew. A dead generation is passed over, not waited for, so that a writer killed at any point
-//! stops nobody. A miss counts only if the part was not replaced meanwhile.
+//! **Finding** takes no lock and never waits. The filter answers for almost all inodes. Otherwise, the stripe's
+//! part of the index is searched from the hash's slot to the first empty one; a slot names a node, and the node's
+//! key is compared. A reader reads a node's generation, its key, its words, and the generation again; if that
+//! changed in between, the search restarts. A dead generation is skipped, not waited for, so a writer that is
+//! killed at any point blocks no reader. A miss counts only if the part was not replaced meanwhile.
 //!
-//! **Changing** takes the lock of the stripe. A change of owner or mode is a store of one word; where another file has
-//! got the inode, the node dies and begins another life. A new entry is
-//! written to a dead node, made alive, and then put into a slot. Killed before that, it leaves a node that
-//! nobody reaches, and nothing else. Removing makes the node dead, clears the slot, and puts the node on the
-//! stripe's list; killed in between, the slot names a dead node, which is as good as a cleared one, and
-//! the node is lost.
+//! **Changing** takes the lock of the stripe. A change of owner or mode is a store of one word; if another file has
+//! reused the inode, the node dies and starts another life. A new entry is written to a dead node, made alive, and
+//! then put into a slot. A kill before that leaves a node that cannot be reached, and nothing else. Removal makes
+//! the node dead, clears the slot, and puts the node on the stripe's list; after a kill in between, the slot names
+//! a dead node, which is equivalent to a cleared slot, and the node is lost.
 //!
-//! **Growing** builds the next level's part under the lock of the stripe and then stores the level. Killed before
-//! that, the next one begins it anew. The old part is given back; who still reads it finds zeros, which is a
-//! miss, and looks at the level again.
+//! **Growing** builds the next level's part under the lock of the stripe and then stores the level. After a kill
+//! before that, the next writer starts over. The old part is released; a reader that is still in it finds zeros,
+//! which is a miss, and checks the level again.
 //!
-//! Known downside: attributes that were replaced, and nodes lost by a kill, are not used again.
+//! Known downside: replaced attributes, and nodes lost by a kill, are not reused.
 
 use super::layout::{self, Hash};
 use super::memory::{Full, Memory};
 use super::ownership::{self, Change as LastChange, View};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// An inode.
+/// A device and an inode number, which together identify a file at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The device that it is on, as `stat` tells it.
+    /// The device, as `stat` reports it.
     pub device: u64,
-    /// Its number.
+    /// The inode number.
     pub inode: u64,
 }
 
-/// What is kept of an inode.
+/// The recorded state of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Entry {
-    /// The user.
+    /// The user id.
     pub user: u32,
-    /// The group.
+    /// The group id.
     pub group: u32,
-    /// The mode, with the type.
+    /// The mode, including the file type.
     pub mode: u32,
     /// The device number, as the kernel packs it into 32 bits.
     pub number: u32,
-    /// When the file was born, in nanoseconds since 1970; 0 if that is not known.
+    /// The file's birth time, in nanoseconds since 1970; 0 if unknown.
     pub birth: u64,
-    /// How many links it had; for saved states only.
+    /// The number of hard links, for saved states only.
     pub links: u64,
-    /// When its inode was last changed, if that was long before the entry was written.
+    /// The inode's last change, if that was long before the entry was written.
     pub change: LastChange,
-    /// Where its attributes stand, plus one; 0 for none.
+    /// The position of its attributes, plus one; 0 for none.
     pub attributes: u64,
 }
 
@@ -68,7 +67,7 @@ impl Entry {
     }
 }
 
-/// A slot that was used and is free again: the search goes on behind it.
+/// A slot that was used and is free again: a search continues after it.
 const CLEARED: u64 = u32::MAX as u64;
 
 /// The table in some memory.
@@ -77,7 +76,7 @@ pub struct Table<M> {
     memory: M,
 }
 
-/// Where an inode would be.
+/// Where an inode's entry would be.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
     key: Key,
@@ -91,24 +90,24 @@ struct Place {
     node: u64,
 }
 
-/// What a change makes of an entry.
+/// The decision about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// Leave it unchanged.
     Keep,
-    /// This.
+    /// Store this entry.
     Put(Entry),
-    /// There is none any more.
+    /// Remove the entry.
     Remove,
 }
 
 impl<M: Memory> Table<M> {
-    /// The table in this memory, which is one of zeros or one that a table was in.
+    /// A table in this memory, which must be zeroed or hold a table already.
     pub const fn new(memory: M) -> Table<M> {
         Table { memory }
     }
 
-    /// The memory.
+    /// The memory that holds the table.
     pub const fn memory(&self) -> &M {
         &self.memory
     }
@@ -119,13 +118,13 @@ impl<M: Memory> Table<M> {
         self.memory.load(layout::HEADER_EVER, Acquire) == 0
     }
 
-    /// Whether an inode may be in the table; false is certain.
+    /// Whether an inode may be in the table. `false` is certain.
     #[inline]
     pub fn may_have(&self, key: Key) -> bool {
         self.trace(key).is_some()
     }
 
-    /// Where an inode would be in the table; none if it certainly is not there.
+    /// Where an inode's entry would be; `None` if the inode is certainly not in the table.
     #[inline]
     pub fn trace(&self, key: Key) -> Option<Trace> {
         if self.is_untouched() {
@@ -136,15 +135,15 @@ impl<M: Memory> Table<M> {
         (self.memory.load(word, Acquire) & bit != 0).then_some(Trace { key, hash })
     }
 
-    /// What is known of an inode.
+    /// The entry of an inode.
     #[inline]
     pub fn find(&self, key: Key) -> Option<Entry> {
         self.search(self.trace(key)?)
     }
 
-    /// How the file with this inode, mode and last change looks, where its entry is about it for certain
-    /// ([`ownership::is_surely_of`]); none where more has to be known. What is asked for most of what is known, and so without
-    /// the rest of the entry.
+    /// How the file with this inode, mode and last change appears, if its entry is certainly about it
+    /// ([`ownership::is_surely_of`]); `None` if deciding takes more facts. This is the most frequent query for
+    /// files with an entry, so it does not read the rest of the entry.
     pub fn sure_look(&self, trace: Trace, mode: u32, change: LastChange) -> Option<View> {
         let stripe = trace.hash.stripe();
         let level = self.level(stripe, Acquire);
@@ -169,7 +168,7 @@ impl<M: Memory> Table<M> {
             let level = self.level(stripe, Acquire);
             match self.search_part(key, hash, stripe, level) {
                 Ok(Some((_, entry))) => return Some(entry),
-                // The entry was there and changed its life while it was read.
+                // The entry was found, but its node started another life during the read.
                 Err(Changed) => {}
                 Ok(None) => {
                     self.memory.fence(Acquire);
@@ -186,7 +185,7 @@ impl<M: Memory> Table<M> {
         (level as usize).min(layout::LEVELS - 1)
     }
 
-    /// Searches one part; `Changed` if the node with this key lived another life at the end of reading it.
+    /// Searches one part; `Changed` if the node with this key started another life during the read.
     fn search_part(
         &self,
         key: Key,
@@ -210,7 +209,7 @@ impl<M: Memory> Table<M> {
         })
     }
 
-    /// The same for what `take` makes of a node's fields.
+    /// The same, with `take` choosing what to read from the node's fields.
     #[inline]
     fn search_part_for<T>(
         &self,
@@ -238,7 +237,7 @@ impl<M: Memory> Table<M> {
         Ok(None)
     }
 
-    /// Reads a node, if it is alive and of this key.
+    /// Reads a node, if it is alive and has this key.
     #[inline]
     fn read<T>(
         &self,
@@ -247,7 +246,7 @@ impl<M: Memory> Table<M> {
         take: impl Fn(&dyn Fn(usize) -> u64) -> T,
     ) -> Result<Option<T>, Changed> {
         let load = self.memory.load_node(node);
-        // What attributes point to was written before.
+        // The attributes were written before the field that points to them.
         let field = |field| load(field, if field == layout::NODE_ATTRIBUTES { Acquire } else { Relaxed });
         let generation = load(layout::NODE_GENERATION, Acquire);
         if generation.is_multiple_of(2) {
@@ -262,8 +261,8 @@ impl<M: Memory> Table<M> {
         Ok(is_it.then_some(taken))
     }
 
-    /// Changes what is known of an inode, alone among writers of its stripe: `decide` is given what is known
-    /// and says what shall be.
+    /// Changes the entry of an inode, excluding other writers of its stripe: `decide` receives the current entry
+    /// and returns the change.
     pub fn change(&self, key: Key, decide: impl FnOnce(Option<Entry>) -> Change) -> Result<(), Full> {
         let hash = Hash::of(key.device, key.inode);
         let stripe = hash.stripe();
@@ -278,7 +277,7 @@ impl<M: Memory> Table<M> {
         decide: impl FnOnce(Option<Entry>) -> Change,
     ) -> Result<(), Full> {
         let level = self.level(stripe, Acquire);
-        // Under the lock nobody else changes lives.
+        // Under the lock, no other writer can start a node's new life.
         let found = self.search_part(key, hash, stripe, level).unwrap_or_default();
         match (found, decide(found.map(|(_, entry)| entry))) {
             (_, Change::Keep) | (None, Change::Remove) => Ok(()),
@@ -298,8 +297,8 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Stores what differs, the owner last: who takes a file's mode bits with its owner, as `chown` does, must not
-    /// be seen to have given them away.
+    /// Stores the words that differ, the owner last: a reader must not see a new owner with the old set-id bits,
+    /// which `chown` removes.
     fn update(&self, node: u64, old: &Entry, new: &Entry) {
         let store = |field, old: u64, new: u64| {
             if old != new {
@@ -313,7 +312,7 @@ impl<M: Memory> Table<M> {
         store(layout::NODE_OWNER, old.owner_word(), new.owner_word());
     }
 
-    /// Gives the node to another file with the same inode: nobody must see words of both. Killed in between, it
+    /// Gives the node to another file with the same inode: no reader may see words of both. A kill in between
     /// leaves a dead node.
     fn begin_anew(&self, node: u64, entry: &Entry) {
         let memory = &self.memory;
@@ -339,20 +338,21 @@ impl<M: Memory> Table<M> {
         let memory = &self.memory;
         let used = layout::stripe(stripe, layout::STRIPE_USED);
         let mut level = self.level(stripe, Relaxed);
-        // Inodes in a row fill eight slots in a row: searches would become long with fewer empty ones.
+        // Consecutive inodes fill eight consecutive slots: with fewer empty slots, searches would become long.
         if memory.load(used, Relaxed) as usize >= layout::part_slots(level) / 2 {
             level = self.grow(stripe, level)?;
         }
         let node = self.take_node(stripe)?;
         let store = |field, value| memory.store(layout::node(node, field), value, Relaxed);
         let generation = memory.load(layout::node(node, layout::NODE_GENERATION), Relaxed);
-        // It was made dead, if it ever lived, before what follows is written: who still reads it will see that.
+        // If the node ever lived, it was made dead before the following stores: a reader that is still in it sees
+        // that.
         memory.fence(Release);
         store(layout::NODE_DEVICE, key.device);
         store(layout::NODE_INODE, key.inode);
         self.write(node, &entry);
         memory.store(layout::node(node, layout::NODE_GENERATION), generation | 1, Release);
-        // Whoever asks the filter must not miss what is in the index.
+        // The filter must have the bit before the index has the entry.
         let (word, bit) = hash.filter();
         if memory.load(word, Relaxed) & bit == 0 {
             memory.set_bits(word, bit, Release);
@@ -360,7 +360,7 @@ impl<M: Memory> Table<M> {
         if memory.load(layout::HEADER_EVER, Relaxed) == 0 {
             memory.store(layout::HEADER_EVER, 1, Release);
         }
-        // Counted before it is used: a kill in between must not make the count too small.
+        // Counted before use: a kill in between must not make the count too small.
         memory.store(used, memory.load(used, Relaxed) + 1, Relaxed);
         if !self.put(hash, stripe, level, hash.tag() | (node + 1)) {
             memory.store(used, memory.load(used, Relaxed) - 1, Relaxed);
@@ -368,8 +368,8 @@ impl<M: Memory> Table<M> {
         Ok(())
     }
 
-    /// Puts a value into the first slot of its search that is free; whether that was an empty one. There is
-    /// one, as half of the slots are never used.
+    /// Puts a value into the first free slot of its search; returns whether that slot was empty. A free slot always
+    /// exists, because half of the slots are never used.
     fn put(&self, hash: Hash, stripe: usize, level: usize, value: u64) -> bool {
         let memory = &self.memory;
         let slots = layout::part_slots(level);
@@ -385,7 +385,7 @@ impl<M: Memory> Table<M> {
         false
     }
 
-    /// A dead node: one that was freed, or one that was never used.
+    /// Takes a dead node: a freed one, or one that was never used.
     fn take_node(&self, stripe: usize) -> Result<u64, Full> {
         let memory = &self.memory;
         let head = layout::stripe(stripe, layout::STRIPE_FREE);
@@ -408,7 +408,7 @@ impl<M: Memory> Table<M> {
         Ok(node)
     }
 
-    /// Moves a stripe's entries to a part twice as large; its level.
+    /// Moves a stripe's entries to a part twice as large; returns the new level.
     fn grow(&self, stripe: usize, level: usize) -> Result<usize, Full> {
         let memory = &self.memory;
         let larger = level + 1;
@@ -417,7 +417,7 @@ impl<M: Memory> Table<M> {
         }
         let (part, slots) = (layout::part_at(larger, stripe), layout::part_slots(larger));
         memory.reserve(part, slots)?;
-        // Somebody may have been killed here before.
+        // A writer may have been killed here before.
         for slot in part..part + slots {
             if memory.load(slot, Relaxed) != 0 {
                 memory.store(slot, 0, Relaxed);
@@ -441,7 +441,7 @@ impl<M: Memory> Table<M> {
         // After the level, so that a kill in between leaves a count that is too large.
         memory.store(layout::stripe(stripe, layout::STRIPE_USED), used, Relaxed);
         if old_slots >= layout::PAGE_WORDS {
-            // Who finds zeros there must see the new level.
+            // A reader that finds zeros there must see the new level.
             memory.fence(Release);
             memory.release(old_part, old_slots);
         }
@@ -454,14 +454,14 @@ impl<M: Memory> Table<M> {
         memory.store(word, memory.load(word, Relaxed) + 1, Release);
         self.clear_slot(place.slot, stripe, level);
         let head = layout::stripe(stripe, layout::STRIPE_FREE);
-        // The list runs through a field that readers of a dead node pass over.
+        // The list uses a field that readers of a dead node ignore.
         memory.fence(Release);
         memory.store(layout::node(place.node, layout::NODE_LINKS), memory.load(head, Relaxed), Relaxed);
         memory.store(head, place.node + 1, Relaxed);
     }
 
-    /// Clears a slot. Where the search ends right behind it, it and the cleared ones before it become empty:
-    /// nobody's search went further.
+    /// Clears a slot. If the next slot is empty, this slot and the cleared slots before it become empty: every
+    /// search ends there anyway.
     fn clear_slot(&self, slot: usize, stripe: usize, level: usize) {
         let memory = &self.memory;
         let slots = layout::part_slots(level);
@@ -483,7 +483,7 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Visits every entry that can be found; not for a table that others change.
+    /// Visits every entry that can be found. The table must not change meanwhile.
     pub fn visit(&self, mut visit: impl FnMut(Key, Entry)) {
         let ready = self.memory.load(layout::HEADER_NODES_READY, Acquire);
         let nodes = self.memory.load(layout::HEADER_NODES, Acquire).min(ready);
@@ -495,7 +495,7 @@ impl<M: Memory> Table<M> {
             let key = Key { device: field(layout::NODE_DEVICE), inode: field(layout::NODE_INODE) };
             let hash = Hash::of(key.device, key.inode);
             let level = self.level(hash.stripe(), Acquire);
-            // One that was killed before it was put into the index does not count.
+            // Skips a node whose writer was killed before it put the node into the index.
             if let Ok(Some((place, entry))) = self.search_part(key, hash, hash.stripe(), level)
                 && place.node == node
             {
@@ -509,11 +509,11 @@ fn change_of(links_word: u64) -> LastChange {
     LastChange((links_word >> 32) as u32)
 }
 
-/// Whether two entries of an inode are about two files, one after the other.
+/// Whether two entries of an inode are about two different files, one after the other.
 fn is_other_file(old: &Entry, new: &Entry) -> bool {
     old.birth != 0 && new.birth != 0 && old.birth != new.birth
 }
 
-/// A node changed its life while it was read.
+/// A node started another life while it was read.
 #[derive(Clone, Copy, Debug)]
 struct Changed;

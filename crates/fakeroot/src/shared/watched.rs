@@ -1,21 +1,21 @@
-//! The system calls of programs without the library that the launcher answers, and the filter by which the kernel
-//! hands them over (seccomp(2), `SECCOMP_RET_USER_NOTIF`).
+//! The system calls that the launcher answers for programs without the library, and the seccomp filter by which the
+//! kernel hands them over (seccomp(2), `SECCOMP_RET_USER_NOTIF`).
 //!
-//! A call of another word length is handed over too, whatever it is: the launcher refuses the program. Calls that
-//! would go past all this, or whose arguments nobody here knows yet, are not there for the program, as on
-//! an older kernel; programs have another way for each.
+//! A call of another word length is handed over as well, whichever it is, and the launcher rejects the program.
+//! Calls that would bypass all this, or whose arguments are not supported yet, fail as on an older kernel that does
+//! not have them; programs have a fallback for each.
 
-/// The machine that this is compiled for, as the kernel's audit numbers it.
+/// The machine that this is compiled for, as the kernel's audit system numbers it.
 #[cfg(target_arch = "x86_64")]
 pub const ARCHITECTURE: u32 = 0xc000_003e;
-/// The machine that this is compiled for, as the kernel's audit numbers it.
+/// The machine that this is compiled for, as the kernel's audit system numbers it.
 #[cfg(target_arch = "aarch64")]
 pub const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Calls from this number on are of another word length too (x32); there are none on other machines.
+/// Calls from this number on have another word length too (x32); other machines have no such calls.
 pub const FOREIGN_CALLS_FROM: u32 = 0x4000_0000;
 
-/// Calls that are answered, as the kernel's headers number them.
+/// Calls that are answered, numbered as in the kernel's headers.
 #[cfg(target_arch = "x86_64")]
 pub const ANSWERED: [u32; 53] = [
     // stat, fstat, lstat, newfstatat, statx
@@ -30,7 +30,7 @@ pub const ANSWERED: [u32; 53] = [
     122, 123, 126, 141, // setxattr to fremovexattr
     188, 189, 190, 191, 192, 193, 194, 195, 196, 197, 198, 199,
 ];
-/// Calls that are answered, as the kernel's headers number them.
+/// Calls that are answered, numbered as in the kernel's headers.
 #[cfg(target_arch = "aarch64")]
 pub const ANSWERED: [u32; 43] = [
     // newfstatat, fstat, statx
@@ -46,29 +46,31 @@ pub const ANSWERED: [u32; 43] = [
     5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
 ];
 
-/// Those of them that are about names alone: a program that makes them itself loses nothing by it, as an inode that
-/// is used again is told by its birth.
+/// The answered calls that only concern names. A program that makes them itself loses nothing, because a reused
+/// inode is recognized by its birth time.
 #[cfg(target_arch = "x86_64")]
-const OF_NAMES: [u32; 8] = [83, 258, 87, 263, 84, 82, 264, 316];
-/// Those of them that are about names alone: a program that makes them itself loses nothing by it, as an inode that
-/// is used again is told by its birth.
+const NAME_CALLS: [u32; 8] = [83, 258, 87, 263, 84, 82, 264, 316];
+/// The answered calls that only concern names. A program that makes them itself loses nothing, because a reused
+/// inode is recognized by its birth time.
 #[cfg(target_arch = "aarch64")]
-const OF_NAMES: [u32; 4] = [34, 35, 38, 276];
+const NAME_CALLS: [u32; 4] = [34, 35, 38, 276];
 
-/// Whether a program that makes this call itself sees or changes what is real.
+/// Whether a program that makes this call itself sees or changes real owners, modes or attributes.
 pub fn matters(number: u32) -> bool {
-    ANSWERED.contains(&number) && !OF_NAMES.contains(&number)
+    ANSWERED.contains(&number) && !NAME_CALLS.contains(&number)
 }
 
-/// Calls that are not there: `io_uring_setup`, and `setxattrat` to `removexattrat`. The same on all machines.
+/// Calls that fail as if missing: `io_uring_setup`, and `setxattrat` through `removexattrat`. The same on all
+/// machines.
 pub const MISSING: [u32; 5] = [425, 463, 464, 465, 466];
 
-/// What a process asks `getresuid` with to know whether it is answered: places where nothing can be.
+/// The arguments that a process passes to `getresuid` to learn whether it is answered: addresses where nothing can
+/// be mapped.
 pub const QUESTION: usize = 0xfa6e_0001;
-/// The answer. Without a launcher it is an error.
+/// The result of that call in a session. Without a launcher the call fails.
 pub const ANSWER: isize = 0x6b79;
 
-/// An instruction of the kernel's packet filter: `struct sock_filter`.
+/// An instruction of the kernel's packet filter, `struct sock_filter`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
@@ -93,11 +95,11 @@ const FAIL_WITH_ENOSYS: u32 = 0x0005_0000 | 38;
 const CHECKS: usize = 4;
 const ENDS: usize = 3;
 
-/// How many instructions the filter has.
+/// The number of instructions in the filter.
 pub const FILTER_LENGTH: usize = CHECKS + ANSWERED.len() + MISSING.len() + ENDS;
 
 const fn jump(code: u16, value: u32, from: usize, to: usize) -> Instruction {
-    // The kernel counts from the next one on. The filter is shorter than a jump can be.
+    // The kernel counts from the next instruction. The filter is shorter than the longest jump.
     Instruction { code, if_true: (to - from - 1) as u8, if_false: 0, value }
 }
 
@@ -105,7 +107,7 @@ const fn plain(code: u16, value: u32) -> Instruction {
     Instruction { code, if_true: 0, if_false: 0, value }
 }
 
-/// The filter. Its calls that are let through cost nothing: the kernel finds out once which they are.
+/// The filter. Calls that it allows cost nothing: the kernel determines once which these are.
 pub const FILTER: [Instruction; FILTER_LENGTH] = {
     let (allow, missing, ask) = (FILTER_LENGTH - 3, FILTER_LENGTH - 2, FILTER_LENGTH - 1);
     let mut filter = [plain(RETURN, ALLOW); FILTER_LENGTH];

@@ -1,4 +1,4 @@
-//! What a call comes to: the rules of `shared/operations.rs` around the real call, done here for the process.
+//! Answers calls: the rules of `shared/operations.rs` around the real call, made here for the process.
 
 use super::Shared;
 use super::attributes;
@@ -22,7 +22,7 @@ pub struct Answerer<'a> {
     pub shared: &'a Shared,
     pub listener: &'a Listener,
     pub identities: Identities,
-    /// Whether a real `chown` may succeed.
+    /// Whether `chown` is also tried on the disk, where it may succeed for root.
     pub is_tried: bool,
 }
 
@@ -35,7 +35,7 @@ fn done(result: Result<(), Full>) -> Result<i64, i32> {
 }
 
 impl Answerer<'_> {
-    /// Answers until nobody is left.
+    /// Answers until no process is left.
     pub fn run(mut self) {
         while let Some(call) = self.listener.next() {
             let answer = self.answer(&call);
@@ -55,13 +55,13 @@ impl Answerer<'_> {
         }
     }
 
-    /// A program of another word length, which this session cannot serve, gets no further.
+    /// Kills a program of another word length, which this session cannot serve.
     fn refuse(&self, id: u64, thread: u32) -> Answer {
         let program = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
         if self.listener.is_waiting(id) {
-            let what = "is a program of another machine or word length, which this session cannot serve";
-            self.shared.tell(&program.display().to_string(), what);
-            // SAFETY: it waits for us, so the number is its own.
+            let what = "is a program for another machine or word length, which this session cannot serve";
+            self.shared.report(&program.display().to_string(), what);
+            // SAFETY: the thread waits for our answer, so its id cannot be reused.
             unsafe { libc::kill(thread as i32, libc::SIGKILL) };
         }
         Answer::Error(libc::ENOSYS)
@@ -93,7 +93,7 @@ impl Answerer<'_> {
                 }
                 0
             }
-            Call::Become { is_user, asked } => self.become_somebody(tracee, is_user, asked)?,
+            Call::Become { is_user, asked } => self.change_ids(tracee, is_user, asked)?,
             Call::Groups { room, to } => self.groups(tracee, room, to)?,
             Call::SetGroups { count, from } => self.set_groups(tracee, count, from)?,
             Call::Grant => 0,
@@ -135,7 +135,7 @@ impl Answerer<'_> {
             // SAFETY: a path of ours.
             let result = unsafe { libc::chown(found.place.path(), user, group) };
             match check(result) {
-                // A user namespace without these ids says that they are not valid.
+                // A user namespace that does not map these ids reports them as not valid.
                 Ok(()) | Err(libc::EPERM | libc::EINVAL) => {}
                 Err(error) => return Err(error),
             }
@@ -153,7 +153,7 @@ impl Answerer<'_> {
         let given = mode_on_disk(mode, facts.mode & TYPE == FOLDER) & 0o7777;
         // SAFETY: a path of ours.
         match check(unsafe { libc::chmod(found.place.path(), given) }) {
-            // In an overlay the file may be another one now.
+            // In an overlay the chmod may have replaced the inode.
             Ok(()) if given & SET_GROUP != 0 || found.place.is_layered(&self.shared.table, facts.key) => {
                 facts = found.place.facts()?;
             }
@@ -167,7 +167,7 @@ impl Answerer<'_> {
     fn make_folder(&self, tracee: &Tracee, file: Named, mode: u32) -> Result<i64, i32> {
         let place = Place::of(tracee, file)?;
         let mask = mask(tracee)?;
-        // SAFETY: a path of ours; this thread takes nothing away by a mask of its own.
+        // SAFETY: a path of ours; this thread has its own umask, which is 0.
         check(unsafe { libc::mkdirat(place.folder(), place.path(), mode_on_disk(mode, true) & !mask) })?;
         let facts = place.facts()?;
         let made_as = self.identities.of(tracee.thread).makes_as();
@@ -181,7 +181,7 @@ impl Answerer<'_> {
         let mask = mask(tracee)?;
         let kind = if mode & TYPE == 0 { REGULAR } else { mode & TYPE };
         let on_disk = mode_on_disk(mode & 0o777, false) & !mask;
-        // A device is an empty regular file on the disk.
+        // On the disk, a device is an empty regular file.
         let (real, real_number) = if is_device(kind) { (REGULAR, 0) } else { (kind, number) };
         // SAFETY: a path of ours.
         check(unsafe { libc::mknodat(place.folder(), place.path(), real | on_disk, real_number) })?;
@@ -195,7 +195,7 @@ impl Answerer<'_> {
         done(self.shared.table.made(&facts, look_of_new(unknown, made_as, mode, packed)))
     }
 
-    /// What is known of a file that will lose a name.
+    /// The place and facts of a file that will lose a name, if it may have an entry.
     fn known(&self, tracee: &Tracee, file: Named) -> Option<(Place, Facts)> {
         let table = &self.shared.table;
         if table.is_untouched() {
@@ -220,7 +220,7 @@ impl Answerer<'_> {
         }
         let Some((to, facts)) = self.known(tracee, new) else { return Ok(Answer::AsItIs) };
         let from = Place::of(tracee, old)?;
-        // Two names of one file are left as they are.
+        // The kernel does nothing if both names belong to one file.
         let is_other = from.facts().is_ok_and(|moved| moved.key != facts.key);
         // SAFETY: paths of ours.
         check(unsafe {
@@ -232,7 +232,7 @@ impl Answerer<'_> {
         Ok(Answer::Value(0))
     }
 
-    fn become_somebody(&mut self, tracee: &Tracee, is_user: bool, asked: Become) -> Result<i64, i32> {
+    fn change_ids(&mut self, tracee: &Tracee, is_user: bool, asked: Become) -> Result<i64, i32> {
         let before = self.identities.of(tracee.thread);
         let files = if is_user { before.users.files } else { before.groups.files };
         let after = before.clone().after(is_user, asked);
@@ -242,7 +242,7 @@ impl Answerer<'_> {
             self.identities.set(tracee.thread, after.clone());
         }
         match (asked, after) {
-            // The one before, whether or not it was changed.
+            // The previous id, whether or not it changed.
             (Become::ForFiles(_), _) => Ok(files.into()),
             (_, Ok(_)) => Ok(0),
             (_, Err(Refusal::NotValid)) => Err(libc::EINVAL),
@@ -276,7 +276,7 @@ impl Answerer<'_> {
     }
 }
 
-/// The bits that new files of a process do not get.
+/// The process's umask, which clears permission bits of new files.
 fn mask(tracee: &Tracee) -> Result<u32, i32> {
     const OCTAL: u32 = 8;
     tracee.status("Umask", OCTAL).ok_or(libc::EINTR)
@@ -285,20 +285,20 @@ fn mask(tracee: &Tracee) -> Result<u32, i32> {
 fn set_priority(tracee: &Tracee, which: c_int, who: u32, priority: c_int) -> Result<i64, i32> {
     let is_own = who == 0 && which == libc::PRIO_PROCESS as c_int;
     let who = if is_own { tracee.thread } else { who };
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no preconditions.
     match check(unsafe { libc::setpriority(which as _, who, priority) }) {
         Ok(()) | Err(libc::EPERM | libc::EACCES) => Ok(0),
         Err(error) => Err(error),
     }
 }
 
-/// The bytes of a structure of the kernel.
-fn bytes_of<T: KernelsOwn>(value: &T) -> &[u8] {
-    // SAFETY: these structures have no padding that is not a field.
+/// The bytes of a kernel structure.
+fn bytes_of<T: NoPadding>(value: &T) -> &[u8] {
+    // SAFETY: these structures have no padding other than explicit fields.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Structures without hidden padding.
-trait KernelsOwn {}
-impl KernelsOwn for Stat {}
-impl KernelsOwn for Statx {}
+/// Structures without implicit padding.
+trait NoPadding {}
+impl NoPadding for Stat {}
+impl NoPadding for Statx {}

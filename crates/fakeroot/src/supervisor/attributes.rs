@@ -1,4 +1,4 @@
-//! Extended attributes of programs without the library, by the same rules as in the library.
+//! Extended attributes for programs without the library, by the same rules as in the library.
 
 use super::call::Named;
 use super::place::Place;
@@ -9,7 +9,7 @@ use crate::shared::operations::{Known, Refused, Set};
 use crate::shared::table::Table;
 use std::ffi::{CStr, CString, c_int};
 
-/// Bytes of a list of names at most, as in the kernel (XATTR_LIST_MAX).
+/// Maximum length of a list of names, as in the kernel (XATTR_LIST_MAX).
 const NAMES_BYTES_MAX: u64 = 65_536;
 
 fn name_of(tracee: &Tracee, at: u64) -> Result<CString, i32> {
@@ -18,9 +18,10 @@ fn name_of(tracee: &Tracee, at: u64) -> Result<CString, i32> {
     if (1..=NAME_BYTES_MAX).contains(&length) { Ok(name) } else { Err(libc::ERANGE) }
 }
 
-/// The real calls on a file that is held; its path leads to it and nothing else, links included.
+/// The real `getxattr` on a file that is held open. Its path leads to this file and no other, even to a link
+/// itself.
 fn real_get(place: &Place, name: &CStr, to: &mut [u8]) -> Result<usize, i32> {
-    // SAFETY: strings, and a buffer that is as long as it says.
+    // SAFETY: NUL-terminated strings, and a buffer with its own length.
     let result = unsafe { libc::getxattr(place.path(), name.as_ptr(), to.as_mut_ptr().cast(), to.len()) };
     usize::try_from(result).map_err(|_| last_error())
 }
@@ -38,7 +39,7 @@ pub fn get(
     room: u64,
 ) -> Result<i64, i32> {
     let name = name_of(tracee, name)?;
-    if keeper(name.to_bytes()) == Keeper::Nobody {
+    if keeper(name.to_bytes()) == Keeper::Nowhere {
         return Err(libc::EOPNOTSUPP);
     }
     let found = Place::of(tracee, file)?.open()?;
@@ -58,7 +59,7 @@ pub fn get(
 pub fn list(table: &Table<Mapping>, tracee: &Tracee, file: Named, to: u64, room: u64) -> Result<i64, i32> {
     let found = Place::of(tracee, file)?.open()?;
     let mut names = vec![0u8; room.min(NAMES_BYTES_MAX) as usize];
-    // SAFETY: a path, and a buffer that is as long as it says.
+    // SAFETY: a path, and a buffer with its own length.
     let result = unsafe { libc::listxattr(found.place.path(), names.as_mut_ptr().cast(), names.len()) };
     let on_disk = match usize::try_from(result) {
         Ok(bytes) => bytes,
@@ -67,7 +68,7 @@ pub fn list(table: &Table<Mapping>, tracee: &Tracee, file: Named, to: u64, room:
     };
     let facts = found.place.facts()?;
     if room == 0 {
-        // Names of both are counted twice: it is a size that is enough.
+        // Names in both lists count twice: the result only has to be large enough.
         let mut bytes = on_disk;
         table.attribute_names(&facts, |name, is_there| bytes += usize::from(is_there) * (name.len() + 1));
         return Ok(bytes as i64);
@@ -104,13 +105,13 @@ pub fn set(
     };
     let value = tracee.read(from, bytes as usize)?;
     let keeper = keeper(name.to_bytes());
-    if keeper == Keeper::Nobody {
+    if keeper == Keeper::Nowhere {
         return Err(libc::EOPNOTSUPP);
     }
     let found = Place::of(tracee, file)?.open()?;
     if keeper == Keeper::Disk {
         let (value, length) = (value.as_ptr().cast(), value.len());
-        // SAFETY: strings, and a value that is as long as it says.
+        // SAFETY: NUL-terminated strings, and a value with its own length.
         let result = unsafe { libc::setxattr(found.place.path(), name.as_ptr(), value, length, flags) };
         if let Some(answer) = answer_of_disk(result, &name) {
             return answer;
@@ -130,12 +131,12 @@ pub fn set(
 pub fn remove(table: &Table<Mapping>, tracee: &Tracee, file: Named, name: u64) -> Result<i64, i32> {
     let name = name_of(tracee, name)?;
     let keeper = keeper(name.to_bytes());
-    if keeper == Keeper::Nobody {
+    if keeper == Keeper::Nowhere {
         return Err(libc::EOPNOTSUPP);
     }
     let found = Place::of(tracee, file)?.open()?;
     if keeper == Keeper::Disk {
-        // SAFETY: strings.
+        // SAFETY: NUL-terminated strings.
         let result = unsafe { libc::removexattr(found.place.path(), name.as_ptr()) };
         if let Some(answer) = answer_of_disk(result, &name) {
             return answer;
@@ -152,7 +153,7 @@ pub fn remove(table: &Table<Mapping>, tracee: &Tracee, file: Named, name: u64) -
     removed.map(|()| 0).map_err(error_of)
 }
 
-/// What the disk says; `None` if it does not know such attributes and the table keeps them.
+/// The answer of the disk; `None` if the file system does not support such attributes and the table keeps them.
 fn answer_of_disk(result: c_int, name: &CStr) -> Option<Result<i64, i32>> {
     if result == 0 {
         return Some(Ok(0));

@@ -1,26 +1,26 @@
-//! What a system call asks for, whichever of its siblings it is. Pure: number and arguments in.
+//! Decodes system calls into requests, with one request for all variants of a call. Pure: number and arguments in.
 
 use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW};
 use crate::shared::identity::Become;
 use std::ffi::c_int;
 
-/// A file as a call names it; addresses are the caller's.
+/// A file as a call names it. Addresses are in the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The folder that the path is relative to, or the file if there is no path.
     pub folder: c_int,
-    /// Where the path stands; none for an open file.
+    /// The address of the path; `None` for an open file.
     pub path: Option<u64>,
     /// `AT_SYMLINK_NOFOLLOW` and `AT_EMPTY_PATH`.
     pub flags: c_int,
 }
 
-/// What is asked for.
+/// The request that a call makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// `stat` to this place.
+    /// `stat`; the result goes to this address.
     Stat(Named, u64),
-    /// `statx` with these flags and what is asked for, to this place.
+    /// `statx` with flags and mask; the result goes to this address.
     Statx(Named, c_int, u32, u64),
     /// `chown` to this user and group.
     ChangeOwner(Named, u32, u32),
@@ -34,35 +34,35 @@ pub enum Call {
     Remove(Named, c_int),
     /// `rename` with these flags.
     Rename(Named, Named, u32),
-    /// An id: of the user or of the group, the effective or the real one.
+    /// An id: the user's or the group's, effective or real.
     Id { is_user: bool, is_effective: bool },
-    /// Real, effective and saved id, to these places.
+    /// Real, effective and saved id; the results go to these addresses.
     Ids { is_user: bool, to: [u64; 3] },
-    /// Becomes somebody.
+    /// A change of ids.
     Become { is_user: bool, asked: Become },
-    /// The groups: room for so many, to this place.
+    /// Supplementary groups: room for this many, and the address.
     Groups { room: c_int, to: u64 },
-    /// Sets so many groups from this place.
+    /// Sets supplementary groups: their number, and the address.
     SetGroups { count: u64, from: u64 },
-    /// What root may, and nobody sees afterwards: `capset`.
+    /// `capset`, which root may call, with no visible effect afterwards.
     Grant,
     /// `setpriority`: which, who, priority.
     SetPriority(c_int, u32, c_int),
-    /// Reads an attribute: name, to, room.
+    /// Reads an attribute: name, buffer, its length.
     Attribute(Named, u64, u64, u64),
-    /// Lists attributes: to, room.
+    /// Lists attributes: buffer, its length.
     Attributes(Named, u64, u64),
-    /// Sets an attribute: name, value, bytes, flags.
+    /// Sets an attribute: name, value, its length, flags.
     SetAttribute(Named, [u64; 3], c_int),
     /// Removes an attribute: name.
     RemoveAttribute(Named, u64),
 }
 
-/// Numbers that the libc crate does not have for every machine.
+/// The libc crate does not define this number on every machine.
 const FCHMODAT2: i64 = 452;
 
 impl Call {
-    /// What this call asks for; `None` for one that is not answered.
+    /// The request of a call; `None` for a call that is not answered.
     pub fn of(number: i64, arguments: [u64; 6]) -> Option<Call> {
         let [a, b, c, d, e, _] = arguments;
         let at = |flags: u64| Named {
@@ -145,7 +145,7 @@ impl Call {
     }
 }
 
-/// Flags of `statx` that are not about which file it is.
+/// The flags of `statx` that do not select the file.
 pub const fn other_flags(flags: c_int) -> c_int {
     flags & !(AT_SYMLINK_NOFOLLOW | AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)
 }
@@ -157,7 +157,7 @@ mod tests {
     use crate::shared::watched::{ANSWERED, MISSING};
 
     #[test]
-    fn what_is_handed_over_is_understood() {
+    fn every_answered_call_is_decoded() {
         for number in ANSWERED {
             assert!(Call::of(number.into(), [0; 6]).is_some(), "{number}");
         }
@@ -170,9 +170,9 @@ mod tests {
         assert_eq!(numbers.len(), ANSWERED.len() + MISSING.len());
     }
 
-    /// No other call is understood: it would be one that the filter forgets.
+    /// Decoding any other call would mean that the filter does not hand it over.
     #[test]
-    fn what_is_understood_is_handed_over() {
+    fn only_answered_calls_are_decoded() {
         for number in 0..1024 {
             let is_answered = ANSWERED.contains(&(number as u32));
             assert_eq!(Call::of(number, [0; 6]).is_some(), is_answered, "{number}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_ask_for_the_same() {
+    fn variants_of_a_call_make_the_same_request() {
         let (at, name) = (AT_FDCWD as u64, 4096);
         let nofollow = AT_SYMLINK_NOFOLLOW as u64;
         let named = Named { folder: AT_FDCWD, path: Some(name), flags: AT_SYMLINK_NOFOLLOW };

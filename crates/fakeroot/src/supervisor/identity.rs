@@ -1,30 +1,30 @@
-//! Who the processes behind one filter believe to be.
+//! The ids that the processes behind one filter appear to have.
 //!
-//! As long as none has changed that, there is nothing to look up. Else a process is who it has become itself, or
-//! who its nearest ancestor has become that did.
+//! As long as no process has changed its ids, there is nothing to look up. Otherwise a process has the ids that it
+//! assumed itself, or else those of its nearest ancestor that did.
 
 use super::tracee::{started, status};
 use crate::shared::identity::{Become, GROUP_VARIABLES, GROUPS_VARIABLE, Ids, Refusal, USER_VARIABLES};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
-/// Ancestors that are looked at: more than real processes have.
+/// How many ancestors are checked: more than real processes have.
 const ANCESTORS_MAX: usize = 1000;
 
-/// Processes that changed who they are and are remembered, before the dead ones are forgotten.
+/// How many processes with changed ids are recorded before the dead ones are dropped.
 const REMEMBERED_MAX: usize = 1024;
 
-/// A process's ids and groups.
+/// The user ids, group ids and supplementary groups of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Identity {
     pub users: Ids,
     pub groups: Ids,
-    /// Groups beside the first one, if they were set.
+    /// Supplementary groups, if they were set.
     pub more: Option<Vec<u32>>,
 }
 
 impl Identity {
-    /// As an environment tells, which is strings with zeros behind them.
+    /// The identity from an environment, which consists of NUL-terminated strings.
     pub fn of_environment(text: &[u8]) -> Identity {
         let get = |name: &CStr| {
             let value = text
@@ -42,17 +42,17 @@ impl Identity {
         Identity { users: ids(USER_VARIABLES), groups: ids(GROUP_VARIABLES), more }
     }
 
-    /// Whether it may become whom it wants.
+    /// Whether the process may assume any id.
     pub fn is_privileged(&self) -> bool {
         self.users.effective == 0
     }
 
-    /// Whose what it makes is.
+    /// The owner of new files.
     pub fn makes_as(&self) -> (u32, u32) {
         (self.users.files, self.groups.files)
     }
 
-    /// Becomes somebody else, as a user or as a group.
+    /// The identity after a request to change user or group ids.
     pub fn after(mut self, is_user: bool, asked: Become) -> Result<Identity, Refusal> {
         let is_privileged = self.is_privileged();
         let ids = if is_user { &mut self.users } else { &mut self.groups };
@@ -61,19 +61,19 @@ impl Identity {
     }
 }
 
-/// The processes behind one filter.
+/// The identities of the processes behind one filter.
 pub struct Identities {
     first: Identity,
     changed: BTreeMap<(u32, u64), Identity>,
 }
 
 impl Identities {
-    /// All are as the first one began.
+    /// All processes start with the identity of the first one.
     pub fn new(first: Identity) -> Identities {
         Identities { first, changed: BTreeMap::new() }
     }
 
-    /// Who a thread's process is.
+    /// The identity of a thread's process.
     pub fn of(&self, thread: u32) -> Identity {
         if self.changed.is_empty() {
             return self.first.clone();
@@ -89,7 +89,7 @@ impl Identities {
         self.first.clone()
     }
 
-    /// A thread's process has become somebody.
+    /// Records the new identity of a thread's process.
     pub fn set(&mut self, thread: u32, identity: Identity) {
         if self.changed.len() >= REMEMBERED_MAX {
             self.changed.retain(|(number, since), _| started(*number) == Some(*since));

@@ -1,4 +1,4 @@
-//! Letting a gate in: the protocol is described in `gate/main.rs`.
+//! Admits a gate. The protocol is described in `gate/main.rs`.
 
 use super::Shared;
 use super::answer::Answerer;
@@ -13,17 +13,17 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A gate says what it has to say at once; one that does not was killed, or is none.
+/// A gate sends its messages at once; one that does not was killed, or is not a gate.
 const PATIENCE: Duration = Duration::from_secs(10);
 const YES: u8 = 1;
 const NO: u8 = 0;
 
-/// Lets a gate in, and answers what comes out of it.
+/// Admits a gate, and answers the processes behind its filter.
 pub fn meet(mut stream: &UnixStream, shared: &Shared) {
     let is_room = shared.listeners.fetch_add(1, Ordering::AcqRel) < shared.listeners_max;
     let met = talk(&mut stream, shared, is_room);
     if let Ok(Some((listener, environment))) = met {
-        alone_with_its_mask();
+        clear_own_umask();
         let listener = Listener(listener);
         let is_tried = kernel::real_effective_user() == 0 && !says_not_to_try(&environment);
         let identities = Identities::new(Identity::of_environment(&environment));
@@ -32,7 +32,7 @@ pub fn meet(mut stream: &UnixStream, shared: &Shared) {
     shared.listeners.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// The filter's descriptor and the environment of the program; none if it goes on alone.
+/// The filter's descriptor and the program's environment; `None` if the program runs unanswered.
 fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<Option<(OwnedFd, Vec<u8>)>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let process = peer(stream)?;
@@ -44,8 +44,8 @@ fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<
         _ => format!("process {process}"),
     };
     let alone = |why: &str| {
-        let what = format!("makes system calls of its own, by which it sees real owners, as {why}");
-        shared.tell(&program, &what);
+        let what = format!("makes its own system calls and sees real owners, because {why}");
+        shared.report(&program, &what);
     };
     let mut probe = [0; 8];
     let seen = read_memory(process, u64::from_ne_bytes(address), &mut probe);
@@ -54,15 +54,14 @@ fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<
     let environment = match seen {
         Ok(environment) if u64::from_ne_bytes(probe) == MAGIC => environment,
         seen => {
-            let cause =
-                seen.map_or_else(|error| error.to_string(), |_| "it reads as something else".to_owned());
-            alone(&format!("the launcher cannot read its memory: {cause}"));
+            let cause = seen.map_or_else(|error| error.to_string(), |_| "unexpected content".to_owned());
+            alone(&format!("the launcher cannot read the program's memory: {cause}"));
             stream.write_all(&[NO])?;
             return Ok(None);
         }
     };
     if !is_room {
-        alone(&format!("{} others are answered already", shared.listeners_max));
+        alone(&format!("{} other programs are already answered", shared.listeners_max));
         stream.write_all(&[NO])?;
         return Ok(None);
     }
@@ -76,21 +75,21 @@ fn talk(stream: &mut &UnixStream, shared: &Shared, is_room: bool) -> io::Result<
     Ok(descriptor.map(|descriptor| (descriptor, environment)))
 }
 
-/// Whose connection it is.
+/// The process id of the other end of a connection.
 fn peer(stream: &UnixStream) -> io::Result<u32> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: a place of this length.
+    // SAFETY: the pointers are to a structure and its length.
     let result =
         unsafe { libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut who).cast(), &raw mut bytes) };
     if result == 0 { Ok(who.pid as u32) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Receives a number, and a descriptor if there is one with it.
+/// Receives a number, with a descriptor if one was sent.
 fn receive(stream: &UnixStream) -> io::Result<(u64, Option<OwnedFd>)> {
     let mut number = [0u8; 8];
-    // Aligned, and long enough for one descriptor.
+    // Aligned, and large enough for one descriptor.
     let mut control = [0u64; 4];
     let mut part = libc::iovec { iov_base: number.as_mut_ptr().cast(), iov_len: number.len() };
     // SAFETY: plain numbers and addresses, for which zeros are valid.
@@ -99,7 +98,7 @@ fn receive(stream: &UnixStream) -> io::Result<(u64, Option<OwnedFd>)> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: what the message points to lives for the call.
+    // SAFETY: everything that the message points to outlives the call.
     let length = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     if length < 0 {
         return Err(io::Error::last_os_error());
@@ -107,7 +106,7 @@ fn receive(stream: &UnixStream) -> io::Result<(u64, Option<OwnedFd>)> {
     if length as usize != number.len() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // SAFETY: the message that the kernel has filled; a descriptor in it is ours from now on.
+    // SAFETY: the kernel has filled the message; a descriptor in it belongs to us from now on.
     let descriptor = unsafe {
         let head = libc::CMSG_FIRSTHDR(&raw const message);
         (!head.is_null() && (*head).cmsg_type == libc::SCM_RIGHTS)
@@ -116,9 +115,9 @@ fn receive(stream: &UnixStream) -> io::Result<(u64, Option<OwnedFd>)> {
     Ok((u64::from_ne_bytes(number), descriptor))
 }
 
-/// Gives this thread a mask of its own, which takes nothing away.
-fn alone_with_its_mask() {
-    // SAFETY: this thread alone is changed.
+/// Gives this thread a separate umask, which clears no bits.
+fn clear_own_umask() {
+    // SAFETY: only this thread is affected.
     unsafe {
         if libc::unshare(libc::CLONE_FS) == 0 {
             libc::umask(0);

@@ -1,17 +1,17 @@
 //! Programs without the preload library: the kernel hands their system calls over to the launcher, which answers
 //! them from the same table and by the same rules.
 //!
-//! The gate (`gate/`) starts such a program. It knocks at a socket beside the session file; [`knock`] looks whether
-//! this process may read the other one's memory, takes the descriptor of the filter, and a thread answers
-//! ([`answer`]) until the last process behind that filter has ended. Whatever such a program starts is answered
-//! in the same way; a preload library that finds itself there keeps still.
+//! The gate (`gate/`) starts such a program. It connects to a socket next to the session file; [`knock`] checks
+//! whether this process may read the other one's memory and takes the descriptor of the filter, and a thread
+//! answers ([`answer`]) until the last process behind that filter has ended. Everything that such a program starts
+//! is answered in the same way; a preload library that finds itself there stays inactive.
 //!
-//! What must hold: a call that was begun is not begun again; memory that is written was checked to be that of the
-//! process that waits; no descriptor of the other side is kept.
+//! What must hold: a call that was started is not restarted; memory is written only after checking that it belongs
+//! to the waiting process; no descriptor of the other side is kept.
 //!
-//! Known downsides: a call costs some 10 microseconds instead of a fraction of one. If the launcher is killed, the
-//! kernel answers with ENOSYS, and the programs fail; nobody hangs. Links in /proc to files of other processes are not
-//! followed.
+//! Known downsides: a call costs about 10 microseconds instead of a fraction of one. If the launcher is killed, the
+//! kernel answers with ENOSYS, and the programs fail; none of them hangs. Links in /proc to files of other
+//! processes are not followed.
 
 mod answer;
 mod attributes;
@@ -33,35 +33,36 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Programs that are answered at once at most: each costs a thread and a descriptor.
+/// Maximum number of programs that are answered at once: each costs a thread and a descriptor.
 const LISTENERS_MAX: usize = 512;
-/// Descriptors of the launcher itself, without those of programs that it answers.
+/// Descriptors that the launcher needs for itself.
 const DESCRIPTORS_OWN: u64 = 32;
-/// Descriptors of a program that is answered: its connection, its filter, and two to look where its paths lead.
+/// Descriptors per answered program: its connection, its filter, and two to resolve its paths.
 const DESCRIPTORS_EACH: u64 = 4;
-/// With fewer open files than this (`ulimit -n`) nothing is answered: a call that fails for want of the launcher's
-/// descriptors would look like the program's own.
+/// With a lower limit of open files (`ulimit -n`), no program is answered: a call that fails because the launcher
+/// has no descriptors left would look like a failure of the program's own.
 const DESCRIPTORS_MIN: u64 = 64;
-/// Bytes of a thread's stack: paths and small buffers.
+/// Stack size of a thread: paths and small buffers.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What all threads have in common.
+/// State that all threads share.
 struct Shared {
     table: Arc<Table<Mapping>>,
-    tell: fn(&str),
-    /// Of whom something was said. A leaf: nothing is done while it is held.
-    told: Mutex<BTreeSet<String>>,
+    report: fn(&str),
+    /// Messages that were already reported. A leaf lock: nothing else is done while it is held.
+    reported: Mutex<BTreeSet<String>>,
     listeners: AtomicUsize,
     listeners_max: usize,
     is_over: AtomicBool,
 }
 
 impl Shared {
-    /// Says something of a program, once.
-    fn tell(&self, program: &str, what: &str) {
-        let is_new = self.told.lock().is_ok_and(|mut told| told.insert(format!("{program} {what}")));
+    /// Reports a message about a program, once.
+    fn report(&self, program: &str, what: &str) {
+        let is_new =
+            self.reported.lock().is_ok_and(|mut reported| reported.insert(format!("{program} {what}")));
         if is_new {
-            (self.tell)(&format!("{program} {what}"));
+            (self.report)(&format!("{program} {what}"));
         }
     }
 }
@@ -72,7 +73,8 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-/// Answers programs until it is dropped; those that were let in are answered as long as this process lives.
+/// Answers programs until it is dropped; programs that were admitted before are answered as long as this process
+/// lives.
 pub struct Supervisor {
     socket: UnixListener,
     shared: Arc<Shared>,
@@ -81,14 +83,14 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Listens at this path.
-    pub fn start(path: &Path, table: Arc<Table<Mapping>>, tell: fn(&str)) -> io::Result<Supervisor> {
+    pub fn start(path: &Path, table: Arc<Table<Mapping>>, report: fn(&str)) -> io::Result<Supervisor> {
         let listeners_max = listeners_max(open_files_max()?)?;
         place::can_follow().map_err(io::Error::from_raw_os_error)?;
         let socket = UnixListener::bind(path)?;
         let shared = Arc::new(Shared {
             table,
-            tell,
-            told: Mutex::default(),
+            report,
+            reported: Mutex::default(),
             listeners: AtomicUsize::new(0),
             listeners_max,
             is_over: AtomicBool::new(false),
@@ -101,7 +103,7 @@ impl Supervisor {
                 }
                 if let Ok(stream) = stream {
                     let shared = inside.clone();
-                    // Without a thread the gate is not answered, and goes on alone.
+                    // Without a thread, the gate gets no answer and starts the program unanswered.
                     let _ = spawn(move || knock::meet(&stream, &shared));
                 }
             }
@@ -113,7 +115,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
-        // SAFETY: a descriptor of ours; whoever waits at it is woken.
+        // SAFETY: a descriptor of ours; the thread that waits at it is woken.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         if let Some(door) = self.door.take() {
             let _ = door.join();
@@ -124,18 +126,18 @@ impl Drop for Supervisor {
 /// How many files this process may have open at once.
 fn open_files_max() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives to the end of the call.
+    // SAFETY: the limit outlives the call.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
         0 => Ok(limit.rlim_cur),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The number of programs that can be answered at once under a limit of open files.
+/// How many programs can be answered at once under a limit of open files.
 fn listeners_max(open_files_max: u64) -> io::Result<usize> {
     if open_files_max < DESCRIPTORS_MIN {
         return Err(io::Error::other(format!(
-            "the limit of open files (ulimit -n) is {open_files_max}, and answering them needs {DESCRIPTORS_MIN}"
+            "the limit of open files (ulimit -n) is {open_files_max}, but answering their calls needs {DESCRIPTORS_MIN}"
         )));
     }
     let room = (open_files_max - DESCRIPTORS_OWN) / DESCRIPTORS_EACH;

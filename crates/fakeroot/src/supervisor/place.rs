@@ -1,7 +1,7 @@
-//! A file as another process names it, in terms of this one.
+//! A file as another process names it, resolved for this process.
 //!
-//! What must hold: a path is followed from the other process's root and stays in it, whatever links there are and
-//! whoever moves them meanwhile, since what is done there is done with this process's rights.
+//! What must hold: a path is resolved from the other process's root and stays within it, whatever links exist and
+//! whichever process moves them meanwhile, because the calls are made with this process's privileges.
 
 use super::call::Named;
 use super::tracee::{Tracee, last_error};
@@ -14,7 +14,7 @@ use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// A folder of ours and a path in it.
+/// A folder that this process has open, and a path in it.
 pub struct Place {
     folder: Option<OwnedFd>,
     path: CString,
@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds where a process means.
+    /// Resolves the file that a process names.
     pub fn of(tracee: &Tracee, named: Named) -> Result<Place, i32> {
         let path = match named.path {
             Some(at) => tracee.read_path(at)?,
@@ -47,20 +47,20 @@ impl Place {
         }
     }
 
-    /// One of the links in /proc that lead to a file of the process itself.
+    /// A link in /proc that leads to a file of the process itself.
     fn link(link: &str, flags: c_int) -> Result<Place, i32> {
         Ok(Place { folder: None, path: text(link)?, flags })
     }
 
-    /// A path that is relative to a folder which such a link names.
+    /// A path relative to a folder that such a link names.
     fn below(tracee: &Tracee, link: &str, path: &[u8], flags: c_int) -> Result<Place, i32> {
         let folder = open_folder(link).map_err(|error| match error {
-            // The descriptor is not there.
+            // The process does not have this descriptor.
             libc::ENOENT => libc::EBADF,
             error => error,
         })?;
         match Place::resolve(&folder, path, flags, libc::RESOLVE_BENEATH) {
-            // It leaves the folder: it is followed from the process's root, where the folder has a path.
+            // The path leaves the folder: resolve it from the process's root, where the folder has a path.
             Err(libc::EXDEV) => {
                 let root = std::fs::read_link(tracee.path("root")).map_err(error_of)?;
                 let base = std::fs::read_link(link).map_err(error_of)?;
@@ -72,8 +72,8 @@ impl Place {
         }
     }
 
-    /// Follows a path as the process would, by the kernel, which is told to stay in its root: nothing of
-    /// what comes of it is followed once more, so that no link leads to a file of this machine.
+    /// Resolves a path as the process would, in the kernel, which is asked to stay within the process's root. The
+    /// result is never followed again, so that no link leads to a file of this machine.
     fn resolve(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<Place, i32> {
         let trimmed = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
         let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
@@ -91,7 +91,7 @@ impl Place {
         let parent = open_within(folder, parent, libc::O_PATH | libc::O_DIRECTORY, how)?;
         let place =
             Place { folder: Some(parent), path: CString::new(name).map_err(|_| libc::EINVAL)?, flags };
-        // What ends with a slash is a folder, or a link to one.
+        // A trailing slash requires a folder, or a link to one.
         if trimmed.len() < path.len() {
             match place.facts().map(|facts| facts.mode & TYPE) {
                 Ok(LINK) => return whole(),
@@ -102,55 +102,55 @@ impl Place {
         Ok(place)
     }
 
-    /// The folder, for calls.
+    /// The folder, as an argument of `*at` calls.
     pub fn folder(&self) -> c_int {
         self.folder.as_ref().map_or(AT_FDCWD, AsRawFd::as_raw_fd)
     }
 
-    /// The path, for calls.
+    /// The path, as an argument of `*at` calls.
     pub fn path(&self) -> *const libc::c_char {
         self.path.as_ptr()
     }
 
-    /// What `statx` says, with more flags and what is asked for.
+    /// The result of `statx`, with additional flags and fields.
     pub fn statx(&self, flags: c_int, mask: u32) -> Result<Statx, i32> {
         let mut statx = Statx::default();
         let mask = mask | STATX_BASIC | STATX_BIRTH;
-        // SAFETY: a path, and a place of the right layout, as tests/layout.rs shows.
+        // SAFETY: a path, and a structure of the correct layout, as tests/layout.rs verifies.
         let result = unsafe {
             libc::statx(self.folder(), self.path(), self.flags | flags, mask, (&raw mut statx).cast())
         };
         if result == 0 { Ok(statx) } else { Err(self.error()) }
     }
 
-    /// What the table has to know.
+    /// The facts that the table needs.
     pub fn facts(&self) -> Result<Facts, i32> {
         self.statx(libc::AT_NO_AUTOMOUNT, 0).map(|statx| statx.facts().settled(false))
     }
 
-    /// The same for an entry that will be written: what will not change while the file stays.
+    /// The facts for an entry that will be written: they stay the same as long as the file exists.
     pub fn facts_to_keep(&self, table: &Table<Mapping>) -> Result<Facts, i32> {
         let facts = self.facts()?;
         let is_known = || table.find(facts.key).is_some_and(|entry| entry.birth == facts.birth);
         if !self.is_layered(table, facts.key) || is_known() {
             return Ok(facts);
         }
-        // A change of nothing brings a file of a lower layer to the upper one, where its birth stays.
+        // A chown that changes nothing copies a file of a lower layer to the upper one, where its birth time stays.
         // SAFETY: a path of ours.
         let result = unsafe { libc::fchownat(self.folder(), self.path(), UNCHANGED, UNCHANGED, self.flags) };
         Ok(match self.facts() {
             Ok(after) if result == 0 => Facts { key: after.key, birth: after.birth, ..facts },
-            // The file is known by its number alone.
+            // The file is identified by its inode number alone.
             _ => Facts { birth: 0, ..facts },
         })
     }
 
-    /// Whether it is in an overlay of layers.
+    /// Whether the file is in an overlayfs.
     pub fn is_layered(&self, table: &Table<Mapping>, key: Key) -> bool {
         table.is_layered(key.device, || kernel::file_system(self.folder(), self.path(), self.flags))
     }
 
-    /// The file itself, as it is now, without opening it.
+    /// The file itself, pinned with O_PATH, which does not open it for reading or writing.
     pub fn open(&self) -> Result<Found, i32> {
         let follow = if self.flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
         // SAFETY: a path of ours.
@@ -168,7 +168,7 @@ impl Place {
     fn error(&self) -> i32 {
         match last_error() {
             libc::ENOENT if self.folder.is_none() && self.path.to_bytes().starts_with(b"/proc/") => {
-                // A descriptor of the process that it has not.
+                // A descriptor that the process does not have.
                 if self.path.to_string_lossy().contains("/fd/") { libc::EBADF } else { libc::ENOENT }
             }
             error => error,
@@ -176,7 +176,7 @@ impl Place {
     }
 }
 
-/// A file that is held, and a path by which calls reach it and nothing else.
+/// A file that is held open, and a path by which calls reach this file and no other.
 pub struct Found {
     _file: OwnedFd,
     pub place: Place,
@@ -190,7 +190,7 @@ fn error_of(error: std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Opens a folder of /proc, or what a link there names.
+/// Opens a folder of /proc, or the target of a link there.
 fn open_folder(path: &str) -> Result<OwnedFd, i32> {
     let path = text(path)?;
     // SAFETY: a path of ours.
@@ -199,9 +199,9 @@ fn open_folder(path: &str) -> Result<OwnedFd, i32> {
     if file < 0 { Err(last_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(file) }) }
 }
 
-/// Opens a path that does not leave a folder, or for which it is the root.
+/// Opens a path that stays below a folder, or that is resolved with the folder as root.
 fn open_within(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<OwnedFd, i32> {
-    /// How often the kernel may say that something was renamed meanwhile.
+    /// How often the kernel may report that a folder was renamed meanwhile.
     const TRIES_MAX: u32 = 64;
     let path = CString::new(path).map_err(|_| libc::EINVAL)?;
     // SAFETY: plain numbers, for which zeros are valid.
@@ -226,7 +226,7 @@ fn open_within(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<
     Err(libc::EAGAIN)
 }
 
-/// Whether this kernel can follow paths within a root: since Linux 5.6.
+/// Whether this kernel can resolve paths within a root, which takes Linux 5.6.
 pub fn can_follow() -> Result<(), i32> {
     open_within(&open_folder("/")?, b"/", libc::O_PATH, libc::RESOLVE_IN_ROOT).map(drop)
 }
@@ -236,12 +236,12 @@ fn base(tracee: &Tracee, folder: c_int) -> String {
     if folder == AT_FDCWD { tracee.path("cwd") } else { tracee.path(&format!("fd/{folder}")) }
 }
 
-/// A path that means the process which uses it.
+/// A path whose meaning depends on the process that uses it.
 #[derive(Debug, PartialEq, Eq)]
 enum OwnView<'a> {
-    /// A link in /proc, or a file there.
+    /// A link or a file in /proc.
     Link(String),
-    /// A path below a folder of /proc, or below what a link there names.
+    /// A path below a folder of /proc, or below the target of a link there.
     Below(String, &'a [u8]),
 }
 
@@ -261,13 +261,13 @@ fn own_view_of(thread: u32, path: &[u8]) -> Option<OwnView<'_>> {
     VIEWS.iter().find_map(|(view, own)| {
         let rest = path.strip_prefix(*view)?;
         let is_whole = rest.first().is_none_or(|byte| *byte == b'/');
-        // The link itself is the same for all.
+        // The link itself is the same for all processes.
         if !is_whole || (rest.is_empty() && own.is_empty()) {
             return None;
         }
         let mut link = format!("/proc/{thread}{own}");
         let mut rest = trim(rest);
-        // A number after `fd`, or one of the links: what is behind it is below what it names.
+        // After a number below `fd`, or one of the links, the rest is below the link's target.
         let is_numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         loop {
             let (first, behind) = match rest.iter().position(|byte| *byte == b'/') {

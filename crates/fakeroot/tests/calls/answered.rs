@@ -1,4 +1,4 @@
-//! Programs without the library: static ones, and whatever they start.
+//! Programs without the library: static ones, and everything they start.
 
 use crate::sessions::words;
 use crate::system::{Folder, is_root, ours};
@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What a static program of a few instructions does.
+/// The action of a static program of a few instructions.
 #[derive(Clone, Copy)]
 enum Code {
-    /// Ends with status 0.
+    /// Exits with status 0.
     Exit,
-    /// Becomes the program that its arguments name.
+    /// Executes the program that its arguments name.
     Start,
 }
 
@@ -22,7 +22,7 @@ impl Code {
             Code::Exit => b"\x31\xff\xb8\x3c\0\0\0\x0f\x05",
             #[cfg(target_arch = "aarch64")]
             Code::Exit => b"\x00\x00\x80\xd2\xa8\x0b\x80\xd2\x01\x00\x00\xd4",
-            // execve of the second word on the stack; if that fails, exit with 126.
+            // execve of the second word on the stack; exit with 126 if that fails.
             #[cfg(target_arch = "x86_64")]
             Code::Start => {
                 b"\x48\x8b\x7c\x24\x10\x48\x8d\x74\x24\x10\x48\x8b\x04\x24\x48\x8d\x54\xc4\x10\
@@ -69,20 +69,20 @@ fn program(code: Code) -> Vec<u8> {
 fn write(folder: &Folder, name: &str, bytes: &[u8]) -> PathBuf {
     let (path, source) = (folder.path().join(name), folder.path().join(format!("{name}.bytes")));
     std::fs::write(&source, bytes).unwrap();
-    // A child that another test has just forked may still have the file that this process wrote open, and such a file
-    // cannot be started.
+    // A child that another test has just forked may still have the file open that this process wrote, and such a
+    // file cannot be executed.
     assert!(Command::new("cp").args([&source, &path]).status().unwrap().success());
     std::fs::remove_file(source).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     path
 }
 
-/// A static program that ends with status 0.
+/// A static program that exits with status 0.
 pub fn exit_zero(folder: &Folder, name: &str) -> PathBuf {
     write(folder, name, &program(Code::Exit))
 }
 
-/// A static program that becomes the program that its arguments name.
+/// A static program that executes the program that its arguments name.
 pub fn starter(folder: &Folder) -> PathBuf {
     write(folder, "starter", &program(Code::Start))
 }
@@ -108,7 +108,7 @@ fn foreign(folder: &Folder, name: &str) -> PathBuf {
     write(folder, name, &file)
 }
 
-/// Runs a shell's words in a session; output and errors.
+/// Runs a shell script in a session; returns its output and errors.
 pub fn shell(folder: &Folder, options: &[&str], script: &str) -> (String, String) {
     let mut all = ours();
     all.extend(options.iter().map(Into::into));
@@ -118,7 +118,7 @@ pub fn shell(folder: &Folder, options: &[&str], script: &str) -> (String, String
     (String::from_utf8(output.stdout).unwrap(), errors)
 }
 
-/// A program that makes calls with nothing of the library in it: by glibc's own static code.
+/// A program that makes calls without the library, through glibc's static code.
 const CALLS: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -150,11 +150,11 @@ static void child(void (*work)(void)) {
     if (process == 0) { work(); exit(0); }
     CHECK(waitpid(process, &status, 0) == process && status == 0);
 }
-static void somebody(void) {
+static void other_user(void) {
     CHECK(getuid() == 0 && setgid(7) == 0 && setresuid(4, 5, 6) == 0);
     CHECK(getuid() == 4 && geteuid() == 5 && getegid() == 7 && setuid(0) == -1 && errno == EPERM);
     CHECK(mkdir("theirs", 0755) == 0 && look("theirs").st_uid == 5 && look("theirs").st_gid == 7);
-    /* A shell gives up what it is only by its effective ids. */
+    /* A shell drops privileges that it only has through its effective ids. */
     CHECK(system("test $(id -u) = 4 -a $(id -g) = 7") == 0);
 }
 int main(int count, char **words) {
@@ -190,14 +190,14 @@ int main(int count, char **words) {
     CHECK(stat("", &found) == -1 && errno == ENOENT);
     CHECK(stat("/proc/self/exe", &found) == 0 && found.st_ino == look(words[1]).st_ino);
     CHECK(stat("/dev/stdin", &found) == 0 && stat("//", &found) == 0);
-    child(somebody);
+    child(other_user);
     CHECK(getuid() == 0 && system("test $(id -u) = 0 && chown 8:9 theirs") == 0 && look("theirs").st_uid == 8);
     printf("all is well\n");
     return 0;
 }
 "#;
 
-/// Compiles it; `None`, with a word, without a compiler or libc's static code.
+/// Compiles the program. Without a compiler or a static libc, prints so and returns `None`.
 fn compile(folder: &Folder) -> Option<PathBuf> {
     let (source, program) = (folder.path().join("calls.c"), folder.path().join("calls"));
     std::fs::write(&source, CALLS).unwrap();
@@ -221,7 +221,7 @@ pub fn static_programs_are_answered() {
     let output = folder.command(&words(&ours(), &["bash", "-ec", &start])).output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!((&*text, &*errors), ("all is well\n", ""));
-    // What it did is seen by others, and what the launcher itself starts is answered too.
+    // Other processes see its changes, and a static program that the launcher itself starts is answered too.
     let (text, _) = shell(&folder, &["-s", "state"], "touch file; chown 3:4 file");
     assert_eq!(text, "");
     let output = folder.command(&words(&ours(), &["-i", "state", "./calls"])).output().unwrap();
@@ -229,7 +229,8 @@ pub fn static_programs_are_answered() {
     assert!(text.contains("count == 3") && output.status.code() == Some(1), "{text}");
 }
 
-/// Applets of Debian's busybox-static: a shell that is answered, what it starts, and files that both worlds see.
+/// Applets of Debian's busybox-static: an answered shell, the programs it starts, and files that both kinds of
+/// program see.
 pub fn programs_of_busybox_are_answered() {
     let busybox = PathBuf::from("/bin/busybox");
     let bytes = std::fs::read(&busybox).unwrap_or_default();
@@ -256,7 +257,7 @@ pub fn programs_of_busybox_are_answered() {
     assert_eq!((text.as_str(), errors.as_str()), (expected, ""));
 }
 
-pub fn programs_of_32_bits_are_refused() {
+pub fn programs_of_32_bits_are_rejected() {
     if !cfg!(target_arch = "x86_64") {
         return;
     }
@@ -265,22 +266,23 @@ pub fn programs_of_32_bits_are_refused() {
     starter(&folder);
     if folder.command(&["./old".into()]).status().is_err() {
         let _ =
-            writeln!(std::io::stderr(), "skipped: programs_of_32_bits_are_refused: the kernel has no i386");
+            writeln!(std::io::stderr(), "skipped: programs_of_32_bits_are_rejected: the kernel has no i386");
         return;
     }
     let output = folder.command(&words(&ours(), &["./starter", "./old"])).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(128 + libc::SIGKILL), "{errors}");
-    assert!(errors.contains("/old is a program of another machine or word length"), "{errors}");
+    assert!(errors.contains("/old is a program for another machine or word length"), "{errors}");
 }
 
-pub fn static_programs_are_named_once_when_off() {
+pub fn static_programs_are_reported_once_when_off() {
     let folder = Folder::new();
     exit_zero(&folder, "tiny");
     let script = "./tiny; ./tiny; env ./tiny; LD_PRELOAD= ./tiny";
     let (_, errors) = shell(&folder, &["--static=off"], script);
-    let told: Vec<&str> = errors.lines().filter(|line| line.contains("without a dynamic linker")).collect();
-    assert!(told.len() == 1 && told[0].contains("./tiny"), "{errors}");
+    let warnings: Vec<&str> =
+        errors.lines().filter(|line| line.contains("without a dynamic linker")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("./tiny"), "{errors}");
     let output = folder.command(&words(&ours(), &["--static=off", "./tiny"])).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("./tiny is a program without a dynamic linker"), "{errors}");
@@ -288,7 +290,7 @@ pub fn static_programs_are_named_once_when_off() {
     assert_eq!(errors, "");
 }
 
-/// Nobody hangs: what such a program asks for from then on is not there, and the rest of it works.
+/// No process hangs: the answered calls of such a program fail from then on, and the rest continues to work.
 pub fn static_programs_outlive_a_killed_launcher() {
     let folder = Folder::new();
     starter(&folder);
@@ -305,7 +307,7 @@ pub fn static_programs_outlive_a_killed_launcher() {
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(rest[rest.len() - 2..], ["refused", "end"], "{rest:?}");
     assert!(rest[0].contains("Function not implemented"), "{rest:?}");
-    // The next session would remove them, but not before they are old.
+    // The next session would remove them, but only once they are old.
     for left in [key.with_extension("socket"), library.with_extension("gate"), key.clone()] {
         std::fs::remove_file(left).unwrap();
     }
@@ -337,7 +339,7 @@ pub fn static_programs_are_started_by_every_call() {
     let mut command = folder.command(&words(&ours(), &["python3", "script"]));
     let output = command.env("PATH", path).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    // SAFETY: it has no conditions.
+    // SAFETY: geteuid has no preconditions.
     let real = if is_root() { crate::system::USER } else { unsafe { libc::geteuid() } };
     let expected = format!("{}0\n2999\n0\n2999\n{real}\n", "0\n".repeat(6));
     assert_eq!((&*text, &*String::from_utf8_lossy(&output.stderr)), (expected.as_str(), ""));

@@ -1,4 +1,4 @@
-//! The cases: what runs in a session.
+//! The cases that run in a session.
 
 use crate::Installed::{self, Fails, Passes};
 use crate::client::{self, by_path, call, error, look, path, really};
@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
-/// A name, whether the installed fakeroot passes, and the case.
+/// A case: its name, whether the installed fakeroot passes, and the function.
 pub type Case = (&'static str, Installed, fn());
 
 pub const ALL: &[Case] = &[
@@ -16,7 +16,7 @@ pub const ALL: &[Case] = &[
     ("chown_by_every_call", Passes, chown_by_every_call),
     ("chown_of_links", Passes, chown_of_links),
     ("chown_of_one_id_leaves_the_other", Passes, chown_of_one_id_leaves_the_other),
-    ("chown_takes_set_id_bits_away", Fails, chown_takes_set_id_bits_away),
+    ("chown_clears_set_id_bits", Fails, chown_clears_set_id_bits),
     ("chmod_by_every_call", Passes, chmod_by_every_call),
     ("chmod_keeps_the_file_usable", Passes, chmod_keeps_the_file_usable),
     ("set_id_bits_outlive_writing", Passes, set_id_bits_outlive_writing),
@@ -28,9 +28,9 @@ pub const ALL: &[Case] = &[
     ("removed_files_are_forgotten", Passes, removed_files_are_forgotten),
     ("replaced_files_are_forgotten", Passes, replaced_files_are_forgotten),
     ("exchanged_files_are_kept", Passes, exchanged_files_are_kept),
-    ("links_keep_what_is_known", Passes, links_keep_what_is_known),
-    ("an_inode_used_again_is_new", Fails, an_inode_used_again_is_new),
-    ("identities_begin_as_root", Passes, identities_begin_as_root),
+    ("links_keep_the_owner", Passes, links_keep_the_owner),
+    ("a_reused_inode_is_a_new_file", Fails, a_reused_inode_is_a_new_file),
+    ("identities_start_as_root", Passes, identities_start_as_root),
     ("identities_over_exec", Passes, identities_over_exec),
     ("identities_are_checked", Fails, identities_are_checked),
     ("groups_are_kept", Fails, groups_are_kept),
@@ -39,24 +39,24 @@ pub const ALL: &[Case] = &[
     ("attributes_by_every_call", Passes, attributes_by_every_call),
     ("attributes_of_any_size", Fails, attributes_of_any_size),
     ("attributes_do_not_change_the_owner", Fails, attributes_do_not_change_the_owner),
-    ("chown_takes_capabilities_away", Fails, chown_takes_capabilities_away),
+    ("chown_removes_capabilities", Fails, chown_removes_capabilities),
     ("access_lists_are_refused", Passes, access_lists_are_refused),
     ("access_lists_are_refused_as_attributes", Fails, access_lists_are_refused_as_attributes),
     ("walks_by_fts", Passes, walks_by_fts),
     ("walks_by_nftw", Fails, walks_by_nftw),
     ("calls_by_their_numbers", Fails, calls_by_their_numbers),
-    ("children_see_it_at_once", Passes, children_see_it_at_once),
-    ("without_the_library_it_is_real", Passes, without_the_library_it_is_real),
+    ("children_see_changes_at_once", Passes, children_see_changes_at_once),
+    ("owners_are_real_without_the_library", Passes, owners_are_real_without_the_library),
     ("thousands_of_entries", Passes, thousands_of_entries),
 ];
 
-/// What needs the library: it is not asked where the launcher answers. There ids are the process's own, as
-/// in the kernel, so that a shell gives up its effective ones; here the environment keeps them.
-pub const BY_THE_LIBRARY_ALONE: &[&str] = &[
+/// Cases that need the library, and are not run where the launcher answers. There, ids belong to the process, as in
+/// the kernel, so that a shell drops its effective ones; with the library, the environment keeps them.
+pub const ONLY_WITH_THE_LIBRARY: &[&str] = &[
     "access_lists_are_refused",
     "identities_over_exec",
     "unknown_files_belong_to_root",
-    "without_the_library_it_is_real",
+    "owners_are_real_without_the_library",
 ];
 
 fn make(name: &str) -> File {
@@ -122,14 +122,14 @@ fn chown_of_one_id_leaves_the_other() {
     assert_eq!(owner("file"), (5, 6));
 }
 
-fn chown_takes_set_id_bits_away() {
+fn chown_clears_set_id_bits() {
     make("file");
     chmod("file", 0o6755);
     chown("file", 1, 1);
     assert_eq!(look("file"), (1, 1, 0o755));
     chmod("file", 0o2644);
     chown("file", 2, 2);
-    assert_eq!(look("file"), (2, 2, 0o2644), "without execution by the group it is no set-group-id");
+    assert_eq!(look("file"), (2, 2, 0o2644), "without group execution, the bit is not set-group-id");
     fs::create_dir("folder").unwrap();
     chmod("folder", 0o6755);
     chown("folder", 1, 1);
@@ -161,7 +161,7 @@ fn chmod_keeps_the_file_usable() {
     assert_eq!(look("folder").2, 0o755);
 }
 
-/// The kernel takes them from a file that somebody else than root writes to.
+/// The kernel clears them when a user other than root writes to the file.
 fn set_id_bits_outlive_writing() {
     make("file");
     chmod("file", 0o4755);
@@ -182,7 +182,7 @@ fn chmod_without_following_by_fchmodat() {
 }
 
 fn folders_of_any_mode() {
-    // SAFETY: umask has no conditions.
+    // SAFETY: umask has no preconditions.
     unsafe { libc::umask(0o022) };
     let (at, name, other) = (libc::AT_FDCWD, path("folder"), path("other"));
     assert_eq!(call!(c"mkdir", name.as_ptr() => *const c_char, 0o777 => u32), 0);
@@ -193,7 +193,7 @@ fn folders_of_any_mode() {
 }
 
 fn devices() {
-    // SAFETY: umask has no conditions.
+    // SAFETY: umask has no preconditions.
     unsafe { libc::umask(0o022) };
     let (at, number) = (libc::AT_FDCWD, libc::makedev(259, 70_000));
     let names = ["a", "b", "c", "d"].map(path);
@@ -241,7 +241,7 @@ fn pipes_are_pipes() {
     assert!(fs::metadata("pipe").unwrap().file_type().is_fifo());
 }
 
-/// Makes files until one has the inode of a removed one; whether that came about.
+/// Creates files until one has the inode of a removed one; returns whether that happened.
 fn inode_again(inode: u64) -> bool {
     (0..64).any(|number| {
         let name = format!("again-{number}");
@@ -307,7 +307,7 @@ fn exchanged_files_are_kept() {
     assert_eq!((owner("old"), owner("new")), ((7, 8), (5, 6)));
 }
 
-fn links_keep_what_is_known() {
+fn links_keep_the_owner() {
     make("file");
     chown("file", 5, 6);
     fs::hard_link("file", "second").unwrap();
@@ -315,14 +315,14 @@ fn links_keep_what_is_known() {
     assert_eq!(owner("second"), (5, 6));
 }
 
-fn an_inode_used_again_is_new() {
+fn a_reused_inode_is_a_new_file() {
     for attempt in 0..16 {
         let name = format!("file-{attempt}");
         make(&name);
         chown(&name, 5, 6);
         chmod(&name, 0o4711);
         let inode = fs::metadata(&name).unwrap().ino();
-        // The library does not see this one go.
+        // The library does not notice this removal.
         let gone = path(&name);
         let status =
             Command::new("sh").args(["-c", "rm \"$0\"", &name]).env_remove("LD_PRELOAD").status().unwrap();
@@ -343,7 +343,7 @@ fn ids(name: &CStr) -> (u32, u32, u32) {
     (real, effective, saved)
 }
 
-fn identities_begin_as_root() {
+fn identities_start_as_root() {
     for name in [c"getuid", c"geteuid", c"getgid", c"getegid"] {
         assert_eq!(call!(name), 0, "{name:?}");
     }
@@ -355,16 +355,16 @@ fn identities_over_exec() {
     assert_eq!(call!(c"setresgid", 1 => u32, 2 => u32, 3 => u32), 0);
     assert_eq!(call!(c"setresuid", 4 => u32, 5 => u32, 6 => u32), 0);
     assert_eq!((ids(c"getresgid"), ids(c"getresuid")), ((1, 2, 3), (4, 5, 6)));
-    // SAFETY: one thread, and libc's own variables.
+    // SAFETY: there is one thread, and the variables are libc's own.
     let output = unsafe { libc_output("id -u; id -ru; id -g; id -rg") };
     assert_eq!(output, "5\n4\n2\n1\n");
 }
 
-/// What a shell prints that gets libc's environment, not the one that Rust has kept.
+/// The output of a shell that gets libc's environment instead of Rust's copy.
 unsafe fn libc_output(script: &str) -> String {
     let (script, mode) = (path(script), c"r");
     let mut text = vec![0; 4096];
-    // SAFETY: strings and a buffer of ours.
+    // SAFETY: NUL-terminated strings and a buffer of ours.
     let length = unsafe {
         let pipe = libc::popen(script.as_ptr(), mode.as_ptr());
         let length = libc::fread(text.as_mut_ptr().cast(), 1, text.len(), pipe);
@@ -403,7 +403,7 @@ fn groups_are_kept() {
     assert_eq!(call!(c"getgroups", 4 => c_int, list.as_mut_ptr() => *mut u32), 3);
     assert_eq!(list, [5, 6, 7, 0]);
     assert_eq!((call!(c"getgroups", 1 => c_int, list.as_mut_ptr() => *mut u32), error()), (-1, libc::EINVAL));
-    // SAFETY: as there.
+    // SAFETY: as in `identities_over_exec`.
     assert_eq!(unsafe { libc_output("id -G") }, "0 5 6 7\n");
     let root = path("root");
     assert_eq!(call!(c"initgroups", root.as_ptr() => *const c_char, 9 => u32), 0);
@@ -419,10 +419,10 @@ fn priorities_and_capabilities_are_granted() {
     assert_eq!(call!(c"capset", header.as_ptr() => *const u32, data.as_ptr() => *const u32), 0);
 }
 
-/// The value of an attribute, or the error.
+/// The value of an attribute, or the error number.
 fn attribute(call: &CStr, file: &str, name: &CStr) -> Result<Vec<u8>, i32> {
     let (file, mut value) = (path(file), vec![0u8; 70_000]);
-    // SAFETY: by libc's headers.
+    // SAFETY: the type is that of libc's headers.
     let length = unsafe {
         let function: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void, usize) -> isize =
             std::mem::transmute(client::find(call));
@@ -526,7 +526,7 @@ fn attributes_do_not_change_the_owner() {
     assert_eq!(owner("other"), (3, 4));
 }
 
-fn chown_takes_capabilities_away() {
+fn chown_removes_capabilities() {
     make("file");
     set_attribute("file", c"security.capability", &CAPABILITY, 0).unwrap();
     set_attribute("file", c"security.other", b"kept", 0).unwrap();
@@ -573,7 +573,7 @@ fn walks_by_fts() {
     let root = path("tree");
     let list = [root.as_ptr().cast_mut(), std::ptr::null_mut()];
     let mut seen = 0;
-    // SAFETY: a list of paths with a null at its end; the records are fts's own.
+    // SAFETY: a null-terminated list of paths; the records are fts's own.
     let walk = unsafe {
         let open: unsafe extern "C" fn(*const *mut c_char, c_int, *const c_void) -> *mut c_void =
             std::mem::transmute(client::find(c"fts_open"));
@@ -604,11 +604,11 @@ unsafe extern "C" fn visited(
     _: c_int,
     place: *mut c_void,
 ) -> c_int {
-    // SAFETY: as nftw gives them.
+    // SAFETY: the arguments are nftw's.
     let (name, user) = unsafe { (CStr::from_ptr(name).to_str().unwrap(), (*stat).st_uid) };
     check_visited(name.rsplit('/').next().unwrap(), user);
     if !place.is_null() && name.ends_with("inner") {
-        // A walk within a walk.
+        // A nested walk.
         let inner = path("tree/inner");
         let visit = visited_within as *const c_void;
         assert_eq!(call!(c"ftw", inner.as_ptr() => *const c_char, visit => *const c_void, 4 => c_int), 0);
@@ -617,7 +617,7 @@ unsafe extern "C" fn visited(
 }
 
 unsafe extern "C" fn visited_within(name: *const c_char, stat: *const libc::stat, kind: c_int) -> c_int {
-    // SAFETY: as ftw gives them.
+    // SAFETY: the arguments are ftw's.
     unsafe { visited(name, stat, kind, std::ptr::null_mut()) }
 }
 
@@ -633,9 +633,9 @@ fn walks_by_nftw() {
     }
 }
 
-/// What `syscall` answers.
+/// The result of `syscall`.
 fn by_number(number: libc::c_long, a: i64, b: i64, c: i64, d: i64, e: i64) -> i64 {
-    // SAFETY: the callers' arguments are those of the call.
+    // SAFETY: the callers pass the arguments of the call.
     unsafe { libc::syscall(number, a, b, c, d, e) }
 }
 
@@ -652,7 +652,7 @@ fn calls_by_their_numbers() {
     let nofollow = i64::from(libc::AT_SYMLINK_NOFOLLOW);
     match by_number(FCHMODAT2, at, name, 0o2640, nofollow, 0) {
         0 => assert_eq!(look("file").2, 0o2640),
-        // A kernel before 6.6.
+        // A kernel before 6.6 does not have the call.
         _ => assert_eq!(error(), libc::ENOSYS),
     }
     let mut stat = client::empty();
@@ -683,7 +683,7 @@ fn calls_by_their_numbers() {
     calls_by_their_old_numbers();
 }
 
-/// Those that newer machines do not have.
+/// Calls that newer machines do not have.
 #[cfg(target_arch = "x86_64")]
 fn calls_by_their_old_numbers() {
     make("old");
@@ -708,7 +708,7 @@ fn calls_by_their_old_numbers() {
     assert_eq!(owner("new"), (8, 9));
 }
 
-fn children_see_it_at_once() {
+fn children_see_changes_at_once() {
     make("file");
     for user in 1..20 {
         chown("file", user, user);
@@ -717,7 +717,7 @@ fn children_see_it_at_once() {
     }
 }
 
-fn without_the_library_it_is_real() {
+fn owners_are_real_without_the_library() {
     make("file");
     chown("file", 5, 6);
     let output = Command::new("stat").args(["-c", "%u", "file"]).env_remove("LD_PRELOAD").output().unwrap();

@@ -1,19 +1,19 @@
-//! libc's calls, by their names, as the dynamic linker finds them for a program.
+//! libc's calls by name, as the dynamic linker resolves them for a program.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// A path for a call.
+/// A path as an argument.
 pub fn path(text: &str) -> CString {
     CString::new(text).unwrap()
 }
 
-/// The function of a name.
+/// The function with a name; null if there is none.
 pub fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: a name with a zero at its end.
+    // SAFETY: the name is NUL-terminated.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Calls a function by its name with arguments of these types; the result is an int.
+/// Calls a function by name with arguments of these types; the result is an int.
 macro_rules! call {
     ($name:expr $(, $value:expr => $kind:ty)* $(,)?) => {{
         let address = $crate::client::find($name);
@@ -27,19 +27,19 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// The number of the last error.
+/// The error number of the last failed call.
 pub fn error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// User, group and mode of a file, as one call tells them.
+/// User, group and mode of a file, as one call reports them.
 pub type Look = (u32, u32, u32);
 
 fn of(stat: &libc::stat) -> Look {
     (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777)
 }
 
-/// How a file looks to a call that is given a path.
+/// The look of a file according to a call that takes a path.
 pub fn by_path(name: &CStr, file: &str) -> Look {
     let (file, mut stat) = (path(file), empty());
     let function = find(name);
@@ -53,13 +53,13 @@ pub fn by_path(name: &CStr, file: &str) -> Look {
     of(&stat)
 }
 
-/// A `stat` of zeros.
+/// A zeroed `stat`.
 pub fn empty() -> libc::stat {
     // SAFETY: plain numbers.
     unsafe { std::mem::zeroed() }
 }
 
-/// How a file looks to every call there is for it. They must all say the same; it must be no link.
+/// The look of a file, which must be the same in every call that reports it. The file must not be a link.
 pub fn look(file: &str) -> Look {
     let first = by_path(c"stat", file);
     for name in [c"lstat", c"stat64", c"lstat64"] {
@@ -96,7 +96,7 @@ pub fn look(file: &str) -> Look {
         assert_eq!(call!(open, version => c_int, descriptor => c_int, to => *mut libc::stat), 0);
         assert_eq!(of(&stat), first, "{open:?}");
     }
-    // SAFETY: the path, and places of ours; the descriptor is ours.
+    // SAFETY: the path, and buffers of ours; the descriptor is ours.
     unsafe {
         let mut statx: libc::statx = std::mem::zeroed();
         assert_eq!(libc::statx(at, name, 0, libc::STATX_MODE, &raw mut statx), 0);
@@ -109,10 +109,10 @@ pub fn look(file: &str) -> Look {
     first
 }
 
-/// What the kernel says of a file, without libc.
+/// The real owner and mode of a file, from a system call without libc.
 pub fn really(file: &str) -> Look {
     let (file, mut stat) = (path(file), empty());
-    // SAFETY: a path and a place.
+    // SAFETY: a path and a buffer.
     let result = unsafe { raw_stat(file.as_ptr(), &raw mut stat) };
     assert_eq!(result, 0);
     of(&stat)
@@ -121,7 +121,7 @@ pub fn really(file: &str) -> Look {
 #[cfg(target_arch = "x86_64")]
 unsafe fn raw_stat(file: *const c_char, to: *mut libc::stat) -> i64 {
     let result: i64;
-    // SAFETY: newfstatat with the caller's path and place.
+    // SAFETY: newfstatat with the caller's path and buffer.
     unsafe {
         std::arch::asm!("syscall", inlateout("rax") libc::SYS_newfstatat => result, in("rdi") libc::AT_FDCWD as i64,
             in("rsi") file, in("rdx") to, in("r10") 0, lateout("rcx") _, lateout("r11") _);
@@ -132,7 +132,7 @@ unsafe fn raw_stat(file: *const c_char, to: *mut libc::stat) -> i64 {
 #[cfg(target_arch = "aarch64")]
 unsafe fn raw_stat(file: *const c_char, to: *mut libc::stat) -> i64 {
     let result: i64;
-    // SAFETY: newfstatat with the caller's path and place.
+    // SAFETY: newfstatat with the caller's path and buffer.
     unsafe {
         std::arch::asm!("svc 0", in("x8") libc::SYS_newfstatat, inlateout("x0") libc::AT_FDCWD as i64 => result,
             in("x1") file, in("x2") to, in("x3") 0);

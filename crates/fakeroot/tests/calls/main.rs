@@ -1,9 +1,9 @@
 //! The suite of calls: every wrapped call, in real processes, run in our fakeroot and in the installed one.
 //!
-//! A case is a function that makes calls and looks at what comes of them. The harness starts this program again
-//! in a session and in an empty folder of its own, as an ordinary user even if root runs the tests, and the case is
-//! what runs there. A case that the installed fakeroot passes as well is known to be right; those that it fails
-//! are its defects, which this one must not have.
+//! A case is a function that makes calls and checks their results. The harness starts this program again in a
+//! session and in an empty folder of its own, as an ordinary user even if root runs the tests, and runs the case
+//! there. If the installed fakeroot passes a case too, that shows the case to be correct; a case that it fails
+//! shows a defect of it, which this one must not have.
 
 mod answered;
 mod cases;
@@ -20,12 +20,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Whether the installed fakeroot is known to pass.
+/// Whether the installed fakeroot is expected to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
-    /// It passes, which shows that the case is right.
+    /// It passes, which shows that the case is correct.
     Passes,
-    /// It fails: a defect, or something that it does not wrap.
+    /// It fails: a defect, or a call that it does not wrap.
     Fails,
 }
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command `kilnyard fakeroot` does, without the rest of the program.
+/// The command `kilnyard fakeroot`, without the rest of the program.
 fn be_fakeroot(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(Request::Run(options)) = Options::parse(arguments) else { return ExitCode::from(99) };
     let variable = |name| std::env::var_os(name);
@@ -74,11 +74,11 @@ fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (name, installed, _) in cases::ALL {
         trials.push(Trial::test(format!("ours::{name}"), || {
-            // This program has calls of its own, and would be answered by the launcher.
+            // This program makes its own system calls, so the launcher would answer it.
             let program = sessions::words(&system::ours(), &["--static=off"]);
             run(&program, &[], name)
         }));
-        if !cases::BY_THE_LIBRARY_ALONE.contains(name) {
+        if !cases::ONLY_WITH_THE_LIBRARY.contains(name) {
             trials.push(Trial::test(format!("answered::{name}"), || run_behind_a_filter(name)));
         }
         if *installed == Installed::Passes {
@@ -97,13 +97,13 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Runs a case as what a static program has started, so that the launcher answers its calls.
+/// Runs a case in a process that a static program has started, so that the launcher answers its calls.
 fn run_behind_a_filter(name: &str) -> Result<(), Failed> {
     let folder = system::Folder::new();
     run(&system::ours(), &[answered::starter(&folder).into()], name)
 }
 
-/// Runs a case in a session in an empty folder, started by these words if there are any.
+/// Runs a case in a session in an empty folder, through the program `by` if there is one.
 fn run(fakeroot: &[OsString], by: &[OsString], name: &str) -> Result<(), Failed> {
     let folder = system::Folder::new();
     let mut words = fakeroot.to_vec();

@@ -1,4 +1,4 @@
-//! How programs have a session in their memory.
+//! How a session is mapped in the memory of programs.
 
 use crate::sessions::words;
 use crate::system::{Folder, ours};
@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What the programs have in common: how they may use each mapping of a file, which border on each other; whose a file is.
+/// Shared by the test programs: how each mapping of a file may be used (the mappings must be adjacent), and a
+/// file's owner.
 const MAPPED: &str = "
 import os
 def mapped(file):
@@ -23,7 +24,7 @@ def owner(): return '%d %d' % (os.stat('file').st_uid, os.stat('file').st_gid)
 library, key = os.environ['LD_PRELOAD'], os.environ['FAKEROOTKEY']
 ";
 
-/// A program for python in a session of its own, behind the words that begin it.
+/// Prepares a Python program in a session, with these words before the launcher's.
 fn python(folder: &Folder, before: &[OsString], script: &str) -> Command {
     let mut all = before.to_vec();
     all.extend(words(&ours(), &["--static=off", "--", "python3", "-c", &format!("{MAPPED}{script}")]));
@@ -38,9 +39,9 @@ fn shown(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the dynamic linker has mapped is enough, and shows what others write meanwhile. Who writes has it anew, in the same
-/// place.
-pub fn who_only_looks_maps_nothing() {
+/// The dynamic linker's mapping is enough for reading, and shows what other processes write meanwhile. A writer
+/// maps it again at the same address.
+pub fn a_reading_program_maps_nothing() {
     const SCRIPT: &str = "
 assert library == key
 print(owner(), mapped(key))
@@ -52,16 +53,17 @@ in_a_child(lambda: os.chown('file', 9, 10))
 print(owner())
 ";
     let folder = Folder::new();
-    let Some(before) = among_mounts(&folder, "who_only_looks_maps_nothing", SHARED_MEMORY) else { return };
+    let Some(before) = among_mounts(&folder, "a_reading_program_maps_nothing", SHARED_MEMORY) else { return };
     let looks = "rw-p r-xp";
     let expected = format!("0 0 {looks}\n5 6 {looks}\n7 8 {looks} rw-s\n9 10\n");
     assert_eq!(shown(python(&folder, &before, SCRIPT)), expected);
 }
 
-/// Shared memory that programs may be mapped from, whatever the machine's is.
+/// Mounts shared memory from which programs may be mapped, even if the machine's does not allow it.
 const SHARED_MEMORY: &str = "mount -t tmpfs -o mode=1777 none /dev/shm";
 
-/// A command in a mount namespace where the script's mounts were made; none, with a word, where none can be made.
+/// A command that enters a mount namespace where the script made its mounts. If mounting is not possible, prints so
+/// and returns `None`.
 fn among_mounts(folder: &Folder, name: &str, script: &str) -> Option<Vec<OsString>> {
     let script = format!("{script}; exec \"$@\"");
     let inside = ["unshare", "--map-root-user", "--mount", "sh", "-ec", &script, "sh"].map(OsString::from);
@@ -76,13 +78,13 @@ fn among_mounts(folder: &Folder, name: &str, script: &str) -> Option<Vec<OsStrin
     None
 }
 
-/// A state that is saved where it was loaded from is all there is of it.
+/// Saving a state over the one that was loaded must not lose it, because no other copy exists.
 pub fn a_state_outlives_a_full_disk() {
     const SCRIPT: &str = "
         \"$@\" -s small/state sh -c '>file; chown 5:6 file'; cp small/state before
         if \"$@\" -i small/state -s small/state sh -ec 'mkdir many; cd many; touch $(seq 2000); chown 5:6 *'; then exit 9; fi
         cmp before small/state; ls -A small";
-    // No room for as much, and, with the folder itself and the state, none for one more file.
+    // The first limit has no room for the larger state; the second has no inode left for another file.
     for limits in ["size=16k", "size=16k,nr_inodes=2"] {
         let folder = Folder::new();
         let mounts = format!("mkdir -p small; mount -t tmpfs -o {limits} none small; >small/state");
@@ -96,7 +98,7 @@ pub fn a_state_outlives_a_full_disk() {
     }
 }
 
-/// As a container has a file of its host: nothing can be put in its place.
+/// Containers mount files of the host this way; a mounted file cannot be replaced.
 pub fn a_state_may_be_a_mount() {
     const SCRIPT: &str = "\"$@\" -s state sh -c '>file; chown 5:6 file'; cmp state host; \"$@\" -i state stat -c %u:%g file; ls -A";
     let folder = Folder::new();
@@ -108,8 +110,8 @@ pub fn a_state_may_be_a_mount() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "5:6\nfile\nhost\nstate\n");
 }
 
-/// As in containers whose shared memory no program may be mapped from.
-pub fn a_library_of_its_own_serves_as_well() {
+/// Some containers do not allow mapping programs from shared memory.
+pub fn a_separate_library_works() {
     const SCRIPT: &str = "
 assert key.startswith('/dev/shm/') and library.startswith('/tmp/')
 print(owner(), '|', mapped(library), '|', mapped(key))
@@ -119,13 +121,13 @@ print(owner(), os.stat('.').st_uid)
 ";
     let folder = Folder::new();
     let mounts = SHARED_MEMORY.replace("-o ", "-o noexec,");
-    let Some(before) = among_mounts(&folder, "a_library_of_its_own_serves_as_well", &mounts) else { return };
+    let Some(before) = among_mounts(&folder, "a_separate_library_works", &mounts) else { return };
     let shown = shown(python(&folder, &before, SCRIPT));
     assert_eq!(shown, "0 0 | rw-p r-xp | rw-s\n5 6 7\n");
 }
 
-/// There the session's file has no name any more.
-pub fn what_was_looked_at_is_changed_behind_chroot() {
+/// After chroot, the session's file is no longer reachable by name.
+pub fn files_are_changed_after_chroot() {
     const SCRIPT: &str = "
 owner()
 def change():
@@ -138,15 +140,15 @@ in_a_child(lambda: (os.chroot('.'), change()))
 in_a_child(lambda: (by_number({'x86_64': 161, 'aarch64': 51}[os.uname().machine]), change()))
 ";
     let folder = Folder::new();
-    let Some(before) = among_mounts(&folder, "what_was_looked_at_is_changed_behind_chroot", SHARED_MEMORY)
-    else {
+    let Some(before) = among_mounts(&folder, "files_are_changed_after_chroot", SHARED_MEMORY) else {
         return;
     };
     assert_eq!(shown(python(&folder, &before, SCRIPT)), "5 6\n5 6\n");
 }
 
-/// A killed launcher's session is there to be looked at by who had it before, and cannot be changed once its file is gone.
-pub fn who_changes_too_late_is_told() {
+/// After a launcher is killed, programs that had its session can still read it, but cannot change it once its file
+/// is gone.
+pub fn changes_after_the_file_is_gone_fail() {
     const SCRIPT: &str = "
 in_a_child(lambda: os.chown('file', 5, 6))
 print(owner())
@@ -157,17 +159,19 @@ for attempt in 1, 2:
 print(owner())
 ";
     let folder = Folder::new();
-    let Some(before) = among_mounts(&folder, "who_changes_too_late_is_told", SHARED_MEMORY) else { return };
+    let Some(before) = among_mounts(&folder, "changes_after_the_file_is_gone_fail", SHARED_MEMORY) else {
+        return;
+    };
     let output = python(&folder, &before, SCRIPT).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let full = "No space left on device";
     assert_eq!(text, format!("5 6\n{full}\n{full}\n5 6\n"));
-    let told = "fakeroot: the session cannot be changed: its file cannot be opened from here any more\n";
-    assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+    let warning = "fakeroot: the session cannot be changed: its file can no longer be opened\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), warning);
 }
 
-/// The table holds what files in closed folders are.
-pub fn a_session_is_its_users_alone() {
+/// The table contains facts about files in private folders.
+pub fn only_its_user_can_read_a_session() {
     let folder = Folder::new();
     let script = "stat -Lc %a $FAKEROOTKEY; mkdir -m 700 closed; touch closed/file; chown 5:6 closed/file";
     let output = folder.command(&words(&ours(), &["--", "sh", "-ec", script])).output().unwrap();
@@ -176,7 +180,7 @@ pub fn a_session_is_its_users_alone() {
     if !crate::system::is_root() {
         return;
     }
-    // A session of root, one of whose programs becomes another user and starts programs: they load the library.
+    // In a session of root, a program that becomes another user starts programs, which load the library.
     let script = "import os; os.setresuid(4242, 4242, 4242); os.execvp('sh', ['sh', '-c', 'id -u; stat -Lc %a $FAKEROOTKEY'])";
     let own = std::env::current_exe().unwrap();
     let output = Command::new(own).args(["as-fakeroot", "--", "python3", "-c", script]).output().unwrap();
@@ -184,8 +188,8 @@ pub fn a_session_is_its_users_alone() {
     assert_eq!((&*text, &*errors), ("4242\n600\n", ""));
 }
 
-/// The file of a session has holes of gigabytes; what is limited is its length.
-pub fn a_limit_of_file_sizes_breaks_no_session() {
+/// A session's file has holes of gigabytes, but a file size limit applies to its length.
+pub fn a_file_size_limit_breaks_no_session() {
     const SCRIPT: &str = "
 import os, resource
 os.mkdir('many')
@@ -203,13 +207,13 @@ print(resource.getrlimit(resource.RLIMIT_FSIZE)[0] >> 10)
     // In units of 512 bytes (POSIX's ulimit): 100 MiB and 16 MiB for the launcher and its commands.
     assert_eq!(show("ulimit -f 204800; exec \"$@\""), "102400\n");
     assert_eq!(show("ulimit -f 32768; exec \"$@\""), "16384\n");
-    // For a command alone.
+    // A limit for the command only.
     let folder = Folder::new();
     let shell = ["--static=off", "--", "sh", "-c", "ulimit -f 64; exec python3 -c \"$0\"", SCRIPT];
     assert_eq!(shown(folder.command(&words(&ours(), &shell))), "32\n");
 }
 
-pub fn a_limit_that_is_too_small_is_named() {
+pub fn a_limit_that_is_too_low_is_reported() {
     let folder = Folder::new();
     let begin = ["sh", "-c", "ulimit -f 2048; exec \"$@\"", "sh"].map(OsString::from);
     let output = folder.command(&words(&[&begin[..], &ours()].concat(), &["--", "true"])).output().unwrap();

@@ -1,4 +1,4 @@
-//! A package built by dpkg-buildpackage in a session, beside one that real root built.
+//! A package built by dpkg-buildpackage in a session, compared with one that real root built.
 
 use crate::system::{Folder, is_root, ours};
 use std::ffi::OsString;
@@ -7,14 +7,14 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-const CONTROL: &str = "Source: owners\nSection: misc\nPriority: optional\nMaintainer: Nobody <nobody@localhost>\n\
+const CONTROL: &str = "Source: owners\nSection: misc\nPriority: optional\nMaintainer: Test <test@localhost>\n\
     Rules-Requires-Root: binary-targets\nStandards-Version: 4.6.2\n\n\
     Package: owners\nArchitecture: any\nDescription: files of several owners\n";
 
 const CHANGELOG: &str = "owners (1.0) unstable; urgency=medium\n\n  * Only a test.\n\n \
-    -- Nobody <nobody@localhost>  Wed, 01 Nov 2023 12:00:00 +0000\n";
+    -- Test <test@localhost>  Wed, 01 Nov 2023 12:00:00 +0000\n";
 
-/// What makes of files owners, modes and links, with the tools that packages use.
+/// Gives files owners, modes and links, with the tools that packages use.
 const RULES: &str = r"#!/usr/bin/make -f
 T = debian/owners
 clean:
@@ -41,7 +41,7 @@ binary-arch:
 	dpkg-deb --build $(T) ..
 ";
 
-/// What the package has to hold, as `tar tv` says it.
+/// The expected content of the package, as `tar tv` lists it.
 const LISTING: &str = "\
 drwxr-xr-x 0/0 ./
 drwxr-xr-x 0/0 ./usr/
@@ -82,7 +82,7 @@ fn give_to_user(path: &Path) {
     }
 }
 
-/// Builds the package; the archive of its files.
+/// Builds the package; returns the archive of its files.
 fn build(folder: &Folder, mut command: Command) -> Vec<u8> {
     command.current_dir(folder.path().join("source")).env("SOURCE_DATE_EPOCH", "1698840000");
     let output = command.output().unwrap();
@@ -114,14 +114,17 @@ fn listing(archive: &[u8]) -> String {
     lines.concat()
 }
 
-pub fn a_package_is_as_roots_own() {
+pub fn a_package_equals_one_built_by_root() {
     let words = |more: &[&str]| -> Vec<OsString> { more.iter().map(OsString::from).collect() };
     if !Command::new("dpkg-buildpackage")
         .arg("--version")
         .output()
         .is_ok_and(|output| output.status.success())
     {
-        let _ = writeln!(std::io::stderr(), "skipped: a_package_is_as_roots_own: dpkg-dev is not installed");
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: a_package_equals_one_built_by_root: dpkg-dev is not installed"
+        );
         return;
     }
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! A session whose files are bound into a build root: where one id is mapped, over several commands.
+//! A session whose files are bound into a build root, with one id mapped, across several commands.
 
 use crate::sessions::words;
 use crate::system::{Folder, ours, program};
@@ -10,12 +10,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-/// Where the root's programs see the session.
+/// Where programs in the root see the session.
 const SEEN_AT: &str = "/mnt";
 
-/// The commands of a build, one after the other, each in namespaces of its own; the last one shows what came of it.
+/// The commands of a build, in order, each in its own namespaces; the last one prints the results.
 const COMMANDS: [&str; 4] = [
-    // They have it as the dynamic linker has mapped it.
+    // The session is mapped by the dynamic linker only.
     "grep -q ' r-xp .* /mnt/kilnyard-libfakeroot-' /proc/self/maps; if grep ' rw-s .*/mnt/' /proc/self/maps; then exit 1; fi",
     "touch file; chown man:adm file; mkdir -m 2775 folder; chgrp games folder; mknod null c 1 3",
     "if command -v busybox >/dev/null; then busybox chown 5:6 folder; else chown 5:6 folder; fi",
@@ -23,7 +23,7 @@ const COMMANDS: [&str; 4] = [
 ];
 const SHOWN: &str = "file man:adm 644 0:0\nfolder games:disk 2775 0:0\nnull root:root 644 1:3\n";
 
-pub fn a_session_in_a_root_lasts_over_commands() {
+pub fn a_session_in_a_root_lasts_across_commands() {
     let folder = Folder::new();
     let can = folder.command(&["unshare", "--map-root-user", "--mount", "true"].map(Into::into));
     if !{ can }.status().is_ok_and(|status| status.success()) {
@@ -35,10 +35,15 @@ pub fn a_session_in_a_root_lasts_over_commands() {
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && errors.is_empty(), "{}\n{errors}", output.status);
     assert_eq!(shown, SHOWN, "{errors}");
-    assert_eq!(std::fs::read_dir(folder.path().join("session")).unwrap().count(), 0, "it leaves nothing");
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("session")).unwrap().count(),
+        0,
+        "the session leaves files behind"
+    );
 }
 
-/// In an overlay, as build roots are: a file of a lower layer is copied when it is first written to, and is born anew.
+/// Build roots are overlays: the first write to a file of a lower layer copies it, and the copy has a new birth
+/// time.
 pub fn owners_outlive_the_copy_to_the_upper_layer() {
     const MOUNT: &str = "mkdir lower upper work merged lower/folder; touch lower/file lower/other lower/set lower/capable; \
         mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr overlay merged; cd merged; exec \"$@\"";
@@ -75,7 +80,7 @@ pub fn owners_outlive_the_copy_to_the_upper_layer() {
     }
 }
 
-/// What the launcher does for a program stays in the program's root, wherever its links lead.
+/// The launcher's calls for a program stay in the program's root, wherever its links lead.
 pub fn links_of_a_root_stay_in_it() {
     let folder = Folder::new();
     let can = folder.command(&["unshare", "--map-root-user", "--mount", "busybox", "true"].map(Into::into));
@@ -99,7 +104,8 @@ pub fn links_of_a_root_stay_in_it() {
     assert_eq!(std::fs::metadata(outside).unwrap().permissions().mode() & 0o777, 0o750);
 }
 
-/// By busybox alone, which has no library: an absolute link within the root, one to a folder outside, and the way up.
+/// Run by busybox, which does not load the library: an absolute link within the root, a link to a folder outside,
+/// and `..` above the root.
 const LINKS: &str = "/busybox mkdir /link/made; cd /target; /busybox chown 5:6 ../link/made; \
     /busybox stat -c '%u %g' /target/made made; \
     for work in 'chmod 700 /out' 'rmdir /out/inner' 'mkdir ../../../../../../out/made'; do \
@@ -126,7 +132,7 @@ fn be_worker_with_links() -> ExitCode {
     if done.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What a worker does: it holds the session, and starts commands in roots.
+/// Acts as a worker: holds the session, and starts commands in roots.
 pub fn be_worker(what: &str) -> ExitCode {
     if what == "links" {
         return be_worker_with_links();

@@ -1,4 +1,4 @@
-//! Whole sessions: options, states, signals, what is left behind.
+//! Whole sessions: options, states, signals, leftovers.
 
 use crate::answered::{self, exit_zero};
 use crate::mapped;
@@ -18,33 +18,33 @@ pub const ALL: &[Check] = &[
     ("exit_statuses_are_the_commands", exit_statuses_are_the_commands),
     ("a_session_leaves_nothing", a_session_leaves_nothing),
     ("a_killed_launchers_session_is_swept", a_killed_launchers_session_is_swept),
-    ("what_is_called_like_a_session_holds_nobody_up", what_is_called_like_a_session),
+    ("other_files_with_a_session_name_do_not_block", other_files_with_a_session_name_do_not_block),
     ("sessions_are_not_nested", sessions_are_not_nested),
-    ("who_only_looks_maps_nothing", mapped::who_only_looks_maps_nothing),
-    ("a_library_of_its_own_serves_as_well", mapped::a_library_of_its_own_serves_as_well),
-    ("what_was_looked_at_is_changed_behind_chroot", mapped::what_was_looked_at_is_changed_behind_chroot),
-    ("who_changes_too_late_is_told", mapped::who_changes_too_late_is_told),
+    ("a_reading_program_maps_nothing", mapped::a_reading_program_maps_nothing),
+    ("a_separate_library_works", mapped::a_separate_library_works),
+    ("files_are_changed_after_chroot", mapped::files_are_changed_after_chroot),
+    ("changes_after_the_file_is_gone_fail", mapped::changes_after_the_file_is_gone_fail),
     ("states_keep_everything", states_keep_everything),
-    ("a_state_that_is_missing_is_a_warning", a_state_that_is_missing_is_a_warning),
+    ("a_missing_state_is_a_warning", a_missing_state_is_a_warning),
     ("states_go_into_pipes_and_behind_links", states_go_into_pipes_and_behind_links),
     ("a_state_outlives_a_full_disk", mapped::a_state_outlives_a_full_disk),
-    ("a_session_is_its_users_alone", mapped::a_session_is_its_users_alone),
-    ("a_limit_of_file_sizes_breaks_no_session", mapped::a_limit_of_file_sizes_breaks_no_session),
-    ("a_limit_that_is_too_small_is_named", mapped::a_limit_that_is_too_small_is_named),
-    ("a_limit_of_open_files_is_named", a_limit_of_open_files_is_named),
-    ("commands_have_the_descriptors_of_the_caller_alone", commands_have_the_descriptors_of_the_caller_alone),
+    ("only_its_user_can_read_a_session", mapped::only_its_user_can_read_a_session),
+    ("a_file_size_limit_breaks_no_session", mapped::a_file_size_limit_breaks_no_session),
+    ("a_limit_that_is_too_low_is_reported", mapped::a_limit_that_is_too_low_is_reported),
+    ("a_low_limit_of_open_files_is_reported", a_low_limit_of_open_files_is_reported),
+    ("commands_have_only_the_callers_descriptors", commands_have_only_the_callers_descriptors),
     ("a_state_may_be_a_mount", mapped::a_state_may_be_a_mount),
     ("states_are_read_by_the_installed_one", states_are_read_by_the_installed_one),
     ("states_of_the_installed_one_are_read", states_of_the_installed_one_are_read),
     ("unknown_files_may_be_real", unknown_files_may_be_real),
-    ("being_asked_to_end_reaches_the_command", being_asked_to_end_reaches_the_command),
+    ("termination_signals_reach_the_command", termination_signals_reach_the_command),
     ("other_libraries_stay_preloaded", other_libraries_stay_preloaded),
     ("descriptors_are_left_alone_whatever_their_limit", descriptors_are_left_alone_whatever_their_limit),
-    ("programs_of_32_bits_are_refused", programs_of_32_bits_are_refused),
+    ("programs_of_32_bits_are_rejected", programs_of_32_bits_are_rejected),
     ("static_programs_are_answered", answered::static_programs_are_answered),
     ("programs_of_busybox_are_answered", answered::programs_of_busybox_are_answered),
-    ("programs_of_32_bits_are_refused_behind_a_filter", answered::programs_of_32_bits_are_refused),
-    ("static_programs_are_named_once_when_off", answered::static_programs_are_named_once_when_off),
+    ("programs_of_32_bits_are_rejected_behind_a_filter", answered::programs_of_32_bits_are_rejected),
+    ("static_programs_are_reported_once_when_off", answered::static_programs_are_reported_once_when_off),
     ("static_programs_outlive_a_killed_launcher", answered::static_programs_outlive_a_killed_launcher),
     ("static_programs_are_started_by_every_call", answered::static_programs_are_started_by_every_call),
     (
@@ -52,16 +52,16 @@ pub const ALL: &[Check] = &[
         started::static_programs_are_started_by_lists_and_descriptors,
     ),
     ("static_shells_are_started_by_libc", started::static_shells_are_started_by_libc),
-    ("programs_with_calls_of_their_own_are_answered", started::programs_with_calls_of_their_own_are_answered),
+    ("programs_with_their_own_calls_are_answered", started::programs_with_their_own_calls_are_answered),
     ("programs_of_go_with_libc_are_answered", started::programs_of_go_with_libc_are_answered),
     ("links_of_a_root_stay_in_it", crate::roots::links_of_a_root_stay_in_it),
-    ("a_session_in_a_root_lasts_over_commands", crate::roots::a_session_in_a_root_lasts_over_commands),
+    ("a_session_in_a_root_lasts_across_commands", crate::roots::a_session_in_a_root_lasts_across_commands),
     ("owners_outlive_the_copy_to_the_upper_layer", crate::roots::owners_outlive_the_copy_to_the_upper_layer),
-    ("a_package_is_as_roots_own", crate::packages::a_package_is_as_roots_own),
+    ("a_package_equals_one_built_by_root", crate::packages::a_package_equals_one_built_by_root),
 ];
 
-/// A launcher that has no descriptor for it cannot answer a static program, and says what it lacks.
-fn a_limit_of_open_files_is_named() {
+/// A launcher without enough descriptors cannot answer a static program, and reports the limit.
+fn a_low_limit_of_open_files_is_reported() {
     let folder = Folder::new();
     let shell = "ulimit -n $0; exec \"$@\"";
     for (limit, has_enough) in [("10", false), ("63", false), ("64", true)] {
@@ -75,16 +75,16 @@ fn a_limit_of_open_files_is_named() {
             assert_eq!((&*errors, &output.stdout[..]), ("", &b"5\n"[..]), "{limit}");
         } else {
             assert!(
-                errors.contains(&format!("(ulimit -n) is {limit}, and answering them needs 64")),
+                errors.contains(&format!("(ulimit -n) is {limit}, but answering their calls needs 64")),
                 "{errors}"
             );
         }
     }
 }
 
-/// As with fakeroot, what the caller has open stays so: make hands its jobserver to `fakeroot debian/rules` like this. Nothing
-/// of the launcher's own is among it.
-fn commands_have_the_descriptors_of_the_caller_alone() {
+/// As with fakeroot, the caller's descriptors stay open: make passes its jobserver to `fakeroot debian/rules` this
+/// way. None of the launcher's own descriptors leak to the command.
+fn commands_have_only_the_callers_descriptors() {
     let folder = Folder::new();
     let list = "import os
 for number in sorted(os.listdir('/proc/self/fd'), key=int):
@@ -118,7 +118,7 @@ fn exit_statuses_are_the_commands() {
     assert_eq!(code(&["no-such-program"]), Some(127));
 }
 
-/// Session file and library of a running session, as its programs see them.
+/// The session file and the library of a running session, as its programs see them.
 fn files(folder: &Folder) -> (String, String) {
     let seen = folder.shell(&[], "echo \"$FAKEROOTKEY $LD_PRELOAD\"");
     let (key, library) = seen.split_once(' ').unwrap();
@@ -141,7 +141,7 @@ fn a_killed_launchers_session_is_swept() {
         .unwrap();
     let (key, library) = line.trim().split_once(' ').unwrap();
     let (key, library) = (PathBuf::from(key), PathBuf::from(library));
-    // Nobody sweeps a session whose launcher lives, however old it is.
+    // A session whose launcher lives is not swept, however old it is.
     let old = std::time::SystemTime::now() - Duration::from_secs(3600);
     let age = || {
         for path in [&key, &library] {
@@ -153,14 +153,14 @@ fn a_killed_launchers_session_is_swept() {
     assert!(key.exists() && library.exists());
     launcher.kill().unwrap();
     launcher.wait().unwrap();
-    // The command may have changed something since.
+    // The command may have changed the files since.
     age();
     files(&Folder::new());
     assert!(!key.exists() && !library.exists());
 }
 
-/// A pipe that nobody writes to, as somebody else may put it where sessions are made, and a link.
-fn what_is_called_like_a_session() {
+/// Another user may create a pipe without a writer, or a link, in a folder for sessions.
+fn other_files_with_a_session_name_do_not_block() {
     let folder = Folder::new();
     let script = "for number in 1 2; do echo kilnyard-libfakeroot-000000000000000$number.so; done | { read pipe; mkfifo $pipe; \
         touch -d '1 hour ago' kept $pipe; read link; ln -s kept $link; touch -h -d '1 hour ago' $link; }";
@@ -199,7 +199,7 @@ fn states_keep_everything() {
     assert_eq!(shown, "plain cap_net_raw=ep");
 }
 
-fn a_state_that_is_missing_is_a_warning() {
+fn a_missing_state_is_a_warning() {
     let folder = Folder::new();
     let output = folder.command(&words(&ours(), &["-i", "none", "true"])).output().unwrap();
     assert!(output.status.success());
@@ -238,10 +238,10 @@ fn states_of_the_installed_one_are_read() {
     let folder = Folder::new();
     let status = folder.command(&words(&installed, &["-s", "state", "sh", "-ec", CHANGE])).status().unwrap();
     assert!(status.success());
-    // It ends after its client.
+    // Its daemon ends after the client.
     let deadline = Instant::now() + Duration::from_secs(20);
     while std::fs::read(folder.path().join("state")).unwrap_or_default().is_empty() {
-        assert!(Instant::now() < deadline, "fakeroot saves nothing");
+        assert!(Instant::now() < deadline, "the installed fakeroot saves no state");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(folder.shell(&["-i", "state"], LOOK), LOOKS);
@@ -258,7 +258,7 @@ fn unknown_files_may_be_real() {
     assert_eq!(shown, format!("{unchanged}0\nunknown-is-real"));
 }
 
-fn being_asked_to_end_reaches_the_command() {
+fn termination_signals_reach_the_command() {
     let folder = Folder::new();
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
     let mut launcher =
@@ -272,19 +272,19 @@ fn being_asked_to_end_reaches_the_command() {
     assert_eq!((line.as_str(), launcher.wait().unwrap().code()), ("ready\nasked\n", Some(3)));
 }
 
-/// fakeroot's daemon closes one after the other up to the limit, which takes minutes where it is a thousand million. Here
-/// nothing is closed: the session takes the highest number that the limit allows along.
+/// fakeroot's daemon closes descriptors one by one up to the limit, which takes minutes if that is a billion. Here
+/// none is closed: the session keeps the highest descriptor that the limit allows.
 fn descriptors_are_left_alone_whatever_their_limit() {
     let folder = Folder::new();
     let file = std::fs::File::create(folder.path().join("kept")).unwrap();
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a place of ours.
+    // SAFETY: the limit outlives the call.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
     let highest = limit.rlim_max.min(1 << 20) as libc::c_int - 1;
     limit.rlim_cur = limit.rlim_max;
     let descriptor = file.as_raw_fd();
     let mut command = folder.command(&words(&ours(), &["readlink", &format!("/proc/self/fd/{highest}")]));
-    // SAFETY: both are system calls, which a child of fork may do.
+    // SAFETY: both are system calls, which are allowed in a child of fork.
     unsafe {
         command.pre_exec(move || {
             let is_done = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
@@ -303,7 +303,7 @@ fn other_libraries_stay_preloaded() {
     assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with(".so:libc.so.6"));
 }
 
-fn programs_of_32_bits_are_refused() {
+fn programs_of_32_bits_are_rejected() {
     let folder = Folder::new();
     let path = exit_zero(&folder, "old");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -313,5 +313,5 @@ fn programs_of_32_bits_are_refused() {
     let output = folder.command(&words(&ours(), &["env", "./old"])).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(errors.contains("./old is a program of another machine or word length"), "{errors}");
+    assert!(errors.contains("./old is a program for another machine or word length"), "{errors}");
 }

@@ -1,4 +1,4 @@
-//! Every way of starting a program that makes system calls of its own, and how such programs are known.
+//! Every way of starting a program that makes its own system calls, and how such programs are recognized.
 
 use crate::answered::{shell, starter};
 use crate::sessions::words;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Starts a program by each of libc's functions that `answered.rs` does not use. The program becomes `id -u`.
+/// Starts a program by each of libc's functions that `answered.rs` does not use. The program executes `id -u`.
 const STARTS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Compiles a source; `None`, with a word, without a compiler.
+/// Compiles a source. Without a compiler, prints so and returns `None`.
 fn compile(folder: &Folder, name: &str, source: &str, test: &str) -> Option<PathBuf> {
     let (path, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
     std::fs::write(&path, source).unwrap();
@@ -76,7 +76,7 @@ pub fn static_programs_are_started_by_lists_and_descriptors() {
     assert_eq!((&*text, &*String::from_utf8_lossy(&output.stderr)), ("0\n0\n0\n1\n0\n0\n0\n0\n0\n0\n", ""));
 }
 
-/// A shell that is such a program, as `system` and `popen` start it.
+/// `system` and `popen` start a static shell.
 pub fn static_shells_are_started_by_libc() {
     let folder = Folder::new();
     let mount = "mount --bind /bin/busybox /bin/sh && exec \"$@\"";
@@ -97,7 +97,7 @@ pub fn static_shells_are_started_by_libc() {
     assert_eq!((&*text, &*String::from_utf8_lossy(&output.stderr)), ("0\n0\n5\n3\n", ""));
 }
 
-/// Makes the calls that it is about with instructions of its own; everything else by libc.
+/// Makes the calls under test with its own instructions, and everything else through libc.
 const DIRECT: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -136,26 +136,27 @@ int main(int count, char **words) {
 }
 "#;
 
-pub fn programs_with_calls_of_their_own_are_answered() {
+pub fn programs_with_their_own_calls_are_answered() {
     let folder = Folder::new();
-    let test = "programs_with_calls_of_their_own_are_answered";
+    let test = "programs_with_their_own_calls_are_answered";
     let Some(program) = compile(&folder, "direct", DIRECT, test) else { return };
     let (text, errors) =
         shell(&folder, &[], "touch file; ./direct file; stat -c %u:%g file; ./direct file again");
     assert_eq!((text.as_str(), errors.as_str()), ("0 0 5:6 5:6 0\n5:6\n0 0 5:6 5:6 0\n", ""));
-    // The launcher's own command, and by a script.
+    // Also as the launcher's own command, and as the interpreter of a script.
     let script = format!("echo '#!{}' >script; chmod 755 script; ./script", program.display());
     assert_eq!(shell(&folder, &[], &script).0, "0 0 5:6 5:6 0\n");
     let output = folder.command(&words(&ours(), &["./direct", "file"])).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0 0 5:6 5:6 0\n");
-    // What only starts others is not answered for what it may contain; the file is another one when it is overwritten.
+    // A program that only starts others is not answered, even if it contains such calls. An overwritten file is
+    // checked again.
     let script =
         "cp direct env; ./env file >/dev/null; cp /bin/true again; ./again; cp direct again; ./again file";
     let (text, _) = shell(&folder, &[], &format!("rm -f file; touch file; {script}"));
     assert_eq!(text, "0 0 5:6 5:6 0\n");
     let (_, errors) = shell(&folder, &["--static=off"], "./direct file; ./direct file");
-    let told: Vec<&str> = errors.lines().filter(|line| line.contains("system calls of its own")).collect();
-    assert!(told.len() == 1 && told[0].contains("./direct"), "{errors}");
+    let warnings: Vec<&str> = errors.lines().filter(|line| line.contains("its own system calls")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("./direct"), "{errors}");
 }
 
 const GO: &str = "package main\n// #include <stdlib.h>\nimport \"C\"\nimport (\"fmt\"; \"os\"; \"syscall\")\n\

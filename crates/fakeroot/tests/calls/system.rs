@@ -1,4 +1,4 @@
-//! Where and as whom sessions run.
+//! The folder and the user of a session under test.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// An ordinary user and group: not the one that unknown things belong to, and no account is needed.
+/// An ordinary user and group: not the owner of unknown files. No account is needed.
 pub const USER: u32 = 23_456;
 
-/// A copy of this program where everybody can reach it.
+/// A copy of this program that every user can reach.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -21,7 +21,7 @@ pub fn program() -> &'static Path {
         let folder = tempfile::Builder::new().prefix("kilnyard-calls-").tempdir().unwrap().keep();
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
         let copy = folder.join("calls");
-        // By another process: a child that is forked meanwhile would keep the file open for writing, and it
+        // Another process copies it: a child forked meanwhile would keep the file open for writing, and the program
         // could not be started.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
         assert!(copied.unwrap().success());
@@ -40,12 +40,12 @@ extern "C" fn remove_copy() {
     }
 }
 
-/// Our fakeroot.
+/// The command line of our fakeroot.
 pub fn ours() -> Vec<OsString> {
     vec![program().into(), "as-fakeroot".into()]
 }
 
-/// Debian's; `None`, with a word, if it is not there.
+/// The command line of Debian's fakeroot. If it is not installed, prints so and returns `None`.
 pub fn installed() -> Option<Vec<OsString>> {
     static THERE: OnceLock<bool> = OnceLock::new();
     let there = THERE.get_or_init(|| {
@@ -59,11 +59,11 @@ pub fn installed() -> Option<Vec<OsString>> {
 }
 
 pub fn is_root() -> bool {
-    // SAFETY: geteuid has no conditions.
+    // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// An empty folder of the user that sessions run as.
+/// An empty folder that belongs to the user of the sessions.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -79,11 +79,11 @@ impl Folder {
         self.0.path()
     }
 
-    /// A command in this folder, as an ordinary user.
+    /// Prepares a command in this folder, as an ordinary user.
     pub fn command(&self, words: &[OsString]) -> Command {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(self.path()).env("LC_ALL", "C");
-        // Root's own may lead to folders that the user may not enter.
+        // Root's PATH may lead to folders that the user may not enter.
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         for name in ["FAKEROOTKEY", "LD_PRELOAD", "FAKEROOTDONTTRYCHOWN", "TMPDIR"] {
             command.env_remove(name);
@@ -94,7 +94,7 @@ impl Folder {
         command
     }
 
-    /// Runs a shell's words in a session of ours with these options; what they print.
+    /// Runs a shell script in a session of ours with these options; returns its output.
     pub fn shell(&self, options: &[&str], script: &str) -> String {
         let mut words = ours();
         words.extend(options.iter().map(OsString::from));

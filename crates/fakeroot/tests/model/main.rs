@@ -1,11 +1,11 @@
-//! The table's source in a model checker (loom): every interleaving of a reader with writers, with a bounded number of
-//! preemptions, and every value that the memory model lets a load have.
+//! The table's source in a model checker (loom): every interleaving of a reader with writers, with a bounded number
+//! of preemptions, and every value that the memory model allows a load to return.
 //!
-//! Each property is checked as the table is, with a writer that is killed after each of its writes, and with
-//! a rule broken, which must be found.
+//! Each property is checked for the table as it is, with a writer that is killed after each of its writes, and with
+//! a rule broken, which must be detected.
 //!
-//! Known downside: the checker does not know loads that take effect after later stores, and takes the lock for
-//! one of its own.
+//! Known downside: the checker does not model loads that take effect after later stores, and replaces the lock with
+//! its own.
 
 mod memory;
 
@@ -19,12 +19,12 @@ use loom::thread;
 use memory::{Flaw, View, Words};
 use std::sync::Arc;
 
-/// Preemptions of a run: each broken rule below is found with one or two, and a third takes hours.
+/// Maximum number of preemptions in a run: one or two detect each broken rule below, and a third takes hours.
 const PREEMPTIONS_MAX: usize = 2;
-/// Steps of one run; a loop that waits for somebody would go beyond it.
+/// Maximum number of steps in a run; a loop that waits for another thread would exceed it.
 const STEPS_MAX: usize = 20_000;
 
-/// Writes of a change of the table, and some more: a killed writer is killed after each of them.
+/// At least the number of writes in a change of the table: a killed writer is killed after each of them.
 const WRITES_MAX: usize = 20;
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -34,12 +34,12 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Whether the checker finds something wrong.
-fn is_found(model: impl Fn() + Sync + Send + 'static) -> bool {
+/// Whether the checker detects a violation.
+fn is_detected(model: impl Fn() + Sync + Send + 'static) -> bool {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(model))).is_err()
 }
 
-/// Inodes of one stripe.
+/// Two inodes of one stripe.
 fn keys() -> [Key; 2] {
     let key = |inode| Key { device: 1, inode };
     let stripe = |inode| Hash::of(1, inode).stripe();
@@ -47,7 +47,7 @@ fn keys() -> [Key; 2] {
     [key(1), key(other)]
 }
 
-/// An entry whose words all say the same number.
+/// An entry whose words all contain the same number.
 fn entry(number: u32) -> Entry {
     let change = LastChange(number);
     Entry {
@@ -61,7 +61,7 @@ fn entry(number: u32) -> Entry {
     }
 }
 
-/// What is shown of a file with this number is what was last written of it, or nothing.
+/// Whether the look of a file with this number is the one last written for it, or absent.
 fn is_sure_look_whole(table: &Table<View>, key: Key, number: u32) -> bool {
     let look = table.trace(key).and_then(|trace| table.sure_look(trace, number, LastChange(number)));
     look.is_none_or(|look| look == ownership::view(&entry(number)))
@@ -86,35 +86,36 @@ fn words(flaw: Flaw) -> Arc<Words> {
     Words::new(&keys(), &[0], &[(layout::HEADER_NODES_READY, layout::NODES_NEAR as u64)], flaw)
 }
 
-/// What is being inserted is there as a whole or not at all, and once somebody was told of it, it is there.
+/// An entry that is being inserted is visible as a whole or not at all, and is visible once the insertion was
+/// announced.
 fn inserting(flaw: Flaw, kill: Option<usize>) {
     let [key, _] = keys();
     let words = words(flaw);
-    let told = Arc::new(AtomicU64::new(0));
+    let announced = Arc::new(AtomicU64::new(0));
     let writer = {
-        let (words, told) = (words.clone(), told.clone());
+        let (words, announced) = (words.clone(), announced.clone());
         thread::spawn(move || {
             let view = kill.map_or_else(|| View::new(&words), |writes| View::killed_after(&words, writes));
             let table = Table::new(view);
             put(&table, key, 1);
             if !table.memory().is_dead() {
-                told.store(1, Ordering::Release);
+                announced.store(1, Ordering::Release);
             }
         })
     };
     let table = Table::new(View::reader(&words));
-    let is_told = told.load(Ordering::Acquire) == 1;
+    let was_announced = announced.load(Ordering::Acquire) == 1;
     let found = table.find(key);
     assert!(found.is_none_or(|found| found == entry(1)), "{found:?}");
-    assert!(!is_told || found.is_some(), "it was told and is not there");
+    assert!(!was_announced || found.is_some(), "announced, but not found");
     writer.join().unwrap();
     let table = Table::new(View::new(&words));
-    // Whoever comes after a killed one can write.
+    // A writer that follows a killed one can write.
     put(&table, key, 2);
     assert_eq!(table.find(key), Some(entry(2)));
 }
 
-/// A node that is given to another inode shows nobody the other one's words.
+/// If a node is reused for another inode, a reader sees no words of the other one.
 fn reusing_a_node(flaw: Flaw, kill: Option<usize>) {
     let [key, other] = keys();
     let words = words(flaw);
@@ -139,7 +140,7 @@ fn reusing_a_node(flaw: Flaw, kill: Option<usize>) {
     assert_eq!(table.find(other), Some(entry(3)));
 }
 
-/// An inode that is used again is the old file or the new one, or unknown in between; never half of each.
+/// A reused inode is the old file or the new one, or unknown in between; never a mix of both.
 fn reusing_an_inode(flaw: Flaw, kill: Option<usize>) {
     let [key, _] = keys();
     let words = words(flaw);
@@ -161,9 +162,9 @@ fn reusing_an_inode(flaw: Flaw, kill: Option<usize>) {
     assert_eq!(table.find(key), Some(entry(3)));
 }
 
-/// What is there is found while its part of the index is replaced and the old one is given back.
+/// An entry is found while its part of the index is replaced and the old part is released.
 fn growing(flaw: Flaw, kill: Option<usize>) {
-    /// The first level whose parts are whole pages, which are given back.
+    /// The first level whose parts are whole pages, which are released.
     const LEVEL: usize = 3;
     let [key, other] = keys();
     let stripe = Hash::of(key.device, key.inode).stripe();
@@ -228,15 +229,15 @@ fn a_part_is_replaced() {
 }
 
 #[test]
-fn a_part_is_replaced_by_one_that_is_killed() {
+fn a_part_is_replaced_by_a_killed_writer() {
     for writes in 0..WRITES_MAX {
         check(move || growing(Flaw::None, Some(writes)));
     }
 }
 
-/// The checker can fail: each rule that is broken is found by one of the models.
+/// Shows that the checker can fail: one of the models detects each broken rule.
 #[test]
-fn every_broken_rule_is_found() {
+fn every_broken_rule_is_detected() {
     let broken: [(Flaw, Model); 8] = [
         (Flaw::NoSecondLook, reusing_a_node),
         (Flaw::RelaxedBirth, reusing_an_inode),
@@ -248,6 +249,6 @@ fn every_broken_rule_is_found() {
         (Flaw::NoNewLife, reusing_an_inode),
     ];
     for (flaw, model) in broken {
-        assert!(is_found(move || model(flaw, None)), "{flaw:?} is not found");
+        assert!(is_detected(move || model(flaw, None)), "{flaw:?} is not detected");
     }
 }

@@ -1,10 +1,10 @@
-//! Words of a session in a model checker: the table's own source runs on them.
+//! The words of a session in a model checker, for the table's own source.
 //!
 //! Words that threads share are the checker's atomics, and every order in which their loads and stores may take
-//! effect is gone through. The thousands of other words (slots that nobody searches) are plain.
+//! effect is explored. The thousands of other words (slots that no search reaches) are plain.
 //!
-//! A thread can be killed: from some write on, none of its writes takes effect, and its lock is given up as the
-//! kernel does it. And the rules can be broken on purpose, to see that the checker finds it.
+//! A thread can be killed: from some write on, none of its writes takes effect, and its lock is released as the
+//! kernel does it. Rules can also be broken on purpose, to verify that the checker detects it.
 
 use kilnyard_fakeroot::shared::layout::{self, Hash};
 use kilnyard_fakeroot::shared::memory::{Full, Memory};
@@ -16,35 +16,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{self, Relaxed};
 
-/// A rule that is broken.
+/// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// None is.
+    /// No rule is broken.
     None,
-    /// The generation is not looked at again after the read.
+    /// The generation is not checked again after the read.
     NoSecondLook,
-    /// A generation is stored without what was written before.
+    /// A generation is stored without release ordering for the earlier writes.
     RelaxedBirth,
-    /// A generation is loaded without what was written before it.
+    /// A generation is loaded without acquire ordering for the writes before it.
     RelaxedLook,
-    /// The reader's fence between the words and the second look is not there.
+    /// The reader's fence between the words and the second check is missing.
     NoReaderFence,
-    /// The writer's fence between a death and what is written into the node is not there.
+    /// The writer's fence between a death and the writes to the node is missing.
     NoWriterFence,
-    /// A new level is stored without what was written into it.
+    /// A new level is stored without release ordering for its content.
     RelaxedLevel,
-    /// The level is not looked at again after a miss.
+    /// The level is not checked again after a miss.
     NoSecondLevel,
-    /// The file that gets an inode again is written over the old one, in its life.
+    /// A file that reuses an inode overwrites the old entry without starting another life.
     NoNewLife,
 }
 
 /// A word that threads share.
 struct Shared {
     value: AtomicU64,
-    /// Touched by a reader before it loads the word, and by a writer before it stores it. The checker keeps the last
-    /// access of a word only: a load by its writer would hide that of a reader, and the order in which the
-    /// store comes first would not be gone through.
+    /// Touched by a reader before it loads the word, and by a writer before it stores it. The checker only keeps
+    /// the last access of a word: without this, a load by the word's writer would hide that of a reader, and the
+    /// order in which the store comes first would not be explored.
     touched: AtomicU64,
 }
 
@@ -54,22 +54,22 @@ impl Shared {
     }
 
     fn touch(&self) {
-        // It orders nothing else.
+        // Relaxed, so that it orders nothing else.
         self.touched.fetch_add(0, Relaxed);
     }
 }
 
-/// What all threads share.
+/// The words of all threads.
 pub struct Words {
     shared: BTreeMap<usize, Shared>,
     plain: std::sync::Mutex<BTreeMap<usize, u64>>,
-    /// One: the keys of a model are of one stripe.
+    /// One lock is enough, because the keys of a model are in one stripe.
     lock: Mutex<()>,
     flaw: Flaw,
 }
 
 impl Words {
-    /// Words of zeros but for these, of which those are shared that matter for the keys.
+    /// Zeroed words except for those in `set`. The words that matter for the keys are shared.
     pub fn new(keys: &[Key], levels: &[usize], set: &[(usize, u64)], flaw: Flaw) -> Arc<Words> {
         let mut shared = vec![layout::HEADER_EVER, layout::HEADER_NODES, layout::HEADER_NODES_READY];
         for key in keys {
@@ -94,11 +94,11 @@ impl Words {
 /// The words as one thread sees them.
 pub struct View {
     words: Arc<Words>,
-    /// Whether it only reads.
+    /// Whether the thread only reads.
     is_reader: bool,
-    /// How many writes this thread lives on; `None` for ever.
+    /// How many more writes of this thread take effect; `None` for all.
     writes_left: Cell<Option<usize>>,
-    /// What the first look at a word, with its order, has found.
+    /// The values that the first ordered load of each word returned.
     first_looks: RefCell<BTreeMap<usize, u64>>,
 }
 
@@ -113,7 +113,7 @@ impl View {
         View { is_reader: true, ..View::new(words) }
     }
 
-    /// A thread that is killed after so many writes.
+    /// A thread that is killed after this many writes.
     pub fn killed_after(words: &Arc<Words>, writes: usize) -> View {
         View { writes_left: Cell::new(Some(writes)), ..View::new(words) }
     }
@@ -123,7 +123,7 @@ impl View {
         self.writes_left.get() == Some(0)
     }
 
-    /// Whether a write of this thread still takes effect.
+    /// Whether the next write of this thread takes effect; counts it.
     fn lives(&self) -> bool {
         match self.writes_left.get() {
             None => true,
@@ -145,7 +145,7 @@ impl View {
             && word % layout::STRIPE_WORDS == layout::stripe(0, layout::STRIPE_LEVEL) % layout::STRIPE_WORDS
     }
 
-    /// The second look, if that is what is left out.
+    /// The first value again, if the flaw omits the second check.
     fn look_again(&self, word: usize, order: Ordering) -> Option<u64> {
         let is_left_out = match self.words.flaw {
             Flaw::NoSecondLook => View::is_generation(word),

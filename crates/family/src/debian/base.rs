@@ -1,4 +1,4 @@
-//! The base root: what every build root begins with, made once for a release and kept.
+//! The base root: the bottom layer of every build root, made once for a release and kept.
 
 mod bootstrap;
 
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Where a base is worked on.
+/// Working folder while a base is made.
 const WORK: &str = "roots/base";
 
-/// The record of the base that is there.
+/// The record of the current base.
 const RECORD: &str = "layers/base.json";
 
-/// What is written about the base that is there.
+/// The content of [`RECORD`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Made {
     asked: String,
@@ -40,7 +40,7 @@ impl Made {
     }
 
     fn keep(self, yard: &Yard) -> Result<Base> {
-        let text = serde_json::to_vec_pretty(&self).or_internal("write about the base root")?;
+        let text = serde_json::to_vec_pretty(&self).or_internal("write the record of the base root")?;
         write_whole(&yard.path(RECORD), &text)?;
         Ok(self.base())
     }
@@ -50,26 +50,26 @@ impl Made {
     }
 }
 
-/// The base as it is; none where there is none for this configuration.
+/// The existing base; `None` if there is none for this configuration.
 pub fn find(yard: &Yard, root: &DebianRoot) -> Option<Base> {
     Made::find(yard, root).map(Made::base)
 }
 
-/// What a base is made from: a change asks for a new one.
+/// The inputs of a base: if they change, a new base is needed.
 fn asked(yard: &Yard, root: &DebianRoot) -> String {
     let packages = root.packages.join(",");
     let (release, owners) = (&root.release, owners(&yard.ids()));
     format!("{release} {:?} {:?} {} {packages} 1{owners}", root.suites, root.components, root.architecture)
 }
 
-/// What a base is a system of, whichever packages it has: programs that were made in one run in another that has their
-/// libraries.
+/// Identifies the system of a base, whatever packages it has: a program made in one base runs in any other base of the
+/// same system that has its libraries.
 pub fn system(yard: &Yard, root: &DebianRoot) -> String {
     let owners = owners(&yard.ids());
     format!("{} {:?} {:?} {}{owners}", root.release, root.suites, root.components, root.architecture)
 }
 
-/// The base, made if it is not there.
+/// Returns the base, and makes it first if it does not exist.
 pub fn ensure(
     yard: &Yard,
     root: &DebianRoot,
@@ -83,7 +83,7 @@ pub fn ensure(
     {
         return Made { files, ..made }.keep(yard);
     }
-    say("making the base root, once (half a minute of CPU)");
+    say("making the base root (once; half a minute of CPU)");
     let made_since_seconds = now_seconds() as u64;
     let layer_part = format!("layers/base-{}.part", std::process::id());
     bootstrap::bootstrap(yard, root, ids, &layer_part, cancel, say)?;
@@ -97,14 +97,15 @@ pub fn ensure(
     Made { asked: asked(yard, root), files, digest, packages }.keep(yard)
 }
 
-/// The builder's account, no services, no manual index; prints what is installed.
+/// Creates the builder's account, disables the index of manual pages and removes downloaded lists and caches; prints
+/// the installed packages.
 const SET_UP: &str = r#"
 groupadd --gid 1000 builder
 useradd --uid 1000 --gid 1000 --home-dir /nonexistent --no-create-home --shell /bin/sh builder
 echo 'man-db man-db/auto-update boolean false' | debconf-set-selections
 printf '127.0.0.1 localhost kilnyard\n::1 localhost kilnyard\n' > /etc/hosts
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/resolv.conf /var/lib/apt/lists/*_* /var/cache/apt/archives/*.deb
-# They have times of this machine.
+# These caches contain times of this machine.
 rm -f /var/cache/apt/*.bin
 mkdir -p /build /kilnyard/inputs /kilnyard/texts
 chown builder:builder /build

@@ -1,4 +1,4 @@
-//! `kilnyard check`: which sources of the release cannot be built, and why.
+//! `kilnyard check`: the sources of the release that cannot be built, and why.
 
 use super::scan::Index;
 use super::{Debian, TITLE};
@@ -15,17 +15,18 @@ use kilnyard_yard::{interrupt, words};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// `check`.
+/// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct Check {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Only what a build would build of each source: with `parts = "dependent"`, no Build-Depends-Indep and no
-    /// source that makes nothing for this architecture.
+    /// Check only the parts that a build would make. With `parts = "dependent"`, skip Build-Depends-Indep and
+    /// sources that make no package for this architecture.
     #[arg(long)]
     dependent: bool,
-    /// What the sources' own tests need counts too, whatever `checks` and `profiles` in kilnyard.toml say.
+    /// Include dependencies that only the sources' own tests need, whatever `checks` and `profiles` in kilnyard.toml
+    /// say.
     #[arg(long)]
     checks: bool,
 }
@@ -66,18 +67,18 @@ pub fn run(yard: &Yard, options: &Check, program: &dyn Program) -> Result<ExitCo
     match profiles.iter().any(|profile| profile == NO_CHECKS) {
         true => say!(
             program,
-            "under the build profiles {}: what only tests need is left out (--checks counts it too)",
+            "under the build profiles {}, without test dependencies (--checks includes them)",
             profiles.join(", ")
         ),
-        false if profiles.is_empty() => say!(program, "under no build profile: what tests need counts too"),
+        false if profiles.is_empty() => say!(program, "without build profiles, including test dependencies"),
         false => {
-            say!(program, "under the build profiles {}: what tests need counts too", profiles.join(", "))
+            say!(program, "under the build profiles {}, including test dependencies", profiles.join(", "))
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The verdicts on the release, of these parts and under these profiles.
+/// Checks every source of the release for the configured parts and profiles.
 fn verdicts(yard: &Yard, settings: &Settings) -> Result<Verdicts> {
     let index = Index::open(yard)?;
     let mut universe = Universe::new(settings.context());

@@ -1,4 +1,4 @@
-//! The table `debian`: sources of a Debian release.
+//! The `[debian]` table: source packages of a Debian release.
 
 pub mod root;
 
@@ -10,63 +10,63 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What roots have besides the essential and build-essential packages. apt installs dependencies, and fakeroot lets
-/// sources without `Rules-Requires-Root: no` see files owned by root.
+/// Packages in every root in addition to the essential and build-essential ones. fakeroot lets sources without
+/// `Rules-Requires-Root: no` see files owned by root.
 const ROOT_PACKAGES: [&str; 1] = ["fakeroot"];
 
-/// The table `debian`.
+/// The `[debian]` table of `kilnyard.toml`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Debian {
-    /// The release's codename.
+    /// Codename of the release, such as `bookworm`.
     pub release: String,
-    /// The architecture; this machine's by default.
+    /// Debian's name of the architecture; this machine's by default.
     pub architecture: Option<String>,
-    /// The base address of the archive, or several with the same content.
+    /// Base URL of the archive, or several URLs with the same content.
     pub mirror: Mirrors,
-    /// Further suites of the same archive whose packages count, such as `bookworm-updates`.
+    /// More suites of the same archive whose packages are available, such as `bookworm-updates`.
     #[serde(default)]
     pub suites: Vec<String>,
-    /// Components.
+    /// Components of each suite; `main` by default.
     #[serde(default = "root::main_component")]
     pub components: Vec<String>,
-    /// Who may sign the archive.
+    /// The keys that may sign the archive.
     #[serde(default = "root::debian_keyring")]
     pub keyring: PathBuf,
-    /// Whether an index is refused after its `Valid-Until`; false for a snapshot.
+    /// Whether to reject an index after its `Valid-Until`; false for a snapshot.
     #[serde(default = "root::checks_valid_until")]
     pub check_valid_until: bool,
     /// `dependent` (`dpkg-buildpackage -B`) or `all` (`-b`).
     #[serde(default = "dependent")]
     pub parts: Parts,
-    /// Whether the sources' own tests run.
+    /// Whether to run the sources' own tests.
     #[serde(default)]
     pub checks: bool,
-    /// Further build profiles.
+    /// Additional build profiles.
     #[serde(default)]
     pub profiles: Vec<String>,
-    /// What is put behind versions.
+    /// Suffix that rebuilds append to the version, before the number of the rebuild.
     #[serde(default = "suffix")]
     pub version_suffix: String,
-    /// Who stands in changelog entries.
+    /// Maintainer of the added changelog entries.
     #[serde(default = "maintainer")]
     pub maintainer: String,
-    /// How cycles are cut: `archive` or `profile`.
+    /// How build cycles are broken: `archive` or `profile`.
     #[serde(default)]
     pub cycles: CyclesWord,
-    /// Binary packages that a source publishes in place of another source of the yard, by the source.
+    /// Binary packages that a source publishes instead of another source of the yard, by source.
     #[serde(default)]
     pub takeover: BTreeMap<String, Vec<String>>,
 }
 
-/// See [`Cycles`].
+/// The configured value of [`Cycles`].
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CyclesWord {
-    /// The archive's binary packages stand in.
+    /// Binary packages of the archive replace those not built yet.
     #[default]
     Archive,
-    /// Only build profiles cut.
+    /// Only build profiles break cycles.
     Profile,
 }
 
@@ -81,7 +81,7 @@ fn maintainer() -> String {
 }
 
 impl Debian {
-    /// What is wrong with it, if anything.
+    /// Validates the table; the error says what to fix.
     pub fn check_table(&self) -> Result<(), String> {
         self.root().check()?;
         let suffix = &self.version_suffix;
@@ -91,27 +91,27 @@ impl Debian {
             && !suffix.ends_with(|c: char| c.is_ascii_digit());
         if !is_suffix {
             return Err(format!(
-                "version-suffix `{suffix}` must begin with + or ~ and end with a letter: a number follows it"
+                "version-suffix `{suffix}` must begin with + or ~ and end with a letter, because a number follows it"
             ));
         }
         if self.maintainer.contains(['\n', '\r']) || !self.maintainer.contains('<') {
-            return Err("maintainer must be of the form `Name <address>`".to_owned());
+            return Err("maintainer must have the form `Name <address>`".to_owned());
         }
         let mut given = BTreeMap::new();
         for (source, name) in self.taken_over() {
             if let Some(bad) = [source, name].into_iter().find(|name| !relation::is_name(name)) {
-                return Err(format!("takeover: `{bad}` cannot be the name of a package"));
+                return Err(format!("takeover: `{bad}` is not a valid package name"));
             }
             if let Some(other) = given.insert(name, source) {
                 return Err(format!(
-                    "takeover: {name} is given to {other} and to {source}: only one can publish it"
+                    "takeover: {name} is assigned to {other} and to {source}, but only one source can publish it"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Source and binary package of each takeover.
+    /// Pairs of source and binary package, one for each takeover.
     fn taken_over(&self) -> impl Iterator<Item = (&str, &str)> {
         self.takeover
             .iter()
@@ -123,7 +123,7 @@ impl Debian {
         Settings {
             release: self.release.clone(),
             architecture: self.architecture(),
-            // `check` refuses a configuration where it is none.
+            // `check` rejects a configuration without a valid target.
             target: self.root().target(FAMILY).expect("a checked release and architecture"),
             mirrors: self.mirror.all(),
             parts: self.parts,
@@ -139,12 +139,12 @@ impl Debian {
         }
     }
 
-    /// The architecture, by Debian's name.
+    /// The configured architecture, or this machine's, by Debian's name.
     pub fn architecture(&self) -> String {
         self.architecture.clone().unwrap_or_else(root::own_architecture)
     }
 
-    /// The root that builds begin with.
+    /// The base root of all builds.
     pub fn root(&self) -> DebianRoot {
         DebianRoot {
             release: self.release.clone(),
@@ -159,7 +159,7 @@ impl Debian {
     }
 }
 
-/// What `kilnyard init debian` writes.
+/// The configuration that `kilnyard init debian` writes.
 pub fn template(release: &str, mirror: &str, packages: &[String]) -> String {
     let packages = match packages {
         [word] if word == ALL => quoted(word),
@@ -170,7 +170,7 @@ pub fn template(release: &str, mirror: &str, packages: &[String]) -> String {
 
 # Source packages by name, or paths of .dsc files; "all" for every source of the release.
 packages = {packages}
-# packages-file = "packages.txt"   # more of them, one a line
+# packages-file = "packages.txt"   # more packages, one per line
 
 [debian]
 release = {release}
@@ -178,13 +178,13 @@ mirror = {mirror}
 # suites = ["bookworm-updates"]    # more suites of the same mirror
 # components = ["main"]
 # keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# check-valid-until = true         # false for a snapshot, or a mirror frozen on purpose
-# parts = "dependent"              # as dpkg-buildpackage -B; "all" as -b
+# check-valid-until = true         # false for a snapshot or a mirror frozen on purpose
+# parts = "dependent"              # like dpkg-buildpackage -B; "all" is like -b
 # checks = false                   # run the sources' own tests
 # profiles = []                    # build profiles
-# version-suffix = "+bk"           # a rebuilt 1.2-3 is 1.2-3+bk1
-# cycles = "archive"               # who stands in: "archive" binaries, or a build "profile"
-# takeover = {{}}                    # binaries that a source takes from another one: {{ newlib = ["libold1"] }}
+# version-suffix = "+bk"           # a rebuild of 1.2-3 is 1.2-3+bk1
+# cycles = "archive"               # break cycles with "archive" binaries, or only with build profiles: "profile"
+# takeover = {{}}                    # binaries that a source takes over from another: {{ newlib = ["libold1"] }}
 
 {COMMON_TEMPLATE}"#,
         release = quoted(release),

@@ -1,4 +1,4 @@
-//! The set of `kilnyard demo`.
+//! The yard that `kilnyard demo` builds.
 
 use super::config::template;
 use super::init::mirror_for;
@@ -7,14 +7,14 @@ use kilnyard_yard::family::Demo;
 
 const RELEASE: &str = "bookworm";
 
-/// Twelve sources with real edges among them.
+/// Twelve sources that really depend on each other.
 const SET: &[&str] =
     &["zlib", "lz4", "xxhash", "popt", "attr", "libmd", "acl", "libbsd", "minizip", "jq", "rsync", "libonig"];
-/// What `--large` adds.
+/// Sources that `--large` adds.
 const MORE: &[&str] =
     &["bzip2", "lzo2", "libpng1.6", "libdeflate", "file", "readline", "lua5.4", "squashfs-tools"];
 
-/// The yard of the demo.
+/// The demo's configuration and packages.
 pub fn demo(is_large: bool) -> Demo {
     let more = if is_large { MORE } else { &[] };
     let packages: Vec<String> = SET.iter().chain(more).map(|name| (*name).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! What a base root of Debian needs of this machine.
+//! Checks that this machine can make a Debian base root.
 
 use super::config::DebianRoot;
 use super::config::root::debian_keyring;
@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Whether there is what makes a base root, with this keyring.
+/// Whether mmdebstrap and this keyring are installed.
 pub fn base_findings(ring: &Path) -> Vec<Finding> {
     vec![mmdebstrap(), keyring(ring)]
 }
 
-/// Whether the mirror of the archive answers.
+/// Whether the archive's mirror responds.
 pub fn mirror_finding(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Finding {
     match ask(yard, root, cancel) {
         Ok(url) => Finding::new("mirror", true, format!("{url} answers")),
@@ -34,7 +34,7 @@ fn mmdebstrap() -> Finding {
         _ => Finding {
             help: Some(Remedy::packages(&["mmdebstrap"])),
             packages: vec!["mmdebstrap"],
-            ..Finding::new("mmdebstrap", false, "it is not installed, and makes the base root")
+            ..Finding::new("mmdebstrap", false, "not installed; it is needed to make the base root")
         },
     }
 }
@@ -44,8 +44,11 @@ fn keyring(path: &Path) -> Finding {
     if path.exists() {
         return Finding::new("keyring", true, shown.to_string());
     }
-    let missing =
-        Finding::new("keyring", false, format!("{shown} is not there, and says who may sign the archive"));
+    let missing = Finding::new(
+        "keyring",
+        false,
+        format!("{shown} does not exist; it has the keys that may sign the archive"),
+    );
     if path != debian_keyring() {
         return Finding { help: Some(Remedy::from("keyring in kilnyard.toml")), ..missing };
     }

@@ -1,4 +1,4 @@
-//! `kilnyard init debian`: a yard of Debian sources.
+//! `kilnyard init debian`: makes a yard of Debian source packages.
 
 use super::config::template;
 use super::mirror::find_release;
@@ -13,25 +13,25 @@ use kilnyard_yard::program::Program;
 use kilnyard_yard::{init, interrupt};
 use std::path::Path;
 
-/// The mirror of last resort.
+/// The mirror to use if apt's configuration names none.
 const DEBIAN_MIRROR: &str = "http://deb.debian.org/debian";
 
-/// `init debian`.
+/// Arguments of `init debian`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// The release, by its codename.
+    /// Codename of the release, such as bookworm.
     #[arg(long, value_name = "NAME")]
     release: String,
-    /// The archive's address; by default the one that this machine's apt uses.
+    /// URL of the archive; by default the mirror that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
-    /// Source packages, or .dsc files; `all` for every source of the release.
+    /// Source packages or .dsc files; `all` for every source of the release.
     #[arg(value_name = "PACKAGE", required = true)]
     packages: Vec<String>,
 }
 
 impl Init {
-    /// The yard that is asked for.
+    /// Checks the arguments and plans the new yard.
     pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
         let release = &self.release;
         let mirror = self.mirror.clone().unwrap_or_else(|| mirror_for(release));
@@ -46,52 +46,53 @@ impl Init {
     }
 }
 
-/// An error for names that can be seen to lead nowhere without an index.
+/// Rejects names that are wrong even without an index.
 fn check_packages(packages: &[String]) -> Result<()> {
     if packages.len() > 1 && packages.iter().any(|name| name == ALL) {
         return Err(Error::usage(
-            "`all` is every source of the release, and leaves nothing for other names to add",
+            "`all` already means every source of the release, so other names cannot be given with it",
         )
-        .hint("`all` alone, or names without it"));
+        .hint("`all` alone, or names without `all`"));
     }
     match packages.iter().find(|name| name.ends_with(".dsc") && !Path::new(name).is_file()) {
-        Some(missing) => Err(Error::usage(format!("{missing} is not there"))
+        Some(missing) => Err(Error::usage(format!("{missing} does not exist"))
             .hint("the path of a .dsc file, or the name of a source package of the release")),
         None => Ok(()),
     }
 }
 
-/// Asks the mirror whether it has the release. Without a network a yard can be made all the same.
+/// Asks the mirror whether it has the release. An unreachable mirror is not an error: a yard can be made without a
+/// network.
 pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Result<()> {
     let shown = without_password(mirror);
     match find_release(mirror, release, program.environment(), interrupt::cancel()) {
         Ok(()) => Ok(()),
         Err(error) if is_absent(&error) => {
             Err(Error::usage(format!("the mirror {shown} has no release {release}"))
-                .hint("--release with a codename, such as bookworm; --mirror with another address"))
+                .hint("--release with a codename, such as bookworm; --mirror with another URL"))
         }
         Err(error) if error.is_cancelled() => {
             Err(Error::new(Kind::Interrupted, "interrupted; nothing was made"))
         }
         Err(error) => {
-            say!(program, "note: whether {shown} has {release} is not known: failed to {error}");
+            say!(program, "note: could not check whether {shown} has {release}: failed to {error}");
             Ok(())
         }
     }
 }
 
-/// The path of a `.dsc` as it is from any other folder; a name as it is.
+/// The absolute path of a `.dsc` file; a package name stays as it is.
 fn absolute(name: &str) -> String {
     let path = name.ends_with(".dsc").then(|| std::path::absolute(name).ok()).flatten();
     path.and_then(|path| Some(path.to_str()?.to_owned())).unwrap_or_else(|| name.to_owned())
 }
 
-/// The mirror that a yard of this release begins with: this machine's own, else Debian's.
+/// The default mirror for a release: the one that this machine's apt uses, else Debian's.
 pub fn mirror_for(release: &str) -> String {
     mirror_of_this_machine(release).unwrap_or_else(|| DEBIAN_MIRROR.to_owned())
 }
 
-/// The archive that this machine's apt has this release from: one-line and deb822 sources
+/// The archive from which this machine's apt gets the release: one-line and deb822 sources
 /// (sources.list(5)).
 fn mirror_of_this_machine(release: &str) -> Option<String> {
     let mut files = vec![std::path::PathBuf::from("/etc/apt/sources.list")];

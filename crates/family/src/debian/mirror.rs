@@ -1,4 +1,4 @@
-//! How archives are asked.
+//! Requests to Debian archives, and the errors and hints when they fail.
 
 use super::config::DebianRoot;
 use kilnyard_mirror::{FetchError, Limits};
@@ -10,13 +10,13 @@ use kilnyard_yard::yard::Yard;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The largest `InRelease` that is taken; Debian's have 150 kB.
+/// The largest accepted `InRelease`; Debian's have 150 kB.
 pub const RELEASE_BYTES_MAX: u64 = 16 << 20;
 
-/// How long `init` waits for a mirror: long enough for one that answers, and short for a person without a network.
+/// How long `init` waits for a mirror: long enough for one that responds, short enough for a user without a network.
 const ASKED_ONCE: Duration = Duration::from_secs(5);
 
-/// Asks the mirror for the release; the address that answered.
+/// Fetches the release's `InRelease` and returns the mirrors, without passwords.
 pub fn ask(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Result<String> {
     let urls: Vec<String> =
         root.mirror.all().iter().map(|m| format!("{m}/dists/{}/InRelease", root.release)).collect();
@@ -26,7 +26,7 @@ pub fn ask(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Result<String
     Ok(root.mirror.shown())
 }
 
-/// Asks a mirror once for a release; an error where it is not had.
+/// Fetches a release's `InRelease` from one mirror, without retries; an error if that fails.
 pub fn find_release(
     mirror: &str,
     release: &str,
@@ -41,7 +41,7 @@ pub fn find_release(
     client.fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel).map(drop)
 }
 
-/// What a mirror was asked for.
+/// The file that was requested from a mirror.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked<'a> {
     /// The `Release` file of this suite.
@@ -50,29 +50,30 @@ pub enum Asked<'a> {
     File(&'a str),
 }
 
-/// The error for a mirror that does not give what it was asked for.
+/// The error if a mirror does not deliver a requested file.
 pub fn unreachable_mirror(error: FetchError, yard: &Yard, asked: Asked<'_>) -> Error {
     if matches!(error, FetchError::Cancelled { .. }) {
-        return Error::new(Kind::Interrupted, "interrupted; what was fetched so far is kept");
+        return Error::new(Kind::Interrupted, "interrupted; the files fetched so far are kept");
     }
     let is_absent = is_absent(&error);
     let (Asked::Suite(suite) | Asked::File(suite)) = asked;
     let failed =
         Err::<(), _>(error).context(Kind::Machine, format!("read {suite} from the mirror")).unwrap_err();
     if !failed.hints.is_empty() {
-        // The cause is on this machine, and the hint is for that.
+        // The cause is on this machine, and the hint addresses it.
         return failed;
     }
     let failed = match asked {
         Asked::Suite(suite) if is_absent => failed.hint(format!(
-            "release, suites and mirror in kilnyard.toml: the mirror has no {suite}; a release goes by its codename, such as \
+            "release, suites and mirror in kilnyard.toml: the mirror has no {suite}; use the codename of a release, such as \
              bookworm"
         )),
         Asked::File(_) if is_absent => failed.hint(
-            "the same again in some minutes, or another mirror: one that is being updated lists files that it does not have",
+            "the same command in a few minutes, or another mirror: a mirror that is being updated lists files that it does \
+             not have yet",
         ),
         Asked::Suite(_) | Asked::File(_) => {
-            failed.hint(Remedy::command("doctor").then(", which asks the mirror of kilnyard.toml"))
+            failed.hint(Remedy::command("doctor").then(", which checks the mirror of kilnyard.toml"))
         }
     };
     match yard.path("index/index.json").exists() {

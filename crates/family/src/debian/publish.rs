@@ -1,4 +1,4 @@
-//! The yard's repository: everything that is there, with its sources, signed by the yard's key.
+//! The yard's apt repository: all packages with their sources, signed with the yard's key.
 
 use crate::debian::Debian;
 use kilnyard_ecosystem::Ecosystem;
@@ -16,9 +16,9 @@ use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// The component of everything that is published.
+/// The component of all published packages.
 const COMPONENT: &str = "main";
-/// The folder of the index of udebs, which the installer alone reads.
+/// The folder of the udeb index, which only the installer reads.
 const INSTALLER: &str = "debian-installer";
 
 fn pool_folder(source: &str) -> String {
@@ -29,7 +29,7 @@ fn pool_folder(source: &str) -> String {
     format!("pool/{COMPONENT}/{prefix}/{source}")
 }
 
-/// What is to be published.
+/// Plans the publication of all current outputs of the set.
 pub fn make(
     yard: &Yard,
     debian: &Debian,
@@ -38,12 +38,12 @@ pub fn make(
     distfiles: &DistfileStore,
     key: &Key,
 ) -> Result<ToPublish> {
-    // What is not in the set any more is not published any more; what is, but could not be built, stays.
+    // Packages that left the set are withdrawn; packages of the set that could not be built stay published.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
     let mut outputs = store.outputs().map_err(store_error)?;
     outputs.retain(|row| is_in_set(&row.package));
-    // A name that another source has taken over is still among the last outputs of the one that had it. It stays
+    // A name that another source took over is still among the last outputs of its old owner. That package stays
     // published until the new owner has made it.
     let owned: HashSet<String> = outputs
         .iter()
@@ -94,7 +94,7 @@ pub fn make(
     })
 }
 
-/// An output as it is published; none where its file is gone, or is not whole.
+/// The entry of an output; `None` if its file is missing or truncated.
 fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
@@ -113,7 +113,7 @@ fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEnt
     }))
 }
 
-/// The package of an output as it is published now, of whatever version, if its file is whole.
+/// The published package of an output's name, in any version, if its file is intact.
 fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<BinaryEntry> {
     let (repository, output) = (yard.path("repository"), &row.output);
     let indexes = indexes_of_binaries(yard, debian);
@@ -129,7 +129,7 @@ fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<Bin
     let bytes = fs_err::read(&file).ok()?;
     let hash = Sha256Hex::of(&bytes);
     let is_whole = stanza.get("SHA256") == Some(hash.as_str());
-    // What the index has of its own stands at the end.
+    // The fields that the index adds come last.
     let (text, _) = stanza.text().split_once("\nFilename: ").filter(|_| is_whole)?;
     Some(BinaryEntry {
         stanza: text.to_owned(),
@@ -143,8 +143,8 @@ fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<Bin
     })
 }
 
-/// The source that the outputs were made from: from the index where that has this version, else as it was
-/// published before. None where neither has it, or a file was cleaned away.
+/// The source of the current outputs: from the index if it has this version, else as published before. `None` if
+/// neither has it, or if a file was cleaned away.
 fn source(
     yard: &Yard,
     current: &Current,
@@ -167,7 +167,7 @@ fn source(
     };
     let mut folder = pool_folder(package);
     if source.directory().is_empty() {
-        // A source of this machine can change under its version; a path of the pool never changes its content.
+        // A local source can change without a new version, but a path in the pool never changes its content.
         let files = source.files().ok()?;
         let dsc = files.iter().find(|file| file.name.ends_with(".dsc"))?;
         folder.push_str(&format!("/{}", dsc.sha256.get(..12)?));
@@ -203,7 +203,7 @@ fn source(
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
 }
 
-/// The index that lists an output of this file.
+/// The index that lists the output with this file name.
 fn index_of(file: &str) -> BinaryIndex {
     match OutputKind::of_file(file) {
         OutputKind::Deb => BinaryIndex::Machine,
@@ -211,20 +211,20 @@ fn index_of(file: &str) -> BinaryIndex {
     }
 }
 
-/// The indexes of binary packages that the repository offers now.
+/// The paths of the repository's `Packages` indexes.
 pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
     let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT);
     let of_architecture = format!("binary-{}/Packages", debian.architecture());
     vec![folder.join(&of_architecture), folder.join(INSTALLER).join(of_architecture)]
 }
 
-/// The index of sources as it is published now.
+/// The text of the published `Sources` index; empty if there is none.
 fn published_sources(yard: &Yard, debian: &Debian) -> String {
     let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT).join("source");
     fs_err::read_to_string(folder.join("Sources")).unwrap_or_default()
 }
 
-/// Hashes of the files that the repository shares with the distfiles.
+/// SHA-256 hashes of the files that the repository shares with the distfiles.
 pub fn published_files(yard: &Yard, debian: &Debian) -> HashSet<String> {
     let text = published_sources(yard, debian);
     let files = deb822::stanzas(&text).flat_map(|stanza| Source::new(stanza).files().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What the repository knows of the yard's outputs, for a store that was lost.
+//! Recovers the yard's outputs from its repository after the store was lost.
 
 use super::publish::indexes_of_binaries;
 use crate::debian::Debian;
@@ -15,22 +15,22 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Packages of the repository that the store does not have, or only in lower versions. Their files are put back
-/// where the yard keeps them, and read again for the digests of their content.
+/// Finds packages of the repository that the store does not have, or has only in lower versions. Puts their files back
+/// into the distfiles and reads them again for their content digests.
 pub fn recover(
     yard: &Yard,
     debian: &Debian,
     store: &dyn Store,
     distfiles: &DistfileStore,
 ) -> Result<Recovered> {
-    // Binaries of several versions of a source may be published; the store has one version, the highest.
+    // Binaries of several versions of a source may be published; the store keeps only the highest.
     let mut of_source: BTreeMap<String, (String, Vec<Output>)> = BTreeMap::new();
     let mut recovered = Recovered::default();
     for index in indexes_of_binaries(yard, debian) {
         let text = match fs_err::read_to_string(&index) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error).context(Kind::Machine, "read what the repository offers"),
+            Err(error) => return Err(error).context(Kind::Machine, "read the repository's index"),
         };
         for stanza in stanzas(&text) {
             let Some(binary) = PublishedBinary::of(&stanza, &debian.version_suffix) else { continue };
@@ -73,7 +73,7 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// An output from its published file; why not, where that is not whole.
+/// Makes an output from its published file; the error says why the file is lost.
 fn output(
     yard: &Yard,
     debian: &Debian,
@@ -84,12 +84,12 @@ fn output(
     let path = field("Filename");
     let is_of_pool = path.starts_with("pool/") && !path.split('/').any(|part| part == "..");
     let file = Path::new(&path).file_name().filter(|_| is_of_pool).map(|name| name.to_string_lossy());
-    let Some(file) = file else { return Err(format!("`{path}` is no file of the repository")) };
+    let Some(file) = file else { return Err(format!("`{path}` is not a file of the repository")) };
     let whole = yard.path("repository").join(&path);
     let deb = deb_file::read_rebuilt(&whole, &debian.version_suffix, OutputBounds::WIDEST)
         .map_err(|error| format!("{path} is lost: failed to {error}"))?;
     if deb.sha256 != field("SHA256") {
-        return Err(format!("{path} is lost: it is not what the index says"));
+        return Err(format!("{path} is lost: its content does not match the index"));
     }
     distfiles.insert(&whole).map_err(|error| format!("{path} is lost: failed to {error}"))?;
     Ok(Output {

@@ -1,7 +1,7 @@
 //! The index of the archive: fetched, verified, kept in the yard.
 //!
-//! `index/index.json` names the files that are valid together; it is replaced as a whole after they are
-//! there. So a scan that is killed leaves the index before it.
+//! `index/index.json` names the files that are valid together. It is replaced atomically after they are complete, so a
+//! killed scan leaves the previous index.
 
 mod release;
 mod text;
@@ -24,12 +24,12 @@ use std::sync::atomic::AtomicBool;
 use text::Reader;
 use update::Update;
 
-/// What is kept of an index.
+/// The content of `index/index.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 struct Kept {
     suites: Vec<KeptSuite>,
-    /// The `Date` of the latest `Release` file that was accepted of each suite, whatever the mirror and the components
-    /// were, so that a change of these is no way back. `kilnyard clean --index` forgets it.
+    /// For each suite, the `Date` of the latest accepted `Release` file, whatever the mirror and the components were.
+    /// Changing these therefore does not allow a rollback. `kilnyard clean --index` removes these dates.
     #[serde(default)]
     seen: BTreeMap<String, String>,
 }
@@ -37,7 +37,7 @@ struct Kept {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 struct KeptSuite {
     suite: String,
-    /// A hash of what the files were asked for: a change of it asks again.
+    /// A hash of the mirrors, components and architecture: if it changes, the files are fetched again.
     wanted: String,
     etag: Option<String>,
     last_modified: Option<String>,
@@ -50,24 +50,24 @@ struct KeptSuite {
     sources: Vec<String>,
 }
 
-/// The index of a yard.
+/// The archive index that a yard's last scan left.
 #[derive(Debug)]
 pub struct Index {
-    /// A hash of all that it was read from.
+    /// A hash that changes whenever the index changes.
     pub identity: String,
     kept: Kept,
 }
 
-/// An index as the archive has it, unpacked.
+/// The uncompressed index files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Texts {
-    /// Each `Packages`.
+    /// One `Packages` file for each suite and component.
     pub packages: Vec<String>,
-    /// Each `Sources`.
+    /// One `Sources` file for each suite and component.
     pub sources: Vec<String>,
 }
 
-/// Brings the index up to date. `say` is told what is done.
+/// Brings the index up to date; `say` receives progress lines.
 pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
     let keyring = Keyring::read(&debian.keyring).map_err(|error| {
         Err::<(), _>(error)
@@ -82,7 +82,7 @@ pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str
     let suites = std::iter::once(&debian.release).chain(&debian.suites);
     for suite in suites {
         let known = before.suites.iter().find(|kept| kept.suite == *suite);
-        // An index of an earlier version has the dates of its suites alone.
+        // An index of an earlier version has only the dates of its suites.
         let seen = before.seen.get(suite).map(String::as_str).or(known.map(|known| known.date.as_str()));
         let update = Update { yard, debian, client: &client, keyring: &keyring, cancel, say, suite, seen };
         match update.run(known)? {
@@ -114,17 +114,17 @@ fn remove_others(yard: &Yard, kept: &Kept) {
     for entry in fs_err::read_dir(yard.path("index")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name != "index.json" && !names.contains(&&name) {
-            // What stays is removed by the next scan.
+            // A file that remains is removed by the next scan.
             let _ = fs_err::remove_file(entry.path());
         }
     }
 }
 
 impl Index {
-    /// The index as the last scan left it; cheap, nothing is read yet.
+    /// Opens the index of the last scan. This is cheap: the index files are not read yet.
     pub fn open(yard: &Yard) -> Result<Index> {
         let kept = read_kept(yard).ok_or_else(|| {
-            Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
+            Error::usage(format!("the yard {} has not been scanned yet", yard.folder.display()))
                 .hint(Remedy::command("scan"))
         })?;
         let releases: Vec<&str> = kept.suites.iter().map(|suite| suite.release.as_str()).collect();
@@ -133,7 +133,7 @@ impl Index {
         Ok(Index { identity, kept })
     }
 
-    /// The texts of the index.
+    /// Reads all index files; their total size is limited.
     pub fn texts(&self, yard: &Yard) -> Result<Texts> {
         let mut reader = Reader::new(yard);
         let mut read = |names: fn(&KeptSuite) -> &Vec<String>| {
@@ -142,7 +142,7 @@ impl Index {
         Ok(Texts { packages: read(|suite| &suite.packages)?, sources: read(|suite| &suite.sources)? })
     }
 
-    /// Reads binary and source packages.
+    /// Adds the binary packages to `universe` and the source packages to `sources`.
     pub fn read(&self, yard: &Yard, universe: &mut Universe, sources: &mut Sources) -> Result<()> {
         let mut reader = Reader::new(yard);
         for suite in &self.kept.suites {

@@ -1,4 +1,4 @@
-//! The set of a Debian yard: sources of its index, and sources of this machine.
+//! The set of a Debian yard: source packages of its index, and local `.dsc` files.
 
 use super::publish::indexes_of_binaries;
 use super::scan::Index;
@@ -30,7 +30,7 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &DistfileSto
             built.map(|source| source.name().to_owned()).collect()
         }
         Some(names) => {
-            // One that cannot be read takes no other one with it.
+            // A file that cannot be read does not affect the others.
             let names = names.into_iter().filter_map(|name| {
                 if !name.ends_with(".dsc") {
                     return Some(name);
@@ -52,8 +52,8 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &DistfileSto
     Ok(Workshop::new(settings, universe, sources, &names, base, published).without(left_out))
 }
 
-/// What the yard's repository offers now; nothing before the first publication. An index that cannot be read is an
-/// error: without it a lower version could be published, or a name of another source.
+/// The packages that the yard's repository offers; none before the first publication. An unreadable index is an error:
+/// without it a lower version could be published, or a name that belongs to another source.
 fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
     let mut published = Published::default();
     for index in indexes_of_binaries(yard, debian) {
@@ -61,7 +61,7 @@ fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
             Ok(text) => published.add(&text, &debian.version_suffix),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                return Err(error).context(Kind::Machine, "read what the repository offers");
+                return Err(error).context(Kind::Machine, "read the repository's index");
             }
         }
     }
@@ -77,16 +77,16 @@ pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Res
     Ok(text)
 }
 
-/// The package of a `.dsc` that cannot be read, by its file's name (Policy 5.4: `NAME_VERSION.dsc`): what was built of it
-/// before stays published.
+/// The package of an unreadable `.dsc`, from its file name (Policy 5.4: `NAME_VERSION.dsc`), so that its earlier build
+/// stays published.
 fn presumed(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let name = file.split('_').next().unwrap_or(file).trim_end_matches(".dsc");
     if relation::is_name(name) { name.to_owned() } else { path.to_owned() }
 }
 
-/// What follows from a `.dsc` and the files beside it that it may list: its text, and the size and time of each word of
-/// it that is a file there.
+/// The inputs from a `.dsc` and the files it may list: its text, and the size and time of each file in its folder whose
+/// name occurs in it as a word.
 fn local_inputs(path: &Path) -> String {
     let bytes = fs_err::read(path).ok();
     let mut text = format!("{} ", bytes.is_some());
@@ -109,7 +109,7 @@ pub fn own_packages(yard: &Yard) -> Result<Vec<String>> {
     Ok(names.iter().filter(|name| name.ends_with(".dsc")).map(|name| presumed(name)).collect())
 }
 
-/// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources those of this machine can have changed.
+/// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources, only local ones can have changed.
 pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<Option<Vec<u8>>> {
     let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
     let mut failed = None;
@@ -117,7 +117,7 @@ pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<O
         match read_local(distfiles, &yard.path(name)) {
             Ok((source, text)) if source == package => return Ok(Some(text.into_bytes())),
             Ok(_) => {}
-            // One that cannot be read may be the one of this package.
+            // An unreadable file may be the source of this package.
             Err(error) if presumed(name) == package => failed = Some(error),
             Err(_) => {}
         }
@@ -125,14 +125,15 @@ pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<O
     failed.map_or(Ok(None), Err)
 }
 
-/// Adds a source that lies on this machine, its `.dsc` and the files beside it; its name.
+/// Adds a local source: its `.dsc` and the files that it lists. Returns the name of the package.
 fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> Result<String> {
     let (name, text) = read_local(distfiles, path)?;
     sources.put(text.into()).context(Kind::Usage, format!("read {}", path.display()))?;
     Ok(name)
 }
 
-/// Takes a source that lies on this machine, its `.dsc` and the files beside it; its name, and its stanza as an index has it.
+/// Copies a local source (its `.dsc` and the files that it lists) into the distfiles. Returns the name of the package
+/// and its stanza in the form of an index.
 fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)> {
     let failed = format!("read {}", path.display());
     let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
@@ -141,7 +142,7 @@ fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)
             error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
         Error::usage(format!("{} is not UTF-8 in line {line}", path.display()))
     })?;
-    // A signed .dsc has its stanza between the first empty line and the signature.
+    // In a signed .dsc, the stanza is between the first empty line and the signature.
     let body = match text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----") {
         Some(rest) => rest.split_once("\n\n").map_or(rest, |(_, body)| body),
         None => &text,
@@ -151,7 +152,7 @@ fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)
     let missing = |field: &str| Error::usage(format!("{} has no usable field {field}", path.display()));
     let name = stanza.get("Source").ok_or_else(|| missing("Source"))?;
     if !relation::is_name(name) {
-        return Err(Error::usage(format!("{} is of `{name}`, which cannot be a source", path.display())));
+        return Err(Error::usage(format!("{} has an invalid source name `{name}`", path.display())));
     }
     let _ = stanza.get("Version").filter(|text| version::is_valid(text)).ok_or_else(|| missing("Version"))?;
     let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
@@ -161,7 +162,7 @@ fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)
         let [hash, _, file] = words[..] else { return Err(missing("Checksums-Sha256")) };
         if file.contains('/') {
             return Err(Error::usage(format!(
-                "{} lists `{file}`, which is in another folder",
+                "{} lists `{file}`, which is outside its folder",
                 path.display()
             )));
         }
@@ -169,7 +170,7 @@ fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)
             distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
         if sha256.as_str() != hash {
             return Err(Error::usage(format!(
-                "{file} is not what {} says: its SHA-256 is {sha256}",
+                "{file} does not match {}: its SHA-256 is {sha256}",
                 path.display()
             )));
         }

@@ -1,5 +1,5 @@
-//! Asks the directories of a tree for their packages, several at once, and only those that could say something else
-//! than the last time.
+//! Scans the directories of a tree for their packages, several at once, and only those whose answer may have changed
+//! since the last scan.
 
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
@@ -12,32 +12,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often a line says how far it is.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// How often progress is printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The moment from which on a file that changes is newer than what is asked now, as files have it.
-#[expect(clippy::disallowed_methods, reason = "it is compared with times of files alone")]
+/// The current time as a file modification time: a file that changes after it is newer than the answers of this scan.
+#[expect(clippy::disallowed_methods, reason = "compared only with file times")]
 pub fn began_nanoseconds() -> i128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
 
-/// What came of a tree.
+/// The result of scanning a tree.
 #[derive(Default)]
 pub struct Found {
     /// Stanzas by location.
     pub stanzas: HashMap<String, Vec<u8>>,
     /// Directories that could not be scanned, and why.
     pub failed: Vec<(String, TreeError)>,
-    /// How many were not asked, since nothing changed.
+    /// Number of directories that were not scanned because nothing changed.
     pub reused: u64,
 }
 
-/// All directories of the tree. `jobs` categories are asked at once.
+/// Lists all directories of the tree, `jobs` categories at once.
 pub fn locations(tree: &Tree, jobs: u32) -> Result<Vec<String>> {
     tree.locations(jobs, interrupt::cancel()).map_err(not_listed)
 }
 
-/// The directories of each category among these names of categories and directories. `jobs` categories are asked at once.
+/// Lists the directories of each category in `names`, `jobs` categories at once. `names` may also contain directories.
 pub fn locations_of_categories(
     tree: &Tree,
     names: &[String],
@@ -55,12 +55,12 @@ fn not_listed(error: TreeError) -> Error {
     }
 }
 
-/// An error if one of these names of categories and directories is a category that the tree does not have.
+/// Checks that the tree has every category in `names`. `names` may also contain directories, which are not checked.
 pub fn check_categories(tree: &Path, names: &[String]) -> Result<()> {
     let is_absent = |name: &&String| is_category(name) && !tree.join(name).join("Makefile").is_file();
     match names.iter().find(is_absent) {
         Some(name) => Err(Error::usage(format!(
-            "{name} is no category of {}: there is no {name}/Makefile",
+            "{name} is not a category of {}: there is no {name}/Makefile",
             tree.display()
         ))
         .hint("a category such as mail, or a directory such as mail/mutt")),
@@ -68,7 +68,7 @@ pub fn check_categories(tree: &Path, names: &[String]) -> Result<()> {
     }
 }
 
-/// Names of categories and directories, with the directories of each category in its place.
+/// Replaces each category in `names` by its directories.
 pub fn expand(names: &[String], categories: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let locations = |name: &String| match is_category(name) {
         true => categories.get(name).cloned().unwrap_or_default(),
@@ -79,21 +79,21 @@ pub fn expand(names: &[String], categories: &BTreeMap<String, Vec<String>>) -> V
 
 /// A running scan.
 pub struct Work<'a> {
-    /// Who is asked.
+    /// Runs make in the tree's directories.
     pub tree: Tree<'a>,
     /// The tree's folder.
     pub folder: &'a Path,
-    /// Answers that are right still.
+    /// Answers of the last scan that are still valid.
     pub kept: HashMap<String, Vec<u8>>,
-    /// Whether directories are added as others depend on them.
+    /// Whether to add directories as others depend on them.
     pub is_partial: bool,
-    /// What came of it.
+    /// The result so far.
     pub found: Found,
     known: HashSet<String>,
 }
 
 impl<'a> Work<'a> {
-    /// A scan that begins.
+    /// Prepares a scan; nothing is scanned yet.
     pub fn new(
         tree: Tree<'a>,
         folder: &'a Path,
@@ -103,7 +103,8 @@ impl<'a> Work<'a> {
         Work { tree, folder, kept, is_partial, found: Found::default(), known: HashSet::new() }
     }
 
-    /// Scans these locations and what they lead to; all of them, in the order in which they were met.
+    /// Scans these locations and, in a partial scan, their dependencies. Returns all of them in the order in which
+    /// they were found.
     pub fn scan(
         &mut self,
         first: Vec<String>,
@@ -134,10 +135,10 @@ impl<'a> Work<'a> {
                     }
                 });
             }
-            // Dropped however this ends, so that the threads end, and ask nothing more.
+            // Both are dropped however this ends, so that the threads stop and scan nothing more.
             let to_workers = to_workers;
             let _over = Over(is_over);
-            let (started, mut told) = (Instant::now(), Instant::now());
+            let (started, mut printed) = (Instant::now(), Instant::now());
             let mut order = Vec::new();
             let mut new: VecDeque<String> = first.into();
             let (mut asked, mut open) = (0_u64, 0_u64);
@@ -177,11 +178,11 @@ impl<'a> Work<'a> {
                         Err(error) => self.found.failed.push((location, error)),
                     }
                 }
-                if told.elapsed() >= TELL_INTERVAL && asked > 0 {
-                    told = Instant::now();
+                if printed.elapsed() >= PROGRESS_INTERVAL && asked > 0 {
+                    printed = Instant::now();
                     let left = started.elapsed().as_secs_f64() / asked as f64 * open as f64;
                     say(&format!(
-                        "asked {asked} of {} directories, {} left",
+                        "scanned {asked} of {} directories, {} left",
                         asked + open,
                         words::duration(left)
                     ));
@@ -192,7 +193,7 @@ impl<'a> Work<'a> {
 
     fn take(&mut self, location: String, stanzas: Vec<u8>, new: &mut VecDeque<String>) {
         if self.is_partial {
-            // What is no directory of the tree is told by the resolver, with who depends on it.
+            // The resolver reports dependencies that are not directories of the tree, with their dependents.
             let is_there = |location: &String| self.folder.join(location).is_dir();
             new.extend(depended_on(&stanzas).into_iter().filter(is_there));
         }
@@ -200,7 +201,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Says at its end that nothing more is to be asked.
+/// Stops the worker threads when dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -1,9 +1,9 @@
-//! The history that bob keeps of its builds, read for the times in it (bob 1.0, `history.db`; of its formats those
-//! from 20260406 on, which differ in what is not read here).
+//! Reads build times from bob's history (`history.db` of bob 1.0; formats since 20260406, which differ only in data
+//! that is not read here).
 //!
-//! Nothing is written, not even beside the file: where no write-ahead log lies there, the file is taken for one that
-//! does not change, so that reading another builder's database leaves nothing behind. Known downside: a bob that begins
-//! to write at that moment makes the reading fail, or miss what it writes.
+//! Reading another builder's database leaves nothing behind: nothing is written, not even next to the file. If there
+//! is no write-ahead log, the file is opened as immutable. Known downside: if bob begins to write at that moment,
+//! reading fails or misses the new data.
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use std::ffi::OsStr;
@@ -11,52 +11,52 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The first and the last format that is known. Up to the last one only indexes and `build_metadata` changed.
+/// The supported formats. Between the first and the last, only indexes and `build_metadata` changed.
 const FORMATS: std::ops::RangeInclusive<i64> = 20_260_406..=20_260_612;
-/// No tree has as many packages; the largest has 30,000.
+/// No tree has this many packages; the largest has 30,000.
 const BUILDS_MAX: usize = 1 << 20;
 /// Names of packages and directories are much shorter.
 const NAME_BYTES_MAX: usize = 1024;
-/// A year: no build takes as long, and what is longer is no time.
+/// A year: no build takes that long, so a longer time is invalid.
 const MILLISECONDS_MAX: i64 = 366 * 24 * 60 * 60 * 1000;
 
-/// A history that cannot be read.
+/// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BobHistoryError {
-    /// The database refused: it is none, it is another one, or it is not there.
+    /// The file is missing, is not a database, or is another database.
     #[error("{path} cannot be read as a history of bob: {source}")]
     Database {
-        /// The file.
+        /// The history file.
         path: PathBuf,
-        /// What was said.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// It is of a format that is not known.
+    /// A format that is not supported.
     #[error(
-        "{path} is a history of bob of format {found}, and those from {} to {} are known",
+        "{path} is a history of bob of format {found}; supported formats are {} to {}",
         FORMATS.start(),
         FORMATS.end()
     )]
     Format {
-        /// The file.
+        /// The history file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format; 0 if it names none.
         found: i64,
     },
-    /// A build that cannot be.
+    /// A build with invalid data.
     #[error("{path}: build {number} has {what}")]
     Build {
-        /// The file.
+        /// The history file.
         path: PathBuf,
-        /// The build's number there.
+        /// The build's number in the file.
         number: i64,
-        /// What is wrong with it.
+        /// The invalid data; reads after "has".
         what: &'static str,
     },
-    /// There are more packages than any tree has.
+    /// More packages than any tree has.
     #[error("{path} has more than {BUILDS_MAX} packages")]
     TooMany {
-        /// The file.
+        /// The history file.
         path: PathBuf,
     },
 }
@@ -66,15 +66,15 @@ pub enum BobHistoryError {
 pub struct BobBuild {
     /// The package's directory in the tree, such as `mail/mutt`.
     pub location: String,
-    /// Its name without the version.
+    /// The package's name without the version.
     pub base: String,
-    /// How long it took, all stages and what was between them.
+    /// Wall time of the whole build, including the time between stages.
     pub wall_seconds: f64,
-    /// CPU time of all stages; the wall time where it was not measured.
+    /// CPU time of all stages; the wall time if it was not measured.
     pub cpu_seconds: f64,
 }
 
-/// The last successful build of every package, the oldest first.
+/// Reads the last successful build of every package, oldest first.
 pub fn last_builds(path: &Path) -> Result<Vec<BobBuild>, BobHistoryError> {
     let wrap = |source| BobHistoryError::Database { path: path.to_owned(), source };
     let connection = open(path).map_err(wrap)?;
@@ -109,7 +109,7 @@ fn build(path: &Path, row: &Row) -> Result<BobBuild, BobHistoryError> {
     let wrong = |what| BobHistoryError::Build { path: path.to_owned(), number, what };
     let name = |column| -> Result<String, BobHistoryError> {
         let text =
-            row.get_ref(column).map_err(wrap)?.as_str().map_err(|_| wrong("a name that is no text"))?;
+            row.get_ref(column).map_err(wrap)?.as_str().map_err(|_| wrong("a name that is not text"))?;
         if text.is_empty() || text.len() > NAME_BYTES_MAX {
             return Err(wrong("a name that is empty or too long"));
         }
@@ -133,7 +133,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(address(path.as_os_str(), is_at_rest), flags)
 }
 
-/// A file as SQLite's addresses name it (sqlite.org/uri.html).
+/// The SQLite URI of a file (sqlite.org/uri.html).
 fn address(path: &OsStr, is_immutable: bool) -> String {
     let mut address = String::from("file:");
     for byte in path.as_bytes() {

@@ -1,4 +1,4 @@
-//! The table `pkgsrc`: packages of a pkgsrc tree.
+//! The `[pkgsrc]` table: packages of a pkgsrc tree.
 
 use crate::debian::DebianRoot;
 use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
@@ -8,32 +8,32 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The table `pkgsrc`.
+/// The `[pkgsrc]` table of `kilnyard.toml`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pkgsrc {
     /// The tree's folder.
     pub tree: PathBuf,
-    /// A bootstrap kit: an archive with the prefix, the database of packages and make. Without one, the tree's own
-    /// `bootstrap/bootstrap` makes it, once.
+    /// A bootstrap kit: an archive with the prefix, the package database and make. Without one, the tree's own
+    /// `bootstrap/bootstrap` makes the kit, once.
     pub bootstrap_kit: Option<PathBuf>,
-    /// Variables for the tree's `bootstrap/bootstrap`, such as `CFLAGS`.
+    /// Environment variables for the tree's `bootstrap/bootstrap`, such as `CFLAGS`.
     #[serde(default)]
     pub bootstrap_environment: BTreeMap<String, String>,
-    /// Where packages are installed.
+    /// Where packages are installed, inside a root.
     #[serde(default = "prefix")]
     pub prefix: String,
-    /// The make program, inside a root; that of the prefix by default.
+    /// Path of the make program inside a root; the prefix's `bin/bmake` by default.
     pub make: Option<String>,
-    /// Settings that make reads after those of the kit.
+    /// Settings that make reads after the kit's `mk.conf`.
     pub mk_conf: Option<PathBuf>,
     /// Where the tree's distfiles are kept; a folder of the yard by default.
     #[serde(default = "distfiles")]
     pub distfiles: PathBuf,
-    /// The longest that make may take for one directory when the tree is scanned.
+    /// Time limit for make in one directory during a scan.
     #[serde(default = "scan_minutes_max")]
     pub scan_minutes_max: f64,
-    /// What builds happen in.
+    /// The base root of all builds.
     pub root: DebianRoot,
 }
 
@@ -48,7 +48,7 @@ fn scan_minutes_max() -> f64 {
 }
 
 impl Pkgsrc {
-    /// What is wrong with it, if anything.
+    /// Validates the table; the error says what to fix.
     pub fn check_table(&self) -> Result<(), String> {
         self.root.check()?;
         check_minutes("scan-minutes-max", self.scan_minutes_max)?;
@@ -63,19 +63,19 @@ impl Pkgsrc {
         for (key, path) in [("prefix", Some(&self.prefix)), ("make", self.make.as_ref())] {
             if let Some(path) = path.filter(|path| !is_path(path)) {
                 return Err(format!(
-                    "{key} `{path}` must be a path inside a root, from / on, of plain characters"
+                    "{key} `{path}` must be a path inside a root: absolute, without .., of letters, digits and - . _ +"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The make program, inside a root.
+    /// Path of the make program inside a root: the configured one or the default.
     pub fn make(&self) -> String {
         self.make.clone().unwrap_or_else(|| format!("{}/bin/bmake", self.prefix))
     }
 
-    /// Makes relative paths ones of the yard.
+    /// Resolves relative paths against the yard's folder.
     pub fn locate(&mut self, yard: &Path) {
         let paths = [Some(&mut self.tree), self.bootstrap_kit.as_mut(), self.mk_conf.as_mut()];
         for path in paths.into_iter().flatten().chain([&mut self.distfiles, &mut self.root.keyring]) {
@@ -84,32 +84,32 @@ impl Pkgsrc {
     }
 }
 
-/// What `kilnyard init pkgsrc` fills in.
+/// The values that `kilnyard init pkgsrc` fills in.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// Which packages; none if unknown.
+    /// Packages of the yard; `None` if unknown.
     pub wanted: Option<Wanted>,
-    /// Values of keys, that of the tree among them.
+    /// Values of keys, including the tree.
     pub values: Vec<(Key, String)>,
-    /// The release of the root.
+    /// The Debian release of the root.
     pub release: String,
-    /// The archive that the root comes from.
+    /// The archive of the root's packages.
     pub mirror: String,
-    /// Lines for a person to read; they stand at the end, as comments.
+    /// Notes to the user, added as comments at the end.
     pub remarks: Vec<String>,
 }
 
-/// The keys of the table, each with what is shown of it where it is not filled in.
+/// The keys of the table, each with its example or default, and a remark.
 const KEYS: [(Key, &str, &str); 6] = [
     (Key::Tree, "/usr/pkgsrc", ""),
-    (Key::BootstrapKit, "bootstrap.tar.gz", "else the tree's bootstrap/bootstrap makes it, once"),
+    (Key::BootstrapKit, "bootstrap.tar.gz", "without it, the tree's bootstrap/bootstrap makes it, once"),
     (Key::Prefix, "/usr/pkg", ""),
     (Key::Make, "/usr/pkg/bin/bmake", "inside a root"),
-    (Key::MkConf, "mk.conf", "read after that of the kit"),
+    (Key::MkConf, "mk.conf", "read after the kit's mk.conf"),
     (Key::Distfiles, "distfiles/pkgsrc", ""),
 ];
 
-/// What `kilnyard init pkgsrc` writes.
+/// The configuration that `kilnyard init pkgsrc` writes.
 pub fn template(filled: &Template) -> String {
     let (packages, file) = match &filled.wanted {
         Some(Wanted::All) => ("\"all\"".to_owned(), None),
@@ -121,7 +121,7 @@ pub fn template(filled: &Template) -> String {
         Some(file) => format!("packages-file = {}", quoted(file)),
         None => "# packages-file = \"packages.txt\"".to_owned(),
     };
-    let file = remarked(&file, "more of them, one a line");
+    let file = remarked(&file, "more packages, one per line");
     let value = |key: Key| filled.values.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
     let lines = KEYS.map(|(key, shown, remark)| match value(key) {
         Some(value) => remarked(&format!("{} = {}", key.name(), quoted(value)), remark),
@@ -143,21 +143,21 @@ pub fn template(filled: &Template) -> String {
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
-# Directories of the tree, such as "mail/mutt", and categories, such as "mail", with all that they need; "all" for the
+# Directories of the tree, such as "mail/mutt", and categories, such as "mail", with their dependencies; "all" for the
 # whole tree.
 packages = {packages}
 {file}
 [pkgsrc]
-{lines}# scan-minutes-max = 15               # the longest that make may take for one directory in a scan
-# bootstrap-environment = {{ CFLAGS = "-O2" }} # variables of the tree's bootstrap/bootstrap, where it makes the kit
+{lines}# scan-minutes-max = 15               # time limit for make in one directory during a scan
+# bootstrap-environment = {{ CFLAGS = "-O2" }} # for the tree's bootstrap/bootstrap, if it makes the kit
 
-# Builds happen in a root of Debian, so that what the system has is the same in every build.
+# Builds run in a Debian root, so that every build sees the same system.
 [pkgsrc.root]
 release = {release}
 mirror = {mirror}
-# packages = ["zlib1g-dev"]        # besides the build-essential ones
+# packages = ["zlib1g-dev"]        # in addition to the build-essential packages
 # keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# check-valid-until = true         # false for a snapshot, or a mirror frozen on purpose
+# check-valid-until = true         # false for a snapshot or a mirror frozen on purpose
 
 {common}{gap}{remarks}"#,
         lines = lines.concat(),
@@ -166,12 +166,12 @@ mirror = {mirror}
     )
 }
 
-/// A line with a remark behind it.
+/// Appends a remark to a line as a comment.
 fn remarked(line: &str, remark: &str) -> String {
     if remark.is_empty() { format!("{line}\n") } else { format!("{line:34} # {remark}\n") }
 }
 
-/// A text that ends neither a comment nor a line of the terminal, and does nothing else there.
+/// Replaces control characters by spaces, so that the text cannot end a comment or control the terminal.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_written_where_its_path_says() {
+    fn every_key_is_written_at_its_path() {
         let mut values: Vec<(Key, String)> = KEYS.map(|(key, _, _)| (key, HOSTILE.to_owned())).into();
         values.extend([(Key::Slots, "3".to_owned()), (Key::Jobs, "4".to_owned())]);
         let table = read(&filled(values.clone()));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_written_as_they_are_asked_for() {
+    fn packages_are_written_as_given() {
         let wanted = |wanted| read(&Template { wanted, ..filled(Vec::new()) });
         assert_eq!(wanted(Some(Wanted::All))["packages"].as_str(), Some("all"));
         let some = wanted(Some(Wanted::Some(vec!["a/b".into(), HOSTILE.into()])));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_remark_becomes_a_setting() {
+    fn a_remark_never_becomes_a_setting() {
         let with = |remarks: &[&str]| {
             let remarks = remarks.iter().map(|remark| (*remark).to_owned()).collect();
             Template { remarks, ..filled(Vec::new()) }

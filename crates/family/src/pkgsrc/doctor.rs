@@ -1,19 +1,20 @@
-//! What a yard of pkgsrc needs besides a base root.
+//! Checks of a pkgsrc yard beyond those of the base root.
 
 use super::Pkgsrc;
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::remedy::Remedy;
 use std::path::Path;
 
-/// Whether the tree is one, and the ids of roots can reach it.
+/// Whether the folder is a pkgsrc tree that the users of roots can reach.
 pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
     use std::os::unix::fs::PermissionsExt;
     let shown = pkgsrc.tree.display();
     if !pkgsrc.tree.join("mk").is_dir() {
-        let help = Some(Remedy::from("tree in kilnyard.toml: the folder that mk and the categories are in"));
+        let help =
+            Some(Remedy::from("tree in kilnyard.toml: the folder that contains mk and the categories"));
         return Finding {
             help,
-            ..Finding::new("tree", false, format!("{shown} is no pkgsrc tree: it has no mk"))
+            ..Finding::new("tree", false, format!("{shown} is not a pkgsrc tree: it has no mk"))
         };
     }
     let is_closed = |path: &&Path| {
@@ -25,23 +26,23 @@ pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
             ..Finding::new(
                 "tree",
                 false,
-                format!("{shown} cannot be reached by the users of roots: {} is closed", closed.display()),
+                format!("the users of roots cannot reach {shown}: they cannot enter {}", closed.display()),
             )
         },
         None => Finding::new("tree", true, shown.to_string()),
     }
 }
 
-/// Whether there is what the kit is made of.
+/// Whether the archive of the kit, or the script that makes it, exists.
 pub fn kit(pkgsrc: &Pkgsrc) -> Finding {
     let Some(archive) = &pkgsrc.bootstrap_kit else {
         let script = pkgsrc.tree.join("bootstrap/bootstrap");
         let help = Remedy::from("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix");
         return match script.is_file() {
-            true => Finding::new("kit", true, format!("{} makes it, once", script.display())),
+            true => Finding::new("kit", true, format!("{} makes the kit, once", script.display())),
             false => Finding {
                 help: Some(help),
-                ..Finding::new("kit", false, format!("there is no {}", script.display()))
+                ..Finding::new("kit", false, format!("{} does not exist", script.display()))
             },
         };
     };
@@ -52,11 +53,11 @@ pub fn kit(pkgsrc: &Pkgsrc) -> Finding {
     }
 }
 
-/// Where the programs of Debian's packages are.
+/// The folders where Debian packages install programs.
 const SYSTEM_PROGRAMS: [&str; 6] =
     ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/"];
 
-/// Whether make is one of the kit or of the base root; whether it is there, the first build sees.
+/// Whether the path of make belongs to the kit or the base root. Whether it exists, only the first build finds out.
 pub fn make_program(pkgsrc: &Pkgsrc) -> Finding {
     let (make, prefix) = (pkgsrc.make(), &pkgsrc.prefix);
     let is_of_kit = Path::new(&make).starts_with(prefix);
@@ -65,7 +66,7 @@ pub fn make_program(pkgsrc: &Pkgsrc) -> Finding {
     }
     Finding {
         help: Some(Remedy::from(format!(
-            "make in kilnyard.toml: {prefix}/bin/bmake, or prefix, as the kit was bootstrapped with"
+            "make in kilnyard.toml: {prefix}/bin/bmake, or prefix, set to the prefix of the kit"
         ))),
         ..Finding::new(
             "make",
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn make_is_of_the_prefix_or_of_the_system() {
+    fn make_is_in_the_prefix_or_the_base_root() {
         let found = |settings: &str| {
             let table =
                 format!("tree = \"/t\"\n{settings}\n[root]\nrelease = \"r\"\nmirror = \"http://m\"\n");
@@ -97,7 +98,7 @@ mod tests {
         for (settings, make, prefix) in [
             ("make = \"/opt/pkg/bin/bmake\"", "/opt/pkg/bin/bmake", "/usr/pkg"),
             ("prefix = \"/opt/pkg\"\nmake = \"/usr/pkg/bin/bmake\"", "/usr/pkg/bin/bmake", "/opt/pkg"),
-            // A folder whose name only begins as the prefix does is another one.
+            // A folder whose name only begins like the prefix is not the prefix.
             ("make = \"/usr/pkgsrc/bmake\"", "/usr/pkgsrc/bmake", "/usr/pkg"),
             ("make = \"/usr/binary/bmake\"", "/usr/binary/bmake", "/usr/pkg"),
         ] {

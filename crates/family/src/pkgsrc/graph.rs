@@ -1,4 +1,4 @@
-//! What depends on what by a scan: the graph of a simulation.
+//! Builds the dependency graph of a scan, for simulations.
 
 use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
@@ -6,12 +6,12 @@ use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_yard::error::{Context, Kind, Result};
 use std::path::Path;
 
-/// Whether a text is a scan, by its first line.
+/// Whether a text is a scan, judged by its first non-empty line.
 pub fn is_scan(text: &str) -> bool {
     text.lines().find(|line| !line.trim().is_empty()).is_some_and(|line| line.starts_with("PKGNAME="))
 }
 
-/// The packages of a scan that can be built, with their exact dependencies.
+/// Reads the buildable packages of a scan, with their exact dependencies.
 pub fn read(text: &str, path: &Path) -> Result<Graph> {
     let failed = format!("read {}", path.display());
     let file = ScanFile::parse(text.as_bytes()).context(Kind::Usage, failed)?;

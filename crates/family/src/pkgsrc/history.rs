@@ -1,4 +1,4 @@
-//! `kilnyard history --import-bob`: times of another builder.
+//! `kilnyard history --import-bob`: imports build times of another builder.
 
 use super::Pkgsrc;
 use super::bob_history::{self, BobBuild};
@@ -12,7 +12,7 @@ use std::path::Path;
 pub fn import_bob(yard: &Yard, file: &Path, program: &dyn Program) -> Result<()> {
     if yard.config.family.of::<Pkgsrc>().is_none() {
         let title = yard.config.family.title();
-        return Err(Error::usage(format!("this is a yard of {title}, and bob builds packages of pkgsrc")));
+        return Err(Error::usage(format!("this is a yard of {title}, but bob builds packages of pkgsrc")));
     }
     let _lock = yard.lock()?;
     let builds = bob_history::last_builds(file).context(Kind::Usage, "import times")?;
@@ -21,8 +21,8 @@ pub fn import_bob(yard: &Yard, file: &Path, program: &dyn Program) -> Result<()>
     Ok(())
 }
 
-/// The times of builds, the oldest first, by the names that packages have in a yard: that of their directory, or with
-/// their own behind it where a directory makes several. Which of the two it is only a scan can tell, so both are kept.
+/// The times of builds, oldest first, by the name of the package in a yard: its directory, or directory and package
+/// name if a directory makes several packages. Only a scan shows which of the two applies, so both are kept.
 fn durations(builds: &[BobBuild]) -> Vec<(String, f64, f64)> {
     let names = |build: &BobBuild| [build.location.clone(), format!("{}:{}", build.location, build.base)];
     let named = |build| names(build).map(|name| (name, build.wall_seconds, build.cpu_seconds));

@@ -1,4 +1,4 @@
-//! `kilnyard index`: look-up files, made of a pkg_summary and asked for one package.
+//! `kilnyard index`: makes look-up files from a pkg_summary, and looks up packages in them.
 
 use super::options::Index;
 use kilnyard_ecosystem::pkgsrc::summary::{self, REPEATED};
@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Answers a look-up without options, if these words ask for one. Clients start the program for each package, and knowing
-/// the arguments of all commands costs more than the look-up.
+/// Runs `index look-up` without options, if the command line is one. Clients start the program once for each package,
+/// and building the command-line parser for all commands costs more than the look-up itself.
 pub fn look_up_if_asked(words: &[OsString], program: &dyn Program) -> Option<Result<ExitCode>> {
     let [index, look_up_word, file, package] = words else { return None };
     let is_plain = |word: &OsString| !word.is_empty() && !word.as_encoded_bytes().starts_with(b"-");
@@ -49,10 +49,10 @@ fn make(summary: &Path, file: &Path, program: &dyn Program) -> Result<ExitCode> 
 }
 
 fn look_up(file: &Path, package: &str, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
-    let failed = format!("look {package} up");
+    let failed = format!("look up {package}");
     let found = LookUp::open(file).and_then(|index| index.get(package)).context(Kind::Usage, &failed)?;
     let Some(content) = found else {
-        return Err(Error::usage(format!("there is no {package} in {}", file.display())));
+        return Err(Error::usage(format!("package {package} not found in {}", file.display())));
     };
     let text = String::from_utf8(content).context(Kind::Usage, &failed)?;
     if !as_json {

@@ -1,4 +1,4 @@
-//! `kilnyard init pkgsrc`: a yard of a tree, from another builder's configuration if one is named.
+//! `kilnyard init pkgsrc`: makes a yard for a tree, optionally from another builder's configuration.
 
 mod other;
 
@@ -16,51 +16,51 @@ use kilnyard_yard::yard::CONFIG;
 use other::Other;
 use std::path::{Path, PathBuf};
 
-/// Where a pkgsrc tree is if it is not named.
+/// The default tree.
 const TREE: &str = "/usr/pkgsrc";
 
-/// `init pkgsrc`.
+/// Arguments of `init pkgsrc`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Take over what a pbulk.conf says; options beside it win. Its relative paths are taken from the current folder,
-    /// as pbulk does.
+    /// Take over the settings of a pbulk.conf; other options override them. Relative paths in it are relative to the
+    /// current folder, as in pbulk.
     #[arg(long, value_name = "FILE", conflicts_with = "from_bob")]
     from_pbulk: Option<PathBuf>,
-    /// Take over what bob's config.lua says, and the times of bob's builds; options beside it win. Its relative paths
-    /// are taken from the current folder, as bob does.
+    /// Take over the settings of bob's config.lua and the times of bob's builds; other options override the settings.
+    /// Relative paths in it are relative to the current folder, as in bob.
     #[arg(long, value_name = "FILE")]
     from_bob: Option<PathBuf>,
     /// The tree's folder; /usr/pkgsrc by default.
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
-    /// An archive of a bootstrapped prefix; without one the tree's bootstrap/bootstrap makes it.
+    /// An archive of a bootstrapped prefix; without it, the tree's bootstrap/bootstrap makes the kit.
     #[arg(long, value_name = "FILE")]
     bootstrap_kit: Option<PathBuf>,
-    /// Where packages are installed, as the kit was bootstrapped.
+    /// Where packages are installed; must be the prefix that the kit was bootstrapped with.
     #[arg(long, value_name = "DIR")]
     prefix: Option<String>,
-    /// The make program, inside a root; PREFIX/bin/bmake by default.
+    /// Path of the make program inside a root; PREFIX/bin/bmake by default.
     #[arg(long, value_name = "PATH")]
     make: Option<String>,
-    /// Settings that make reads after those of the kit.
+    /// Settings that make reads after the kit's mk.conf.
     #[arg(long, value_name = "FILE")]
     mk_conf: Option<PathBuf>,
     /// Where the tree's distfiles are kept; a folder of the yard by default.
     #[arg(long, value_name = "DIR")]
     distfiles: Option<PathBuf>,
-    /// The Debian release that roots are made of.
+    /// Debian release of the roots, by codename.
     #[arg(long, value_name = "NAME", default_value = "bookworm")]
     release: String,
-    /// The archive's address; by default the one that this machine's apt uses.
+    /// URL of the Debian archive; by default the mirror that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
-    /// Directories of the tree, such as mail/mutt, and categories, such as mail; the whole tree where none is given.
+    /// Directories of the tree, such as mail/mutt, and categories, such as mail; the whole tree by default.
     #[arg(value_name = "LOCATION")]
     locations: Vec<String>,
 }
 
 impl Init {
-    /// The yard that is asked for, from another builder's configuration if one is named.
+    /// Checks the arguments and plans the new yard, from another builder's configuration if one is given.
     pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
         let (other, moved) = Other::named(self, program.environment())?.unzip();
         let mut moved = moved.unwrap_or(Moved { wanted: Some(Wanted::All), ..Moved::default() });
@@ -68,8 +68,8 @@ impl Init {
         let tree = moved.values.iter().find(|(key, _)| *key == Key::Tree);
         let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
         if !Path::new(&tree).join("mk").is_dir() {
-            return Err(Error::usage(format!("{tree} is no pkgsrc tree: it has no mk"))
-                .hint("--tree with the folder that mk and the categories are in"));
+            return Err(Error::usage(format!("{tree} is not a pkgsrc tree: it has no mk"))
+                .hint("--tree with the folder that contains mk and the categories"));
         }
         check_categories(Path::new(&tree), &self.locations)?;
         let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
@@ -83,9 +83,10 @@ impl Init {
             remarks: report.clone(),
         });
         init::check(folder, &configuration, FAMILIES).map_err(|error| match &other {
-            Some(other) => {
-                error.hint(format!("its option beside {}, which wins over the file", other.option))
-            }
+            Some(other) => error.hint(format!(
+                "the option for this setting together with {}; it overrides the file",
+                other.option
+            )),
             None => error,
         })?;
         check_release(&release, &mirror, program)?;
@@ -95,7 +96,7 @@ impl Init {
             report.iter().for_each(|line| program.say(&one_line(line)));
             if is_unknown {
                 let path = folder.join(CONFIG);
-                say!(program, "it could not be told which packages: name them in {}", path.display());
+                say!(program, "the set of packages is unknown: name them in {}", path.display());
             }
             other.map_or(Ok(()), |other| other.import_history(&folder, program))
         };
@@ -103,7 +104,7 @@ impl Init {
     }
 }
 
-/// Lets what the command line says win.
+/// Overrides settings of the other builder by options of the command line.
 fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
     let paths = [
         (Key::Tree, "--tree", &options.tree),
@@ -122,12 +123,12 @@ fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
         given.extend(text.clone().map(|text| (key, option, text)));
     }
     for (key, option, value) in given {
-        moved.overrule(key, &format!("{option} says it"));
+        moved.overrule(key, &format!("overridden by {option}"));
         moved.values.push((key, value));
     }
     if !options.locations.is_empty() {
         for key in [Key::Packages, Key::PackagesFile] {
-            moved.overrule(key, "the command line says it");
+            moved.overrule(key, "overridden by the command line");
         }
         moved.wanted = Some(Wanted::Some(options.locations.clone()));
     }

@@ -1,12 +1,12 @@
-//! The bootstrap kit: the prefix with make and the package tools, as a layer that every root has above the system.
+//! The bootstrap kit: the prefix with make and the package tools, as a layer above the system in every root.
 //!
-//! It comes from an archive, or from the tree's own `bootstrap/bootstrap`, run once in a root. Either way it is known
-//! by the hash of what it was made from.
+//! The kit comes from an archive, or from the tree's own `bootstrap/bootstrap`, run once in a root. Either way it is
+//! identified by the hash of its inputs.
 //!
-//! Bootstrapping takes minutes, and the base root is another one whenever a package is added to it. A bootstrapped kit is
-//! therefore kept for every base of the same release in which its programs find their libraries; that is checked once for
-//! each base. What bootstrapping would find and use of an added package is not in such a kit, as it is not in one that comes
-//! from an archive.
+//! Bootstrapping takes minutes, and adding a package makes a new base root. A bootstrapped kit is therefore kept for
+//! every base of the same release in which its programs find their libraries; this is checked once for each base.
+//! Such a kit does not use features of the added packages that a new bootstrap would find, just like a kit from an
+//! archive.
 
 use crate::debian::base;
 use crate::pkgsrc::Pkgsrc;
@@ -28,36 +28,36 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// The record of the kit that is there.
+/// The record of the current kit.
 const RECORD: &str = "layers/kit.json";
 
-/// What is written about the kit that is there.
+/// The content of [`RECORD`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Made {
     asked: String,
     #[serde(flatten)]
     files: RecordedTree,
     digest: String,
-    /// The base that a bootstrapped kit was made in, or was found to run in.
+    /// Digest of the base in which a bootstrapped kit was made, or was found to run.
     #[serde(default)]
     base: String,
 }
 
 impl Made {
-    /// The one that was made from what the configuration asks for, in whichever base.
+    /// Finds the kit that was made for this configuration, in any base.
     fn find(yard: &Yard, pkgsrc: &Pkgsrc) -> Option<Made> {
         let made: Made = serde_json::from_slice(&fs_err::read(yard.path(RECORD)).ok()?).ok()?;
         (made.asked == asked(yard, pkgsrc) && made.files.is_there(yard)).then_some(made)
     }
 
-    /// Whether it runs in a base, as far as that is known.
+    /// Whether the kit is already known to run in a base.
     fn is_for(&self, pkgsrc: &Pkgsrc, base: &Base) -> bool {
         pkgsrc.bootstrap_kit.is_some() || self.base == base.digest
     }
 
-    /// Writes that this is the kit.
+    /// Records this as the current kit.
     fn keep(self, yard: &Yard) -> Result<KitLayer> {
-        let text = serde_json::to_vec_pretty(&self).or_internal("write about the bootstrap kit")?;
+        let text = serde_json::to_vec_pretty(&self).or_internal("write the record of the bootstrap kit")?;
         write_whole(&yard.path(RECORD), &text)?;
         Ok(self.kit())
     }
@@ -67,21 +67,21 @@ impl Made {
     }
 }
 
-/// A kit as it is.
+/// A kit that exists as a layer.
 #[derive(Clone, Debug)]
 pub struct KitLayer {
-    /// Its files; none where a version made them that did not pack them.
+    /// The kit's files; `None` if an earlier version of Kilnyard made the kit without packing them.
     pub tree: Option<Artifact>,
-    /// A hash of what it was made from.
+    /// A hash of the kit's inputs.
     pub digest: String,
 }
 
-/// The kit as it is; none where there is none for this configuration.
+/// The existing kit; `None` if there is none for this configuration and base.
 pub fn find(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Option<KitLayer> {
     Made::find(yard, pkgsrc).filter(|made| made.is_for(pkgsrc, base)).map(Made::kit)
 }
 
-/// What a kit is made from: a change asks for a new one.
+/// The inputs of a kit: if they change, a new kit is needed.
 fn asked(yard: &Yard, pkgsrc: &Pkgsrc) -> String {
     let of = |path: &Path| {
         let metadata = fs_err::metadata(path).ok()?;
@@ -89,7 +89,7 @@ fn asked(yard: &Yard, pkgsrc: &Pkgsrc) -> String {
     };
     match &pkgsrc.bootstrap_kit {
         Some(archive) => format!("archive {}", of(archive).unwrap_or_default()),
-        // A tree that changes does not ask for a new kit, as with pbulk: its own bootstrap changes with releases.
+        // As in pbulk, a changed tree does not need a new kit: its bootstrap changes only with releases.
         None => {
             let (tree, prefix, variables) =
                 (pkgsrc.tree.display(), &pkgsrc.prefix, &pkgsrc.bootstrap_environment);
@@ -98,7 +98,7 @@ fn asked(yard: &Yard, pkgsrc: &Pkgsrc) -> String {
     }
 }
 
-/// The kit, made if it is not there.
+/// Returns the kit, and makes it first if it does not exist.
 pub fn ensure(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
@@ -126,7 +126,7 @@ pub fn ensure(
             unpack(yard, ids, archive, &part)?
         }
         None => {
-            say("making the bootstrap kit by the tree's bootstrap/bootstrap, once (some minutes)");
+            say("making the bootstrap kit with the tree's bootstrap/bootstrap (once; a few minutes)");
             bootstrap(yard, pkgsrc, base, ids, cancel, &part)?
         }
     };
@@ -135,14 +135,14 @@ pub fn ensure(
     Made { asked: asked(yard, pkgsrc), files, digest, base: base.digest.clone() }.keep(yard)
 }
 
-/// Prints what programs and libraries of the prefix lack of the system.
+/// Prints the system's shared libraries that programs and libraries of the prefix need but do not find.
 const LACKS: &str = r#"
 find "$1" -type f '(' -perm -100 -o -name '*.so*' ')' -exec ldd '{}' + 2>&1 | grep 'not found' | sort -u | head -n 3
 "#;
 /// A kit has a few hundred programs, each looked up in milliseconds.
 const LACKS_SECONDS_MAX: f64 = 600.0;
 
-/// The kit that was bootstrapped in another base of the same release, if it runs in this one.
+/// Keeps a kit that was bootstrapped in another base of the same release, if it runs in this one.
 fn adopt(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
@@ -177,9 +177,7 @@ fn adopt(
             say(&format!("the bootstrap kit does not run in the new base root: {}", lacks.trim()));
             Ok(None)
         }
-        End::Cancelled => {
-            Err(Error::new(Kind::Interrupted, "interrupted while the bootstrap kit was checked"))
-        }
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while checking the bootstrap kit")),
         end => {
             let mut error = Error::new(Kind::Machine, format!("failed to {failed}"));
             error.causes.push(format!("{end:?}"));
@@ -188,15 +186,15 @@ fn adopt(
     }
 }
 
-/// A kit without make, or with another prefix, would fail every package in turn.
+/// Rejects a kit without make or with another prefix, which would fail every package in turn.
 fn check(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base, layer: &str) -> Result<()> {
     let below = |path: &str| yard.path(layer).join(path.trim_start_matches('/'));
     if !below(&pkgsrc.prefix).is_dir() {
         return Err(Error::usage(format!("the bootstrap kit has no {}", pkgsrc.prefix))
-            .hint("prefix in kilnyard.toml, as the kit was bootstrapped with"));
+            .hint("prefix in kilnyard.toml, set to the prefix of the kit"));
     }
     let make = pkgsrc.make();
-    // Links are not followed: an absolute one would lead out of the layer.
+    // Symbolic links are not followed: an absolute one would lead out of the layer.
     let is_in =
         |layer: &str| fs_err::symlink_metadata(yard.path(layer).join(make.trim_start_matches('/'))).is_ok();
     let base_layer = base.tree.as_ref().map(|tree| yard.trees().layer(tree));
@@ -221,10 +219,11 @@ fn unpack(yard: &Yard, ids: &IdMap, archive: &Path, layer: &str) -> Result<Strin
     made.map(|()| digest)
 }
 
-/// How many lines of tar's an error shows: it prints one for each file.
+/// Number of tar's messages that an error shows: tar prints one for each file.
 const LINES_SHOWN: usize = 3;
 
-/// tar cannot tell whether the archive or the disk is at fault; what it says can.
+/// The error if a kit cannot be unpacked. tar's exit status does not show whether the archive or the disk is at
+/// fault, but its messages do.
 fn no_kit(archive: &Path, error: Error) -> Error {
     let mut wrong = Error::usage(format!("failed to unpack the bootstrap kit {}", archive.display()));
     let lines: Vec<&str> = error.causes.iter().flat_map(|cause| cause.lines()).collect();
@@ -237,10 +236,10 @@ fn no_kit(archive: &Path, error: Error) -> Error {
         return wrong
             .hint(format!("its files have owners above {ids}: pack it again with tar --owner=0 --group=0"));
     }
-    wrong.hint("bootstrap-kit in kilnyard.toml: an archive that tar unpacks, with the prefix in it")
+    wrong.hint("bootstrap-kit in kilnyard.toml: an archive of the prefix that tar can unpack")
 }
 
-/// Where the tree's bootstrap works, in its root.
+/// Working directory of the tree's bootstrap, inside its root.
 const WORK: &str = "/build/bootstrap";
 
 fn bootstrap(
@@ -254,11 +253,11 @@ fn bootstrap(
     let failed = "make the bootstrap kit";
     let script = pkgsrc.tree.join("bootstrap/bootstrap");
     if !script.is_file() {
-        return Err(Error::usage(format!("there is no {}", script.display()))
+        return Err(Error::usage(format!("{} does not exist", script.display()))
             .hint("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix"));
     }
     let tree = ShownFolder { source: pkgsrc.tree.clone(), inside: TREE.to_owned() };
-    // What an earlier process was killed over.
+    // Remove the root that a killed process left.
     RootFolder::at(&yard.folder, "kit", ids, &[]).remove_or_set_aside();
     let making = yard.config.roots.on_disk();
     let layers = yard.trees().ensure(base.tree.as_slice()).context(Kind::Machine, failed)?;
@@ -268,11 +267,11 @@ fn bootstrap(
     let text = fs_err::read(&script).context(Kind::Usage, failed)?;
     let mut arguments = vec!["/bin/sh".to_owned(), format!("{TREE}/bootstrap/bootstrap")];
     arguments.extend([format!("--prefix={}", pkgsrc.prefix), format!("--workdir={WORK}")]);
-    // Older trees do not know it.
+    // Older trees do not have this option.
     if String::from_utf8_lossy(&text).contains("--make-jobs") {
         arguments.push(format!("--make-jobs={jobs}"));
     }
-    // The script wants a shell whose echo leaves backslashes alone.
+    // The script needs a shell whose echo does not interpret backslashes.
     let mut environment = BTreeMap::from([("SH".to_owned(), "/bin/bash".to_owned())]);
     environment.extend(pkgsrc.bootstrap_environment.clone());
     let order = CommandOrder {
@@ -289,7 +288,7 @@ fn bootstrap(
     log.finish().context(Kind::Machine, "write logs/kit.log")?;
     let result = match outcome.end {
         End::Exit(0) => take_over(yard, ids, &root, layer),
-        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while the bootstrap kit was made")),
+        End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while making the bootstrap kit")),
         end => {
             let text = kilnyard_process::read_log(&log_path).unwrap_or_default();
             let mut error = Error::new(Kind::Packages, format!("the tree's bootstrap failed: {end:?}"));
@@ -303,7 +302,7 @@ fn bootstrap(
     Ok(Sha256Hex::of(format!("{} {}", asked(yard, pkgsrc), base.digest).as_bytes()).as_str().to_owned())
 }
 
-/// What bootstrapping wrote becomes the layer, but for its work.
+/// Turns the files that bootstrapping wrote into the layer, without its working directory.
 fn take_over(yard: &Yard, ids: &IdMap, root: &RootFolder, layer: &str) -> Result<()> {
     let failed = "keep the bootstrap kit";
     let upper = root.written("/");

@@ -1,4 +1,4 @@
-//! What pbulk would take for up to date in this yard.
+//! Applies pbulk's up-to-date rules to this yard.
 
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::Ecosystem;
@@ -9,14 +9,14 @@ use kilnyard_store::Current;
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-/// Of each package of the set, why pbulk would build it again, if it would.
+/// For each package of the set, why pbulk would rebuild it, or `None` if it would not.
 pub fn verdicts(
     pkgsrc: &Pkgsrc,
     workshop: &Workshop,
     current: &HashMap<String, Current>,
     distfiles: &DistfileStore,
 ) -> HashMap<String, Option<Stale>> {
-    // Sources of old trees are not all UTF-8.
+    // Some files of old trees are not UTF-8.
     let read = |file: &str| {
         fs_err::read(pkgsrc.tree.join(file)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     };

@@ -1,4 +1,4 @@
-//! `kilnyard plan --pbulk-rules`: our verdicts beside those of pbulk's own rules.
+//! `kilnyard plan --pbulk-rules`: compares our verdicts with those of pbulk's rules.
 
 use super::{Pkgsrc, TreeSet, pbulk};
 use kilnyard_model::result::PackageState;
@@ -17,7 +17,7 @@ pub fn run(yard: &Yard, as_json: bool, program: &dyn Program) -> Result<ExitCode
     let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
     let (Some(set), Some(pkgsrc)) = (planned.set.of::<TreeSet>(), yard.config.family.of::<Pkgsrc>()) else {
         return Err(Error::usage(format!(
-            "pbulk builds pkgsrc, and this is a yard of {}",
+            "pbulk builds pkgsrc, but this is a yard of {}",
             yard.config.family.title()
         )));
     };
@@ -51,6 +51,6 @@ pub fn run(yard: &Yard, as_json: bool, program: &dyn Program) -> Result<ExitCode
         let _ = writeln!(text, "{}\n  pbulk: {theirs}\n  here:  {ours}", package.name);
     }
     program.print(&text)?;
-    say!(program, "{} packages, {differing} of them differ", verdicts.len());
+    say!(program, "{} packages, {differing} with different verdicts", verdicts.len());
     Ok(ExitCode::SUCCESS)
 }

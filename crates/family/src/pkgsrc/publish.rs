@@ -1,6 +1,6 @@
-//! The repository of a pkgsrc yard: everything that is there and may be given away, for `pkg_add` and its kin.
+//! The repository of a pkgsrc yard: all packages that may be redistributed, for `pkg_add` and similar tools.
 //!
-//! A package that may not be given away (`NO_BIN_ON_FTP`), and all that stand on one, are built and stay in the yard.
+//! Packages that may not be redistributed (`NO_BIN_ON_FTP`), and all their dependents, are built but stay in the yard.
 
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
@@ -14,7 +14,7 @@ use kilnyard_yard::key::Key;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
 
-/// What is to be published.
+/// Plans the publication of all current outputs of the set that may be redistributed.
 pub fn make(
     yard: &Yard,
     store: &dyn Store,
@@ -22,16 +22,16 @@ pub fn make(
     distfiles: &DistfileStore,
     key: &Key,
 ) -> Result<ToPublish> {
-    // What is not in the set any more is not published any more; what is, but could not be built, stays.
+    // Packages that left the set are withdrawn; packages of the set that could not be built stay published.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let (mut entries, mut withheld, mut remarks) = (Vec::new(), HashSet::new(), Vec::new());
     let mut published = None;
     for row in store.outputs().map_err(store_error)? {
         let id = workshop.graph().find(&row.package);
-        // Both the recipe as it is now and the one that the file was made by have to allow it.
+        // Both the current recipe and the one that made the file must allow redistribution.
         let is_restricted = description::is_restricted(&row.output.description)
             || id.is_some_and(|id| workshop.restricted(id).is_some());
-        // While a part of the tree is unknown, so is what has left the set.
+        // If scans failed, it is unknown which packages left the set.
         let is_in_set =
             id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
         if is_restricted {
@@ -58,7 +58,8 @@ pub fn make(
     })
 }
 
-/// Packages of the repository that the store does not have. Such as another version of the tree made are lost.
+/// Finds packages of the repository that the store does not have. Packages made from another version of the tree are
+/// lost.
 pub fn recover(
     yard: &Yard,
     store: &dyn Store,
@@ -69,17 +70,17 @@ pub fn recover(
     let entries = match fs_err::read_dir(yard.path("repository/packages/All")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(recovered),
-        Err(error) => return Err(error).context(Kind::Machine, "read what the repository offers"),
+        Err(error) => return Err(error).context(Kind::Machine, "list the repository"),
     };
     for entry in entries {
-        let path = entry.context(Kind::Machine, "read what the repository offers")?.path();
+        let path = entry.context(Kind::Machine, "list the repository")?.path();
         if path.extension().is_none_or(|ending| ending != "tgz") {
             continue;
         }
         let (package, output) = match workshop.published_output(&path) {
             Ok(Some(found)) => found,
             Ok(None) => {
-                recovered.remarks.push(format!("{} is lost: the set has no such package", path.display()));
+                recovered.remarks.push(format!("{} is lost: its package is not in the set", path.display()));
                 continue;
             }
             Err(error) => {
@@ -87,7 +88,7 @@ pub fn recover(
                 continue;
             }
         };
-        // A backup may know an earlier version, and the published one must not fall behind it.
+        // A backup of the store may have an earlier version; the published one must win over it.
         let known = store.current(&package).map_err(store_error)?;
         if known.is_some_and(|known| known.outputs.iter().any(|other| other.sha256 == output.sha256)) {
             continue;
@@ -105,7 +106,7 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// Whether a stanza of the repository is of the package that made an output, of whatever version.
+/// Whether a stanza of the repository belongs to the package of an output, in any version.
 fn is_of(stanza: &str, row: &OutputRow) -> bool {
     let field = |text: &str, key: &str| {
         text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
@@ -115,7 +116,7 @@ fn is_of(stanza: &str, row: &OutputRow) -> bool {
         && field(stanza, "PKGPATH") == field(&row.output.description, "PKGPATH")
 }
 
-/// An output as it is published; none where its file is gone, or is not whole.
+/// The entry of an output; `None` if its file is missing or truncated.
 fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<PackageEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;

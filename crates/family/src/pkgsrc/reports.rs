@@ -1,7 +1,8 @@
-//! The reports that pbulk writes, beside ours: for collectors of bulk builds and for mails.
+//! Reports in pbulk's formats, in addition to ours: for collectors of bulk build results and for mails.
 //!
-//! `report/pbulk/report.txt` is for people, and names the folder of the run, `report/pbulk/TIME/meta`. There `report` (and
-//! `report.xz`) has a stanza for every package, `status` the facts of the build, and `report.html` leads to our page.
+//! `report/pbulk/report.txt` is human-readable and names the folder of the run, `report/pbulk/TIME/meta`. In that
+//! folder, `report` (and `report.xz`) has a stanza for every package, `status` has facts about the build, and
+//! `report.html` redirects to our page.
 
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::report::{
@@ -18,8 +19,8 @@ use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Writes the reports after the last run. They are of the whole set: a package that this run did not contain stands where
-/// the latest run that did contain it left it.
+/// Writes the reports after the last run. They always cover the whole set: a package that was not in this run has the
+/// state that the latest run with this package left.
 pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> {
     let failed = "write the reports for pbulk's readers";
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(()) };
@@ -44,7 +45,7 @@ pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> 
     let folder = yard.path("report/pbulk");
     let meta = folder.join(header.folder()).join("meta");
     fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
-    // That of a whole tree has 160 MB: one package after the other is resolved, written and forgotten.
+    // The report of a whole tree has 160 MB, so each package is resolved, written and dropped before the next one.
     let (in_graph, others) = packages.split_at(graph.len());
     write_whole_by(&meta.join("report"), |out| {
         for (id, package) in graph.packages().zip(in_graph) {
@@ -63,10 +64,10 @@ pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> 
     remove_old(&folder)
 }
 
-/// How many folders of earlier runs are kept, the last one included. That of a whole tree has 160 MB.
+/// Number of run folders to keep, including the last one. The folder of a whole tree has 160 MB.
 const FOLDERS_MAX: usize = 5;
 
-/// Removes the oldest folders of runs. Their names are times, so that they sort by age; others are not ours.
+/// Removes the oldest run folders. Their names are times, so they sort by age. Folders without `meta` are not ours.
 fn remove_old(folder: &Path) -> Result<()> {
     let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
     let is_of_run = |path: &PathBuf| path.join("meta").is_dir();
@@ -78,11 +79,11 @@ fn remove_old(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many runs are read to find where each package stands. Runs of a part are small, and the first of the whole set ends
-/// the search.
+/// Number of runs read to find the state of each package. Partial runs are small, and the first run of the whole set
+/// ends the search.
 const RUNS_MAX: usize = 100;
 
-/// Where each package of the set stands by the latest run that contained this version of it.
+/// The state of each package of the set, from the latest run with its current version.
 fn states(store: &dyn Store, workshop: &Workshop) -> Result<HashMap<String, PackageState>> {
     let graph = workshop.graph();
     let mut states = HashMap::new();
@@ -103,9 +104,9 @@ fn states(store: &dyn Store, workshop: &Workshop) -> Result<HashMap<String, Pack
     Ok(states)
 }
 
-/// A page that leads to ours.
+/// A page that redirects to ours.
 const PAGE: &str = "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=../../../index.html\">\n";
-/// Enough for a text that repeats itself, and fast.
+/// Fast, and good enough for repetitive text.
 const XZ_LEVEL: u32 = 1;
 
 /// A package's stanza with its exact dependencies.
@@ -114,19 +115,19 @@ fn stanza_of(workshop: &Workshop, id: kilnyard_model::graph::PackageId) -> Vec<u
     resolved(workshop.stanza(id), names, None)
 }
 
-/// The stanza of a package that was left out, with the reason that a resolver found, and whether another one is to blame.
+/// The stanza of a package that was left out, with the resolver's reason, and whether another package is the cause.
 fn left_out_stanza(left_out: LeftOutStanza) -> (Vec<u8>, bool) {
     (resolved(left_out.text, std::iter::empty(), left_out.fail_reason), left_out.is_indirect)
 }
 
-/// A stanza with what a resolver found.
+/// A stanza with the results of resolving.
 fn resolved<'a>(text: &[u8], names: impl Iterator<Item = &'a str>, fail_reason: Option<&str>) -> Vec<u8> {
     let mut resolved = Vec::with_capacity(text.len());
     let written = match ScanFile::parse(text).unwrap_or_default().stanzas.first() {
         Some(stanza) => stanza.write_resolved(&mut resolved, names, fail_reason),
         None => Ok(()),
     };
-    // Writing into memory cannot fail, and a stanza that was read once can be read again.
+    // Writing to memory cannot fail, and a stanza that was parsed once can be parsed again.
     written.map_or_else(|_| text.to_vec(), |()| resolved)
 }
 
@@ -142,7 +143,7 @@ fn status(state: PackageState) -> Status {
     }
 }
 
-/// What the report says of the build; of the platform what the packages themselves say.
+/// The header of the report. The platform comes from the packages' own descriptions.
 fn header(yard: &Yard, store: &dyn Store, run: &RunRow) -> Result<Header> {
     let outputs = store.outputs().map_err(store_error)?;
     let said = |key: &str| {

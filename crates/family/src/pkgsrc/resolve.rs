@@ -1,4 +1,4 @@
-//! `kilnyard resolve`: exact dependencies for a scan file, without a yard.
+//! `kilnyard resolve`: resolves the dependencies of a scan file, without a yard.
 
 use super::options::{Resolve, ScanFamily};
 use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, resolve};
@@ -13,12 +13,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How much is written at once.
+/// Size of the output buffer.
 const CHUNK_BYTES: usize = 1 << 20;
-/// How many of each kind of remark are printed without --verbose: a hostile or broken scan has millions.
-const TOLD_MAX: usize = 20;
+/// Number of remarks of each kind that are printed without --verbose: a hostile or broken scan has millions.
+const REMARKS_MAX: usize = 20;
 
-/// How many members of a cycle a stanza names; a cycle of all packages has as many stanzas as members.
+/// Number of members of a cycle that a stanza names: a cycle of all packages has as many stanzas as members.
 const MEMBERS_MAX: usize = 20;
 
 pub fn run(options: &Resolve, program: &dyn Program) -> Result<ExitCode> {
@@ -27,26 +27,26 @@ pub fn run(options: &Resolve, program: &dyn Program) -> Result<ExitCode> {
     let text = program.read(&options.import).context(Kind::Usage, format!("read {shown}"))?;
     let file = ScanFile::parse(&text).context(Kind::Usage, format!("read {shown}"))?;
     for (name, line) in &file.duplicates {
-        say!(program, "warning: line {line}: {name} is there already; the first one counts");
+        say!(program, "warning: line {line}: duplicate package {name}; the first one is used");
     }
     let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
     let rules = if options.pbulk_rules { Rules::Pbulk } else { Rules::Kilnyard };
     let resolved = resolve(&scanned, rules);
     export(&file.stanzas, &resolved, options.export.as_deref(), program)?;
-    tell_of(&scanned, &resolved, options.verbose, program);
-    // pbulk ends with an error, too; the file is written all the same, and names the members.
+    report(&scanned, &resolved, options.verbose, program);
+    // pbulk exits with an error, too; but here the file is still written, and names the members.
     let has_cycle = resolved.outcomes.iter().any(|outcome| matches!(outcome, Outcome::InCycle(_)));
     Ok(if has_cycle { ExitCode::from(Kind::Packages as u8) } else { ExitCode::SUCCESS })
 }
 
-/// Writes the scan with the dependencies; a file is there whole or not at all.
+/// Writes the scan with its dependencies. A file is replaced atomically.
 fn export(stanzas: &[Stanza], resolved: &Resolved, path: Option<&Path>, program: &dyn Program) -> Result<()> {
     let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
         return program.write(&mut |out| write(stanzas, resolved, out)).map(|_| ());
     };
     let failed = format!("write {}", path.display());
     if fs_err::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        // A pipe or a device has no name to be replaced.
+        // A pipe or a device cannot be replaced by a rename.
         let file = File::options().write(true).open(path).context(Kind::Machine, &failed)?;
         return write(stanzas, resolved, file).context(Kind::Machine, &failed);
     }
@@ -82,12 +82,12 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
     out.flush()
 }
 
-fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &dyn Program) {
+fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &dyn Program) {
     let name = |id: PackageId| scanned[id.index()].name;
     let names =
         |ids: &[PackageId], between: &str| ids.iter().map(|id| name(*id)).collect::<Vec<_>>().join(between);
     let (mut buildable, mut left_out, mut unresolved, mut in_cycle, mut indirect) = (0, 0, 0, 0, 0);
-    let mut told_cycles: HashSet<Vec<PackageId>> = HashSet::new();
+    let mut printed_cycles: HashSet<Vec<PackageId>> = HashSet::new();
     let mut unmet_count = 0;
     for (number, outcome) in resolved.outcomes.iter().enumerate() {
         let id = PackageId(number as u32);
@@ -97,7 +97,7 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: 
             Outcome::Unresolved(unmet) => {
                 unresolved += 1;
                 for unmet in unmet {
-                    if is_verbose || unmet_count < TOLD_MAX {
+                    if is_verbose || unmet_count < REMARKS_MAX {
                         say!(program, "{}: {unmet}", name(id));
                     }
                     unmet_count += 1;
@@ -107,7 +107,7 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: 
                 in_cycle += 1;
                 let mut members = cycle[1..].to_vec();
                 members.sort_unstable();
-                if told_cycles.insert(members) && (is_verbose || told_cycles.len() <= TOLD_MAX) {
+                if printed_cycles.insert(members) && (is_verbose || printed_cycles.len() <= REMARKS_MAX) {
                     say!(program, "cycle: {}", names(cycle, " -> "));
                 }
             }
@@ -119,9 +119,9 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: 
             }
         }
     }
-    for (count, what) in [(unmet_count, "unmet dependencies"), (told_cycles.len(), "cycles")] {
-        if count > TOLD_MAX && !is_verbose {
-            say!(program, "and {} more {what}: --verbose", count - TOLD_MAX);
+    for (count, what) in [(unmet_count, "unmet dependencies"), (printed_cycles.len(), "cycles")] {
+        if count > REMARKS_MAX && !is_verbose {
+            say!(program, "and {} more {what}: --verbose", count - REMARKS_MAX);
         }
     }
     let elsewhere: Vec<String> = resolved
@@ -142,7 +142,7 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: 
         .iter()
         .filter_map(|remark| match remark {
             Remark::PassedOver { pattern, chosen, passed_over } => Some(format!(
-                "{pattern}: {} is taken, since {} is not built",
+                "{pattern}: {} is used, because {} is not built",
                 name(*chosen),
                 name(*passed_over)
             )),
@@ -150,17 +150,17 @@ fn tell_of(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: 
         })
         .collect();
     for remarks in [&passed_over, &elsewhere] {
-        let told = if is_verbose { remarks.len() } else { TOLD_MAX.min(remarks.len()) };
-        for remark in &remarks[..told] {
+        let count = if is_verbose { remarks.len() } else { REMARKS_MAX.min(remarks.len()) };
+        for remark in &remarks[..count] {
             say!(program, "{remark}");
         }
-        if told < remarks.len() {
-            say!(program, "and {} more of these: --verbose", remarks.len() - told);
+        if count < remarks.len() {
+            say!(program, "and {} more of these: --verbose", remarks.len() - count);
         }
     }
     say!(
         program,
-        "{}: {buildable} can be built, {left_out} are left out by their own word, {unresolved} cannot be resolved, \
+        "{}: {buildable} can be built, {left_out} are left out by their own makefiles, {unresolved} cannot be resolved, \
          {in_cycle} are in cycles, {indirect} depend on these",
         words::count(scanned.len() as u64, "package")
     );

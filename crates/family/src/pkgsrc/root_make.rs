@@ -1,4 +1,4 @@
-//! make, run in a root: what it answers follows from the tree and the layers alone.
+//! Runs make in a root, so that its output depends only on the tree and the layers.
 
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::pkgsrc::Settings;
@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-/// Runs make so that what it prints beside its answer comes only if there is no answer: both go into one pipe.
+/// Runs make and prints its standard error only if it fails: the output and the errors share one pipe.
 const SCRIPT: &str = r#"
 "$@" 2> /tmp/kilnyard-said && exit 0
 code=$?
@@ -24,7 +24,7 @@ cat /tmp/kilnyard-said
 exit $code
 "#;
 
-/// See the module. Each of its roots serves one question at a time.
+/// A pool of roots for make; each root runs one make at a time.
 pub struct RootMake {
     settings: Settings,
     time_limit: TimeLimit,
@@ -32,7 +32,7 @@ pub struct RootMake {
 }
 
 impl RootMake {
-    /// Makes this many roots, and removes what is left of earlier ones.
+    /// Makes `count` roots, and removes those that an earlier process left.
     pub fn new(
         yard: &Yard,
         pkgsrc: &Pkgsrc,
@@ -109,7 +109,7 @@ impl RootMake {
 impl Make for RootMake {
     fn run(&self, directory: &str, arguments: &[&str], cancel: &AtomicBool) -> io::Result<Captured> {
         let root = self.roots.lock().ok().and_then(|mut roots| roots.pop());
-        let root = root.ok_or_else(|| io::Error::other("more questions at once than roots"))?;
+        let root = root.ok_or_else(|| io::Error::other("all roots are in use"))?;
         let captured = self.run_in(&root, directory, arguments, cancel);
         if let Ok(mut roots) = self.roots.lock() {
             roots.push(root);
@@ -126,7 +126,7 @@ impl Make for RootMake {
     }
 }
 
-/// What is kept of an answer.
+/// The captured output, up to [`OUTPUT_BYTES_MAX`].
 struct Bounded {
     bytes: Vec<u8>,
     is_over: bool,
@@ -136,7 +136,7 @@ impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > OUTPUT_BYTES_MAX {
             self.is_over = true;
-            return Err(io::Error::other("it says too much"));
+            return Err(io::Error::other("too much output"));
         }
         self.bytes.extend(bytes);
         Ok(bytes.len())

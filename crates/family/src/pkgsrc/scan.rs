@@ -1,7 +1,8 @@
-//! The index of a pkgsrc yard: what the tree's directories say of their packages, asked in a root.
+//! The index of a pkgsrc yard: the tree's directories describe their packages; make runs in a root.
 //!
-//! `index/scan` is the journal of answers, by which the next scan asks only what changed; `index/index.json` and the
-//! scan file that it names are the index, replaced as a whole when a scan is done.
+//! `index/scan` is the journal of answers, so that the next scan repeats only directories that changed.
+//! `index/index.json` and the scan file that it names are the index, which is replaced as a whole at the end of a
+//! scan.
 
 use super::asking::{
     Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
@@ -30,21 +31,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// The index of a yard.
+/// The content of `index/index.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Index {
-    /// The scan file, in the yard's folder of the index.
+    /// Name of the scan file in `index`.
     file: String,
-    /// Its hash.
+    /// SHA-256 of the scan.
     pub identity: String,
-    /// The directories and categories that were asked for; none for the whole tree.
+    /// The requested directories and categories; absent for the whole tree.
     wanted: Option<Vec<String>>,
-    /// The directories of each category that was asked for.
+    /// The directories of each requested category.
     #[serde(default)]
     categories: BTreeMap<String, Vec<String>>,
-    /// Directories that could not be scanned, and what they said.
+    /// Directories that could not be scanned, and their errors.
     pub failed: Vec<(String, String)>,
-    /// Folders of the tree that something was read from.
+    /// Folders of the tree from which make read files.
     folders: Vec<String>,
 }
 
@@ -56,8 +57,8 @@ pub fn scan(
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Scanned> {
     if !pkgsrc.tree.join("mk").is_dir() {
-        return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", pkgsrc.tree.display()))
-            .hint("tree in kilnyard.toml: the folder that mk and the categories are in"));
+        return Err(Error::usage(format!("{} is not a pkgsrc tree: it has no mk", pkgsrc.tree.display()))
+            .hint("tree in kilnyard.toml: the folder that contains mk and the categories"));
     }
     let wanted = yard.config.package_names(&yard.folder)?;
     check_categories(&pkgsrc.tree, wanted.as_deref().unwrap_or_default())?;
@@ -68,7 +69,7 @@ pub fn scan(
     let missing: Vec<String> = wanted.iter().flatten().filter(is_missing).cloned().collect();
     if let (Some(first), true) = (missing.first(), wanted.as_ref().is_some_and(|w| w.len() == missing.len()))
     {
-        return Err(Error::usage(format!("{first} is no directory of {}", pkgsrc.tree.display()))
+        return Err(Error::usage(format!("{first} is not a directory of {}", pkgsrc.tree.display()))
             .hint("packages in kilnyard.toml: directories such as mail/mutt"));
     }
     let cores = Shape::of(yard).machine.cores;
@@ -81,7 +82,7 @@ pub fn scan(
     keep(yard, pkgsrc, (wanted, missing), asked?, say)
 }
 
-/// What the directory of a package says now. See [`kilnyard_yard::family::Family::rescan`].
+/// Scans the directory of a package again. See [`kilnyard_yard::family::Family::rescan`].
 pub fn rescan(yard: &Yard, pkgsrc: &Pkgsrc, package: &str, cancel: &AtomicBool) -> Result<Vec<u8>> {
     let location = package.split_once(':').map_or(package, |(location, _)| location);
     let (ids, base) = (yard.ids(), base::find(yard, &pkgsrc.root).unwrap_or_default());
@@ -91,16 +92,16 @@ pub fn rescan(yard: &Yard, pkgsrc: &Pkgsrc, package: &str, cancel: &AtomicBool) 
     said.context(Kind::Packages, format!("scan {location}"))
 }
 
-/// What the tree answered.
+/// The result of scanning the tree.
 struct Asked {
-    /// All locations in their order.
+    /// All locations, in the order of the scan file.
     order: Vec<String>,
-    /// The locations of each category that was asked for.
+    /// The locations of each requested category.
     categories: BTreeMap<String, Vec<String>>,
     found: Found,
 }
 
-/// Asks the tree for these directories and categories, or for everything.
+/// Scans these directories and categories of the tree, or all of it.
 fn ask(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
@@ -116,7 +117,7 @@ fn ask(
     let facts = Sha256Hex::of(text.as_bytes()).as_str().to_owned();
     let places = Places { tree: pkgsrc.tree.clone(), inside: Some(TREE) };
     let path = yard.path("index/scan");
-    let failed = "keep what was scanned";
+    let failed = "keep the results of the scan";
     let kept = Kept::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
     let mut journal = Journal::begin(&path, &places, &facts, &kept, began).context(Kind::Machine, failed)?;
     let tree = Tree { make };
@@ -139,7 +140,7 @@ fn ask(
     Ok(Asked { order, categories, found: work.found })
 }
 
-/// Writes the index. `missing` are directories that are wanted and not there: they are left out, and the rest is built.
+/// Writes the index. `missing` are requested directories that do not exist: they are left out, and the rest is built.
 fn keep(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
@@ -152,26 +153,26 @@ fn keep(
         order.iter().filter_map(|location| found.stanzas.get(location)).flatten().copied().collect();
     let mut failed: Vec<(String, String)> =
         found.failed.into_iter().map(|(location, error)| (location, error.to_string())).collect();
-    let absent = format!("it is no directory of {}", pkgsrc.tree.display());
+    let absent = format!("not a directory of {}", pkgsrc.tree.display());
     failed.extend(missing.into_iter().map(|location| (location, absent.clone())));
     say(&format!(
-        "{} directories: {asked} asked, {} as before, {} failed",
+        "{} directories: {asked} scanned, {} unchanged, {} failed",
         order.len(),
         found.reused,
         failed.len()
     ));
     if let (true, Some((location, error))) = (stanzas.is_empty(), failed.first()) {
-        // Something is wrong with all of them: the index that is there is better than none.
+        // If every directory failed, the old index is better than none.
         let mut nothing = Error::new(Kind::Packages, "no directory of the tree could be scanned");
         nothing.causes.push(format!("{location}: {error}"));
-        return Err(nothing.hint("mk-conf and the kit, if they are new; the index stays as it was"));
+        return Err(nothing.hint("checking mk-conf and the kit, if they are new; the old index is kept"));
     }
     put(yard, pkgsrc, (wanted, categories), &order, &stanzas, failed)
 }
 
-/// Takes a scan file as the index.
+/// Imports a scan file as the index.
 pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
-    // Where the tree is seen in our roots, so that it is known what of it was read.
+    // Replace the other machine's path of the tree by the one in our roots, so that files of the tree are recognized.
     let elsewhere = tree_of(&ScanFile::parse(&text).context(Kind::Usage, "read the scan")?);
     let text = match elsewhere {
         Some(elsewhere) => replaced(&text, format!("{elsewhere}/").as_bytes(), format!("{TREE}/").as_bytes()),
@@ -184,7 +185,7 @@ pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
     let wanted = yard.config.package_names(&yard.folder)?;
     let names = wanted.as_deref().unwrap_or_default();
     check_categories(&pkgsrc.tree, names)?;
-    // Their make is not asked: a category is what the file has of it.
+    // make does not run here: a category has the directories that occur in the file.
     let of_category = |category: &String| {
         let is_of = |location: &&String| location.split_once('/').is_some_and(|(first, _)| first == category);
         (category.clone(), order.iter().filter(is_of).cloned().collect())
@@ -193,7 +194,7 @@ pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
     put(yard, pkgsrc, (wanted, categories), &order, &text, Vec::new())
 }
 
-/// A text with other words in the place of some.
+/// Replaces all occurrences of `words` by `others`.
 fn replaced(text: &[u8], words: &[u8], others: &[u8]) -> Vec<u8> {
     let mut new = Vec::with_capacity(text.len());
     let mut start = 0;
@@ -206,7 +207,7 @@ fn replaced(text: &[u8], words: &[u8], others: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Makes stanzas of these directories the index.
+/// Writes these stanzas as the index, unless nothing changed.
 fn put(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
@@ -221,7 +222,7 @@ fn put(
     let folders = read_folders(order, stanzas).into_iter().collect();
     let index = Index { file, identity, wanted, categories, failed, folders };
     let names = vec![pkgsrc.tree.display().to_string()];
-    // A scan file that was removed is written again.
+    // If the scan file was removed, it is written again.
     if index == before && yard.path("index").join(&index.file).is_file() {
         return Ok(Scanned { unchanged: names, ..Scanned::default() });
     }
@@ -230,17 +231,17 @@ fn put(
     let text = serde_json::to_vec_pretty(&index).or_internal("write the index")?;
     write_whole(&yard.path("index/index.json"), &text)?;
     if before.file != index.file && !before.file.is_empty() {
-        // What stays is removed with the index.
+        // A file that remains is removed with the index.
         let _ = fs_err::remove_file(yard.path("index").join(before.file));
     }
     Ok(Scanned { changed: names, ..Scanned::default() })
 }
 
-/// Folders of the tree that files were read from, besides those of the packages themselves: the top ones, such as
-/// `mk`, and those of other packages.
+/// Folders of the tree from which files were read: those of the scanned packages, top-level ones such as `mk`, and
+/// those of other packages.
 fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
     let mut folders: BTreeSet<String> = order.iter().cloned().collect();
-    // Nearly all that a package reads is of the infrastructure, and was seen before in the same words.
+    // Nearly all files that a package reads belong to the infrastructure, and were seen before with the same path.
     let mut seen = HashSet::new();
     let mut location = "";
     for line in stanzas.split(|byte| *byte == b'\n') {
@@ -249,7 +250,7 @@ fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
         }
         let Some(files) = line.strip_prefix(b"SCAN_DEPENDS=") else { continue };
         for file in files.split(u8::is_ascii_whitespace) {
-            // Only such a path is the same file for every package.
+            // Only these paths name the same file for every package.
             if file.starts_with(b"../../") && !seen.insert(file) {
                 continue;
             }
@@ -269,7 +270,7 @@ fn read_folders(order: &[String], stanzas: &[u8]) -> BTreeSet<String> {
     folders
 }
 
-/// Where another machine's scan had the tree, by a file that it read of a package's own directory.
+/// The path of the tree on the machine of the scan, found from a file in a package's own directory.
 fn tree_of(file: &ScanFile) -> Option<String> {
     file.stanzas.iter().find_map(|stanza| {
         let inside = format!("/{}/", stanza.location);
@@ -281,27 +282,27 @@ fn tree_of(file: &ScanFile) -> Option<String> {
 }
 
 impl Index {
-    /// The index as the last scan left it; cheap, nothing is read yet.
+    /// Opens the index of the last scan. This is cheap: the scan file is not read yet.
     pub fn open(yard: &Yard) -> Result<Index> {
         let read = fs_err::read(yard.path("index/index.json")).ok();
         read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
-            Error::usage(format!("the yard {} was not scanned yet", yard.folder.display()))
+            Error::usage(format!("the yard {} has not been scanned yet", yard.folder.display()))
                 .hint(Remedy::command("scan"))
         })
     }
 
-    /// What the index and the files of the tree are now, as a text to be hashed; no file's content is read.
+    /// The state of the index and of the tree's files, as text to be hashed. No file contents are read.
     pub fn inputs(&self, pkgsrc: &Pkgsrc) -> String {
         let fingerprint = fingerprint(&pkgsrc.tree, &self.folders);
         format!("{} {:?} {:?} {fingerprint}", self.identity, self.failed, self.categories)
     }
 
-    /// The directories that these names of directories and categories stand for, as the last scan found them.
+    /// Replaces categories in `names` by their directories, as the last scan found them.
     pub fn expand(&self, names: &[String]) -> Vec<String> {
         expand(names, &self.categories)
     }
 
-    /// What was scanned.
+    /// Reads the scan file.
     pub fn read(self, yard: &Yard) -> Result<Scan> {
         let path = yard.path("index").join(&self.file);
         let text =
@@ -312,7 +313,7 @@ impl Index {
     }
 }
 
-/// A hash of what the files of a tree's folders are, by their times and sizes alone.
+/// A hash of the files in a tree's folders: their paths, sizes, times and inodes, not their contents.
 fn fingerprint(tree: &Path, folders: &[String]) -> String {
     let mut text = String::new();
     let mut open: Vec<PathBuf> = folders.iter().map(|folder| tree.join(folder)).collect();

@@ -1,6 +1,6 @@
 //! `kilnyard scan --import` and `--export`: the index as a scan file.
 
-use super::options::ScanBeside;
+use super::options::ScanOptions;
 use super::scan::{Index, import};
 use super::{Pkgsrc, TITLE};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -11,7 +11,7 @@ use kilnyard_yard::yard::Yard;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub fn run(yard: &Yard, options: &ScanBeside, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
+pub fn run(yard: &Yard, options: &ScanOptions, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     program.catch_signals();
     let _lock = yard.lock()?;
     let scanned = match &options.import {
@@ -31,7 +31,7 @@ pub fn run(yard: &Yard, options: &ScanBeside, as_json: bool, program: &dyn Progr
 
 fn pkgsrc(yard: &Yard) -> Result<&Pkgsrc> {
     let title = yard.config.family.title();
-    let other = || Error::usage(format!("scan files are of {TITLE}, and this is a yard of {title}"));
+    let other = || Error::usage(format!("scan files are for {TITLE}, but this is a yard of {title}"));
     yard.config.family.of().ok_or_else(other)
 }
 

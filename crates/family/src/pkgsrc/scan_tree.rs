@@ -1,10 +1,10 @@
-//! `kilnyard scan --ecosystem pkgsrc --tree DIR`: asks the directories of a tree for their packages, several at
-//! once, and only those that could say something else than the last time.
+//! `kilnyard scan --ecosystem pkgsrc --tree DIR`: scans a tree without a yard. Several directories are scanned at
+//! once, and only those whose answer may have changed since the last scan.
 
 use super::asking::{
     Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
-use super::options::{ScanBeside, ScanFamily};
+use super::options::{ScanFamily, ScanOptions};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
@@ -18,19 +18,21 @@ use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub fn run(tree: &Path, options: &ScanBeside, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
+pub fn run(tree: &Path, options: &ScanOptions, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     program.catch_signals();
-    let Some(ScanFamily::Pkgsrc) = options.ecosystem else { return Err(Error::usage("which ecosystem?")) };
+    let Some(ScanFamily::Pkgsrc) = options.ecosystem else {
+        return Err(Error::usage("--ecosystem is missing"));
+    };
     let folder = fs_err::canonicalize(tree).context(Kind::Usage, "find the tree")?;
     if !folder.join("mk").is_dir() {
-        return Err(Error::usage(format!("{} is no pkgsrc tree: it has no mk", folder.display()))
-            .hint("--tree with the folder that mk and the categories are in"));
+        return Err(Error::usage(format!("{} is not a pkgsrc tree: it has no mk", folder.display()))
+            .hint("--tree with the folder that contains mk and the categories"));
     }
     trust(&folder, options.trust_tree, program)?;
     check_categories(&folder, &options.locations)?;
     for location in options.locations.iter().filter(|name| !is_category(name)) {
         if !is_location(location) || !folder.join(location).is_dir() {
-            return Err(Error::usage(format!("{location} is no directory of {}", folder.display())));
+            return Err(Error::usage(format!("{location} is not a directory of {}", folder.display())));
         }
     }
     let cache = tempfile::Builder::new().prefix("kilnyard-options-").tempdir();
@@ -74,23 +76,24 @@ pub fn run(tree: &Path, options: &ScanBeside, as_json: bool, program: &dyn Progr
     if !as_json {
         export(&order, &found, options, program)?;
     }
-    told(&order, &found, as_json, program)
+    report(&order, &found, as_json, program)
 }
 
-/// Makefiles are programs, and these run without a root: as root of the machine only where that is asked for.
+/// Makefiles are programs, and these run outside a root, so they run as the machine's root user only with
+/// `--trust-tree`.
 fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     if rustix::process::geteuid().is_root() && !is_trusted {
         let what = format!("the makefiles of {} would run as root of this machine", folder.display());
-        let as_user = Remedy::from("run it as an ordinary user, or scan in a root with ");
+        let as_user = Remedy::from("run this command as an ordinary user, or scan in a root with ");
         let in_root = as_user.then_command("init pkgsrc").then(" and ").then_command("scan");
         return Err(Error::usage(what)
-            .hint(in_root.then("; --trust-tree if every file of the tree may do what root may")));
+            .hint(in_root.then("; or use --trust-tree if you trust every file of the tree to run as root")));
     }
     say!(program, "running the makefiles of {} on this machine, as {}", folder.display(), yard::user_name());
     Ok(())
 }
 
-fn told(order: &[String], found: &Found, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
+fn report(order: &[String], found: &Found, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let asked = order.len() as u64 - found.reused;
     if as_json {
         let failed = found
@@ -111,14 +114,14 @@ fn told(order: &[String], found: &Found, as_json: bool, program: &dyn Program) -
     let directories = if count == 1 { "directory" } else { "directories" };
     say!(
         program,
-        "{count} {directories}: {asked} asked, {} as before, {} failed",
+        "{count} {directories}: {asked} scanned, {} unchanged, {} failed",
         found.reused,
         found.failed.len()
     );
     Ok(if found.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Packages as u8) })
 }
 
-/// Where a program is.
+/// Finds a program by path, or by name in `PATH`.
 fn find(name: &Path, program: &dyn Program) -> Result<std::path::PathBuf> {
     if name.components().count() > 1 {
         return fs_err::canonicalize(name).context(Kind::Machine, "find the make program");
@@ -126,18 +129,18 @@ fn find(name: &Path, program: &dyn Program) -> Result<std::path::PathBuf> {
     let path = program.environment().get("PATH").unwrap_or_default();
     let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
-        Error::new(Kind::Machine, format!("there is no program {}", name.display()))
+        Error::new(Kind::Machine, format!("program {} not found", name.display()))
             .hint(Remedy::packages(&["bmake"]).then("; or --make with the bmake of a pkgsrc bootstrap"))
     })
 }
 
-/// A hash of everything besides the tree that answers depend on: the program, its environment, the system, and
-/// what is installed, since a tree looks for libraries of the system.
+/// A hash of everything else that answers depend on, apart from the tree: the make program, its environment, the
+/// system, and the installed packages, because a tree looks for libraries of the system.
 fn facts(make: &MachineMake) -> Result<String> {
     let program = fs_err::read(&make.make).context(Kind::Machine, "read the make program")?;
     let mut text = format!("{} {}\n", make.make.display(), Sha256Hex::of(&program).as_str());
     for (name, value) in make.environment() {
-        // The cache is a new folder each time, and has no part in what is answered.
+        // The cache is a new folder each time, and does not affect the answers.
         if name != OPTION_CACHE_VARIABLE {
             text.push_str(&format!("{name}={value}\n"));
         }
@@ -155,7 +158,7 @@ fn facts(make: &MachineMake) -> Result<String> {
     Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
 }
 
-fn export(order: &[String], found: &Found, options: &ScanBeside, program: &dyn Program) -> Result<()> {
+fn export(order: &[String], found: &Found, options: &ScanOptions, program: &dyn Program) -> Result<()> {
     let stanzas = || order.iter().filter_map(|location| found.stanzas.get(location));
     match &options.export {
         Some(path) if path.as_os_str() != "-" => {

@@ -1,4 +1,4 @@
-//! The set of a pkgsrc yard: directories of its index, with all that they need.
+//! The set of a pkgsrc yard: directories of its index, with their dependencies.
 
 use super::kit;
 use super::scan::Index;
@@ -29,7 +29,7 @@ pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
         make: pkgsrc.make(),
         mk_conf,
         architecture: pkgsrc.root.architecture.clone(),
-        target: pkgsrc.root.target(FAMILY).or_internal("name what is built for")?,
+        target: pkgsrc.root.target(FAMILY).or_internal("name the target")?,
     })
 }
 

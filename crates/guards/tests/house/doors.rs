@@ -1,10 +1,10 @@
-//! What speaks to the world does it on the top floor: the environment is read there, text is printed there, and the
-//! process ends there. The crates that only decide do not touch the system at all.
+//! Only the top floor accesses the outside world: it reads the environment, prints, and ends the process. The pure
+//! crates, which only decide, do not access the system at all.
 
 use crate::floors::{PURE, table_of_the_repository};
 use crate::source::{Kind, SourceFile, Token, crate_of, expect_none, program, tokens};
 
-/// What a crate below the top floor leaves to the top one.
+/// An access that is reserved to the top floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     /// Variables, arguments, the home and temporary folders.
@@ -19,22 +19,22 @@ enum Door {
 
 use Door::{Environment, Exit, Print};
 
-/// Files below the top floor that do it all the same.
+/// Files below the top floor that are exempt, with the reason.
 const ALLOWED: &[(&str, &[Door], &str)] = &[
     (
         "crates/bench/src/fakeroot/client.rs",
         &[Environment, Print, Exit],
-        "a process of its own: its arguments are the calls to make, its output their seconds; a forked child ends there",
+        "a separate process: its arguments are the calls to make, its output the times; a forked child exits there",
     ),
     (
         "crates/fakeroot/preload/environment.rs",
         &[Environment],
-        "a library within other programs: it has no other way to get its session",
+        "a library inside other programs: it has no other way to find its session",
     ),
     (
         "crates/process/src/onlooker.rs",
         &[Environment, Print, Exit],
-        "a process of its own: its arguments are the question, its output the answer",
+        "a separate process: its arguments are the question, its output the answer",
     ),
     (
         "crates/process/src/weight/namespace.rs",
@@ -44,22 +44,22 @@ const ALLOWED: &[(&str, &[Door], &str)] = &[
     (
         "crates/root/src/sandbox.rs",
         &[Environment, Print, Exit],
-        "a process of its own: its arguments are the sandbox's description",
+        "a separate process: its arguments describe the sandbox",
     ),
     (
         "crates/root/src/sandbox/inner.rs",
         &[Environment, Print, Exit],
-        "process 1 of a sandbox: it answers by its output, and sets the command's PATH",
+        "process 1 of a sandbox: it answers on its output, and sets PATH for the command",
     ),
-    ("crates/root/src/sandbox/keep.rs", &[Print], "a keeper lives until its input ends"),
+    ("crates/root/src/sandbox/keep.rs", &[Print], "a keeper runs until its input ends"),
     (
         "crates/root/src/sandbox/outer.rs",
         &[Print, Exit],
-        "a process of its own: it reports by its standard error and its exit code",
+        "a separate process: it reports on standard error and with its exit code",
     ),
 ];
 
-/// A sequence of tokens, and the door that it goes through.
+/// Token sequences, and the door that each goes through.
 const PATHS: &[(&[&str], Door)] = &[
     (&["process", ":", ":", "exit"], Exit),
     (&["process", ":", ":", "abort"], Exit),
@@ -89,7 +89,7 @@ const PATHS: &[(&[&str], Door)] = &[
     (&["SystemTime", ":", ":", "now"], Door::System),
 ];
 
-/// What of `std::env` is the environment; the current folder is not.
+/// The items of `std::env` that access the environment; the current folder does not count.
 const VARIABLES: [&str; 11] = [
     "var",
     "var_os",
@@ -112,7 +112,7 @@ fn passages(tokens: &[Token]) -> Vec<(Door, usize, String)> {
     let mut found = Vec::new();
     for at in 0..tokens.len() {
         let line = tokens[at].line;
-        // A field or a method of this name is another thing: `command.stdout(file)`.
+        // A field or a method with this name does not count: `command.stdout(file)`.
         let is_member = at > 0 && is(at - 1, ".");
         for (path, door) in PATHS {
             if !is_member && path.iter().enumerate().all(|(offset, word)| is(at + offset, word)) {
@@ -146,7 +146,7 @@ fn complaints(files: &[SourceFile], top: &[String], allowed: &[(&str, &[Door], &
             if door == Door::System {
                 if PURE.contains(&crate_of(&file.path)) {
                     complaints.push(format!(
-                        "{}:{line}: `{words}` in a pure crate: its caller does this, and gives it what it needs",
+                        "{}:{line}: `{words}` in a pure crate: let its caller do this and pass the result",
                         file.path
                     ));
                 }
@@ -154,7 +154,7 @@ fn complaints(files: &[SourceFile], top: &[String], allowed: &[(&str, &[Door], &
                 used.push((file.path.clone(), door));
             } else {
                 complaints.push(format!(
-                    "{}:{line}: `{words}` below the top floor: give it as an argument, or return what is to be printed",
+                    "{}:{line}: `{words}` below the top floor: pass it as an argument, or return the text to print",
                     file.path
                 ));
             }
@@ -162,13 +162,13 @@ fn complaints(files: &[SourceFile], top: &[String], allowed: &[(&str, &[Door], &
     }
     for (path, doors, _) in allowed {
         let idle = doors.iter().filter(|door| !used.iter().any(|(file, used)| file == path && used == *door));
-        complaints.extend(idle.map(|door| format!("{path} has no {door:?} any more: take it off the list")));
+        complaints.extend(idle.map(|door| format!("{path} no longer has {door:?}: remove it from the list")));
     }
     complaints
 }
 
 #[test]
-fn only_the_top_floor_speaks_to_the_world() {
+fn only_the_top_floor_accesses_the_outside_world() {
     let table = table_of_the_repository();
     let highest = table.values().map(|row| row.floor).max().expect("a table of floors");
     let mut top: Vec<String> =
@@ -201,7 +201,7 @@ fn a_passage_below_the_top_floor_is_found() {
         "crates/root/src/bad.rs:6: `process::exit`",
         "crates/root/src/bad.rs:8: `env as`",
         "crates/model/src/pure.rs:1: `Instant::now`",
-        "crates/root/src/listed.rs has no Print any more",
+        "crates/root/src/listed.rs no longer has Print",
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (complaint, start) in found.iter().zip(expected) {

@@ -1,13 +1,13 @@
-//! A family of packages is named in its own folders, so that a new one is a folder and no hunt through the house.
+//! A package family is named only in its own folders, so that adding a family does not need changes elsewhere.
 
 use crate::source::{SourceFile, expect_none, program, tokens};
 use std::collections::BTreeSet;
 
-/// What belongs to one family alone: its name, its tools, its files. `bob` is another builder, of no family alone.
+/// Words that belong to one family: its name, its tools, its files. `bob` is another builder, and does not count.
 const NAMES: [&str; 11] =
     ["debian", "deb", "debs", "dpkg", "apt", "mmdebstrap", "dsc", "sbuild", "pkgsrc", "pbulk", "bmake"];
 
-/// Where families are at home: these folders, and the file beside each.
+/// The folders of the families. The file with the same name and `.rs` also counts.
 const HOMES: [&str; 6] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
@@ -17,7 +17,7 @@ const HOMES: [&str; 6] = [
     "crates/family/src/pkgsrc",
 ];
 
-/// The doors of the families, which list them.
+/// The files that list the families.
 const DOORS: [&str; 4] = [
     "crates/bench/src/lib.rs",
     "crates/ecosystem/src/lib.rs",
@@ -25,11 +25,11 @@ const DOORS: [&str; 4] = [
     "crates/family/src/lib.rs",
 ];
 
-/// Files that name what no family owns, and why: the machine's own programs have names of their own.
+/// Other files that may use these words, and why.
 const OTHERS: [(&str, &str); 1] =
     [("crates/yard/src/host.rs", "the package manager of this machine, whatever is built on it")];
 
-/// The name of a family in an identifier or a text: `DebianRoot`, `pkgsrc_tree`, `"apt-get install"`.
+/// Finds a word of a family in an identifier or a text: `DebianRoot`, `pkgsrc_tree`, `"apt-get install"`.
 fn named(text: &str) -> Option<&'static str> {
     let mut start = 0;
     let mut before = ' ';
@@ -64,23 +64,23 @@ fn complaints(files: &[SourceFile]) -> Vec<String> {
         match OTHERS.iter().find(|(path, _)| *path == file.path) {
             Some((path, _)) => drop(others.insert(*path)),
             None => complaints
-                .push(format!("{}:{line}: names `{name}`: only a family's own folder does", file.path)),
+                .push(format!("{}:{line}: names `{name}`, which only a family's own folder may", file.path)),
         }
     }
     let gone = OTHERS
         .iter()
         .filter(|(path, _)| files.iter().any(|file| file.path == *path) && !others.contains(path));
-    complaints.extend(gone.map(|(path, _)| format!("{path} names no family: take it off the list")));
+    complaints.extend(gone.map(|(path, _)| format!("{path} names no family: remove it from the list")));
     complaints
 }
 
 #[test]
-fn families_are_named_at_home() {
+fn families_are_named_only_in_their_folders() {
     expect_none(complaints(&program()));
 }
 
 #[test]
-fn a_family_abroad_is_found() {
+fn a_family_named_elsewhere_is_found() {
     let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
     let files = [
         file("crates/ecosystem/src/debian/a.rs", "struct Debian;"),

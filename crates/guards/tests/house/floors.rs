@@ -1,15 +1,15 @@
-//! Who may use whom: ARCHITECTURE.md's table and the crates' manifests say the same, and nothing points upwards.
+//! Dependencies between crates: ARCHITECTURE.md's table matches the manifests, and no crate uses a higher floor.
 
 use crate::source::{SourceFile, expect_none, files};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// This crate is part of no program, and on no floor.
+/// This crate is not part of a program, and not on a floor.
 const GUARDS: &str = "guards";
-/// Names of packages are these and the folder's name.
+/// The name of a package is this prefix and the name of its folder.
 const PREFIX: &str = "kilnyard-";
 
-/// Crates that decide and do nothing else, with the crates from outside that they may use: data, errors and a hash,
-/// which compute and touch nothing.
+/// Pure crates, which only decide. `PURE_USES` are the external crates that they may use: data, errors and a hash,
+/// which only compute.
 pub const PURE: [&str; 5] = ["model", "schedule", "protocol", "coordinator", "agent"];
 const PURE_USES: [&str; 4] = ["serde", "serde_json", "sha2", "thiserror"];
 
@@ -20,7 +20,7 @@ pub struct Row {
     uses: BTreeSet<String>,
 }
 
-/// The table of floors, by crate. Its columns are floor, crate, purpose, and the crates that it uses.
+/// Parses the table of floors, by crate. Its columns are floor, crate, purpose, and the used crates.
 pub fn table(architecture: &str) -> BTreeMap<String, Row> {
     let mut rows = BTreeMap::new();
     for line in architecture.lines() {
@@ -40,7 +40,7 @@ pub fn table_of_the_repository() -> BTreeMap<String, Row> {
     table(&architecture.text)
 }
 
-/// What a manifest says that the crate uses, in the program or in a build script: crates of the house, others.
+/// The dependencies and build dependencies in a manifest: crates of this repository, and external crates.
 fn uses_of(manifest: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let manifest: toml::Table = manifest.parse().expect("a manifest is TOML");
     let mut tables = vec![&manifest];
@@ -58,7 +58,7 @@ fn uses_of(manifest: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (short(own), others)
 }
 
-/// `manifests` are those of the folders in `crates`.
+/// Compares the table with the manifests of the folders in `crates`.
 fn complaints(table: &BTreeMap<String, Row>, manifests: &[SourceFile]) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut seen = BTreeSet::new();
@@ -70,7 +70,7 @@ fn complaints(table: &BTreeMap<String, Row>, manifests: &[SourceFile]) -> Vec<St
         seen.insert(name.to_owned());
         let (uses, others) = uses_of(&manifest.text);
         let Some(row) = table.get(name) else {
-            complaints.push(format!("{name} is missing in ARCHITECTURE.md's table of floors"));
+            complaints.push(format!("{name} is missing from ARCHITECTURE.md's table of floors"));
             continue;
         };
         if uses != row.uses {
@@ -90,15 +90,14 @@ fn complaints(table: &BTreeMap<String, Row>, manifests: &[SourceFile]) -> Vec<St
         }
         let is_pure = PURE.contains(&name);
         for other in others.iter().filter(|other| is_pure && !PURE_USES.contains(&other.as_str())) {
-            complaints.push(format!(
-                "{name} is pure and uses {other}: only {} compute alone",
-                PURE_USES.join(", ")
-            ));
+            complaints
+                .push(format!("{name} is pure and uses {other}: only {} are allowed", PURE_USES.join(", ")));
         }
     }
     let gone = table.keys().filter(|name| !seen.contains(*name));
-    complaints
-        .extend(gone.map(|name| format!("ARCHITECTURE.md's table of floors has {name}, which is no crate")));
+    complaints.extend(
+        gone.map(|name| format!("ARCHITECTURE.md's table of floors has {name}, which is not a crate")),
+    );
     complaints
 }
 
@@ -110,7 +109,7 @@ fn crates_use_what_the_table_of_floors_allows() {
 }
 
 #[test]
-fn a_crate_that_reaches_up_is_found() {
+fn a_crate_that_uses_a_higher_floor_is_found() {
     let table = table(
         "| floor | crate | what it is for | uses |\n|---|---|---|---|\n| 0 | `model` | names | |\n\
          | 1 | `root` | roots | `model` |\n| 2 | `store` | rows | `model`, `root` |\n| 3 | `gone` | | |\n",
@@ -142,7 +141,7 @@ fn a_crate_that_reaches_up_is_found() {
         "model is pure and uses libc",
         "root: ARCHITECTURE.md's table says that it uses `model`; its manifest says `model`, `store`",
         "root uses store, which is on a higher floor",
-        "new is missing in ARCHITECTURE.md's table",
+        "new is missing from ARCHITECTURE.md's table",
         "ARCHITECTURE.md's table of floors has gone",
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");

@@ -1,4 +1,4 @@
-//! A file is about one thing; past 800 lines it is two.
+//! A file is about one thing; past 800 lines, it is about two.
 
 use crate::source::{SourceFile, expect_none, files};
 
@@ -8,14 +8,12 @@ fn complaints(files: &[SourceFile]) -> Vec<String> {
     let sizes = files.iter().map(|file| (&file.path, file.text.lines().count()));
     sizes
         .filter(|(_, lines)| *lines > LINES_MAX)
-        .map(|(path, lines)| {
-            format!("{path} has {lines} lines, more than {LINES_MAX}: divide it by what it is about")
-        })
+        .map(|(path, lines)| format!("{path} has {lines} lines; the limit is {LINES_MAX}: split it by topic"))
         .collect()
 }
 
 #[test]
-fn no_source_file_is_two() {
+fn no_source_file_is_too_long() {
     expect_none(complaints(&files(
         &["crates", "fuzz", "soak", ".ci"],
         &[".rs", ".sh", ".py", ".js", ".css", ".html", ".c", ".lua", "run", "unchanged"],
@@ -23,7 +21,7 @@ fn no_source_file_is_two() {
 }
 
 #[test]
-fn a_file_too_long_is_found() {
+fn a_file_that_is_too_long_is_found() {
     let file = |lines: usize| SourceFile { path: format!("{lines}.rs"), text: "\n".repeat(lines) };
     let found = complaints(&[file(LINES_MAX), file(LINES_MAX + 1)]);
     assert!(found.len() == 1 && found[0].starts_with("801.rs has 801 lines"), "{found:?}");

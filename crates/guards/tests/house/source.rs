@@ -1,4 +1,4 @@
-//! The files of the repository, and the tokens of one that the program is made of.
+//! The files of the repository, and the tokens of source files.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::fs;
@@ -18,7 +18,8 @@ pub struct SourceFile {
     pub text: String,
 }
 
-/// Files below some folders of the repository, or these files themselves, whose name ends with one of `endings`; sorted.
+/// Reads files of the repository: those below `places` whose name ends with one of `endings`, and `places` that are
+/// files themselves. Sorted by path.
 pub fn files(places: &[&str], endings: &[&str]) -> Vec<SourceFile> {
     let repository = repository();
     let mut found = Vec::new();
@@ -27,7 +28,7 @@ pub fn files(places: &[&str], endings: &[&str]) -> Vec<SourceFile> {
     }
     let mut files: Vec<SourceFile> = found.iter().map(|path| read(&repository, path)).collect();
     files.sort_by(|left, right| left.path.cmp(&right.path));
-    // A guard that finds nothing to read would pass.
+    // Without files, a guard would pass.
     assert!(!files.is_empty(), "no files in {places:?}");
     files
 }
@@ -47,7 +48,7 @@ fn collect(at: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
         let path = entry.expect("an entry of a folder").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
         if path.is_dir() {
-            // Outputs of cargo, and of editors and version control.
+            // Skip the outputs of cargo, and the files of editors and version control.
             if name != "target" && !name.starts_with('.') {
                 collect(&path, endings, found);
             }
@@ -57,7 +58,7 @@ fn collect(at: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The Rust files that the program is made of: no tests, examples and build scripts.
+/// The Rust files of the program, without tests, examples and build scripts.
 pub fn program() -> Vec<SourceFile> {
     let mut files = files(&["crates"], &[".rs"]);
     files.retain(|file| is_of_program(&file.path));
@@ -67,25 +68,25 @@ pub fn program() -> Vec<SourceFile> {
 fn is_of_program(path: &str) -> bool {
     let mut parts = path.split('/').skip(2);
     let is_target = matches!(parts.next(), Some("src" | "preload" | "gate"));
-    // A module of unit tests is `tests.rs` or `tests/`, by the habit of the house.
+    // By convention, a module of unit tests is `tests.rs` or `tests/`.
     is_target && parts.all(|part| part != "tests" && part != "tests.rs")
 }
 
-/// The crate that a file is in, by its folder.
+/// The crate of a file: the name of its folder in `crates`.
 pub fn crate_of(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or("")
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An identifier, a keyword, or one character of punctuation or of a group's ends.
+    /// An identifier, a keyword, or one character of punctuation or a delimiter.
     Code,
-    /// A literal, as it is written.
+    /// A literal in source form.
     Literal,
 }
 
-/// A token of a file, with the line that it begins in.
+/// A token of a file, with the line in which it begins.
 #[derive(Clone, Debug)]
 pub struct Token {
     pub kind: Kind,
@@ -93,9 +94,9 @@ pub struct Token {
     pub line: usize,
 }
 
-/// The tokens of a Rust file without comments, documentation, and what is compiled for tests alone.
+/// The tokens of a Rust file, without comments, documentation, and items that are compiled only for tests.
 pub fn tokens(text: &str) -> Vec<Token> {
-    let stream: TokenStream = text.parse().unwrap_or_else(|error| panic!("no tokens of Rust: {error}"));
+    let stream: TokenStream = text.parse().unwrap_or_else(|error| panic!("not valid Rust tokens: {error}"));
     let mut tokens = Vec::new();
     flatten(stream, &mut tokens);
     tokens
@@ -170,7 +171,7 @@ pub fn expect_none(complaints: Vec<String>) {
 }
 
 #[test]
-fn tokens_are_of_the_program_alone() {
+fn tokens_exclude_comments_and_tests() {
     let text = "//! debian\n/// debian\n#[doc = \"debian\"]\nfn a() {\n    // debian\n    b(\"text\", r#raw)\n}\n\
         #[cfg(test)]\n#[allow(dead_code)]\nmod tests { fn debian() {} }\n#[cfg(test)]\nuse debian;\n\
         #[cfg(all(test, unix))]\nfn debian() -> [u8; 2] { [1, 2] }\n#[cfg(not(test))]\nfn last() {}\n";
@@ -182,7 +183,7 @@ fn tokens_are_of_the_program_alone() {
 }
 
 #[test]
-fn the_program_is_what_is_compiled_into_it() {
+fn the_program_excludes_tests_and_examples() {
     assert!(is_of_program("crates/worker/src/build.rs") && is_of_program("crates/fakeroot/gate/main.rs"));
     for path in
         ["crates/a/tests/b.rs", "crates/a/src/c/tests.rs", "crates/a/examples/d.rs", "crates/a/build.rs"]

@@ -25,7 +25,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &BenchOptions) -> Resul
     print(&report.as_text(&machine, options.pairs))
 }
 
-/// Runs a benchmark with what it needs of this process.
+/// Runs a benchmark with the resources of this process that it needs.
 pub fn with_trial<T>(pairs: u32, measure: impl FnOnce(&Trial<'_>) -> T) -> T {
     measure(&Trial {
         pairs,
@@ -53,7 +53,7 @@ impl Runner for Driver {
     }
 }
 
-/// Reports each build that begins, until the benchmark has enough.
+/// Reports the start of each build, until the benchmark has seen enough.
 struct Watch<'a> {
     until: &'a mut dyn FnMut(&str) -> bool,
     has_enough: bool,

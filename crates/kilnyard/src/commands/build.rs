@@ -19,9 +19,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The most failures, or packages left out, in the summary; `kilnyard status` and the report have all.
+/// The maximum number of failures, or packages left out, in the summary; `kilnyard status` and the report have all.
 const SHOWN_MAX: usize = 10;
-/// The most remarks on a set that are printed.
+/// The maximum number of printed remarks on a set.
 const REMARKS_MAX: usize = 10;
 
 pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
@@ -42,14 +42,14 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     if !options.dry_run {
         yard.check_roots()?;
-        // Here, since a run without builds starts no worker that would do it.
+        // Here, since a run without builds does not start a worker, which would do it.
         let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
-        for left in swept.context(Kind::Machine, "remove what an earlier run left")? {
+        for left in swept.context(Kind::Machine, "remove leftovers of an earlier run")? {
             tell!("note: {left}");
         }
     }
     let needs_scan = if options.dry_run { yard.config.family.check_scanned(yard).is_err() } else { true };
-    // If it cannot be written, status has less to show.
+    // If this cannot be written, status shows less.
     let note = |phase: &str| drop(lock.note(phase));
     if needs_scan && !options.no_scan {
         note("scanning");
@@ -57,7 +57,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     }
     if !options.dry_run {
         check_names(yard, &options.packages)?;
-        note("checking the base root, or making it");
+        note("checking or making the base root");
         yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     }
     note("planning");
@@ -109,7 +109,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     note("publishing and reporting");
     let (set, digest) = match outcome.has_rescanned && signals::count() == 0 {
         true => resolved_again(yard, &store, &distfiles, &say)?,
-        // After an interruption the next run resolves it.
+        // After an interruption, the next run resolves the set.
         false => (set, digest),
     };
     let published = match options.no_publish {
@@ -125,7 +125,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
         // A failed backup, on a full disk for instance, does not fail the run.
         if let Err(error) = yard.back_up(&store) {
-            tell!("warning: the store has no new backup\n{error}");
+            tell!("warning: the store was not backed up\n{error}");
         }
     }
     if options.json {
@@ -164,7 +164,8 @@ fn report_left_over(yard: &Yard) {
     );
 }
 
-/// Refuses unknown names before layers are made, which takes minutes. If they exist already, the plan refuses them as soon.
+/// Rejects unknown names before layers are made, which takes minutes. If the layers exist, the plan rejects the names
+/// as soon.
 fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     if names.is_empty()
         || yard.config.family.trees(yard).is_some()
@@ -176,8 +177,8 @@ fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
 }
 
-/// What the last run forced, if it was interrupted and this command resumes it, which it does without names and --force. A run with
-/// other inputs is not resumed; its remaining packages are compared as usual.
+/// The packages forced by the last run, if it was interrupted and this command, without names or --force, resumes it. A
+/// run with other inputs is not resumed; its remaining packages are compared as usual.
 fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Option<ForcedRun>> {
     if options.force || options.check_reproducible || !options.packages.is_empty() {
         return Ok(None);
@@ -190,7 +191,7 @@ fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Opti
         return Ok(Some(forced));
     }
     tell!(
-        "note: run {} forced builds and was interrupted; the set has changed since, so that it is not resumed",
+        "note: run {} forced builds and was interrupted; it is not resumed, because the set has changed since",
         run.number
     );
     Ok(None)
@@ -230,7 +231,7 @@ fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
     })
 }
 
-/// Prints a summary for one screen.
+/// Prints a summary that fits on one screen.
 fn summary(
     yard: &Yard,
     store: &dyn Store,
@@ -292,7 +293,7 @@ fn summary(
     }
 }
 
-/// Reports failures, those of one cause together.
+/// Reports failures, grouped by cause.
 fn failed(failures: &[(String, Reason)], family: &dyn Family) {
     let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
     for cause in causes.iter().take(SHOWN_MAX) {

@@ -17,7 +17,6 @@ use std::process::ExitCode;
 /// The length of the names of distfile folders: the first characters of hashes.
 const HASH_FOLDER_CHARACTERS: usize = 2;
 
-/// Why a distfile is removable.
 const FETCHABLE: &str = "can be fetched again";
 
 /// The number and size of removable files, by reason.
@@ -44,7 +43,7 @@ struct Removal {
 pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let removals = plan(yard, options)?;
-    // Distfiles are named by hashes: they are counted, unless all names are wanted.
+    // Distfiles are named by hashes: without --list they are only counted.
     let is_listed = |why: &str| options.list || why != FETCHABLE;
     let mut kinds = Kinds::default();
     let (mut bytes, mut stuck) = (0, 0);
@@ -65,14 +64,14 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
         bytes += size;
     }
     let repository = yard.path("repository");
-    let prune = kilnyard_publish::prune(&repository)
-        .context(Kind::Machine, "look for old files of the repository")?;
+    let prune =
+        kilnyard_publish::prune(&repository).context(Kind::Machine, "find old files of the repository")?;
     let mut count = removals.len() - stuck;
     for operation in prune.operations() {
         if let Operation::RemoveFile { path, size_bytes } = operation {
             count += 1;
             let path = repository.join(path);
-            print(&format!("{} (no index names it, {})\n", path.display(), words::size(*size_bytes)))?;
+            print(&format!("{} (not in any index, {})\n", path.display(), words::size(*size_bytes)))?;
         }
     }
     bytes += prune.size_bytes();
@@ -81,7 +80,7 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     }
     for (why, (count, bytes)) in kinds.0.iter().filter(|(why, _)| !is_listed(why)) {
         print(&format!(
-            "{}: {why} ({}; clean --list names them)\n",
+            "{}: {why} ({}; clean --list lists them)\n",
             words::count(*count, "file"),
             words::size(*bytes)
         ))?;
@@ -101,7 +100,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             continue;
         }
         for (path, _) in entries(yard, &path)? {
-            add(path, "could not be removed before", true);
+            add(path, "left over from a failed removal", true);
         }
     }
     let kept: HashSet<String> =
@@ -132,7 +131,10 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             }
             FileType::Directory => {}
             _ => {
-                tell!("note: {} is neither a file nor a folder, and stays", yard.folder.join(path).display())
+                tell!(
+                    "note: {} is neither a file nor a folder, and is kept",
+                    yard.folder.join(path).display()
+                )
             }
         }
     }
@@ -154,7 +156,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         } else if is_old || (options.base && is_folder) {
             add(path, "a layer of roots", true);
         } else if options.base || is_beside_none(yard, &path) {
-            add(path, "says which layers there are", false);
+            add(path, "the list of layers", false);
         }
     }
     if options.index {
@@ -165,7 +167,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     Ok(removals)
 }
 
-/// Archives of trees that no root uses any more, and files of interrupted packing.
+/// Archives of trees that no root uses any longer, and files of interrupted packing.
 fn old_archives(yard: &Yard, trees: &[Artifact]) -> Result<Vec<PathBuf>> {
     let mut old = Vec::new();
     for (path, kind) in entries(yard, Path::new(ARCHIVES))? {

@@ -1,4 +1,4 @@
-//! `kilnyard demo`: a repository from nothing, with one command.
+//! `kilnyard demo`: a repository from scratch, with one command.
 
 use super::{build, doctor};
 use crate::cli;
@@ -26,7 +26,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
         tell!("  test that the packages can be installed and removed");
         tell!("  publish {repository}, and write a report");
-        tell!("It needs about 3 GB of disk, and some ten minutes on two cores. Ctrl-C ends it; the same");
+        tell!("It needs about 3 GB of disk, and about ten minutes on two cores. Ctrl-C ends it; the same");
         tell!("command resumes it.");
         tell!("");
     }
@@ -74,7 +74,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     let packages: Vec<&str> = findings.iter().filter(|f| !f.is_ok).flat_map(|f| f.packages.clone()).collect();
     let is_root = rustix::process::geteuid().is_root();
     if no_install || !is_root || packages.is_empty() {
-        return Err(Error::new(Kind::Machine, "this machine lacks something, see above"));
+        return Err(Error::new(Kind::Machine, "this machine lacks requirements, see above"));
     }
     tell!("installing {} with {}", packages.join(" "), host::MANAGER);
     host::install(&packages)?;
@@ -83,7 +83,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
         return Ok(());
     }
     tell!("{}", doctor::text(&findings).trim_end());
-    Err(Error::new(Kind::Machine, "this machine still lacks something, see above"))
+    Err(Error::new(Kind::Machine, "this machine still lacks requirements, see above"))
 }
 
 /// Adds the packages of the large demo to a yard of the small one.
@@ -97,8 +97,8 @@ fn grow(yard: &Yard, packages: &[String]) -> Result<()> {
     let text = fs_err::read_to_string(&path).context(Kind::Machine, "read the configuration")?;
     let lines: String = missing.iter().map(|name| format!("  \"{name}\",\n")).collect();
     if !text.contains("packages = [\n") {
-        let message = format!("`packages` of {} is not written as the demo writes it", path.display());
-        return Err(Error::usage(message).hint(format!("an editor, which adds {}", missing.join(" "))));
+        let message = format!("`packages` in {} is not in the form that the demo writes", path.display());
+        return Err(Error::usage(message).hint(format!("add these with an editor: {}", missing.join(" "))));
     }
     let text = text.replacen("packages = [\n", &format!("packages = [\n{lines}"), 1);
     crate::files::write_whole(&path, text.as_bytes())

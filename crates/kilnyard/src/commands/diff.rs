@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// The factor and difference from which a build counts as slower: less is noise.
+/// The factor and difference from which a build counts as slower; less is noise.
 const SLOWER_FACTOR: f64 = 1.25;
 const SLOWER_SECONDS: f64 = 2.0;
-/// The most packages that are named if only one run has them: after a run of a part they are nearly all.
+/// The maximum number of packages listed that only one run has: after a partial run, these are nearly all.
 const ONLY_NAMED_MAX: usize = 5;
 /// The same for memory.
 const LARGER_FACTOR: f64 = 1.25;
@@ -99,7 +99,7 @@ fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {
 #[derive(Debug, Default, PartialEq)]
 struct Difference {
     newly_failing: Vec<(String, String)>,
-    /// Packages that were not built in either run, for another cause: the state before, the state now, the reason.
+    /// Packages that were not built in either run, for different causes: the state before, the state now, the reason.
     otherwise_failing: Vec<(String, PackageState, PackageState, String)>,
     newly_fixed: Vec<String>,
     /// Packages of another version: the earlier and the later one.
@@ -184,7 +184,7 @@ fn text(earlier: u64, later: u64, difference: &Difference) -> String {
         let _ = writeln!(text, "larger: {name}: {} of memory, was {}", words::size(*is), words::size(*was));
     }
     if text.is_empty() {
-        text = format!("runs {earlier} and {later} came to the same\n");
+        text = format!("runs {earlier} and {later} had the same results\n");
     }
     text
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_matters_is_told() {
+    fn only_changes_that_matter_are_shown() {
         use PackageState::{Blocked, Built, Failed, UpToDate};
         let earlier = BTreeMap::from([
             ("broke".into(), figures(Built, 5.0, 0)),
@@ -245,6 +245,6 @@ mod tests {
         let difference = compare(&newer, &one("b", figures(Built, 0.0, 0)));
         assert_eq!(text(1, 2, &difference), "only in run 1: 1 package: a\nonly in run 2: 1 package: b\n");
         let difference = compare(&one("a", figures(Built, 0.0, 0)), &one("a", figures(UpToDate, 0.0, 0)));
-        assert_eq!(text(1, 2, &difference), "runs 1 and 2 came to the same\n");
+        assert_eq!(text(1, 2, &difference), "runs 1 and 2 had the same results\n");
     }
 }

@@ -1,4 +1,4 @@
-//! `kilnyard doctor`: what this machine allows and has, each thing tried, with the command that helps.
+//! `kilnyard doctor`: checks what this machine has and allows by trying it, and suggests commands for what is missing.
 
 use super::{print, print_json};
 use crate::error::{Kind, Result};
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 /// Space that a yard should have: a base root, a few roots, distfiles.
 const DISK_FREE_BYTES_MIN: u64 = 3 << 30;
 
-/// What a file system in memory is tried with.
+/// The size of the file system in memory that is mounted as a test.
 const PROBED_BYTES: u64 = 1 << 20;
 
 pub fn run(folder: &Path, as_json: bool) -> Result<ExitCode> {
@@ -48,10 +48,10 @@ pub fn text(findings: &[Finding]) -> String {
     text
 }
 
-/// Checks everything that a build needs. The folder is the place of the yard, which need not exist yet.
+/// Checks everything that a build needs. `folder` is that of the yard, which need not exist yet.
 pub fn examine(folder: &Path) -> Vec<Finding> {
     let existing = folder.ancestors().find(|path| path.is_dir() && !path.as_os_str().is_empty());
-    // What is tried goes from one mount namespace to another, where a relative path leads elsewhere.
+    // The trials cross mount namespaces, in which a relative path would lead elsewhere.
     let existing = std::path::absolute(existing.unwrap_or(Path::new("."))).unwrap_or_else(|_| ".".into());
     let existing = existing.as_path();
     let opened = folder.join(CONFIG).exists().then(|| super::open(folder)).transpose();
@@ -81,7 +81,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     findings
 }
 
-/// What yards of any family need, once each.
+/// The requirements of all families, each once.
 fn needed_by_any() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for finding in FAMILIES.iter().flat_map(|entry| entry.findings()) {
@@ -92,7 +92,7 @@ fn needed_by_any() -> Vec<Finding> {
     findings
 }
 
-/// Whether the layers that builds begin with are as they were made; none before they are.
+/// Whether the layers that builds start with are intact; none if there are no layers yet.
 fn layers(yard: &Yard) -> Option<Finding> {
     const NAME: &str = "layers";
     let entries = tree::entries_beneath(&yard.folder, Path::new("layers")).unwrap_or_default();
@@ -108,9 +108,9 @@ fn layers(yard: &Yard) -> Option<Finding> {
         Some(format!("{layer} is damaged: {}", kilnyard_worker::find_damage(&yard.folder, layer)?))
     });
     Some(match damaged {
-        None => Finding::new(NAME, true, format!("{} whole", words::count(names.len() as u64, "layer"))),
+        None => Finding::new(NAME, true, format!("{} intact", words::count(names.len() as u64, "layer"))),
         Some(text) => Finding {
-            help: Some(Remedy::command("build").then(", which makes it anew")),
+            help: Some(Remedy::command("build").then(", which makes it again")),
             ..Finding::new(NAME, false, text)
         },
     })
@@ -138,7 +138,7 @@ fn machine() -> Finding {
     )
 }
 
-/// How builds share the CPUs by rank. Whatever the way is, nothing is missing: they build in any.
+/// How CPU weights by rank are set. This is never missing: builds work with any method.
 fn sharing() -> Finding {
     let weights = Weights::find("doctor");
     let is_best = !matches!(weights.way(), Way::NiceLevels { can_lower: false } | Way::Nothing);
@@ -148,7 +148,7 @@ fn sharing() -> Finding {
     }
 }
 
-/// Whether each command has a control group. Nothing is missing without: the sandbox ends all by itself.
+/// Whether each command gets a control group. This is never missing: the sandbox also ends processes without one.
 fn watching() -> Finding {
     match folder_of_groups() {
         Ok(folder) => {
@@ -162,7 +162,7 @@ fn watching() -> Finding {
     }
 }
 
-/// How systemd hands a group over, where it runs.
+/// How to get a delegated group from systemd; none where systemd is not running.
 fn delegated() -> Option<Remedy> {
     let user = if rustix::process::geteuid().is_root() { "" } else { " --user" };
     let has_systemd = Path::new("/run/systemd/system").exists();
@@ -176,18 +176,19 @@ fn disk(folder: &Path) -> Finding {
             let free = facts.f_bavail * facts.f_frsize;
             let text = format!("{} free in {}", words::size(free), folder.display());
             let is_ok = free >= DISK_FREE_BYTES_MIN;
-            let help = format!("a yard where {} are free", words::size(DISK_FREE_BYTES_MIN));
+            let help = format!("a yard on a disk with {} free", words::size(DISK_FREE_BYTES_MIN));
             Finding { help: (!is_ok).then(|| help.into()), ..Finding::new("disk", is_ok, text) }
         }
         Err(error) => Finding::new("disk", false, format!("{}: {error}", folder.display())),
     }
 }
 
-/// Whether files of roots can be in memory. Where not, nothing is missing: they are on the disk.
+/// Whether files of roots can be in memory. Otherwise they are on the disk, which is only a failure if the
+/// configuration wants memory.
 fn memory(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "files in memory";
     match probe::try_root(folder, &own_ids(), &wanted.in_memory(PROBED_BYTES)) {
-        Ok(()) => Finding::new(NAME, true, "a file system in memory lasts from one stage to the next"),
+        Ok(()) => Finding::new(NAME, true, "a file system in memory persists between stages"),
         Err(error) => Finding::new(NAME, !wanted.is_in_memory(), format!("on the disk instead: {error}")),
     }
 }
@@ -206,11 +207,11 @@ fn devices(folder: &Path, wanted: Roots) -> Finding {
         Ok(()) => Finding::new(
             NAME,
             true,
-            format!("a root of {} was served, mounted and gone", wanted.device.file_system),
+            format!("a root on {} was served, mounted and removed", wanted.device.file_system),
         ),
         Err(error) => Finding {
             help: Some(Remedy::from(
-                "outside of a container, or in a privileged one; or backend = \"overlay\"",
+                "run outside a container, or in a privileged one; or use backend = \"overlay\"",
             )),
             ..Finding::new(NAME, false, error.to_string())
         },
@@ -225,7 +226,7 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
     match probe::try_root(folder, &ids, &wanted.on_disk()) {
         Ok(()) => match lack {
             None => Finding::new("roots", true, format!("{wanted}: {works} for this user")),
-            // It builds all the same.
+            // Builds work without it.
             Some(lack) => Finding {
                 help: Some(Remedy::from(format!(
                     "as root, for true owners: {} && usermod --add-subuids 100000-165535 \
@@ -237,7 +238,7 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
                     "roots",
                     true,
                     format!(
-                        "{wanted}: {works} with one id; Kilnyard's fakeroot makes up other owners, since {lack}"
+                        "{wanted}: {works} with one id; Kilnyard's fakeroot emulates other owners, since {lack}"
                     ),
                 )
             },

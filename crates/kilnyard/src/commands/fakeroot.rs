@@ -1,15 +1,15 @@
-//! `kilnyard fakeroot`, which is also what this program does when it is called as `fakeroot`.
+//! `kilnyard fakeroot`; this program also behaves like this when it is started under the name `fakeroot`.
 
 use kilnyard_fakeroot::launch::{self, Options, Request, Surroundings};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What callers of fakeroot get for its own failures.
+/// The exit code for failures of fakeroot itself, as its callers expect it.
 const FAILED: u8 = 1;
 
-/// The arguments for a fakeroot, if this program is to be one: it is called by that name, or its first argument is
-/// the command. Nothing else of this program then happens to the process, which hands on all that it was given.
+/// The arguments for fakeroot, if this program was started under that name or its first argument is the command. The rest
+/// of this program's setup is then skipped, so that the process passes on everything it inherited.
 pub fn arguments() -> Option<Vec<OsString>> {
     let mut words = std::env::args_os();
     let name = words.next()?;
@@ -21,7 +21,7 @@ pub fn arguments() -> Option<Vec<OsString>> {
     (is_command && !asks_for_help(&words)).then_some(words)
 }
 
-/// The help of this command is that of the other commands.
+/// Whether the arguments ask for help, which is printed like that of the other commands.
 fn asks_for_help(words: &[OsString]) -> bool {
     matches!(words, [word] if word == "--help" || word == "-h")
 }
@@ -43,7 +43,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             return ExitCode::from(FAILED);
         }
     };
-    #[expect(clippy::disallowed_methods, reason = "they are handed on, and need not be text")]
+    #[expect(clippy::disallowed_methods, reason = "they are passed on, and need not be UTF-8")]
     let variable = |name| std::env::var_os(name);
     let around = Surroundings {
         temporary: variable("TMPDIR").map(Into::into),

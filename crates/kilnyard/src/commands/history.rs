@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// How many builds of a package are shown.
+/// The maximum number of builds shown.
 const BUILDS_MAX: usize = 100;
 
 pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
@@ -127,7 +127,7 @@ fn build_line(build: &BuildRow) -> String {
     )
 }
 
-/// A size, or that it was not counted: unknown is not zero.
+/// A size, or a note that it was not counted: unknown is not zero.
 fn counted(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "unknown".to_owned(), words::size)
 }

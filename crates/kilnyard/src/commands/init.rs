@@ -1,4 +1,4 @@
-//! `kilnyard init`: makes a yard. What it needs to know is its family's.
+//! `kilnyard init`: makes a yard, with the arguments of its family.
 
 use super::{Console, print};
 use crate::cli::Init;
@@ -12,8 +12,8 @@ use std::process::ExitCode;
 pub fn run(folder: &Path, options: &Init, console: &Console) -> Result<ExitCode> {
     signals::install();
     if folder.join(CONFIG).exists() {
-        return Err(Error::usage(format!("there is a yard in {} already", folder.display()))
-            .hint(format!("an editor on {}", folder.join(CONFIG).display())));
+        return Err(Error::usage(format!("there is already a yard in {}", folder.display()))
+            .hint(format!("edit {}", folder.join(CONFIG).display())));
     }
     let new = options.family.init(folder, &options.arguments, console)?;
     init::write(folder, &new.configuration)?;

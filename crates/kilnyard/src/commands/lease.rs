@@ -1,4 +1,4 @@
-//! `kilnyard lease`: writes the lease of one build, with all that it needs, for a worker that has no yard.
+//! `kilnyard lease`: exports the lease of one build, with everything it needs, for a worker without a yard.
 
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
@@ -15,10 +15,10 @@ use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
 use std::process::ExitCode;
 
-/// The lease's name in the folder that it is written to.
+/// The file name of the lease in its folder.
 pub const FILE: &str = "lease.json";
 
-/// How many builds of the package say what its stages take.
+/// The number of earlier builds used to estimate the stages.
 const BUILDS_SEEN: usize = 5;
 
 pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
@@ -50,9 +50,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
             Sha256Hex::parse(&input.sha256).context(Kind::Machine, format!("find {}", input.name))?;
         let (urls, size_bytes, name) = (input.urls.clone(), input.size_bytes, input.name.clone());
         let wanted = Wanted { urls, sha256, size_bytes, name };
-        distfiles
-            .ensure(&wanted, &|_| {}, signals::cancel())
-            .context(Kind::Machine, "fetch what it needs")?;
+        distfiles.ensure(&wanted, &|_| {}, signals::cancel()).context(Kind::Machine, "fetch its inputs")?;
     }
     let failed = format!("write the lease into {}", options.to.display());
     let to = Folder::open(&options.to).context(Kind::Usage, &failed)?;

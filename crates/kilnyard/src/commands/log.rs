@@ -1,4 +1,4 @@
-//! `kilnyard log`: a log, opened at the first telling line.
+//! `kilnyard log`: a log, opened at the first relevant line.
 
 use super::{print, unknown};
 use crate::cli;
@@ -47,7 +47,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
             Remedy::command("clean")
                 .then(" may have removed it; ")
                 .then_command("history")
-                .then(" tells of later builds"),
+                .then(" shows later builds"),
         )
     })?;
     let line = match &build.failure {
@@ -55,8 +55,8 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
         Some(_) => telling_lines(&text).map(|telling| telling.line_number),
         None => None,
     };
-    // What a build prints is foreign: a terminal would obey its control sequences, and so would one behind a pipe. Its lines
-    // stay as they are counted; the file itself, as --path names it, has every byte.
+    // A build's output is untrusted: a terminal would obey its control sequences, even behind a pipe. Line breaks
+    // and so line numbers stay; the file itself, which --path names, has every byte.
     show(&foreign::log(&text), line, options.all)
 }
 
@@ -90,7 +90,7 @@ fn show(text: &str, line: Option<u64>, all: bool) -> Result<ExitCode> {
     let child = command.args(["-c", &format!("{pager}{position}")]).stdin(Stdio::piped()).spawn();
     let Ok(mut child) = child else { return print(text) };
     if let Some(mut stdin) = child.stdin.take() {
-        // The pager may end before it has read everything.
+        // The pager may exit before it has read everything.
         let _ = stdin.write_all(text.as_bytes());
     }
     child.wait().or_internal("wait for the pager")?;

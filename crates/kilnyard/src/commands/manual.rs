@@ -13,10 +13,10 @@ pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 
 /// Writes `kilnyard.1`, `kilnyard-build.1` and so on.
 pub fn pages(folder: &Path) -> Result<ExitCode> {
-    fs_err::create_dir_all(folder).context(Kind::Machine, "make the folder")?;
+    fs_err::create_dir_all(folder).context(Kind::Machine, "create the folder")?;
     let failed = "write the manual";
     let command = cli::command();
     clap_mangen::generate_to(command, folder).context(Kind::Machine, failed)?;
-    tell!("wrote the manual pages into {}", folder.display());
+    tell!("wrote the manual pages to {}", folder.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -29,8 +29,8 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     show(&current_plan(yard, &mut store)?, options.all)
 }
 
-/// A plan for programs. Its packages go from the store to the output one by one: a release has 30,000, and
-/// to hold them all would cost more than everything else that answering takes.
+/// A plan for programs. Its packages are streamed from the store to the output: a release has 30,000, and
+/// holding them all would cost more than the rest of the command.
 #[derive(Serialize)]
 struct AsJson<'a> {
     digest: &'a str,
@@ -89,7 +89,7 @@ impl Serialize for Packages<'_> {
     }
 }
 
-/// How much is written at once.
+/// The size of one write.
 const CHUNK_BYTES: usize = 64 << 10;
 
 fn print_as_json(store: &dyn Store) -> Result<ExitCode> {
@@ -154,7 +154,7 @@ pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
     if to_build > 0 {
         let _ = writeln!(
             text,
-            "expected: {}; by these estimates no schedule could take less than {}\npath: {}",
+            "expected: {}; estimated minimum: {}\npath: {}",
             words::duration(plan.expected_seconds),
             words::duration(plan.bound_seconds),
             plan.path.join(" -> ")

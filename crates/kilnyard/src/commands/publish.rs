@@ -1,4 +1,4 @@
-//! `kilnyard publish`: writes the repository from what was built.
+//! `kilnyard publish`: writes the repository from the current outputs.
 
 use super::print;
 use crate::cli;

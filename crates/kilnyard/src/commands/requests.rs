@@ -1,4 +1,4 @@
-//! `kilnyard retry`, `skip` and `bump`: requests for the current run, or the next one.
+//! `kilnyard retry`, `skip` and `bump`: requests to the current run, or the next one.
 
 use super::unknown;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
             && let Some(row) = row
             && (row.state.is_there() || row.state == PackageState::Blocked)
         {
-            let error = Error::usage(format!("{package} is {}, so there is nothing to try again", row.state));
+            let error = Error::usage(format!("{package} is {}, so there is nothing to retry", row.state));
             return Err(match row.blamed {
                 Some(blamed) => {
                     error.hint(Remedy::command(format!("retry {blamed}")).then(", which is to blame"))
@@ -35,8 +35,9 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
     }
     let is_running = running.is_some();
     if !is_running && kind == RequestKind::Skip {
-        return Err(Error::usage("there is no run to skip it in")
-            .hint(Remedy::command("build PACKAGE...").then(", which builds only these and what they need")));
+        return Err(Error::usage("no run is in progress, so there is nothing to skip").hint(
+            Remedy::command("build PACKAGE...").then(", which builds only these and their dependencies"),
+        ));
     }
     for package in packages {
         store.request(kind, package, now_seconds()).map_err(store_error)?;

@@ -1,7 +1,7 @@
-//! `kilnyard restore`: makes a store again from what is left of it.
+//! `kilnyard restore`: recovers a store from its backup and the repository.
 //!
-//! The new store is made under another name and takes its place when it is complete: an interrupted restore leaves the old
-//! one, or none, and both are reported by every command. A store that is there and empty would withdraw all packages.
+//! The new store is made under another name and replaces the old one when it is complete: an interrupted restore leaves
+//! the old one, or none, and every command reports either. An empty store in its place would withdraw all packages.
 
 use super::print;
 use crate::cli;
@@ -19,8 +19,8 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let path = yard.path(STORE);
     if !options.force && check_file(&path).is_ok() {
-        return Err(Error::usage(format!("the store {} is in order", path.display()))
-            .hint(Remedy::command("restore --force").then(", which replaces it by its last backup")));
+        return Err(Error::usage(format!("the store {} is intact", path.display()))
+            .hint(Remedy::command("restore --force").then(", which replaces it with its last backup")));
     }
     let mut text = String::new();
     let making = path.with_extension(MAKING);
@@ -35,7 +35,7 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     } else {
         let _ = writeln!(text, "there is no good backup: all runs, builds, their times and keys are lost");
     }
-    // The repository may be newer than the backup, and the store may not be empty while it has packages.
+    // The repository may be newer than the backup, and the store must not be empty while the repository has packages.
     let mut store = Sqlite::open(&making, &yard.target()?).map_err(store_error)?;
     store.lead().map_err(store_error)?;
     let distfiles = mirror::open_distfiles(yard)?;
@@ -44,39 +44,36 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     store.record(&records).map_err(store_error)?;
     let count = words::count(records.len() as u64, "package");
     if !records.is_empty() {
-        let _ = writeln!(
-            text,
-            "{count} taken from the repository: the next build compares them by their content"
-        );
+        let _ = writeln!(text, "{count} taken from the repository: the next build compares them by content");
     }
     for remark in &recovered.remarks {
         let _ = writeln!(text, "note: {remark}");
     }
-    // One file, without the log that SQLite keeps beside it.
+    // One file, without SQLite's separate log.
     let complete = path.with_extension(COMPLETE);
     store.back_up(&complete).map_err(store_error)?;
     drop(store);
     if let Some(aside) = put_aside(&path)? {
-        let _ = writeln!(text, "what was left of the store is kept as {}", aside.display());
+        let _ = writeln!(text, "the previous store is kept as {}", aside.display());
     }
     Sqlite::restore(&complete, &path).map_err(store_error)?;
     remove(&making)?;
     remove(&complete)?;
     print(&text)?;
-    // What is lost would be withdrawn by the next publication: a script must see it.
+    // The next publication would withdraw lost packages: a script must notice.
     Ok(if recovered.remarks.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How the store ends that is being made, and the copy of it that takes its place.
+/// The file extensions of the new store while it is made, and of the copy that replaces the old store.
 const MAKING: &str = "making.db";
 const COMPLETE: &str = "complete.db";
 
-/// Removes a store that an interrupted restore has left, or that is not needed any more.
+/// Removes a store that an interrupted restore left, or that is no longer needed.
 fn remove(path: &Path) -> Result<()> {
     for file in files(path) {
         match fs_err::remove_file(file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).context(Kind::Machine, "remove half of a store");
+                return Err(error).context(Kind::Machine, "remove an incomplete store");
             }
             _ => {}
         }
@@ -84,7 +81,7 @@ fn remove(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Renames the files of the store; the new name of its main file, if there is one.
+/// Renames the files of the store. Returns the new name of its main file, if there is one.
 fn put_aside(path: &Path) -> Result<Option<PathBuf>> {
     let aside = path.with_extension(format!("damaged-{}.db", words::now_seconds() as u64));
     let mut is_kept = None;

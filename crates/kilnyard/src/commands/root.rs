@@ -1,4 +1,4 @@
-//! `kilnyard root plan`: how the root of a package is made and removed, without making it.
+//! `kilnyard root plan`: shows how the root of a package would be made and removed.
 
 use super::{print, print_json};
 use crate::cli;
@@ -25,7 +25,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         let known: Vec<String> = graph.packages().map(|id| graph.name(id).to_owned()).collect();
         return Err(super::unknown_package(name, &known));
     };
-    // No root depends on which of a package's revisions it is.
+    // Roots do not depend on the package's revision.
     let order = planned.stock.order(id, 1);
     let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     let build = store.next_build().map_err(store_error)?;
@@ -43,7 +43,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let parts = [
         ("image", "once for all roots of these layers", image.map_or(Vec::new(), |plan| plan.operations)),
         ("once", "once, by Kilnyard", plan.make.clone()),
-        ("held", "once, held until the root goes", plan.hold.clone()),
+        ("held", "once, held until the root is removed", plan.hold.clone()),
         ("each-command", "before each command", root.entering()),
         (
             "of-builder",

@@ -13,8 +13,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Runs a command in the first folder that a pattern finds, or where it is: a build may have failed before it unpacked its
-/// source. All of it happens in the root.
+/// Runs a command in the first folder that matches a pattern, or in the current folder if none does, as a build may
+/// have failed before it unpacked its source. All of it happens in the root.
 const IN_SOURCE: &str = r#"
 IFS=
 for folder in $1; do
@@ -41,11 +41,11 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     let worker = Worker::new(worker::settings(yard), Arc::new(mirror::open_distfiles(yard)?));
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !worker.has_failed_root(package) {
-        let error = Error::usage(format!("no root of a failed build of {package} is kept"));
+        let error = Error::usage(format!("there is no kept root of a failed build of {package}"));
         return Err(match build {
             Some(build) => error.hint(
                 Remedy::command(format!("why {package}"))
-                    .then(format!("; its last build came to: {}", build.outcome)),
+                    .then(format!("; the result of its last build: {}", build.outcome)),
             ),
             None => error.hint(Remedy::command(format!("why {package}"))),
         });
@@ -65,7 +65,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
     };
     if options.command.is_empty() && std::io::stdin().is_terminal() {
-        tell!("the root of {package}, as it failed; what you change stays until its next build");
+        tell!("the root of {package}, as it failed; your changes stay until its next build");
     }
     let specification = &yard.path(&format!("state/shell-{}.json", std::process::id()));
     let entering = Entering { package, order: &order, local: &local, command, specification };

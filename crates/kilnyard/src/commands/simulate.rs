@@ -1,5 +1,4 @@
-//! `kilnyard simulate`: a run played through in simulated time, with the scheduler of real runs or with the rule of
-//! another builder.
+//! `kilnyard simulate`: simulates a run, with the scheduler of real runs or with the policy of another builder.
 
 mod draw;
 mod graph;
@@ -20,12 +19,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Machines of a simulation; more are a slip of the keyboard.
+/// The maximum number of machines; more are a typing error.
 const MACHINES_MAX: u32 = 10_000;
-/// Cores of a machine; more are a slip of the keyboard.
+/// The maximum number of cores of a machine; more are a typing error.
 const CORES_MAX: u32 = 100_000;
 
-/// What is simulated.
+/// The packages to simulate, with their build times.
 struct Set {
     graph: Arc<Graph>,
     works: Vec<Work>,
@@ -48,7 +47,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
         _ => own::set(&yard()?, options.unknown)?,
     };
     if set.graph.is_empty() {
-        return Err(Error::usage("there is nothing to build, and so nothing to simulate"));
+        return Err(Error::usage("nothing to simulate: there is nothing to build"));
     }
     let played = play::play(&set, &machines, options)?;
     if let Some(path) = &options.trace {
@@ -63,14 +62,14 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     }
 }
 
-/// The machines that were asked for.
+/// The machines given by the options.
 fn machines(options: &Simulate) -> Result<Vec<Machine>> {
     let memory_bytes = options.memory.map(|size| size.0);
     let mut machines = Vec::new();
     for group in &options.machines {
         let wrong = || {
             Error::usage(format!("--machines {group} is not a number of machines and their cores"))
-                .hint("--machines 4x16, or with a speed beside the recorded one: 4x16,2x64@1.5")
+                .hint("--machines 4x16, or with a speed relative to the recorded one: 4x16,2x64@1.5")
         };
         let (count, rest) = group.split_once('x').ok_or_else(wrong)?;
         let (cores, speed) = rest.split_once('@').unwrap_or((rest, "1"));
@@ -97,7 +96,7 @@ fn machines(options: &Simulate) -> Result<Vec<Machine>> {
     Ok(machines)
 }
 
-/// The text of a file, unpacked if it is packed.
+/// The text of a file, decompressed if necessary.
 fn read(path: &Path) -> Result<String> {
     let bytes = input::read(path).context(Kind::Usage, format!("read {}", path.display()))?;
     String::from_utf8(bytes).map_err(|error| {

@@ -16,7 +16,7 @@ use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// The most causes of failures, for one screen; the report has all.
+/// The maximum number of causes of failures, to fit one screen; the report has all.
 const CAUSES_MAX: usize = 20;
 
 pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
@@ -129,13 +129,13 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     print(&text)
 }
 
-/// What a process does with the yard outside of runs, as a clause; none during a run.
+/// The activity of another process in the yard outside of runs, as a clause; none during a run.
 fn preparing(yard: &Yard) -> Option<String> {
     let holder = yard.holder().filter(|holder| !holder.phase.is_empty())?;
     Some(format!("process {} is {}", text::line(&holder.process), text::line(&holder.phase)))
 }
 
-/// The path of the current run, if the stored plan is the run's. After a run, it is the plan of the next one.
+/// The path of the current run, if the stored plan belongs to it. After a run, the stored plan is that of the next one.
 fn path(store: &dyn Store, run: &RunRow, counts: &[(PackageState, u64)]) -> Result<Vec<String>> {
     let plan = store.plan_head().map_err(store_error)?.filter(|plan| plan.digest == run.plan_digest);
     let mut planned = 0;
@@ -149,7 +149,7 @@ fn path(store: &dyn Store, run: &RunRow, counts: &[(PackageState, u64)]) -> Resu
     Ok(plan.filter(|_| is_whole).map_or_else(Vec::new, |plan| plan.path))
 }
 
-/// The stage that a build is in: the one that has a log which no result names, as between two stages nothing takes long.
+/// The current stage of a build: the one with a log that no result names. The time between stages is negligible.
 fn stage_of(yard: &Yard, build: &BuildRow) -> &'static str {
     open_stage(yard, build).map_or("between stages", Stage::as_str)
 }

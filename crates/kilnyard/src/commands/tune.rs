@@ -1,6 +1,7 @@
-//! `kilnyard tune`: writes what is best for this machine into the configuration.
+//! `kilnyard tune`: writes the fastest root backend of this machine into the configuration.
 //!
-//! What the last `kilnyard bench roots` of this yard recommended is taken; where there was none, a short one is made.
+//! It uses the recommendation of the last `kilnyard bench roots` in this yard; if there is none, it runs a short
+//! benchmark.
 
 use super::{bench, print, print_json};
 use crate::cli;
@@ -16,7 +17,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
-/// The fewest rounds that may differ from noise.
+/// The minimum number of rounds for a result above noise.
 const PAIRS: u32 = 3;
 
 pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
@@ -25,7 +26,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     let kept = match roots::kept(yard).filter(|_| !options.measure) {
         Some(kept) => kept,
         None => {
-            tell!("measuring {PAIRS} rounds; the machine should do nothing else meanwhile");
+            tell!("measuring {PAIRS} rounds; the machine should be idle otherwise");
             let found = bench::with_trial(PAIRS, |trial| {
                 roots::measure(yard, &options.package, trial, &Machine::now(), None)
             })?;
@@ -55,18 +56,18 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     let head = format!("{}: {}, since {} (building {})\n", CONFIG, kept.roots, kept.reason, kept.package);
     let difference: String = edited.changes.iter().map(|line| format!("{line}\n")).collect();
     let what = match (is_changed, options.dry_run) {
-        (false, _) => "it says so already\n".to_owned(),
+        (false, _) => "already configured\n".to_owned(),
         (true, true) => format!("{difference}nothing was written (--dry-run)\n"),
         (true, false) => difference,
     };
     print(&format!("{head}{what}"))
 }
 
-/// The configuration stays as it is.
+/// The error for a machine without a recommendation; the configuration is unchanged.
 fn undecided(why: String) -> Error {
-    let mut error = Error::new(Kind::Machine, "no way to make roots is recommended, and nothing was changed");
+    let mut error = Error::new(Kind::Machine, "no root backend is recommended; nothing was changed");
     error.causes.push(why);
-    error.hint(Remedy::command("bench roots --pairs 10").then(", when the machine does nothing else"))
+    error.hint(Remedy::command("bench roots --pairs 10").then(", while the machine is idle"))
 }
 
 fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
@@ -75,19 +76,19 @@ fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
     error.causes.push(refusal.to_string());
     let lines: Vec<String> =
         roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
-    let by_hand = format!("these lines under [root], by hand: {}", lines.join("; "));
+    let by_hand = format!("add these lines under [root] yourself: {}", lines.join("; "));
     match refusal {
         Refusal::SaysOtherwise { .. } => {
             error.hint(Remedy::command("tune --force").then(", which replaces it")).hint(by_hand)
         }
         Refusal::Unreadable { .. } => {
-            error.hint(Remedy::from("mend the line, then ").then_command("tune").then(" again"))
+            error.hint(Remedy::from("fix the line, then run ").then_command("tune").then(" again"))
         }
         Refusal::Shape { .. } => error.hint(by_hand),
     }
 }
 
-/// Writes the configuration so that it is there whole, before or after, with the rights that it had.
+/// Replaces the configuration atomically, and keeps its mode.
 fn write(path: &std::path::Path, text: &str) -> Result<()> {
     let failed = format!("write {}", path.display());
     let metadata = fs_err::metadata(path).context(Kind::Machine, &failed)?;

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// The most builds that are read.
+/// The maximum number of builds read.
 const ATTEMPTS_MAX: usize = 20;
 /// The longest chain of blame that is followed.
 const CHAIN_MAX: usize = 50;
@@ -26,12 +26,12 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     };
     let mut planned = store.planned(name).map_err(store_error)?;
     if in_run.is_none() && planned.is_none() {
-        // There may be no plan yet.
+        // There may not be a plan yet.
         super::ensure_scanned(yard)?;
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }
-    // A package that is left out now may have been in an earlier run, whose state is obsolete.
+    // A package that is now left out may have been in an earlier run, whose state is obsolete.
     let now = planned.clone().map(|planned| planned.package);
     let left_out = now.clone().filter(|row| row.state == PackageState::LeftOut);
     let Some(row) = left_out.or(in_run).or(now) else {

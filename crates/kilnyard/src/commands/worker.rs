@@ -58,18 +58,21 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     }
 }
 
-/// The worker's own folders for fetched files, in place of those that the order names without content.
+/// The worker's own folders for fetched files, replacing those that the order names without content.
 fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, PathBuf>> {
     let order = &lease.order;
     let lacking = order.root.folders.iter().filter(|shown| shown.content.is_none());
     let mut folders = BTreeMap::new();
     for shown in lacking {
         if order.fetch.as_ref().is_none_or(|fetch| fetch.folder.name != shown.name) {
-            return Err(Error::usage(format!("the lease does not say what the folder `{}` has", shown.name))
-                .hint(Remedy::command("lease PACKAGE --to FOLDER").then(", which writes one that does")));
+            return Err(Error::usage(format!(
+                "the lease does not specify the content of the folder `{}`",
+                shown.name
+            ))
+            .hint(Remedy::command("lease PACKAGE --to FOLDER").then(", which writes one that does")));
         }
         let path = folder.join("distfiles/fetched");
-        fs_err::create_dir_all(&path).context(Kind::Machine, "make a folder for what is fetched")?;
+        fs_err::create_dir_all(&path).context(Kind::Machine, "create a folder for fetched files")?;
         folders.insert(shown.name.clone(), path);
     }
     Ok(folders)
@@ -77,7 +80,7 @@ fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, Path
 
 /// Copies everything that the build needs to the worker's folder, verified by digest.
 fn provide(worker: &Worker, distfiles: &DistfileStore, lease: &Lease, from: &Folder) -> Result<()> {
-    let failed = "get what the build needs";
+    let failed = "get the inputs of the build";
     let order = &lease.order;
     let shown = order.root.folders.iter().filter_map(|folder| folder.content.as_ref());
     let (mut trees, mut files) = (order.root.layers.clone(), Vec::new());
@@ -126,9 +129,9 @@ fn keep(
     result: &BuildResult,
     logs: &[(Stage, String)],
 ) -> Result<()> {
-    let failed = "keep what the build made";
+    let failed = "store the outputs of the build";
     for (stage, log) in logs {
-        // The log is compressed when it has ended.
+        // The log is compressed after it is closed.
         let path = folder.join(format!("{log}.zst"));
         let mut file = fs_err::File::open(&path).context(Kind::Machine, failed)?;
         let (sha256, _) = to.insert(&mut file, Storage::Plain).context(Kind::Machine, failed)?;
@@ -146,7 +149,7 @@ fn keep(
     super::print(&format!("result {}\n", path.display())).map(drop)
 }
 
-/// Prints the stages, and keeps all outputs, since nothing is published.
+/// Prints the stages, and accepts all outputs, since none are published.
 struct Reporter {
     logs: Mutex<Vec<(Stage, String)>>,
 }

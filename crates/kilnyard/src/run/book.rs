@@ -1,4 +1,4 @@
-//! A run in the store: the initial state of its packages, and what the recorder writes and reads.
+//! A run in the store: the initial state of its packages, and the recorder's reads and writes.
 
 use crate::plan::Planned;
 use crate::words::now_seconds;
@@ -24,7 +24,7 @@ impl Broken {
         Broken(broken.collect())
     }
 
-    /// Whether these outputs are missing or damaged. Those that the run made are not.
+    /// Whether these outputs are missing or damaged. Outputs made during the run are not.
     pub fn is(&self, kept: &Current) -> bool {
         self.0.get(&kept.package).is_some_and(|(_, build)| *build == kept.build)
     }
@@ -117,7 +117,7 @@ impl Ledger for Book<'_> {
     }
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        // A commit of an unknown outcome is fenced, and its numbers are known.
+        // Taking the lead again fences a commit of unknown outcome; the next number is then above its numbers.
         let next_build = self.store.lead()?.next_build;
         self.resume()?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();

@@ -1,7 +1,7 @@
-//! The queue from the owner of a run to the view, for what only this process knows. Decisions are read from the store's events
-//! ([`Picture`]).
+//! The queue from the owner of a run to the view, for data that only this process has. Decisions are read from the
+//! store's events ([`Picture`]).
 //!
-//! A stopped terminal or a full pipe delays the view and not the run, until the queue is full.
+//! A stopped terminal or a full pipe delays only the view, not the run, until the queue is full.
 
 use super::Message;
 use super::picture::Picture;
@@ -12,7 +12,7 @@ use kilnyard_store::{Number, Request};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::time::Instant;
 
-/// The length of the queue. When it is full, the owner waits, since nothing is dropped but samples.
+/// The capacity of the queue. When it is full, the owner waits, since only samples may be dropped.
 const SHOWN_MAX: usize = 65_536;
 
 /// An item for the view.
@@ -54,7 +54,7 @@ impl Feed {
     /// Queues an item. Returns false if the view is gone.
     pub fn show(&self, shown: Shown) -> bool {
         match shown {
-            // A later one has the same information.
+            // These may be dropped: a later one has the same information.
             Shown::Tick { .. }
             | Shown::Committed
             | Shown::Progress { progress: Progress::Sample { .. }, .. } => {
@@ -73,14 +73,14 @@ impl Picture<'_> {
             self.show(shown, view);
             if !has_enough && view.wants_end() {
                 has_enough = true;
-                // Without an owner it has ended.
+                // Without an owner the run is over.
                 let _ = owner.send(Message::Enough);
             }
         }
     }
 
     fn show(&mut self, shown: Shown, view: &mut dyn View) {
-        // Decisions come before what follows from them.
+        // Show decisions before their consequences.
         if !matches!(shown, Shown::Progress { progress: Progress::Sample { .. }, .. }) {
             self.follow(view);
         }

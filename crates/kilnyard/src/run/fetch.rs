@@ -1,7 +1,7 @@
 //! Fetches the inputs of builds to this machine, ahead of time and outside of slots.
 //!
-//! A few threads take work from one queue. An item that another thread is fetching is deferred until that is done, so that a file that many
-//! packages need keeps one thread busy and not all of them.
+//! A few threads take work from one queue. If another thread is already fetching an item, the item is deferred until
+//! that thread is done, so a file that many packages need occupies one thread and not all of them.
 
 use super::Message;
 use crate::yard::Yard;
@@ -203,7 +203,7 @@ impl Fetchers {
             state: Mutex::new(state),
         });
         let queue = locked(&self.queue);
-        // One turn for each thread that can help with this batch.
+        // One turn for each thread that this batch can keep busy.
         for _ in 0..open.min(FETCHERS) {
             queue.send(Turn::Next(batch.clone()));
         }
@@ -235,7 +235,7 @@ struct Fetcher {
     events: Sender<Message>,
     cancel: Arc<AtomicBool>,
     queue: Arc<Mutex<Queue>>,
-    /// The number of roots that were made for commands.
+    /// The number of roots made for commands so far.
     roots: Arc<AtomicU64>,
 }
 
@@ -254,7 +254,7 @@ impl Fetcher {
         }
     }
 
-    /// Fetches an item, or defers it. `was_deferred` says whether it was deferred before.
+    /// Fetches an item, or defers it. `was_deferred` is true if it was deferred before.
     fn item(&self, batch: &Arc<Batch>, number: usize, was_deferred: bool) {
         let (lines, cpu_seconds, failure) = match &batch.items[number] {
             Item::Input(input) => self.fetch_input(input),
@@ -304,7 +304,7 @@ impl Fetcher {
             // Another thread fetched all of them meanwhile.
             true => Fetched::default(),
             false => {
-                // The root of an earlier try may not be removed yet.
+                // The root of an earlier try may still exist.
                 let name = format!("fetch-{}", self.roots.fetch_add(1, Ordering::Relaxed));
                 self.worker.fetch(order, fetch, &name, &self.cancel)
             }

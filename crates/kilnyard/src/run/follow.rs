@@ -1,8 +1,8 @@
-//! Follows the events of a store, like any other reader of them.
+//! Follows the events of a store. The process of the run reads them like any other.
 
 use kilnyard_store::{Event, Number, Store, StoreError};
 
-/// How many events are read at once.
+/// The number of events read at once.
 const EVENTS_MAX: usize = 256;
 
 /// See the module.
@@ -22,7 +22,8 @@ impl Follower {
         Ok(Follower { store, seq })
     }
 
-    /// The next events of a run, and of no run; empty once all were read. If the store cannot be read now, they come with the next call.
+    /// The next events that belong to this run or to none; empty once all were read. If the store cannot be read now,
+    /// the next call returns them.
     pub fn next(&mut self, run: Number) -> Vec<Event> {
         while let Ok(mut events) = self.store.events_since(self.seq, EVENTS_MAX) {
             let Some(last) = events.last() else { break };

@@ -1,4 +1,4 @@
-//! The way between a run and the worker in this process. Messages are bytes, as they are over a network.
+//! The connection between a run and the worker in this process. Messages are bytes, as over a network.
 
 use super::Message;
 use crate::error::{Context, Kind, Result};
@@ -31,7 +31,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link to the worker that reads this inbox, with a transcript if one is wanted.
+    /// A link to the worker that reads this inbox, with an optional transcript.
     pub fn new(inbox: Inbox, transcript: Option<Transcript>) -> Link {
         Link { inbox, transcript }
     }
@@ -43,12 +43,12 @@ impl Link {
         Ok(())
     }
 
-    /// Takes note of a message of the worker.
+    /// Records a message of the worker in the transcript.
     pub fn received(&mut self, message: &[u8]) -> Result<()> {
         self.note("coordinator", message)
     }
 
-    /// Ends the worker with all its builds.
+    /// Ends the worker and all its builds.
     pub fn close(&mut self) -> Result<()> {
         self.inbox.close();
         self.transcript.as_mut().map_or(Ok(()), Transcript::finish)
@@ -59,11 +59,11 @@ impl Link {
     }
 }
 
-/// A file with a line of JSON for each message: to which side it goes, and its envelope.
+/// A file with a line of JSON for each message: its direction and its envelope.
 pub struct Transcript(BufWriter<fs_err::File>);
 
 impl Transcript {
-    /// A transcript in this file, whose contents are replaced.
+    /// A transcript in this file, which is overwritten.
     pub fn create(path: &Path) -> Result<Transcript> {
         let file = fs_err::File::create(path).context(Kind::Machine, RECORDING)?;
         Ok(Transcript(BufWriter::new(file)))

@@ -1,5 +1,5 @@
-//! The owner of a run: the thread that receives all events and performs the decisions. It waits for nothing: the store, the solver and
-//! the view have threads of their own.
+//! The owner of a run: the thread that receives all events and performs the decisions. It never blocks: the store, the
+//! solver and the view have threads of their own.
 
 use super::Message;
 use super::feed::{Feed, Shown};
@@ -71,7 +71,7 @@ impl Owner<'_> {
                 Ok(Message::Enough) => is_enough = true,
                 Ok(Message::Failed(error)) => return Err(*error),
                 Ok(Message::Gone) => {
-                    return Err(Error::new(Kind::Internal, "a part of the run has ended before it"));
+                    return Err(Error::new(Kind::Internal, "a thread of the run ended too early"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // The owner holds a sender of its own.
@@ -134,7 +134,7 @@ impl Owner<'_> {
         Ok(())
     }
 
-    /// Gives the recorder a job. If it ended, it reports that itself.
+    /// Gives the recorder a job. If the recorder has ended, it reports that itself.
     fn record(&self, job: Job) {
         let _ = self.jobs.send(job);
     }
@@ -147,7 +147,7 @@ impl Owner<'_> {
 
     fn perform(&mut self, action: Action) -> Result<()> {
         match action {
-            // The driver makes tasks of these.
+            // The driver turns these into tasks.
             Action::Record(_) | Action::Prepare { .. } => {}
             Action::Fetch { package, to_build } => self.fetchers.fetch(package, &to_build.order),
             Action::Grant(granted) => self.grant(&granted)?,

@@ -1,4 +1,4 @@
-//! The picture of a run for views, made from the events of the store: in the process of the run, or in any other.
+//! The picture of a run for views, made from the events of the store, in the process of the run or in any other.
 
 use super::view::{BuildEnd, BuildSeen, Seen, Snapshot, View};
 use kilnyard_model::result::PackageState;
@@ -64,7 +64,7 @@ impl<'a> Picture<'a> {
                 }
                 view.see(&Seen::State { package, state: *state, reason }, &self.snapshot);
             }
-            // The event of a build that the picture began with may follow.
+            // The picture may already contain this build from its start.
             Happening::BuildBegan { .. }
                 if self.snapshot.builds.iter().any(|seen| Some(seen.build) == event.ids.build) => {}
             Happening::BuildBegan { version, slot, .. } => self.snapshot.builds.push(BuildSeen {

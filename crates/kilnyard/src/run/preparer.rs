@@ -1,7 +1,7 @@
 //! The preparer: the thread that owns the existing outputs of the set, and runs the solver.
 //!
-//! It prepares packages, decides which outputs of a build are kept and how they are tested, and adopts new outputs. Questions are answered
-//! in their order.
+//! It prepares packages, decides which outputs of a build are kept and how they are tested, and adopts new outputs. It
+//! answers questions in the order of their arrival.
 
 use super::{Broken, Message};
 use crate::due::{Due, Known};
@@ -20,7 +20,7 @@ use kilnyard_store::{BuildRow, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// The number of earlier builds of a package from which the size of its work folder and the duration of its stages are estimated.
+/// The number of earlier builds of a package used to estimate the size of its work folder and the duration of its stages.
 const BUILDS_MAX: usize = 5;
 
 /// A question for the preparer.
@@ -30,7 +30,7 @@ enum Question {
     Built { of: BuildOf, built: Built },
 }
 
-/// A build, as the coordinator knows it. The worker's own word does not count.
+/// A build as the coordinator knows it; the worker's claims about it do not count.
 #[derive(Clone, Debug)]
 pub struct BuildOf {
     pub package: PackageId,
@@ -51,12 +51,13 @@ impl Desk {
         (Desk(sender), Questions(receiver))
     }
 
-    /// Has a package prepared. The answer goes to the owner of the run. Returns false if the preparer ended, like the other methods.
+    /// Requests the preparation of a package. The answer goes to the owner of the run. Like the other methods, returns
+    /// false if the preparer has ended.
     pub fn prepare(&self, to_prepare: ToPrepare) -> bool {
         self.0.send(Question::Prepare(to_prepare)).is_ok()
     }
 
-    /// Has new outputs adopted.
+    /// Requests the adoption of new outputs.
     pub fn adopt(&self, package: PackageId, outputs: Vec<Output>) -> bool {
         self.0.send(Question::Adopt { package, outputs }).is_ok()
     }
@@ -72,14 +73,14 @@ pub struct Questions(Receiver<Question>);
 
 /// See the module.
 pub struct Preparer<'a> {
-    /// The set with its outputs, which only this thread has during the run.
+    /// The set with its outputs, owned by this thread during the run.
     pub stock: &'a mut dyn Stock,
-    /// A connection for reading earlier builds, since the recorder's is busy while it writes.
+    /// A second connection, for reading earlier builds while the recorder's is busy writing.
     pub store: Box<dyn Store>,
     pub forced: &'a Forced,
     pub broken: &'a Broken,
     pub owner: Sender<Message>,
-    /// For recipes that are read again.
+    /// Used to read recipes again.
     pub yard: &'a Yard,
     pub distfiles: &'a DistfileStore,
     pub cancel: &'a AtomicBool,
@@ -114,7 +115,7 @@ impl Preparer<'_> {
         }
     }
 
-    /// Reads the current recipe of a package. The error explains why it cannot be built from it.
+    /// Reads the current recipe of a package. The error explains why the package cannot be built from it.
     fn rescan(&mut self, package: PackageId, name: &str) -> std::result::Result<(), String> {
         let family = &self.yard.config.family;
         let said = family.rescan(self.yard, self.distfiles, name, self.cancel);
@@ -186,7 +187,7 @@ pub fn refused(reason: String) -> Answer {
     Answer { refused: Some(reason), outputs: Vec::new(), notes: Vec::new(), test: Test::Skip }
 }
 
-/// The size of the work folder in the last build of a package, in bytes. A failed build gives only a lower bound.
+/// The size of the work folder in the last build of a package, in bytes. A failed build provides only a lower bound.
 fn work_bytes(builds: &[BuildRow], guessed_bytes: u64) -> Option<u64> {
     builds.iter().find_map(|build| {
         let known = || build.stages.iter().filter_map(|stage| Some((stage.stage, stage.work_bytes?)));

@@ -1,4 +1,4 @@
-//! Views of a run, for people and programs: three forms of the same events.
+//! Views of a run, for people and programs: three presentations of the same events.
 
 mod events;
 mod live;
@@ -33,50 +33,43 @@ fn request_line(request: &Request) -> String {
 /// A running build.
 #[derive(Clone, Debug)]
 pub struct BuildSeen {
-    /// Its number.
     pub build: Number,
-    /// The package.
     pub package: String,
     /// The version of the outputs.
     pub version: String,
-    /// The slot.
     pub slot: u32,
-    /// The stage, once there is one.
+    /// Absent before the first stage.
     pub stage: Option<Stage>,
-    /// When it began.
     pub started: Instant,
-    /// When the stage began.
     pub stage_started: Instant,
-    /// Its number of cores.
+    /// The cores that the build has now.
     pub cores: u32,
-    /// The memory of its processes.
+    /// Memory of all its processes.
     pub memory_bytes: u64,
-    /// Its estimated duration.
+    /// Estimated duration of the build.
     pub estimate_seconds: f64,
 }
 
 /// The state of a run.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Its number.
     pub run: Number,
-    /// Whether it was resumed.
     pub is_resumed: bool,
     /// When this process started or resumed it.
     pub started: Instant,
     /// Cores of the machine.
     pub cores: u32,
-    /// The most builds in parallel.
+    /// The maximum number of parallel builds.
     pub slots: u32,
-    /// Its estimated duration.
+    /// Estimated duration of the run.
     pub expected_seconds: f64,
     /// The number of packages in each state.
     pub counts: Vec<(PackageState, u64)>,
-    /// The running builds.
+    /// Running builds.
     pub builds: Vec<BuildSeen>,
     /// The longest path through undecided packages, in seconds.
     pub remaining_path_seconds: f64,
-    /// The bytes that were received from mirrors.
+    /// Bytes received from mirrors.
     pub bytes_fetched: u64,
 }
 
@@ -98,9 +91,9 @@ impl Snapshot {
 /// The end of a build.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildEnd<'a> {
-    /// The failure, if it failed.
+    /// Absent if the build succeeded.
     pub failure: Option<&'a Failure>,
-    /// Whether a second build gave the same bytes; absent if there was none.
+    /// Whether a second build had the same bytes; absent if there was no second build.
     pub is_reproducible: Option<bool>,
 }
 
@@ -111,15 +104,8 @@ pub enum Seen<'a> {
     Began,
     /// An event of the store. [`Seen::State`] or [`Seen::BuildEnded`] follows if it concerns a package or a build.
     Decided(&'a Event),
-    /// A package has another state.
-    State {
-        /// The package.
-        package: &'a str,
-        /// The state.
-        state: PackageState,
-        /// Why.
-        reason: &'a Reason,
-    },
+    /// A package changed its state.
+    State { package: &'a str, state: PackageState, reason: &'a Reason },
     /// A stage began.
     StageBegan(&'a BuildSeen, Stage),
     /// A build ended.
@@ -127,13 +113,8 @@ pub enum Seen<'a> {
     /// A request arrived.
     Asked(&'a Request),
     /// A request was refused.
-    Refused {
-        /// The request.
-        request: &'a Request,
-        /// Why not.
-        reason: &'a str,
-    },
-    /// The disk is full, and the run waits for room.
+    Refused { request: &'a Request, reason: &'a str },
+    /// The disk is full, and the run waits for space.
     DiskFull,
     /// A commit failed: the state is read from the store again, and builds start over.
     Reloading,
@@ -149,7 +130,7 @@ pub trait View {
     fn see(&mut self, seen: &Seen, snapshot: &Snapshot);
     /// A clock tick.
     fn tick(&mut self, snapshot: &Snapshot);
-    /// Whether the person at the view wants to end the run, as by a signal.
+    /// Whether the user asked the view to end the run, as a signal does.
     fn wants_end(&self) -> bool {
         false
     }

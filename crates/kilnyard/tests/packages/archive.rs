@@ -1,4 +1,4 @@
-//! Builds from an archive that lacks files, or names them to do harm.
+//! Builds from an archive with missing files or hostile file names.
 
 use crate::fixtures::{Packages, Shared, Trial, said};
 use crate::support::Yard;
@@ -6,11 +6,11 @@ use crate::support::archive::{Archive, write_keyring};
 use crate::support::server::Server;
 
 pub const CASES: &[Trial] = &[
-    ("what_a_mirror_does_not_have_is_one_cause", what_a_mirror_does_not_have),
-    ("a_hostile_index_builds_nothing_and_shows_what_it_is", a_hostile_index),
+    ("files_missing_from_a_mirror_are_one_cause", files_missing_from_a_mirror),
+    ("a_hostile_index_builds_nothing_and_is_printed_safely", a_hostile_index),
 ];
 
-/// What the base root has already, so that a build needs nothing more.
+/// A package that the base root already has, so that a build needs nothing more.
 const PACKAGES: &str = "Package: build-essential\nVersion: 12.9\nArchitecture: amd64\n";
 
 fn stanza(name: &str, needs: &str, more: &str) -> String {
@@ -20,7 +20,7 @@ fn stanza(name: &str, needs: &str, more: &str) -> String {
     )
 }
 
-/// A yard of these packages of an archive of our own, with the base root of the others.
+/// A yard of packages from our own archive, with the shared base root.
 fn yard(shared: &Shared, name: &str, archive: &Archive, names: &[&str]) -> (Yard, Server) {
     let yard = shared.yard(name, &[]);
     let files = archive.files().into_iter();
@@ -44,7 +44,7 @@ fn yard(shared: &Shared, name: &str, archive: &Archive, names: &[&str]) -> (Yard
     (yard, server)
 }
 
-fn what_a_mirror_does_not_have(shared: &Shared) {
+fn files_missing_from_a_mirror(shared: &Shared) {
     let names: Vec<String> = (0..12).map(|number| format!("absent{number:02}")).collect();
     let sources = names.iter().map(|name| stanza(name, "", "Directory: pool\n")).collect();
     let codename = "bookworm".to_owned();
@@ -53,7 +53,8 @@ fn what_a_mirror_does_not_have(shared: &Shared) {
     let (yard, _server) = yard(shared, "absent", &archive, &names);
     let ended = yard.build().exits(1);
     let cause = "failed: 12 packages: the server answers with status 404: absent";
-    let ended = ended.says(&[cause, "and 2 more", "snapshot", "a second address", "are counted, and listed"]);
+    let ended =
+        ended.says(&[cause, "and 2 more", "snapshot", "a second address", "are only counted, and listed"]);
     assert_eq!(ended.stderr.matches("] FAILED absent").count(), 3, "{}", ended.stderr);
     let status = yard.run(&["status"]).exits(0).says(&[cause, "snapshot"]);
     assert_eq!(status.stdout.matches("\nfailed: ").count(), 1, "{}", status.stdout);
@@ -86,7 +87,7 @@ fn a_hostile_index(shared: &Shared) {
     let names = ["escape", "outside", "option", "folder"];
     let (yard, _server) = yard(shared, "hostile", &archive, &names);
     let built =
-        yard.build().exits(1).says(&["no usable Filename for tool-escape", "no usable Directory for folder"]);
+        yard.build().exits(1).says(&["no valid Filename for tool-escape", "no valid Directory for folder"]);
     let asked = [&["status"][..], &["why", "escape"], &["why", "folder"], &["plan"], &["history"]];
     for ended in asked.iter().map(|words| yard.run(words).exits(0)).chain([built]) {
         let bad = |c: char| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}';

@@ -5,7 +5,7 @@ use std::fs;
 
 pub const CASES: &[Trial] = &[("roots_on_block_devices_build_packages", on_block_devices)];
 
-/// Says what the root and what is written lie on.
+/// Prints the file system of the root.
 const LOOKS: &str = "stat -f -c 'the root is on %T' /";
 
 fn on_block_devices(shared: &Shared) {
@@ -25,7 +25,7 @@ fn on_block_devices(shared: &Shared) {
         "format ",
         "copy ",
         "serve ",
-        "attach what is served",
+        "attach the export",
         "mount ext4 of roots/",
         "stamp ",
         "pivot ",
@@ -35,18 +35,19 @@ fn on_block_devices(shared: &Shared) {
     assert!(steps.is_sorted() && at("unmount ") < at("detach ") && at("detach ") < at("stop "), "{plan}");
     yard.build().exits(1);
     assert_eq!(yard.states(&["one", "two", "broken"]), ["built", "built", "failed"]);
-    // What needs nothing has the tree of the device for its root; a layer lies over it where there is one.
+    // A package without dependencies has the file system of the device as its root; with dependencies there is a
+    // layer on top.
     yard.run(&["log", "one", "build"]).exits(0).says(&["the root is on ext2/ext3"]);
     yard.run(&["log", "two", "build"]).exits(0).says(&["the root is on overlayfs"]);
-    let look = ["cat", "/build/broken-1.0/kept", "/var/tmp/left"];
-    let looked = yard.run(&[&["shell", "broken", "--"][..], &look].concat()).exits(0);
-    assert_eq!(looked.stdout, "kept\nleft\n");
-    let told: Vec<String> = (yard.names("logs/1/two").into_iter())
+    let print = ["cat", "/build/broken-1.0/kept", "/var/tmp/left"];
+    let printed = yard.run(&[&["shell", "broken", "--"][..], &print].concat()).exits(0);
+    assert_eq!(printed.stdout, "kept\nleft\n");
+    let requests: Vec<String> = (yard.names("logs/1/two").into_iter())
         .filter(|name| name.ends_with("-requests.log"))
         .map(|name| yard.read(&format!("logs/1/two/{name}")))
         .collect();
-    assert!(told.len() == 1 && told[0].contains(" Read "), "{told:?}");
-    // One image for all of them, and nothing else.
+    assert!(requests.len() == 1 && requests[0].contains(" Read "), "{requests:?}");
+    // There is one image for all of them, and nothing else.
     assert_eq!(yard.names("layers/dependencies/images").len(), 1);
     assert!(yard.is_clean());
     let folder = yard.folder.display().to_string();

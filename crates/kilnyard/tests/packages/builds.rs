@@ -1,4 +1,4 @@
-//! What packages may do, and what becomes of them.
+//! Builds of ordinary and misbehaving packages, and their results.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
 use crate::support::{Yard, until};
@@ -10,42 +10,42 @@ use std::process::{Command, Stdio};
 
 pub const CASES: &[Trial] = &[
     ("one_bad_recipe_does_not_stop_the_rest", one_bad_recipe_does_not_stop_the_rest),
-    ("what_misbehaves_is_named_and_contained", what_misbehaves_is_named_and_contained),
+    ("misbehavior_is_reported_and_contained", misbehavior_is_reported_and_contained),
     ("a_failed_package_is_retried_and_its_last_good_version_stays", retried),
-    ("only_what_changed_is_built_again", only_what_changed_is_built_again),
+    ("only_changes_are_built_again", only_changes_are_built_again),
     ("a_part_of_the_set_is_planned_and_built_alone", a_part_of_the_set),
-    ("what_nobody_knows_is_named_at_the_end", what_nobody_knows_is_named),
+    ("unknown_packages_are_listed_at_the_end", unknown_packages_are_listed),
     ("a_source_changed_under_its_version_is_built_and_published_again", changed_under_its_version),
     ("all_parts_of_a_source_go_together", all_parts_go_together),
-    ("a_shell_that_hides_new_files_does_not_matter", a_shell_that_hides_new_files),
-    ("bad_sources_are_refused_before_anything_is_built", bad_sources_are_refused),
-    ("a_source_that_unpacks_outside_its_folder_is_refused", unpacks_outside),
+    ("a_restrictive_umask_does_not_matter", a_restrictive_umask),
+    ("bad_sources_are_rejected_before_anything_is_built", bad_sources_are_rejected),
+    ("a_source_that_unpacks_outside_its_folder_fails", unpacks_outside),
     ("a_live_run_takes_requests", a_live_run_takes_requests),
     ("a_run_is_followed_from_another_terminal", a_run_is_followed),
-    ("a_source_that_was_mended_meanwhile_is_read_anew_by_a_retry", a_source_mended_meanwhile),
+    ("a_retry_rereads_a_source_fixed_during_the_run", a_source_fixed_during_the_run),
     ("a_request_before_a_run_comes_before_its_first_decision", a_request_before_a_run),
-    ("clean_removes_what_nothing_names", clean_removes_what_nothing_names),
-    ("layers_are_what_apt_would_have_made", layers_are_as_by_apt),
-    ("more_packages_than_an_overlay_takes_are_merged", more_packages_than_an_overlay_takes),
-    ("what_outputs_need_lies_below_their_test", outputs_tried_on_layers),
-    ("a_package_that_its_source_does_not_declare_is_refused", undeclared_is_refused),
-    ("what_is_for_the_installer_is_published_in_its_own_index", udebs),
+    ("clean_removes_unreferenced_files", clean_removes_unreferenced_files),
+    ("layers_match_an_installation_by_apt", layers_match_apt),
+    ("more_packages_than_an_overlay_supports_are_merged", more_packages_than_an_overlay_supports),
+    ("dependencies_of_outputs_are_layers_below_their_test", outputs_tried_on_layers),
+    ("a_package_that_its_source_does_not_declare_is_rejected", undeclared_is_rejected),
+    ("udebs_are_published_in_the_index_of_the_installer", udebs),
     ("a_rebuild_of_a_native_package_with_another_number_is_unchanged", native_rebuilds),
     ("a_lost_store_is_reported_and_versions_never_fall", lost_store),
     ("a_binary_that_two_sources_claim_is_reported_and_has_one_owner", one_owner_of_a_name),
 ];
 
-/// Lines that pack one more package, of this control file.
+/// Lines that pack one more package, with these fields in its control file.
 fn forged(fields: &str) -> &'static str {
     let text = format!(
         "mkdir -p debian/forged/DEBIAN\nprintf '{fields}Maintainer: A <a@b.c>\\nDescription: forged\\n' \
          > debian/forged/DEBIAN/control\ndpkg-deb --root-owner-group --build debian/forged .."
     );
-    // A trial is short, and a fixture's texts last as long as the program.
+    // A trial is short, and the texts of a fixture are static.
     text.leak()
 }
 
-fn undeclared_is_refused(shared: &Shared) {
+fn undeclared_is_rejected(shared: &Shared) {
     let of_bash = "Package: bash\\nSource: evil (1.0)\\nVersion: 99\\nArchitecture: amd64\\n";
     let of_other = "Package: victim\\nSource: thief (1.0)\\nVersion: 9+bk1\\nArchitecture: amd64\\n";
     let fixtures = [
@@ -68,7 +68,7 @@ fn one_owner_of_a_name(shared: &Shared) {
     let first = Fixture { parts: 1, ..good("first", "") };
     let yard = shared.yard("owner", std::slice::from_ref(&first));
     yard.build().exits(0);
-    // Another source declares the part too, and makes it.
+    // Another source also declares the part, and makes it.
     let part = "Package: first-part-1\\nSource: second\\nVersion: 1.0+bk1\\nArchitecture: amd64\\n";
     let second = Fixture {
         binary: forged(part),
@@ -81,8 +81,8 @@ fn one_owner_of_a_name(shared: &Shared) {
     fs::write(yard.path("kilnyard.toml"), &config).unwrap();
     let line = "takeover.\"second\" = [\"first-part-1\"]";
     yard.run(&["plan"]).exits(0).says(&[
-        "note: first-part-1 is made by first",
-        "second declares it too",
+        "note: first-part-1 belongs to first",
+        "second also declares it",
         line,
     ]);
     assert!(yard.json(&["plan", "--json"])["remarks"][0].as_str().unwrap().contains("first-part-1"));
@@ -96,7 +96,8 @@ fn one_owner_of_a_name(shared: &Shared) {
         stanza.contains(&format!("Source: {source}\n"))
     };
     assert!(part_of("first"));
-    // The configuration gives it away. Its version must be above the published one: both are 1.0+bk1.
+    // The configuration assigns the name to `second`. Its version must be above the published one, but both are
+    // 1.0+bk1.
     let given = config.replace("[debian]\n", &format!("[debian]\n{line}\n"));
     fs::write(yard.path("kilnyard.toml"), given).unwrap();
     yard.run(&["retry", "second"]).exits(0);
@@ -107,7 +108,7 @@ fn one_owner_of_a_name(shared: &Shared) {
     });
     yard.build().exits(0);
     assert!(part_of("second"));
-    // The one that had it still makes it, and publishes it no more.
+    // The old owner still makes the package, but no longer publishes it.
     yard.run(&["build", "--no-scan", "--force", "first"]).exits(0);
     assert!(part_of("second"));
     yard.run(&["log", "first", "collect"]).exits(0).says(&["first-part-1 is not kept", "belongs to second"]);
@@ -124,7 +125,7 @@ fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
     assert_eq!(yard.json(&["why", "after", "--json"])["chain"][0]["package"], "broken");
     yard.run(&["log", "broken"]).exits(0).says(&["x.c:1:"]);
     yard.run(&["shell", "broken", "--", "cat", "/build/broken-1.0/x.c"]).says(&["int main( {"]);
-    // It begins in the source.
+    // The shell starts in the folder of the source.
     yard.run(&["shell", "broken", "--", "cat", "x.c"]).exits(0).says(&["int main( {"]);
     let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
     let counts = &report["counts"];
@@ -133,7 +134,7 @@ fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
     assert!(yard.is_clean());
 }
 
-fn what_misbehaves_is_named_and_contained(shared: &Shared) {
+fn misbehavior_is_reported_and_contained(shared: &Shared) {
     let fixtures = [
         slow("daemon", "setsid sleep 6161 > /dev/null 2>&1 & sleep 0.5"),
         slow("network", "exec 3<>/dev/tcp/192.0.2.1/80"),
@@ -171,14 +172,14 @@ fn what_misbehaves_is_named_and_contained(shared: &Shared) {
     assert_eq!(yard.json(&["why", "bad-postinst", "--json"])["build"]["failure"]["kind"], "test");
     let explained = yard.json(&["why", "itself", "--json"])["reason"].to_string();
     assert!(explained.contains("itself"), "{explained}");
-    // What a terminal would obey is in the file of the log alone.
-    let told = [
+    // Terminal escape sequences appear only in the log file.
+    let shown = [
         ended.says(&["error: gone"]),
         yard.run(&["why", "terminal"]).says(&["error: gone"]),
         yard.run(&["log", "terminal"]).says(&["error: gone"]),
         yard.run(&["log", "terminal", "--all"]).says(&["error: gone"]),
     ];
-    assert!(told.iter().all(|told| !told.stdout.contains('\u{1b}') && !told.stderr.contains('\u{1b}')));
+    assert!(shown.iter().all(|shown| !shown.stdout.contains('\u{1b}') && !shown.stderr.contains('\u{1b}')));
     assert!(!processes().iter().any(|(_, line)| line.ends_with("6161")), "a daemon outlived its build");
     assert!(yard.is_clean());
 }
@@ -200,12 +201,12 @@ fn retried(shared: &Shared) {
     yard.run(&["diff"]).exits(0).says(&["newly fixed: one"]);
 }
 
-fn only_what_changed_is_built_again(shared: &Shared) {
+fn only_changes_are_built_again(shared: &Shared) {
     let one = good("one", "");
     let yard = shared.yard("again", &[one.clone(), good("two", "one"), good("three", "")]);
     yard.build().exits(0);
     yard.build().exits(0).says(&["nothing to do: 3 up-to-date"]);
-    // The same content under a new number: nobody else is built, and what was there stays.
+    // The same content with a new number: no other package is built, and the published package stays.
     let before = yard.published();
     yard.run(&["build", "--no-scan", "--force", "--check-reproducible", "one"])
         .exits(0)
@@ -213,7 +214,7 @@ fn only_what_changed_is_built_again(shared: &Shared) {
     assert_eq!(yard.state("one"), "unchanged");
     assert_eq!(yard.published(), before);
     yard.build().exits(0).says(&["nothing to do"]);
-    // Another content: its dependent follows, and nobody else.
+    // A new content: only its dependent is built.
     one.change(&yard, "1.1", |fixture| Fixture { content: "new", ..fixture });
     let plan = yard.json(&["plan", "--json"]);
     let packages = plan["packages"].as_array().unwrap();
@@ -223,7 +224,7 @@ fn only_what_changed_is_built_again(shared: &Shared) {
         ("ready".into(), "waiting".into(), "up-to-date".into())
     );
     yard.build().exits(0);
-    // Two holds nothing of one, so it comes to the same.
+    // `two` contains nothing from `one`, so its content is unchanged.
     assert_eq!(yard.states(&["one", "two", "three"]), ["built", "unchanged", "up-to-date"]);
     assert!(yard.json(&["history", "two", "--json"])[0]["outcome"] == "unchanged");
 }
@@ -237,7 +238,7 @@ fn a_part_of_the_set(shared: &Shared) {
     yard.run(&["build", "--no-scan", "five"]).exits(2).says(&["five is not among", " plan lists them"]);
     let whole_seconds = yard.json(&["plan", "--json"])["expected_seconds"].as_f64().unwrap();
     yard.run(&["build", "--no-scan", "three"]).exits(0).says(&["1 package, ", "1 built"]);
-    // All of it has a path of two.
+    // The longest path of the whole set has two packages.
     let part_seconds = yard.json(&["status", "--json"])["expected_seconds"].as_f64().unwrap();
     assert!(0.0 < part_seconds && part_seconds < whole_seconds, "{part_seconds} {whole_seconds}");
     yard.run(&["build", "--no-scan", "two"]).exits(0).says(&["2 packages, ", "2 built"]);
@@ -245,11 +246,11 @@ fn a_part_of_the_set(shared: &Shared) {
     yard.build().exits(0).says(&["3 up-to-date"]);
 }
 
-fn what_nobody_knows_is_named(shared: &Shared) {
+fn unknown_packages_are_listed(shared: &Shared) {
     let yard = shared.yard("unknown", &[good("one", "")]);
     let config = yard.read("kilnyard.toml").replace("packages = [\n", "packages = [\n  \"hallo\",\n");
     fs::write(yard.path("kilnyard.toml"), config).unwrap();
-    let words = ["left out: hallo: there is no source package hallo", "1 left-out"];
+    let words = ["left out: hallo: source package hallo not found", "1 left-out"];
     yard.build().exits(1).says(&words).says(&["1 built"]);
     yard.build().exits(1).says(&words).says(&["nothing to do"]);
     let events = yard.run(&["build", "--no-scan", "--json"]).exits(1).stdout;
@@ -269,14 +270,14 @@ fn changed_under_its_version(shared: &Shared) {
     let folder = sources.lines().find_map(|line| line.strip_prefix("Directory: ")).unwrap();
     let published = fs::read(yard.path(&format!("repository/{folder}/one_1.0.dsc"))).unwrap();
     assert_eq!(published, fs::read(yard.path("sources/one_1.0.dsc")).unwrap());
-    // What is published is no second name of somebody's file.
+    // The published file is not a hard link to the user's file.
     fs::write(yard.path("sources/one_1.0.dsc"), "changed in place").unwrap();
     assert_eq!(fs::read(yard.path(&format!("repository/{folder}/one_1.0.dsc"))).unwrap(), published);
 }
 
 fn all_parts_go_together(shared: &Shared) {
     let yard = shared.yard("parts", &[Fixture { has_common: true, ..good("whole", "") }]);
-    // Without the other half, whose version nobody has, the outputs cannot be installed.
+    // Without the other half, whose version does not exist elsewhere, the outputs cannot be installed.
     yard.build().exits(1);
     let why = yard.json(&["why", "whole", "--json"]);
     assert_eq!(why["build"]["failure"]["stage"], "test", "{why}");
@@ -288,7 +289,7 @@ fn all_parts_go_together(shared: &Shared) {
     assert_eq!(published.iter().filter(|line| *line == "Version: 1.0+bk1").count(), 2, "{published:?}");
 }
 
-fn a_shell_that_hides_new_files(shared: &Shared) {
+fn a_restrictive_umask(shared: &Shared) {
     let yard = shared.yard("umask", &[slow("one", "test \"$$(umask)\" = 0022")]);
     let mut command = Command::new("sh");
     command.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(crate::support::program());
@@ -297,7 +298,7 @@ fn a_shell_that_hides_new_files(shared: &Shared) {
     crate::support::Ended::from(command.output().unwrap()).exits(0).says(&["1 built"]);
 }
 
-fn bad_sources_are_refused(shared: &Shared) {
+fn bad_sources_are_rejected(shared: &Shared) {
     let yard = shared.yard("refused", &[good("one", "")]);
     yard.build().exits(0);
     let dsc = yard.path("sources/one_1.0.dsc");
@@ -308,20 +309,20 @@ fn bad_sources_are_refused(shared: &Shared) {
     };
     spoilt(&|text| [text.as_bytes(), b"X-Note: \xff\xfe\n"].concat()).says(&["is not UTF-8 in line"]);
     spoilt(&|text| text.replace(" one_1.0.tar.xz", " ../one_1.0.tar.xz").into_bytes())
-        .says(&["another folder"]);
+        .says(&["outside its folder"]);
     spoilt(&|text| text.replace("Source: one\n", "").into_bytes()).says(&["Source"]);
     fs::write(&dsc, &bytes).unwrap();
     fs::write(yard.path("sources/one_1.0.tar.xz"), "not what it was").unwrap();
-    yard.run(&["plan"]).exits(0).says(&["one_1.0.tar.xz is not what", "1 left out"]);
-    // What was built of it before stays published.
-    yard.build().exits(1).says(&["one_1.0.tar.xz is not what", "(unchanged, 1 package)"]);
+    yard.run(&["plan"]).exits(0).says(&["one_1.0.tar.xz does not match", "1 left out"]);
+    // Its earlier build stays published.
+    yard.build().exits(1).says(&["one_1.0.tar.xz does not match", "(unchanged, 1 package)"]);
 }
 
 fn unpacks_outside(shared: &Shared) {
     let yard = shared.yard("outside", &[good("escapes", ""), good("other", "")]);
     let (tar, dsc) = (yard.path("sources/escapes_1.0.tar.xz"), yard.path("sources/escapes_1.0.dsc"));
     let before = fs::read(&tar).unwrap();
-    // One more member, whose name leads out of the source's folder and of the folder of all builds.
+    // Adds a member whose name leads out of the source's folder and of the folder of all builds.
     let script = "cd \"$1\" && mkdir x && cd x && tar -xf \"$2\" && echo out > escaped && \
                   tar -cJf \"$2\" --transform 's,^escaped$,escapes-1.0/../../../usr/bin/escaped,' -P escapes-1.0 escaped";
     let mut pack = Command::new("sh");
@@ -347,7 +348,7 @@ fn a_live_run_takes_requests(shared: &Shared) {
     fixtures.push(good("needs-d", "d"));
     let yard = shared.yard("live", &fixtures);
     let child = yard.begin(&["--slots", "1"]);
-    // The path through `d` is the longest, so that it comes first.
+    // The path through `d` is the longest, so `d` is built first.
     until("d is being built", || yard.building() == ["d"]);
     let owner = format!("process {}", child.id());
     yard.build().exits(2).says(&[&owner]);
@@ -369,7 +370,7 @@ fn a_run_is_followed(shared: &Shared) {
     let mut run = yard.begin(&["--slots", "1"]);
     until("one is being built", || !yard.building().is_empty());
     let mut killed = spawn(&["status", "--follow"]);
-    // It says at once which run that is.
+    // It prints at once which run it follows.
     killed.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
     run.kill().unwrap();
     run.wait().unwrap();
@@ -393,11 +394,11 @@ fn a_run_is_followed(shared: &Shared) {
         texts[1].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.last().unwrap()["event"], "run-ended");
     assert!(events.is_sorted_by_key(|event| event["seq"].as_u64().unwrap()));
-    // Of one that is over there is nothing to follow.
+    // A finished run cannot be followed.
     yard.run(&["status", "--follow"]).exits(0).says(&["run 1 finished"]);
 }
 
-fn a_source_mended_meanwhile(shared: &Shared) {
+fn a_source_fixed_during_the_run(shared: &Shared) {
     let broken = slow("broken", "echo 'x.c:1: error: no' >&2; exit 1");
     // It keeps the run open.
     let open = slow("open", "sleep 600");
@@ -407,7 +408,7 @@ fn a_source_mended_meanwhile(shared: &Shared) {
     let builds = |name: &str| yard.json(&["history", name, "--json"]).as_array().map_or(0, Vec::len);
     until("the open one is being built", || yard.building().contains(&"open".to_owned()));
     until("it has failed", || builds("broken") == 1 && is(["failed", "blocked"]));
-    // A source that cannot be read takes no build.
+    // A source that cannot be read is not built.
     fs::write(yard.path("sources/broken_1.0.dsc"), "cut").unwrap();
     yard.run(&["retry", "broken"]).exits(0).says(&["the current run"]);
     until("it is explained", || {
@@ -423,7 +424,7 @@ fn a_source_mended_meanwhile(shared: &Shared) {
     assert_eq!((builds("broken"), builds("needs-broken")), (2, 1));
     let published = yard.published();
     assert!(published.contains(&"Package: needs-broken".to_owned()), "{published:?}");
-    // The next run knows it by the same key.
+    // The next run computes the same key.
     let plan = yard.json(&["plan", "--json"]);
     let left = plan["packages"].as_array().unwrap().iter().filter(|row| row["state"] != "up-to-date");
     assert_eq!(left.map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), ["open"]);
@@ -433,17 +434,15 @@ fn a_request_before_a_run(shared: &Shared) {
     let yard = shared.yard("early", &[good("a", ""), good("b", ""), good("c", "")]);
     yard.run(&["plan"]).exits(0);
     yard.run(&["bump", "c"]).exits(0).says(&["the next run"]);
-    yard.run(&["skip", "b"]).exits(2).says(&["there is no run to skip it in"]);
+    yard.run(&["skip", "b"]).exits(2).says(&["no run is in progress, so there is nothing to skip"]);
     yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["c moved to the front"]);
     let started =
         |name: &str| yard.json(&["history", name, "--json"])[0]["started_seconds"].as_f64().unwrap();
     assert!(started("c") < started("a") && started("c") < started("b"), "c was not the first");
-    yard.run(&["retry", "a"])
-        .exits(2)
-        .says(&["a is built, so there is nothing to try again", "build --force a"]);
+    yard.run(&["retry", "a"]).exits(2).says(&["a is built, so there is nothing to retry", "build --force a"]);
 }
 
-fn clean_removes_what_nothing_names(shared: &Shared) {
+fn clean_removes_unreferenced_files(shared: &Shared) {
     let mut one = good("one", "");
     let yard = shared.yard("clean", std::slice::from_ref(&one));
     yard.build().exits(0);
@@ -456,9 +455,9 @@ fn clean_removes_what_nothing_names(shared: &Shared) {
     let (before, published) = (pool(), yard.published());
     yard.run(&["clean", "--dry-run"])
         .exits(0)
-        .says(&["one_1.0+bk1_amd64.deb (no index names it", "files removable, "]);
+        .says(&["one_1.0+bk1_amd64.deb (not in any index", "files removable, "]);
     assert_eq!(pool(), before);
-    // Names that are hashes are counted, unless they are asked for.
+    // Files named by hashes are only counted, unless --list is given.
     let hash = |line: &&str| line.contains("/distfiles/") && line.contains("can be fetched again");
     let listed = |arguments: &[&str]| yard.run(arguments).exits(0).stdout.lines().filter(hash).count();
     assert_eq!(listed(&["clean", "-n"]), 0);
@@ -473,8 +472,9 @@ fn clean_removes_what_nothing_names(shared: &Shared) {
     assert_eq!(yard.published(), published);
 }
 
-/// Everything that a root has: kind, permissions, owner and path, content where it can be read, capabilities, and what dpkg
-/// says. What says when something was done is left out, logs, caches and backups of tools, and a number that is random.
+/// Lists everything in a root: type, permissions, owner and path of each file, the content if it is readable,
+/// capabilities, and dpkg's status. Left out are records of times, logs, caches, backups of tools, and a random
+/// number.
 const LISTING: &str = "\
 { find / -xdev '(' -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /build -o -path /kilnyard \
 -o -path /var/log -o -path /var/cache/apt -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/cache/ldconfig \
@@ -487,7 +487,7 @@ cd /var/lib/dpkg; sha256sum alternatives/* info/*; sort -u triggers/File; tail -
 /sbin/getcap -r /usr 2>/dev/null; } | LC_ALL=C sort > $(CURDIR)/listing
 ! dpkg --audit | grep .";
 
-fn layers_are_as_by_apt(shared: &Shared) {
+fn layers_match_apt(shared: &Shared) {
     // Alternatives, triggers, configuration files, scripts before unpacking, capabilities, and users made by scripts.
     let needs = "debhelper, ca-certificates, bison, iputils-ping, dbus, fontconfig, libcap2-bin";
     let looks = Fixture {
@@ -496,13 +496,13 @@ fn layers_are_as_by_apt(shared: &Shared) {
         binary: "cp listing debian/tmp/usr/share/looks",
         ..good("looks", "")
     };
-    // Left to apt: a script before unpacking that does something, and another version of a package of the base.
+    // Left to apt: a preinst script that does something, and another version of a package of the base.
     let before = Fixture {
         binary: "printf '#!/bin/sh\\ntouch /etc/made-before\\n' > debian/tmp/DEBIAN/preinst; \
                  chmod 755 debian/tmp/DEBIAN/preinst",
         ..good("before", "")
     };
-    // Without checksums of its own.
+    // A package without a list of checksums.
     let plain = good("plain", "");
     let upgraded = Fixture { version: Some("99"), ..good("hostname", "") };
     let more = Fixture {
@@ -531,7 +531,7 @@ fn layers_are_as_by_apt(shared: &Shared) {
     by_layers.build().exits(0);
     by_layers.run(&["log", "more", "depends"]).says(&[
         " unpacked into layers",
-        "before is left to the package manager: its script before unpacking has `touch /etc/made-before`",
+        "before is left to the package manager: its preinst script has the line `touch /etc/made-before`",
         "hostname is left to the package manager: another version of it",
         "2 installed by the package manager",
         " stacked and configured",
@@ -547,14 +547,14 @@ fn layers_are_as_by_apt(shared: &Shared) {
             &differences[..differences.len().min(60)]
         );
     }
-    // What was configured before is taken as it is.
+    // Layers that were configured before are used as they are.
     by_layers.run(&["build", "--no-scan", "--force", "looks"]).exits(0);
     let log = by_layers.run(&["log", "looks", "depends"]).stdout;
     assert!(!log.contains("stacked") && log.contains(" were installed together before"), "{log}");
     assert!(by_layers.is_clean());
 }
 
-fn more_packages_than_an_overlay_takes(shared: &Shared) {
+fn more_packages_than_an_overlay_supports(shared: &Shared) {
     const PARTS: u32 = 510;
     let many = Fixture { parts: PARTS, ..good("many", "") };
     let needs: Vec<String> = (1..=PARTS).map(|part| format!("many-part-{part}")).collect();
@@ -584,12 +584,12 @@ fn outputs_tried_on_layers(shared: &Shared) {
     yard.build().exits(0);
     let tested = yard.run(&["log", "tool", "test"]).exits(0).stdout;
     assert!(tested.contains(" 1 newly installed"), "{tested}");
-    // The build has installed the same before.
+    // The build installed the same set before.
     let script = "zstdcat -f logs/*/tool/*-depends-test.log*";
     let depends = Command::new("sh").args(["-c", script]).current_dir(&yard.folder).output().unwrap();
     let depends = (String::from_utf8_lossy(&depends.stdout), String::from_utf8_lossy(&depends.stderr));
     assert_eq!(depends.0, "1 of 1 dependencies were installed together before\n", "{}", depends.1);
-    // Where layers are not wanted, the test installs all of it.
+    // Without layers, the test installs everything.
     let config = yard.read("kilnyard.toml").replace("# layers = \"20G\"", "layers = \"0\"    #");
     fs::write(yard.path("kilnyard.toml"), config).unwrap();
     yard.run(&["build", "--no-scan", "--force", "tool"]).exits(0);
@@ -620,7 +620,7 @@ fn lost_store(shared: &Shared) {
         names.filter(|name| name.starts_with("kilnyard-20") && name.ends_with(".db")).collect()
     };
     assert_eq!(backups().len(), 1, "{:?}", yard.names("state"));
-    yard.run(&["restore"]).exits(2).says(&["is in order"]);
+    yard.run(&["restore"]).exits(2).says(&["is intact"]);
     let spoil = |bytes: &[u8]| {
         for ending in ["-wal", "-shm"] {
             let _ = fs::remove_file(yard.path(&format!("state/kilnyard.db{ending}")));
@@ -630,17 +630,17 @@ fn lost_store(shared: &Shared) {
         yard.build().exits(3).says(&[" restore, which"]);
         assert_eq!(yard.published(), published);
     };
-    // The last good store is put back, and nothing is built again.
+    // The last good store is restored, and nothing is built again.
     spoil(b"");
     yard.run(&["restore"]).exits(0).says(&["restored from", &backups()[0]]);
     yard.build().exits(0).says(&["nothing to do"]);
-    // Without it the repository says what there is: the same content keeps its version.
-    spoil(b"this is no database, but it is long enough to look like one");
+    // Without a backup, the outputs are recovered from the repository: the same content keeps its version.
+    spoil(b"this is not a database, but it is long enough to look like one");
     yard.run(&["restore", "--without-backup"]).exits(0).says(&["are lost", "2 packages taken"]);
     yard.build().exits(0);
     assert_eq!(yard.states(&["one", "two"]), ["unchanged", "unchanged"]);
     assert_eq!(yard.published(), published);
-    // Another content gets a higher number, even if the store knows nothing.
+    // A new content gets a higher number, even if the store is empty.
     Fixture { content: "third", ..one }.write(&yard.folder);
     spoil(b"");
     yard.run(&["restore", "--without-backup"]).exits(0);
@@ -666,13 +666,13 @@ fn udebs(shared: &Shared) {
     let release = yard.read("repository/dists/bookworm/Release");
     assert!(release.contains(" main/debian-installer/binary-amd64/Packages\n"), "{release}");
     yard.build().exits(0).says(&["nothing to do"]);
-    // A machine is offered none of it, and the file is there.
+    // Machines are not offered the udeb, but its file exists.
     let path = listed.lines().find_map(|line| line.strip_prefix("Filename: ")).unwrap();
     assert!(yard.path(&format!("repository/{path}")).is_file());
 }
 
 fn native_rebuilds(shared: &Shared) {
-    // What debhelper and the Python tools write of a native package's version.
+    // Files in which debhelper and the Python tools write the version of a native package.
     let binary = "version=$$(dpkg-parsechangelog -S Version); documents=debian/tmp/usr/share/doc/native; \\\n\
         modules=debian/tmp/usr/lib/python3/dist-packages; mkdir -p $$documents $$modules/native-$$version.egg-info; \\\n\
         head -n 6 debian/changelog | gzip -9n > $$documents/changelog.amd64.gz; \\\n\

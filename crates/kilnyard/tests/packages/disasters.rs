@@ -1,4 +1,4 @@
-//! What may happen to Kilnyard, its processes, its clock and its disk while it builds.
+//! Disasters during a build: killed processes, a clock that moves, a full disk, a power cut.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
 use crate::support::{self, Yard, until};
@@ -8,23 +8,23 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub const CASES: &[Trial] = &[
-    ("a_killed_run_goes_on_and_comes_to_the_same", a_killed_run_goes_on),
+    ("a_killed_run_resumes_with_the_same_result", a_killed_run_resumes),
     ("a_killed_bootstrap_leaves_nothing_mounted", a_killed_bootstrap),
     ("a_killed_sandbox_is_not_the_fault_of_the_package", a_killed_sandbox),
     ("a_killed_child_of_a_build_fails_that_build_alone", a_killed_child),
-    ("an_interrupted_run_says_so_and_goes_on", an_interrupted_run_goes_on),
+    ("an_interrupted_run_says_so_and_resumes", an_interrupted_run_resumes),
     ("a_clock_that_moves_back_during_a_build_harms_nothing", a_clock_that_moves_back),
-    ("a_disk_that_fills_up_fails_one_build_and_room_helps", a_disk_that_fills_up),
-    ("a_run_that_waits_for_room_says_so_in_one_line", a_wait_for_room),
-    ("what_the_disk_has_after_a_power_cut_is_consistent", a_power_cut),
+    ("a_full_disk_fails_one_build_and_more_space_helps", a_full_disk),
+    ("a_run_that_waits_for_disk_space_prints_one_line", a_wait_for_disk_space),
+    ("the_disk_is_consistent_after_a_power_cut", a_power_cut),
 ];
 
-/// Four packages, three of them in a row.
+/// Four packages; three of them form a chain.
 fn chain() -> [Fixture; 4] {
     [good("one", ""), good("two", "one"), good("three", "two"), good("four", "")]
 }
 
-fn a_killed_run_goes_on(shared: &Shared) {
+fn a_killed_run_resumes(shared: &Shared) {
     let whole = shared.yard("whole", &chain());
     whole.build().exits(0);
     let yard = shared.yard("killed", &chain());
@@ -45,7 +45,7 @@ fn a_killed_run_goes_on(shared: &Shared) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// The control groups that these processes made and that are there still.
+/// The control groups that these processes made and that still exist.
 fn control_groups_of(makers: &[u32]) -> Vec<PathBuf> {
     let is_theirs = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -87,7 +87,7 @@ fn a_killed_bootstrap(shared: &Shared) {
     until("no process is left", || !processes().iter().any(|(_, line)| line.contains(&path)));
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&path));
     yard.build().exits(0);
-    // The same packages make the same artifact, at another time.
+    // The same packages make the same artifact at another time.
     assert_eq!(tree(), before);
     assert!(yard.is_clean());
 }
@@ -161,7 +161,7 @@ fn a_killed_child(shared: &Shared) {
     assert!(yard.is_clean());
 }
 
-fn an_interrupted_run_goes_on(shared: &Shared) {
+fn an_interrupted_run_resumes(shared: &Shared) {
     let victim = Fixture { needs: "one", ..slow("victim", "sleep 10") };
     let yard = shared.yard("interrupted", &[good("one", ""), victim]);
     for signal in ["-INT", "-TERM", "-HUP"] {
@@ -186,7 +186,7 @@ fn a_clock_that_moves_back(shared: &Shared) {
     command.args(["-f", "+0"]).arg(support::program()).arg("--yard").arg(&yard.folder);
     command.args(["build", "--no-scan"]).stdout(Stdio::null()).stderr(Stdio::piped());
     support::quiet(&mut command);
-    // Only the time of day goes wrong, as when a clock is set: the machine's own counter goes on.
+    // Only the wall clock jumps, as when a clock is set: the monotonic clock continues.
     command.env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
     command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env_remove("FAKETIME");
     let child = command.spawn().unwrap();
@@ -235,7 +235,7 @@ fn megabytes(of: &Path) -> u64 {
     String::from_utf8_lossy(&output.stdout).split_whitespace().next().unwrap().parse().unwrap()
 }
 
-fn a_disk_that_fills_up(shared: &Shared) {
+fn a_full_disk(shared: &Shared) {
     let size = megabytes(&shared.path("base")) + 60;
     let disk = Disk::mount(&["-t", "tmpfs", "-o", &format!("size={size}m")], "none", &shared.path("disk"));
     let greedy = slow("greedy", "head -c 100000000 /dev/zero > big");
@@ -246,7 +246,7 @@ fn a_disk_that_fills_up(shared: &Shared) {
     let failure = &why["build"]["failure"];
     assert_eq!(failure["kind"], "disk", "{why}");
     assert!(failure["message"].as_str().unwrap().starts_with("the disk was full: "), "{why}");
-    // The disk was its own to fill: another try is made alone, and is the last one.
+    // The package filled the disk itself: it is tried once more, alone.
     assert_eq!(yard.json(&["history", "greedy", "--json"]).as_array().map(Vec::len), Some(2));
     let more = format!("remount,size={}m", size + 200);
     assert!(Command::new("mount").args(["-o", &more]).arg(&disk.at).status().unwrap().success());
@@ -257,30 +257,30 @@ fn a_disk_that_fills_up(shared: &Shared) {
     yard.run(&["clean", "--base"]).exits(0);
 }
 
-/// Several packages end while there is no room, and the run reports that it waits once.
-fn a_wait_for_room(shared: &Shared) {
+/// Several packages end while the disk is full, and the run reports only once that it waits.
+fn a_wait_for_disk_space(shared: &Shared) {
     let size = megabytes(&shared.path("base")) + 60;
     let disk = Disk::mount(&["-t", "tmpfs", "-o", &format!("size={size}m")], "none", &shared.path("waits"));
-    // The room comes back after some tries to write what was decided.
+    // There is room again after some attempts to write the decisions.
     let greedy = "head -c 200000000 /dev/zero > big; sleep 8; rm big";
     let others = ["one", "two", "three"].map(|name| slow(name, "sleep 3"));
     let yard = shared.yard_at(&disk.at, &[&[slow("greedy", greedy)], &others[..]].concat());
     let ended = yard.run(&["build", "--no-scan", "--slots", "4"]);
     let lines = ended.stdout.lines().chain(ended.stderr.lines());
-    let waits = lines.filter(|line| line.contains("waiting for room")).count();
+    let waits = lines.filter(|line| line.contains("waiting for free space")).count();
     assert_eq!(waits, 1, "{ended:?}");
     assert_eq!(yard.states(&["greedy", "one", "two", "three"]), ["built"; 4], "{ended:?}");
     assert!(yard.is_clean(), "{:?} {ended:?}", yard.names("roots"));
     yard.run(&["clean", "--base"]).exits(0);
 }
 
-/// How many copies of a disk are looked into.
+/// How many copies of a disk are checked.
 const CUTS_MAX: usize = 5;
 
-/// A disk whose power is cut: what the file system wrote to it so far is copied away at some moments, and what it
-/// still had in memory is lost with each.
+/// A power cut: at some moments the disk image is copied, with all that the file system has written to it so far.
+/// Each copy lacks the data that was still in memory.
 fn a_power_cut(shared: &Shared) {
-    // In memory, where copies of the disk take no time.
+    // The image is in memory, so that copying it takes no time.
     let memory = Disk::mount(&["-t", "tmpfs"], "none", &shared.path("memory"));
     let image = memory.at.join("disk.img");
     let size = megabytes(&shared.path("base")) + 200;
@@ -299,7 +299,7 @@ fn a_power_cut(shared: &Shared) {
         is_over = child.try_wait().unwrap().is_some();
         signal(child.id(), libc::SIGSTOP);
         let cut = memory.at.join(format!("cut-{}.img", cuts.len()));
-        // The copy must be of one moment: it is if the disk is still the same when it is done.
+        // The copy must show a single moment: it does if the disk is unchanged when the copy is complete.
         until("the disk is quiet for a copy", || {
             let copied = Command::new("cp").arg("--sparse=always").arg(&image).arg(&cut).status().unwrap();
             copied.success()
@@ -313,7 +313,7 @@ fn a_power_cut(shared: &Shared) {
     let expected = yard.published();
     yard.run(&["clean", "--base"]).exits(0);
     drop(disk);
-    assert!(cuts.len() >= 3, "the run was over after {} looks", cuts.len());
+    assert!(cuts.len() >= 3, "the run was over after {} copies", cuts.len());
     for cut in &cuts {
         let disk = Disk::mount(&["-o", "loop"], cut.to_str().unwrap(), &shared.path("after"));
         let yard = Yard { folder: disk.at.clone() };
@@ -326,7 +326,7 @@ fn a_power_cut(shared: &Shared) {
     }
 }
 
-/// What is published, if anything, is signed, and each file that the index names is there with its hash.
+/// Asserts that the repository, if there is one, is signed, and that every file in the index exists with its hash.
 fn repository_is_whole(yard: &Yard) {
     let release = yard.path("repository/dists/bookworm/InRelease");
     if !release.exists() {

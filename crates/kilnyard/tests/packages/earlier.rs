@@ -1,4 +1,4 @@
-//! Yards that an earlier version made.
+//! Yards made by an earlier version.
 
 use crate::fixtures::{Packages, Shared, Trial, good};
 use crate::support::Yard;
@@ -9,16 +9,16 @@ use kilnyard_store_sqlite::Sqlite;
 use serde_json::{Value, json};
 use std::fs;
 
-pub const CASES: &[Trial] = &[("what_an_earlier_version_built_stays_up_to_date", an_earlier_version)];
+pub const CASES: &[Trial] = &[("packages_of_an_earlier_version_stay_up_to_date", an_earlier_version)];
 
-/// The name that an earlier version gave a base root: by its release and the list of its packages.
+/// The name of a base root in an earlier version: from its release and a hash of its packages.
 const LAYER: &str = "layers/base-bookworm-0123456789ab";
 
 fn base(yard: &Yard) -> Value {
     serde_json::from_slice(&fs::read(yard.path("layers/base.json")).unwrap()).unwrap()
 }
 
-/// The key as version 1 had it.
+/// Converts a key to version 1.
 fn former(key: &Key, root: &str) -> Key {
     let is_common = |line: &&String| {
         let kind = line.split(' ').next().unwrap();
@@ -38,7 +38,7 @@ fn an_earlier_version(shared: &Shared) {
     yard.build().exits(0);
     let made = base(&yard);
     let tree = made["tree"]["sha256"].as_str().unwrap();
-    // Its base was a folder with a name of its own, and no archive.
+    // The earlier base was a folder with another name, and without an archive.
     fs::rename(yard.path(&format!("layers/{tree}")), yard.path(LAYER)).unwrap();
     fs::rename(yard.path(&format!("layers/{tree}.manifest")), yard.path(&format!("{LAYER}.manifest")))
         .unwrap();
@@ -46,7 +46,7 @@ fn an_earlier_version(shared: &Shared) {
     let (asked, digest, packages) = (&made["asked"], &made["digest"], &made["packages"]);
     let record = json!({ "asked": asked, "layer": LAYER, "digest": digest, "packages": packages });
     fs::write(yard.path("layers/base.json"), record.to_string()).unwrap();
-    // So were its keys.
+    // The earlier keys were different, too.
     let target = "debian/linux/bookworm/amd64".parse().unwrap();
     let mut store = Sqlite::open(&yard.path("state/kilnyard.db"), &target).unwrap();
     let key = |store: &Sqlite, package: &str| store.current(package).unwrap().unwrap().key;
@@ -56,18 +56,18 @@ fn an_earlier_version(shared: &Shared) {
         store.record(&[Record::KeyConfirmed { package: package.to_owned(), key }]).unwrap();
     }
     drop(store);
-    // Before the base is packed, and after.
+    // The packages are up to date before the base is packed, and after.
     yard.run(&["plan"]).exits(0).says(&["0 packages to build, 2 up to date"]);
     yard.build().exits(0).says(&["packing the base root", "nothing to do: 2 up-to-date"]);
     // The same files make the same artifact.
     assert_eq!(base(&yard)["tree"], made["tree"]);
     assert!(!yard.path(LAYER).exists());
     yard.build().exits(0).says(&["nothing to do: 2 up-to-date"]);
-    // What changed is still found, and is the reason.
+    // A later change is still detected, and is given as the reason.
     let config = yard.read("kilnyard.toml").replace("# checks = false", "checks = true");
     fs::write(yard.path("kilnyard.toml"), config).unwrap();
     let planned = yard.json(&["plan", "--json"]).to_string();
-    assert!(planned.contains("option checks is true and was false"), "{planned}");
+    assert!(planned.contains("option checks changed from false to true"), "{planned}");
     assert!(!planned.contains("root changed") && !planned.contains("target"), "{planned}");
     yard.build().exits(0);
     let store = Sqlite::open_to_read(&yard.path("state/kilnyard.db"), &target).unwrap();

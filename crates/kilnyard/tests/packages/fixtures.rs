@@ -1,11 +1,11 @@
-//! Yards of small sources, made here without debhelper, so that a build takes a second or two.
+//! Yards of small sources that are made without debhelper, so that a build takes only a second or two.
 
 use crate::support::{self, Ended, Yard};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A trial's name and what it does.
+/// A trial's name and function.
 pub type Trial = (&'static str, fn(&Shared));
 
 /// A yard with an index and a base root, from which the trials' yards are made.
@@ -29,7 +29,7 @@ impl Shared {
             _ => Err(format!("{what}: {}", said(&ended))),
         };
         step("init", init.output().map_err(|error| error.to_string())?.into())?;
-        // The base root is made for an empty set.
+        // Only the base root is made: the set is empty.
         let config = base.read("kilnyard.toml").replace("  \"hello\",\n", "");
         base.configure(&config);
         step("this machine lacks something", base.run(&["doctor"]))?;
@@ -41,12 +41,12 @@ impl Shared {
         Yard { folder: self.folder.path().join("base") }
     }
 
-    /// A path beside the yards.
+    /// A path in the folder that contains the yards.
     pub fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A new yard of these fixtures; its base root is made of hard links.
+    /// A new yard of these fixtures; its base root consists of hard links.
     pub fn yard(&self, name: &str, fixtures: &[Fixture]) -> Yard {
         let folder = self.path(name);
         fs::create_dir(&folder).unwrap();
@@ -54,7 +54,7 @@ impl Shared {
         Yard { folder }
     }
 
-    /// Makes a yard of an empty folder on another file system.
+    /// Makes a yard in an empty folder on another file system.
     pub fn yard_at(&self, folder: &Path, fixtures: &[Fixture]) -> Yard {
         self.fill(folder, "-a", fixtures);
         Yard { folder: folder.to_owned() }
@@ -75,7 +75,7 @@ impl Shared {
     }
 
     pub fn remove(&self) {
-        // Some files belong to the root's ids; who made them for this user can remove them too.
+        // Some files belong to the ids of roots; Kilnyard made them for this user, and can remove them.
         for entry in fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
             Yard { folder: entry.path() }.run(&["clean", "--base"]);
             let _ = fs::remove_dir_all(entry.path());
@@ -84,12 +84,12 @@ impl Shared {
     }
 }
 
-/// All that was said.
+/// Standard output and error.
 pub fn said(ended: &Ended) -> String {
     format!("{}{}", ended.stdout, ended.stderr)
 }
 
-/// A source package; what is not said is as in a good one.
+/// A source package; fields with default values make a package that builds.
 #[derive(Clone, Default)]
 pub struct Fixture {
     pub name: &'static str,
@@ -97,16 +97,17 @@ pub struct Fixture {
     pub needs: &'static str,
     /// Lines of the build target.
     pub build: &'static str,
-    /// Lines before the package is packed.
+    /// Lines that run before the package is packed.
     pub binary: &'static str,
     pub content: &'static str,
-    /// Whether there is an architecture-independent package too, which the other one needs in its own version.
+    /// Whether there is also an architecture-independent package, on which the main package depends in the same
+    /// version.
     pub has_common: bool,
-    /// How many further packages there are, of one file each.
+    /// Number of additional packages, each with one file.
     pub parts: u32,
-    /// More stanzas of its control file.
+    /// More stanzas for the control file.
     pub control: &'static str,
-    /// Whether its files belong to whom its build gave them, for which it has to be root.
+    /// Whether the package keeps the owners of files that the build set, for which packing needs root.
     pub has_owners: bool,
 }
 
@@ -114,12 +115,12 @@ pub fn good(name: &'static str, needs: &'static str) -> Fixture {
     Fixture { name, needs, content: name, ..Fixture::default() }
 }
 
-/// One that builds in so many seconds.
+/// A fixture with these lines in its build target, such as `sleep 4`.
 pub fn slow(name: &'static str, build: &'static str) -> Fixture {
     Fixture { build, ..good(name, "") }
 }
 
-/// The commands that pack a number of further packages: without dpkg-gencontrol, which would take most of the time.
+/// The commands that pack the additional packages: without dpkg-gencontrol, which would take most of the time.
 fn part_packages(name: &str, parts: u32) -> String {
     if parts == 0 {
         return String::new();
@@ -146,7 +147,7 @@ fn common_package(name: &str) -> String {
 }
 
 impl Fixture {
-    /// Writes the source; the path of its `.dsc` in the yard.
+    /// Writes the source and returns the path of its `.dsc`, relative to the yard.
     pub fn write(&self, yard: &Path) -> String {
         let (name, version) = (self.name, self.version.unwrap_or("1.0"));
         let sources = yard.join("sources");
@@ -206,7 +207,7 @@ impl Fixture {
         format!("sources/{name}_{version}.dsc")
     }
 
-    /// Puts another version of this source into the yard, in place of this one.
+    /// Replaces this source in the yard by another version.
     pub fn change(&self, yard: &Yard, version: &'static str, change: impl Fn(Fixture) -> Fixture) -> Fixture {
         let changed = change(Fixture { version: Some(version), ..self.clone() });
         changed.write(&yard.folder);
@@ -217,18 +218,18 @@ impl Fixture {
     }
 }
 
-/// What trials ask of a yard of packages.
+/// Queries and commands for a yard of packages.
 pub trait Packages {
     fn build(&self) -> Ended;
     fn begin(&self, arguments: &[&str]) -> Child;
     fn json(&self, arguments: &[&str]) -> serde_json::Value;
     fn state(&self, package: &str) -> String;
     fn states(&self, packages: &[&str]) -> Vec<String>;
-    /// Names of the packages that are being built now.
+    /// Names of the packages being built now.
     fn building(&self) -> Vec<String>;
-    /// Name, version and hash of everything that is published.
+    /// Name, version and hash of every published package.
     fn published(&self) -> Vec<String>;
-    /// Nothing of the yard is mounted, runs, or lies about.
+    /// Whether the yard has no mounts and no roots left over.
     fn is_clean(&self) -> bool;
 }
 
@@ -265,9 +266,9 @@ impl Packages for Yard {
     fn published(&self) -> Vec<String> {
         let path = self.path("repository/dists/bookworm/main/binary-amd64/Packages");
         let text = fs::read_to_string(path).unwrap_or_default();
-        let is_told =
+        let is_compared =
             |line: &&str| ["Package:", "Version:", "SHA256:"].iter().any(|field| line.starts_with(field));
-        text.lines().filter(is_told).map(str::to_owned).collect()
+        text.lines().filter(is_compared).map(str::to_owned).collect()
     }
 
     fn is_clean(&self) -> bool {

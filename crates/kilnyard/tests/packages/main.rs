@@ -1,9 +1,9 @@
-//! The whole program on real packages that misbehave, each in its own way, in real roots.
+//! The whole program on real packages in real roots; each package misbehaves in its own way.
 //!
-//! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` has what a
-//! package may do to itself and to others, `block` roots on devices of their own, `disasters` what may happen to
-//! Kilnyard meanwhile, `ordinary` who may build, `elsewhere` leases without their yard, `messages` what crosses the wire,
-//! `traps` what is laid for later builds.
+//! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
+//! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
+//! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
+//! `elsewhere` leases without their yard, `messages` the protocol, and `traps` attacks on later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -45,21 +45,21 @@ fn main() {
         "a_clock_that_moves_back_during_a_build_harms_nothing" => {
             case.needs(needs_faketime, "faketime is not installed")
         }
-        "a_disk_that_fills_up_fails_one_build_and_room_helps"
-        | "a_run_that_waits_for_room_says_so_in_one_line"
-        | "what_the_disk_has_after_a_power_cut_is_consistent" => {
+        "a_full_disk_fails_one_build_and_more_space_helps"
+        | "a_run_that_waits_for_disk_space_prints_one_line"
+        | "the_disk_is_consistent_after_a_power_cut" => {
             case.needs(support::is_root(), "only root can mount a disk")
         }
         "a_lease_and_artifacts_are_enough_for_libmd" => {
             case.needs(support::is_root(), "only root can hide folders")
         }
-        "what_cannot_be_removed_is_set_aside_and_reported" => {
+        "folders_that_cannot_be_removed_are_set_aside_and_reported" => {
             case.needs(support::is_root(), "only root can make files immutable")
         }
-        "no_other_user_runs_what_a_package_brought" => {
+        "other_users_cannot_run_files_of_packages" => {
             case.needs(support::is_root(), "only root can become another user")
         }
-        "a_user_with_one_id_builds_what_real_root_would" => {
+        "a_user_with_one_id_builds_the_same_as_root" => {
             case.needs(support::is_root(), "only root can become another user")
         }
         "roots_on_block_devices_build_packages" => case
@@ -68,6 +68,6 @@ fn main() {
             .needs(support::has("nbdfuse"), "nbdfuse is not installed"),
         _ => case,
     });
-    // One after the other: builds share the cores anyway, and some trials look at processes.
+    // The trials run one at a time: builds share the cores anyway, and some trials inspect processes.
     trials::run(cases.collect(), 1, || shared.as_ref().map_or((), Shared::remove));
 }

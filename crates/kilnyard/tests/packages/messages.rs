@@ -1,4 +1,4 @@
-//! Coordinator and worker of a local run: all that they have of each other are messages that survive JSON.
+//! Coordinator and worker of a local run communicate only by messages that survive JSON.
 
 use crate::fixtures::{Fixture, Shared, Trial, good};
 use kilnyard_protocol::{ToCoordinator, ToWorker, encode_as, open};
@@ -28,7 +28,7 @@ fn every_message_survives_json(shared: &Shared) {
         }
         kinds.insert(said["message"]["body"].as_object().unwrap().keys().next().unwrap().clone());
     }
-    // The whole conversation is there, so that nothing passed beside it.
+    // The transcript has the whole conversation, so nothing bypassed it.
     for kind in [
         "hello",
         "welcome",
@@ -52,11 +52,11 @@ fn every_message_survives_json(shared: &Shared) {
         count("grant"),
         count("result")
     );
-    assert_eq!(count("built"), 4, "each build that came so far, and its repetition");
+    assert_eq!(count("built"), 4, "each completed build, and its repetition");
     assert_eq!(count("superseded"), 0);
 }
 
-/// A message is the same after it was read.
+/// Asserts that a message is unchanged after decoding and encoding.
 fn survives<Message: Serialize + DeserializeOwned>(message: &str) {
     let opened = open::<Message>(message.as_bytes()).unwrap();
     let again = encode_as(opened.version, &opened.capabilities, &opened.body).unwrap();

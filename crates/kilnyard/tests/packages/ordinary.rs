@@ -1,4 +1,4 @@
-//! Packages built by a user with one id, and nothing else.
+//! Packages built by a user who has a single id.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good};
 use crate::support::Ended;
@@ -6,18 +6,18 @@ use crate::support::ordinary::User;
 use std::fs;
 use std::process::Command;
 
-pub const CASES: &[Trial] = &[("a_user_with_one_id_builds_what_real_root_would", a_user_with_one_id)];
+pub const CASES: &[Trial] = &[("a_user_with_one_id_builds_the_same_as_root", a_user_with_one_id)];
 
-/// Above the ids that anybody else has here.
+/// Above all ids in use on this machine.
 const ID: u32 = 0x7710_0000;
 
-/// What is given to others, and asked by programs that were started later.
+/// Changes owners of files, and checks them in programs that start later.
 const OWNERS: &str = "install -o 7 -g 8 -m 4750 /dev/null debian/tmp/usr/share/owners/given\n\
                       chown -h 0:42 debian/tmp/usr/share/owners/data\n\
                       test \"`stat -c %u:%g:%a debian/tmp/usr/share/owners/given`\" = 7:8:4750\n\
                       test `id -u` = 0";
 
-/// What a package's own script gives away when it is installed.
+/// Packs a script that changes an owner when the package is installed.
 const INSTALLED: &str = "printf '#!/bin/sh -e\\nchown 33:33 /usr/share/script/data\\n\
                          test `stat -c %%u /usr/share/script/data` = 33\\n' > debian/tmp/DEBIAN/postinst\n\
                          chmod 755 debian/tmp/DEBIAN/postinst";
@@ -32,7 +32,7 @@ fn a_user_with_one_id(shared: &Shared) {
         Fixture { build: "echo x >> /usr/bin/kilnyard-was-here", ..good("outside", "") },
     ];
     let yard = shared.yard("alone", &fixtures);
-    // The layers that are there belong to others.
+    // The existing layers belong to other ids.
     fs::remove_dir_all(yard.path("layers")).unwrap();
     fs::create_dir(yard.path("layers")).unwrap();
     let user = User::alone(&shared.path("user"), ID);
@@ -60,13 +60,13 @@ fn a_user_with_one_id(shared: &Shared) {
     assert_eq!(owner_of("/given"), "-rwsr-x--- 7/8");
     assert_eq!(owner_of("/data"), "-rw-r--r-- 0/42");
     assert_eq!(owner_of("share/owners/"), "drwxr-xr-x 0/0");
-    // The kept root of the failed build has a session of its own again.
+    // A shell in the kept root of the failed build gets its own fakeroot session again.
     let gives = ["shell", "--root", "broken", "--", "sh", "-c", "touch /x && chown 5 /x && stat -c %u /x"];
     user.run(&yard, &gives).exits(0).says(&["5\n"]);
     let as_builder = "id -u; touch /build/x; touch /usr/x 2>&1";
     let ended = user.run(&yard, &["shell", "broken", "--", "sh", "-c", as_builder]).exits(1);
     ended.says(&["1000\n", "Read-only file system"]);
-    user.run(&yard, &["root", "plan", "after"]).exits(0).says(&["seal / but for /build, /tmp, /var/tmp"]);
+    user.run(&yard, &["root", "plan", "after"]).exits(0).says(&["seal / except /build, /tmp, /var/tmp"]);
     assert!(yard.is_clean());
     user.run(&yard, &["clean", "--base"]).exits(0);
     assert!(

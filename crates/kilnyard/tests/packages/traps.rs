@@ -1,4 +1,4 @@
-//! Traps that sources, packages and other users of the machine lay for later builds.
+//! Traps that sources, packages and other users of the machine set for later builds.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::archive::hex_of;
@@ -8,21 +8,21 @@ use std::path::Path;
 use std::process::Command;
 
 pub const CASES: &[Trial] = &[
-    ("deep_folders_stop_no_later_build", deep_folders),
-    ("what_cannot_be_removed_is_set_aside_and_reported", what_cannot_be_removed),
-    ("names_of_inputs_reach_no_file_of_the_store", names_of_inputs),
-    ("no_other_user_runs_what_a_package_brought", no_other_user_runs),
-    ("a_damaged_base_is_named_and_made_anew", a_damaged_base),
-    ("a_file_of_two_packages_is_named_with_both", a_file_of_two_packages),
+    ("deep_folders_do_not_stop_later_builds", deep_folders),
+    ("folders_that_cannot_be_removed_are_set_aside_and_reported", folders_that_cannot_be_removed),
+    ("input_names_cannot_reach_files_of_the_store", input_names),
+    ("other_users_cannot_run_files_of_packages", other_users_cannot_run),
+    ("a_damaged_base_is_reported_and_remade", a_damaged_base),
+    ("a_file_in_two_packages_is_reported_with_both", a_file_in_two_packages),
 ];
 
-/// More than there are descriptors by default.
+/// Makes a folder deeper than the default limit of open descriptors.
 const DIG: &str = "perl -e 'for (1..3000) { mkdir \"d\"; chdir \"d\" }'";
 
 fn deep_folders(shared: &Shared) {
     let fixtures = [
         slow("deep-build", DIG),
-        // The path of a file in a package has some 4096 bytes at most.
+        // The path of a file in a package has at most about 4096 bytes.
         Fixture {
             binary: "cd debian/tmp/usr/share/deep-files && perl -e 'for (1..1500) { mkdir \"d\"; chdir \"d\" }'",
             ..good("deep-files", "")
@@ -40,7 +40,7 @@ fn deep_folders(shared: &Shared) {
     let names = ["deep-build", "deep-files", "on-deep-files", "deep-postinst", "deep-failed"];
     assert_eq!(yard.states(&names), ["built", "built", "built", "built", "failed"]);
     assert!(yard.is_clean(), "{:?}", yard.names("roots"));
-    // The root that failed is kept, and goes when there is a later one.
+    // The failed root is kept until there is a later one.
     yard.run(&["retry", "deep-failed"]).exits(0);
     yard.build().exits(1);
     assert!(yard.is_clean(), "{:?}", yard.names("roots"));
@@ -53,7 +53,7 @@ fn immutable(path: &Path, value: &str) -> bool {
     changed.is_some_and(|ended| ended.code == Some(0))
 }
 
-fn what_cannot_be_removed(shared: &Shared) {
+fn folders_that_cannot_be_removed(shared: &Shared) {
     let yard: Yard = shared.yard("aside", &[good("one", "")]);
     let layer = "layers/dependencies/sets/half.0.part";
     for place in ["roots/77", "roots/left-over", layer] {
@@ -71,7 +71,7 @@ fn what_cannot_be_removed(shared: &Shared) {
     let again = yard.build();
     let stuck = yard.run(&["clean"]);
     for place in ["roots/left-over/77.1/pinned", "roots/left-over/half.0.part.1/pinned"] {
-        assert!(immutable(&yard.path(place), "-i"), "{place} is not there");
+        assert!(immutable(&yard.path(place), "-i"), "{place} does not exist");
     }
     built.exits(0).says(&["roots/left-over/77.1 could not be removed and was set aside", "not permitted"]);
     again
@@ -82,7 +82,7 @@ fn what_cannot_be_removed(shared: &Shared) {
     assert!(yard.names("roots/left-over").is_empty());
 }
 
-/// The files of the store whose content is not what their names say.
+/// The files of the store whose content does not match the hash in their names.
 fn damaged(yard: &Yard) -> Vec<String> {
     let folders = yard.names("distfiles").into_iter().map(|folder| format!("distfiles/{folder}"));
     let files = folders.flat_map(|folder| {
@@ -102,11 +102,11 @@ fn list(dsc: &Path, name: &str, content: &[u8]) {
     fs::write(dsc, text.replace("Checksums-Sha256:", &line)).unwrap();
 }
 
-fn names_of_inputs(shared: &Shared) {
+fn input_names(shared: &Shared) {
     let yard = shared.yard("names", &[good("victim", ""), good("on-victim", "victim")]);
     yard.build().exits(0);
     assert!(damaged(&yard).is_empty());
-    // A source that lists the victim's package by the names of files that Kilnyard writes for apt and dpkg.
+    // This source lists the victim's package under the names of files that Kilnyard writes for apt and dpkg.
     let published = yard.path("repository/pool/main/v/victim/victim_1.0+bk1_amd64.deb");
     let content = fs::read(&published).unwrap();
     let dsc = good("attacker", "victim").write(&yard.folder);
@@ -123,7 +123,7 @@ fn names_of_inputs(shared: &Shared) {
         assert_eq!(damaged(&yard), [""; 0], "layers = {layers}");
         assert_eq!(fs::read(&published).unwrap(), content);
     }
-    // A file of the store that lost its content is fetched again.
+    // A truncated file of the store is fetched again.
     let source = fs::read(yard.path("sources/victim_1.0.tar.xz")).unwrap();
     let hash = hex_of(&source);
     let stored = yard.path(&format!("distfiles/{}/{hash}", &hash[..2]));
@@ -133,7 +133,7 @@ fn names_of_inputs(shared: &Shared) {
     assert_eq!(fs::read(&stored).unwrap(), source);
 }
 
-fn no_other_user_runs(shared: &Shared) {
+fn other_users_cannot_run(shared: &Shared) {
     let set_id = Fixture {
         binary: "cp /bin/touch debian/tmp/usr/share/set-id/touch && chmod 4755 debian/tmp/usr/share/set-id/touch",
         ..good("set-id", "")
@@ -144,17 +144,17 @@ fn no_other_user_runs(shared: &Shared) {
     let mut find = Command::new("find");
     find.arg(yard.path("layers")).arg(yard.path("roots")).args(["-perm", "-4000", "-name", "touch"]);
     let found = Ended::from(find.output().unwrap()).exits(0).stdout;
-    let file = found.lines().next().expect("no such file is kept").to_owned();
-    let as_nobody = |arguments: &[&str]| -> Ended {
+    let file = found.lines().next().expect("a set-user-ID file is kept").to_owned();
+    let as_other_user = |arguments: &[&str]| -> Ended {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(arguments);
         command.output().unwrap().into()
     };
-    as_nobody(&["true"]).exits(0);
-    as_nobody(&["sh", "-c", &format!("exec {file} --version")]).exits(126).says(&["Permission denied"]);
+    as_other_user(&["true"]).exits(0);
+    as_other_user(&["sh", "-c", &format!("exec {file} --version")]).exits(126).says(&["Permission denied"]);
     for folder in ["layers", "roots"] {
         let path = yard.path(folder).display().to_string();
-        as_nobody(&["ls", &path]).exits(2).says(&["Permission denied"]);
+        as_other_user(&["ls", &path]).exits(2).says(&["Permission denied"]);
     }
 }
 
@@ -162,34 +162,34 @@ fn a_damaged_base(shared: &Shared) {
     let yard = shared.yard("damaged", &[good("one", ""), good("two", "one")]);
     let layers = yard.names("layers");
     let base = layers.iter().find(|name| yard.path(&format!("layers/{name}/usr")).is_dir()).unwrap();
-    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
+    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer intact"]);
     fs::remove_dir_all(yard.path(&format!("layers/{base}/usr/bin"))).unwrap();
     yard.run(&["doctor"])
         .exits(3)
-        .says(&[&format!("layers/{base} is damaged"), " build, which makes it anew"]);
+        .says(&[&format!("layers/{base} is damaged"), " build, which makes it again"]);
     fs::remove_file(yard.path(&format!("layers/{base}.damaged"))).unwrap();
-    // The first failure finds it, and the same run makes it anew and builds what failed.
+    // The first failure detects the damage, and the same run remakes the base and builds the failed package again.
     yard.build().exits(0);
     assert_eq!(yard.states(&["one", "two"]), ["built", "built"]);
-    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer whole"]);
+    yard.run(&["doctor"]).exits(0).says(&["layers: 1 layer intact"]);
 }
 
-/// A file that two packages have, each with a text of its own.
+/// A file that two packages have, with different contents.
 const SHARED_FILE: &str = "/usr/share/of-two/data";
 
-fn a_file_of_two_packages(shared: &Shared) {
+fn a_file_in_two_packages(shared: &Shared) {
     let with_file = |name| Fixture {
         binary: "mkdir -p debian/tmp/usr/share/of-two && pwd > debian/tmp/usr/share/of-two/data",
         ..good(name, "")
     };
-    // One needs both for its build; the output of the other has the file too, and needs left.
+    // `needs-both` needs both for its build; the output of `tested` has the file too, and depends on `left`.
     let depends = "\nsed -i '/^Package: tested$$/a Depends: left' debian/control";
     let tested = with_file("tested");
     let tested = Fixture { needs: "left", binary: format!("{}{depends}", tested.binary).leak(), ..tested };
     let fixtures = [with_file("left"), with_file("right"), good("needs-both", "left, right"), tested];
     let yard = shared.yard("of-two", &fixtures);
     let overwriting = format!("trying to overwrite '{SHARED_FILE}', which is also in package ");
-    // One line has the file, the package that is unpacked, and the one that has the file already.
+    // One line names the file, the package that is unpacked, and the package that already has the file.
     let is_named = |text: &str, packages: [&str; 2]| {
         let [one, other] = packages.map(|name| format!("{name}_1.0+bk1_amd64.deb"));
         let [has_one, has_other] = packages.map(|name| format!("{overwriting}{name} "));

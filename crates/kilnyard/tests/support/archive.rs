@@ -1,4 +1,4 @@
-//! A tiny archive, signed with a key of its own.
+//! A tiny archive, signed with its own key.
 
 use kilnyard_sign::YardKey;
 use sha2::{Digest, Sha256};
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The seconds of a day.
+/// Seconds in a day.
 pub const DAY: i64 = 86_400;
 
-/// Binary packages: what every build needs, and what the sources below ask for.
+/// Binary packages: those that every build needs, and the dependencies of the sources below.
 pub const PACKAGES: &str = "\
 Package: build-essential
 Version: 12.9
@@ -47,7 +47,7 @@ Version: 1-1
 Architecture: amd64
 ";
 
-/// Sources: one that can be built, and one for each way to be impossible; two in a cycle.
+/// Sources: one that can be built, one for each kind of impossible dependency, and two in a cycle.
 pub const SOURCES: &str = "\
 Package: goodsource
 Binary: goodsource-bin
@@ -104,12 +104,12 @@ Checksums-Sha256:
  e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 0 round-b_1-1.dsc
 ";
 
-/// An archive's facts; its files are made from them.
+/// The data from which an archive's files are made.
 #[derive(Clone, Debug)]
 pub struct Archive {
     pub codename: String,
     pub date_seconds: i64,
-    /// In the place of the date, where it is no date.
+    /// Replaces the date; for invalid dates.
     pub date_text: Option<String>,
     pub valid_until_seconds: Option<i64>,
     pub packages: String,
@@ -133,7 +133,7 @@ impl Default for Archive {
     }
 }
 
-/// The key of the archive, and one that nobody trusts.
+/// The key of the archive.
 pub fn key() -> &'static YardKey {
     static KEY: OnceLock<YardKey> = OnceLock::new();
     KEY.get_or_init(|| YardKey::generate("Tiny archive <tiny@example.org>").unwrap())
@@ -163,12 +163,13 @@ impl Archive {
     pub const SOURCES_PATH: &str = "/dists/tiny/main/source/Sources.xz";
     pub const RELEASE_PATH: &str = "/dists/tiny/InRelease";
 
-    /// All files by their paths, signed with this key.
+    /// All files by path, signed with this key.
     pub fn files_signed_by(&self, key: &YardKey) -> BTreeMap<String, Vec<u8>> {
         self.files_with(key, self.packages.as_bytes(), true)
     }
 
-    /// All files, with these bytes as `Packages`; `lists_plain` says whether the Release file has unpacked sizes.
+    /// All files by path, with these bytes as `Packages`. `lists_plain`: whether the Release file lists the
+    /// uncompressed files, too.
     pub fn files_with(&self, key: &YardKey, packages: &[u8], lists_plain: bool) -> BTreeMap<String, Vec<u8>> {
         let indexes = [
             ("main/binary-amd64/Packages", xz(packages), packages),

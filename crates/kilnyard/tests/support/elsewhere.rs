@@ -1,4 +1,4 @@
-//! A build where its yard is not: the lease and a folder of artifacts are all that the process has.
+//! A build without its yard: the process has only the lease and a folder of artifacts.
 
 use super::{Ended, Yard, command, folder, is_root};
 use kilnyard_store::Store;
@@ -6,7 +6,7 @@ use kilnyard_store_sqlite::Sqlite;
 use std::path::Path;
 use std::process::Command;
 
-/// Hides folders below empty ones, and becomes the program.
+/// Hides folders under empty ones, then executes the program.
 const HIDDEN: &str = r#"while [ "$1" != -- ]; do mount -t tmpfs none "$1"; test -z "$(ls "$1")"; shift; done; shift; exec "$@""#;
 
 /// An output that a worker without the yard made.
@@ -17,10 +17,10 @@ pub struct Made {
     pub content: String,
 }
 
-/// Has the lease of a package performed by a process that sees neither these folders nor a network; its outputs.
+/// Performs the lease of a package in a process that sees neither these folders nor a network. Returns its outputs.
 pub fn perform(yard: &Yard, package: &str, hidden: &[&Path]) -> Vec<Made> {
-    let beside = folder("elsewhere");
-    let path = |name: &str| beside.path().join(name).display().to_string();
+    let scratch = folder("elsewhere");
+    let path = |name: &str| scratch.path().join(name).display().to_string();
     let (artifacts, lease) = (path("artifacts"), path("artifacts/lease.json"));
     yard.run(&["lease", package, "--to", &artifacts]).exits(0);
     let worker = ["worker", "--lease", &lease, "--artifacts", &artifacts, "--folder", &path("worker")];
@@ -37,18 +37,18 @@ pub fn perform(yard: &Yard, package: &str, hidden: &[&Path]) -> Vec<Made> {
         .map(|words| Made { file: words[1].clone(), sha256: words[2].clone(), content: words[3].clone() })
         .collect();
     made.sort();
-    // They are artifacts, by their hashes, and so are the logs.
+    // The outputs are stored as artifacts, named by their hashes, and so are the logs.
     for hash in made.iter().map(|made| &made.sha256) {
-        assert!(beside.path().join("artifacts").join(&hash[..2]).join(hash).is_file(), "{hash}");
+        assert!(scratch.path().join("artifacts").join(&hash[..2]).join(hash).is_file(), "{hash}");
     }
     assert!(ended.stdout.lines().any(|line| line.starts_with("log build ")), "{ended:?}");
-    // Layers and roots belong to the ids of roots.
-    let folder = beside.path().join("worker");
+    // Layers and roots belong to the ids of roots, so Kilnyard removes them.
+    let folder = scratch.path().join("worker");
     Yard { folder }.run(&["clean", "--base"]);
     made
 }
 
-/// The outputs of a package that its yard keeps.
+/// The outputs of a package in the yard's store.
 pub fn kept(yard: &Yard, target: &str, package: &str) -> Vec<Made> {
     let target = &target.parse().unwrap();
     let store = Sqlite::open_to_read(&yard.path("state/kilnyard.db"), target).unwrap();

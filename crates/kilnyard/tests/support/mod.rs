@@ -1,7 +1,7 @@
-//! What the trials of the whole program share: a yard in a folder, the program, an archive and a server of
-//! it, source packages, and trials that skip with a reason.
+//! Shared by the trials of the whole program: a yard in a folder, the program, an archive and its server, source
+//! packages, and trials that skip with a reason.
 //!
-//! Each test program uses a part of it.
+//! Each test program uses only a part of this.
 #![allow(dead_code)]
 
 pub mod archive;
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything is waited for that must happen: far more than it takes, so that only a hang is caught.
+/// How long to wait for an expected event: far longer than it takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the program came to.
+/// Exit code and output of the program.
 #[derive(Clone, Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -28,19 +28,19 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Asserts the exit code; a wrong one shows all that was said.
+    /// Asserts the exit code; a failure shows all output.
     #[track_caller]
     pub fn exits(self, code: i32) -> Ended {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// Asserts that what was said contains each of these.
+    /// Asserts that standard output or error contains each of these.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Ended {
         for word in words {
             let found = self.stdout.contains(word) || self.stderr.contains(word);
-            assert!(found, "`{word}` is not said\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+            assert!(found, "`{word}` is not in\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         }
         self
     }
@@ -49,7 +49,7 @@ impl Ended {
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
-            panic!("no JSON: {error}\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr)
+            panic!("not JSON: {error}\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr)
         })
     }
 }
@@ -69,14 +69,14 @@ pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_kilnyard"))
 }
 
-/// The program, without what the environment would add.
+/// The program, without variables of the environment that would change it.
 pub fn command() -> Command {
     let mut command = Command::new(program());
     quiet(&mut command);
     command
 }
 
-/// Takes away what a person's environment would change.
+/// Removes variables of the user's environment that would change the program.
 pub fn quiet(command: &mut Command) {
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "KILNYARD_YARD", "PAGER"] {
         command.env_remove(name);
@@ -116,7 +116,7 @@ impl Yard {
         self.command(arguments).output().unwrap().into()
     }
 
-    /// Starts the program in this yard; its output goes to files, so that it never waits for a reader.
+    /// Starts the program in this yard. Its output goes to files, so it never waits for a reader.
     pub fn start(&self, arguments: &[&str]) -> Started {
         let (out, err) = (self.path("test-stdout"), self.path("test-stderr"));
         let child = self
@@ -159,7 +159,7 @@ impl Started {
         std::fs::read_to_string(&self.err).unwrap_or_default()
     }
 
-    /// Waits for the end; the code of one that a signal killed is none.
+    /// Waits for the end; the code is `None` after a signal.
     pub fn end(&mut self) -> Ended {
         let mut status = None;
         until("the program ends", || {
@@ -177,23 +177,23 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // A trial that failed leaves nothing running.
+        // A failed trial leaves no process running.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds; `what` describes it.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(started.elapsed() < PATIENCE, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A folder for a trial, which others may enter.
+/// A temporary folder for a trial, which other users may enter.
 pub fn folder(name: &str) -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::Permissions::from_mode(0o755);
@@ -204,7 +204,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Copies a folder by `cp`, whose files may belong to other ids of this user.
+/// Copies a folder with `cp`; its files may belong to subordinate ids of this user.
 pub fn copy(how: &str, from: &Path, to: &Path) {
     const MAPPED: [&str; 3] = ["unshare", "--map-root-user", "--map-auto"];
     let has_range =
@@ -216,7 +216,7 @@ pub fn copy(how: &str, from: &Path, to: &Path) {
     assert!(Command::new(words[0]).args(&words[1..]).arg(from).arg(to).status().unwrap().success());
 }
 
-/// Whether a program is there.
+/// Whether a program is in `PATH`.
 pub fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())

@@ -1,4 +1,4 @@
-//! Users without any privilege whom the machine does not know.
+//! Unprivileged users that do not exist in the machine's `/etc/passwd`.
 
 use super::{Ended, Yard, program, quiet};
 use std::fs;
@@ -6,7 +6,8 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Becomes the user, in a namespace where the machine does know it: its folder of files for /etc, its number, the command.
+/// Becomes the user, in a mount namespace whose /etc has the user. Arguments: the folder of files for /etc, the
+/// user's id, the command.
 const AS_USER: &str = "etc=$1 id=$2; shift 2
 for file in passwd subuid subgid; do mount --bind \"$etc/$file\" \"/etc/$file\"; done
 exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \"$@\"";
@@ -17,12 +18,12 @@ pub struct User {
 }
 
 impl User {
-    /// A user of this number, with the ids after it; the folder is for what the user needs.
+    /// A user with this id and a range of subordinate ids after it; `folder` is for the user's files.
     pub fn with_range(folder: &Path, id: u32) -> User {
         User::new(folder, id, &format!("kilnyard-trial:{}:65536\n", id + 1))
     }
 
-    /// A user of this number, and no other id.
+    /// A user with this id and no subordinate ids.
     pub fn alone(folder: &Path, id: u32) -> User {
         User::new(folder, id, "")
     }
@@ -34,15 +35,15 @@ impl User {
         fs::write(folder.join("passwd"), users + &line).unwrap();
         for file in ["subuid", "subgid"] {
             fs::write(folder.join(file), range).unwrap();
-            // To be mounted over, it has to be there.
+            // The file must exist to be mounted over.
             fs::OpenOptions::new().append(true).create(true).open(format!("/etc/{file}")).unwrap();
         }
-        // Where the one under test lies not everybody may be.
+        // The user may have no access to the folder of the program under test.
         fs::copy(program(), folder.join("kilnyard")).unwrap();
         User { id, folder: folder.to_owned() }
     }
 
-    /// Gives a yard to the user, but for folders below one.
+    /// Gives a yard to the user, except folders whose path begins with `but_below`.
     pub fn own(&self, yard: &Yard, but_below: &str) {
         let mut open: Vec<String> = vec![String::new()];
         while let Some(name) = open.pop() {

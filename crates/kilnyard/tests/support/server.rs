@@ -1,4 +1,4 @@
-//! A web server on the loopback that serves files from memory, and misbehaves where it is told to.
+//! A web server on the loopback interface that serves files from memory, and misbehaves on request.
 
 use super::archive::hex_of;
 use std::collections::{BTreeMap, HashMap};
@@ -7,12 +7,12 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How a path is answered.
+/// How the server misbehaves for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// So many bytes, then the connection ends.
+    /// Sends this many bytes, then closes the connection.
     Truncate(usize),
-    /// A byte a second.
+    /// Sends one byte per second.
     Drip,
 }
 
@@ -20,11 +20,11 @@ pub enum Manner {
 struct Site {
     files: BTreeMap<String, Vec<u8>>,
     manners: HashMap<String, Manner>,
-    /// Path and status of every answer.
+    /// Path and status of every response.
     answers: Vec<(String, u16)>,
 }
 
-/// See the module. Its threads end with the process.
+/// A running server; its threads end with the process.
 #[derive(Clone)]
 pub struct Server {
     site: Arc<Mutex<Site>>,
@@ -67,7 +67,7 @@ impl Server {
         change(self.site.lock().unwrap().files.get_mut(path).unwrap());
     }
 
-    /// Status of each answer for a path so far.
+    /// Status codes of the responses for a path so far.
     pub fn answers(&self, path: &str) -> Vec<u16> {
         let site = self.site.lock().unwrap();
         site.answers.iter().filter(|(asked, _)| asked == path).map(|(_, status)| *status).collect()
@@ -98,7 +98,7 @@ fn answer(mut stream: TcpStream, site: &Mutex<Site>) -> Option<()> {
         Some(body) => (200, body),
     };
     site.lock().unwrap().answers.push((path, status));
-    let mut head = format!("HTTP/1.1 {status} Told\r\nConnection: close\r\n");
+    let mut head = format!("HTTP/1.1 {status} Test\r\nConnection: close\r\n");
     if let Some(tag) = tag {
         head.push_str(&format!("ETag: {tag}\r\n"));
     }

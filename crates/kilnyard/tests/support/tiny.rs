@@ -1,10 +1,10 @@
-//! A yard of the tiny archive, behind a server.
+//! A yard of the tiny archive, and the server of that archive.
 
 use super::archive::{Archive, DAY, write_keyring};
 use super::server::Server;
 use super::{Ended, Yard, folder};
 
-/// See the module.
+/// A yard, its archive and the server.
 pub struct Tiny {
     _folder: tempfile::TempDir,
     pub yard: Yard,
@@ -41,12 +41,12 @@ impl Tiny {
         self.yard.run(&["scan"])
     }
 
-    /// The index as it lies in the yard.
+    /// The names of the yard's index files, and the content of `index.json`.
     pub fn index(&self) -> (Vec<String>, String) {
         (self.yard.names("index"), self.yard.read("index/index.json"))
     }
 
-    /// Scans once, lets the mirror go wrong, and asserts that this is said and harms nothing.
+    /// Scans once, breaks the mirror, and asserts that the next scan reports this and harms nothing.
     pub fn survives(&self, spoil: impl FnOnce(&Tiny), words: &[&str]) {
         self.scan().exits(0);
         let before = self.index();

@@ -1,6 +1,6 @@
-//! A miniature pkgsrc: a tree of a page, which the real bmake reads, and the tools that its packages are made,
-//! installed and removed with. What it runs lies in `pkgsrc` beside this file, and works as pkgsrc's own does, from
-//! the scan to the test of a package.
+//! A miniature pkgsrc: a one-page tree that the real bmake reads, and the tools that make, install and remove its
+//! packages. The makefiles and tools are in the folder `pkgsrc`, and work like pkgsrc's own, from the scan to the
+//! test of a package.
 
 pub mod odd;
 
@@ -25,16 +25,16 @@ const TOOLS: [(&str, &str); 5] = [
 ];
 /// The settings of the bootstrap kit.
 const MK_CONF: &str = "PKG_DBDIR=\t/usr/pkg/pkgdb\nLOCALBASE=\t/usr/pkg\n";
-/// Where a build finds the folder of [`MiniTree::sites`], unless it is told otherwise.
+/// Default URL of the folder [`MiniTree::sites`] inside a root.
 const SITES_IN_ROOT: &str = "file:///sites/";
 
-/// See the module.
+/// A miniature pkgsrc tree in a temporary folder.
 pub struct MiniTree {
     folder: tempfile::TempDir,
 }
 
 impl MiniTree {
-    /// A tree of these packages: location, and the lines of its Makefile besides name, version and include.
+    /// A tree of these packages: location, and the lines of the Makefile in addition to name, version and include.
     pub fn new(packages: &[(&str, &str)]) -> MiniTree {
         let tree = MiniTree { folder: super::folder("tree") };
         for (name, text) in RULES {
@@ -63,7 +63,7 @@ impl MiniTree {
         tree
     }
 
-    /// What was written in the moment of a scan would not be kept.
+    /// Waits, because answers about files written at the moment of a scan would not be kept.
     fn settle(&self) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -72,7 +72,7 @@ impl MiniTree {
         self.folder.path().join("tree")
     }
 
-    pub fn beside(&self, name: &str) -> String {
+    pub fn next_to(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
@@ -86,7 +86,7 @@ impl MiniTree {
         self.write(&format!("{location}/Makefile"), &text);
     }
 
-    /// The packages that were asked since the last time, sorted.
+    /// The packages scanned since the last call, sorted.
     pub fn asked(&self) -> Vec<String> {
         let path = self.folder.path().join("asked");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -96,17 +96,17 @@ impl MiniTree {
         names
     }
 
-    /// The folder of all distfiles that there are.
+    /// The folder of all distfiles that can be fetched.
     pub fn sites(&self) -> PathBuf {
         self.folder.path().join("sites")
     }
 
-    /// Lets every package that says nothing else fetch from this URL, which ends in a slash.
+    /// Sets the default URL from which packages fetch; it ends with a slash.
     pub fn fetches_from(&self, url: &str) {
         self.write("mk/sites.mk", &format!("MASTER_SITES?=\t{url}\n"));
     }
 
-    /// Offers a distfile, and writes into a package's distinfo what it must be.
+    /// Offers a distfile, and adds its hash and size to a package's distinfo.
     pub fn distfile(&self, location: &str, name: &str, bytes: &[u8]) {
         write(&self.sites().join(name), bytes);
         let path = self.path().join(location).join("distinfo");
@@ -116,7 +116,7 @@ impl MiniTree {
         write(&path, format!("{known}SHA512 ({name}) = {hash}\nSize ({name}) = {size} bytes\n").as_bytes());
     }
 
-    /// A bootstrap kit: what is unpacked at the root of a file system before anything is built.
+    /// A bootstrap kit: an archive that is unpacked at the root of a file system before anything is built.
     pub fn kit(&self) -> PathBuf {
         let (folder, path) = (self.folder.path().join("kit"), self.folder.path().join("kit.tar.gz"));
         for (name, text) in TOOLS {
@@ -137,7 +137,7 @@ impl MiniTree {
     }
 }
 
-/// A source of one file, packed so that it has the same bytes each time.
+/// An archive with one file; its bytes are the same each time.
 pub fn source(folder: &str, text: &str) -> Vec<u8> {
     let scratch = super::folder("source");
     write(&scratch.path().join(folder).join("content"), text.as_bytes());

@@ -1,8 +1,8 @@
-//! Trials that say what they need, and what is skipped for want of it.
+//! Trials that declare their requirements, and are skipped with a reason if one is missing.
 
 use libtest_mimic::{Arguments, Trial};
 
-/// A trial and why it cannot run here, if so.
+/// A trial, and the reason if it cannot run here.
 pub struct Case {
     name: &'static str,
     missing: Option<String>,
@@ -18,7 +18,7 @@ impl Case {
         self.name
     }
 
-    /// Skips the trial where this is not so.
+    /// Skips the trial if `is_there` is false.
     pub fn needs(mut self, is_there: bool, reason: &str) -> Case {
         if !is_there && self.missing.is_none() {
             self.missing = Some(reason.to_owned());
@@ -26,14 +26,14 @@ impl Case {
         self
     }
 
-    /// Skips the trial where there is a reason.
+    /// Skips the trial if there is a reason.
     pub fn unless(self, missing: &Option<String>) -> Case {
         let reason = missing.clone().unwrap_or_default();
         self.needs(missing.is_none(), &reason)
     }
 }
 
-/// Runs the trials, prints what was skipped, and ends the process. `finish` is called before that.
+/// Runs the trials, calls `finish`, prints the skipped trials, and exits.
 pub fn run(cases: Vec<Case>, threads_max: usize, finish: impl FnOnce()) -> ! {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(threads_max);

@@ -1,4 +1,4 @@
-//! The same tree with every way to make roots.
+//! The same tree built with every backend of roots.
 
 use crate::fixtures::{Packages, Shared, Trial};
 use crate::support::Yard;
@@ -9,14 +9,14 @@ pub const CASES: &[Trial] = &[
     ("roots_copied_to_memory_build_a_tree", copied_to_memory),
     ("copied_roots_build_a_tree", copied),
     ("roots_on_block_devices_build_a_tree", on_block_devices),
-    ("flushes_are_kept_where_that_is_wanted", kept_flushes),
-    ("what_was_installed_together_is_kept", kept_sets),
+    ("flushes_can_be_kept", kept_flushes),
+    ("packages_installed_together_are_kept", kept_sets),
     ("the_system_is_shown_without_an_overlay", sealed),
 ];
 
-/// Says what its root lies on, and leaves something for a person to find.
+/// Prints the file system of its root, and leaves a file for later inspection.
 const LOOKS: &str = "do-build:\n\t@stat -f -c 'the root is on %T' /\n\t@touch /var/tmp/left";
-/// Writes more than anybody is promised who was never built.
+/// Writes more than the memory given to a package that was never built.
 const LARGE: &str = "do-build:\n\t@stat -f -c 'the root is on %T' /\n\
     \t@dd if=/dev/zero of=/var/tmp/large bs=1048576 count=100 2>/dev/null";
 
@@ -29,9 +29,9 @@ fn built(shared: &Shared, name: &str, lines: &[&str]) -> (MiniTree, Yard) {
     let yard = shared.yard(name, &tree, &[]);
     yard.change("[root]", &format!("[root]\n{}", lines.join("\n")));
     yard.build().exits(1).says(&["2 built", "failed: some/fails"]);
-    // The failed root is on the disk, as it was, until somebody has looked.
-    let looked = yard.run(&["shell", "some/fails", "--", "cat", "/var/tmp/kept"]).exits(0);
-    assert_eq!(looked.stdout, "kept\n");
+    // The failed root is kept on the disk, unchanged, for inspection.
+    let printed = yard.run(&["shell", "some/fails", "--", "cat", "/var/tmp/kept"]).exits(0);
+    assert_eq!(printed.stdout, "kept\n");
     yard.is_clean();
     (tree, yard)
 }
@@ -66,7 +66,7 @@ fn copied_to_memory(shared: &Shared) {
     let (_tree, yard) = built(shared, "copied-to-memory", &["backend = \"tmpfs\""]);
     is_on(&yard, "some/looks", "tmpfs");
     is_on(&yard, "some/fails", "tmpfs");
-    // It found no room, and was built again where there is.
+    // It ran out of room, and was built again on an overlay.
     is_on(&yard, "some/large", "overlayfs");
 }
 
@@ -80,7 +80,7 @@ fn copied(shared: &Shared) {
 }
 
 fn on_block_devices(shared: &Shared) {
-    // What is written over erofs lies beside it, and dependencies lie above any image.
+    // erofs is read-only, so writes go to an overlay; dependencies are layers above any image.
     for (file_system, shown) in [("xfs", "xfs"), ("erofs", "overlayfs")] {
         let of = format!("file-system = \"{file_system}\"");
         let (_tree, yard) = built(shared, file_system, &["backend = \"block\"", &of, "room = \"1G\""]);
@@ -91,7 +91,7 @@ fn on_block_devices(shared: &Shared) {
     }
 }
 
-/// Asks for a flush of what cannot be flushed.
+/// Flushes a pipe, which cannot be flushed.
 const FLUSHES: &str =
     "do-build:\n\t@perl -e 'use IO::Handle; pipe(R, W); print W->sync ? qq(discarded\\n) : qq(kept\\n)'";
 
@@ -107,7 +107,7 @@ fn kept_flushes(shared: &Shared) {
     says("\nkept\n");
 }
 
-/// Packages that need two others, to be built and to run; one of these needs the other.
+/// Two packages that need the same two others, at build time or at run time; one of these needs the other.
 const CHAIN: [(&str, &str); 4] = [
     ("chain/base", ""),
     ("chain/lib", "DEPENDS= base-[0-9]*:../../chain/base"),
@@ -122,31 +122,31 @@ fn kept_sets(shared: &Shared) {
     let tree = MiniTree::new(&CHAIN);
     let yard = shared.yard("sets", &tree, &[]);
     yard.run(&["build", "--slots", "1"]).exits(0).says(&["4 built"]);
-    // The set of what `lib` needs to be tested is there when it is built; the one of `one` and `two` begins with it.
+    // The build of `lib` makes the set that its test needs; the set of `one` and `two` begins with it.
     let depends = |package: &str| yard.run(&["log", package, "depends"]).exits(0).stdout;
     let of_lib = depends("chain/lib");
     assert!(of_lib.contains("0 of 1 dependencies were installed together before"), "{of_lib}");
-    assert!(of_lib.contains("what is missing is left to the package manager: pkg_add writes"), "{of_lib}");
+    assert!(of_lib.contains("the rest is left to the package manager: pkg_add writes"), "{of_lib}");
     assert!(of_lib.contains("1 installed by the package manager"), "{of_lib}");
     let mut of_both = [depends("chain/one"), depends("chain/two")];
     of_both.sort();
     assert!(of_both[0].starts_with("1 of 2 dependencies were installed together before\n"), "{of_both:?}");
     assert!(of_both[0].contains("1 installed by the package manager"), "{of_both:?}");
     assert_eq!(of_both[1], "2 of 2 dependencies were installed together before\n");
-    // What an output needs to be tried lies below it; it alone is installed there.
+    // For the test, an output's dependencies are a layer below it; only the output itself is installed.
     let sets = yard.names("layers/dependencies/sets").len();
     assert_eq!(sets, 2);
     let tested = yard.run(&["log", "chain/one", "test"]).exits(0).stdout;
     assert_eq!(tested.lines().filter(|line| line.starts_with("+ pkg_add")).count(), 1, "{tested}");
     yard.is_clean();
-    // Without layers all is as before.
+    // Without layers, the package manager installs everything.
     yard.change("# layers = \"20G\"", "layers = \"0\"    #");
     yard.run(&["build", "--force", "chain/one"]).exits(0);
     let by_manager = depends("chain/one");
     assert!(by_manager.starts_with("+ pkg_add") && by_manager.contains("lib-1.0.tgz"), "{by_manager}");
 }
 
-/// Says on what the system lies, and what its own root may do there.
+/// Prints the file system of the system's folders, and what root may write there.
 const SYSTEM: &str = "USE_DESTDIR= destdir\ndo-build:\n\
     \t@stat -f -c '/ is on %T' /\n\
     \t@grep -c ' /usr/bin ro' /proc/self/mountinfo\n\

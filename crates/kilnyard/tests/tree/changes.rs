@@ -1,4 +1,4 @@
-//! What is built again after a change, and what is not.
+//! Which packages are rebuilt after a change, and which are not.
 
 use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, begin, processes, said, serve, settle};
 use crate::support::tree::{MiniTree, source};
@@ -6,26 +6,26 @@ use crate::support::{Ended, Yard, until};
 use std::fs;
 
 pub const CASES: &[Trial] = &[
-    ("files_that_are_gone_or_cut_are_noticed", files_that_are_gone_or_cut),
-    ("what_is_broken_and_fails_again_holds_up_no_other", broken_for_good),
-    ("what_outgrew_its_promise_of_memory_is_promised_more", outgrown),
-    ("a_change_of_a_recipe_is_followed_as_far_as_it_matters", a_change_of_a_recipe),
-    ("a_change_of_the_rules_looks_at_everything", a_change_of_the_rules),
-    ("settings_count_for_those_they_concern", settings_count),
-    ("a_new_version_takes_the_place_of_the_old_one", a_new_version),
-    ("a_change_of_the_base_root_keeps_the_kit_that_runs_there", another_base),
-    ("what_is_asked_for_can_grow_and_shrink", what_is_asked_for),
+    ("missing_and_truncated_files_are_noticed", missing_and_truncated_files),
+    ("a_damaged_package_that_fails_again_does_not_block_others", broken_for_good),
+    ("a_build_that_outgrew_its_memory_gets_more", outgrown),
+    ("a_recipe_change_rebuilds_only_affected_packages", a_recipe_change),
+    ("a_rules_change_rebuilds_everything", a_rules_change),
+    ("a_setting_affects_only_the_packages_that_it_concerns", affected_by_a_setting),
+    ("a_new_version_replaces_the_old_one", a_new_version),
+    ("a_base_root_change_keeps_a_kit_that_still_runs", another_base),
+    ("the_requested_set_can_grow_and_shrink", the_requested_set),
     ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
     ("an_interrupted_forced_run_is_resumed", a_forced_run),
-    ("what_runs_came_to_is_told_apart", what_runs_came_to),
+    ("run_results_are_distinguished", run_results),
     ("a_run_of_a_part_leaves_the_report_of_the_whole_set", a_report_of_a_part),
-    ("a_failed_recipe_that_was_mended_is_tried_again", a_mended_recipe),
-    ("a_recipe_that_was_mended_meanwhile_is_read_anew_by_a_retry", a_recipe_mended_meanwhile),
-    ("a_cut_distfile_is_fetched_again", a_cut_distfile),
-    ("a_benchmark_builds_beside_its_yard", a_benchmark),
+    ("a_failed_recipe_that_was_fixed_is_tried_again", a_fixed_recipe),
+    ("a_retry_rereads_a_recipe_fixed_during_the_run", a_recipe_fixed_during_the_run),
+    ("a_truncated_distfile_is_fetched_again", a_truncated_distfile),
+    ("a_benchmark_does_not_touch_its_yard", a_benchmark),
 ];
 
-/// Three in a row, one with a source, and one that stands alone.
+/// A chain of three packages, one package with a source, and one without dependencies.
 fn tree() -> MiniTree {
     let tree = MiniTree::new(&[
         ("chain/base", "do-build:\n\t@if test -f files/greeting; then cat files/greeting; fi\n"),
@@ -41,34 +41,34 @@ fn tree() -> MiniTree {
 
 const EVERYTHING: [&str; 5] = ["chain/app", "chain/base", "chain/lib", "lone/alone", "lone/single"];
 
-/// A yard where all of the tree is built.
+/// A yard in which the whole tree is built.
 fn built(shared: &Shared, name: &str, tree: &MiniTree) -> Yard {
     let yard = shared.yard(name, tree, &[]);
     yard.build().exits(0).says(&["5 built", "repository (published, 5 packages)"]);
     yard
 }
 
-/// The stored file of a package of the repository.
+/// The file in the store of a published package.
 fn stored(yard: &Yard, package: &str) -> std::path::PathBuf {
     let hash = crate::support::archive::hex_of(&fs::read(yard.path(ALL).join(package)).unwrap());
     let folder = yard.path("distfiles").join(&hash[..2]);
     folder.join(hash)
 }
 
-fn files_that_are_gone_or_cut(shared: &Shared) {
+fn missing_and_truncated_files(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let yard = built(shared, "files", &tree);
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date", "repository (unchanged, 5 packages)"]);
     let before = yard.summary();
-    // A plan that is kept knows it too, and knows when the file is back.
+    // A cached plan notices that the file is missing, and that it is back.
     let (path, aside) = (stored(&yard, "lib-1.0.tgz"), yard.path("aside"));
     fs::rename(&path, &aside).unwrap();
     assert_eq!(yard.to_build(), ["chain/app", "chain/lib"]);
     fs::rename(&aside, &path).unwrap();
     assert_eq!(yard.to_build(), [""; 0]);
     fs::remove_file(path).unwrap();
-    // The repository has a hard link, which is to stay as it is.
+    // The repository has a hard link, which must not change.
     let path = stored(&yard, "alone-1.0.tgz");
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -92,13 +92,13 @@ fn broken_for_good(shared: &Shared) {
     fs::remove_file(stored(&yard, "lib-1.0.tgz")).unwrap();
     tree.package("chain/lib", "BUILD_DEPENDS= base-[0-9]*:../../chain/base\ndo-build:\n\t@false");
     add_line(&tree, "lone/alone/Makefile", "COMMENT= Another alone");
-    // The repository has a whole file of it still.
+    // The repository still has an intact file of the package.
     let said = ["lib-1.0.tgz is missing or damaged: it stays published as it is", "(published, 5"];
     yard.build().exits(1).says(&said);
     assert!(yard.summary().contains("COMMENT=Another alone\n"));
     assert_eq!(yard.published().len(), 5);
     yard.run(&["publish"]).exits(0).says(&["it stays published as it is", "unchanged"]);
-    // And now it has not.
+    // Now the published file is damaged, too.
     let path = yard.path(ALL).join("lib-1.0.tgz");
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -107,7 +107,7 @@ fn broken_for_good(shared: &Shared) {
     assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "single-1.0"]);
 }
 
-/// A build that fails, and writes more than anybody could have known before.
+/// A build that fails after it wrote more than could be expected.
 fn outgrown(shared: &Shared) {
     let large = "do-build:\n\t@stat -f -c 'it works on %T' ${WRKDIR}\n\
                  \t@dd if=/dev/zero of=${WRKDIR}/large bs=1048576 count=100 2>/dev/null\n\t@false";
@@ -117,30 +117,32 @@ fn outgrown(shared: &Shared) {
         yard.build().exits(1).says(&["failed: big/large"]);
         yard.run(&["log", "big/large", "build"]).exits(0).says(&[&format!("it works on {kind}")]);
     };
-    // It began in memory, and had to begin again on the disk.
+    // The build started in memory, and was repeated on the disk.
     works_on("overlayfs");
     works_on("tmpfs");
     yard.is_clean();
-    // What a killed run had in memory is gone with it: there is nobody any more who holds it.
+    // The memory of a killed run is freed: no process holds its work folder any more.
     let folder = "do-build:\n\t@touch ${WRKDIR}/mark; sleep 60.75";
     tree.package("big/large", folder);
     settle();
     let mut started = begin(&yard, &[]);
     until("it is being built", || processes().contains(&"sleep 60.75".to_owned()));
     let holders = || sandboxes_in(&yard.folder);
-    assert!(holders() > 1, "nobody holds the folder in memory");
+    assert!(holders() > 1, "no process holds the folder in memory");
     started.signal(libc::SIGKILL);
     started.end();
-    until("nothing of it runs", || !processes().contains(&"sleep 60.75".to_owned()) && holders() == 0);
+    until("no process of the build runs", || {
+        !processes().contains(&"sleep 60.75".to_owned()) && holders() == 0
+    });
 }
 
-/// Processes of Kilnyard's own that have a folder as theirs.
+/// Number of processes whose current folder is this one.
 fn sandboxes_in(folder: &std::path::Path) -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder)).count()
 }
 
-/// Builds again, and tells how often each package was built since.
+/// Builds again, and returns how often each package was built by that.
 fn builds_of(yard: &Yard) -> Vec<usize> {
     let count = || EVERYTHING.iter().map(|package| yard.builds(package)).collect::<Vec<_>>();
     let before = count();
@@ -148,22 +150,22 @@ fn builds_of(yard: &Yard) -> Vec<usize> {
     count().iter().zip(before).map(|(after, before)| after - before).collect()
 }
 
-fn a_change_of_a_recipe(shared: &Shared) {
+fn a_recipe_change(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let yard = built(shared, "recipe", &tree);
-    // A file that the package does not carry: it is built, and comes to the same.
+    // A new file that does not change the content of the package: it is built, and is unchanged.
     tree.write("chain/base/files/greeting", "good morning\n");
     settle();
     assert_eq!(yard.to_build(), ["chain/app", "chain/base", "chain/lib"]);
-    assert_eq!(yard.planned()[1].2, "source file files/greeting is new");
-    assert_eq!(yard.planned()[2].2, "it is built again if the content of chain/base changes");
+    assert_eq!(yard.planned()[1].2, "source file files/greeting was added");
+    assert_eq!(yard.planned()[2].2, "rebuilt if the content of chain/base changes");
     assert_eq!(builds_of(&yard), [0, 1, 0, 0, 0]);
     assert_eq!(
         yard.states(&EVERYTHING),
         ["up-to-date", "unchanged", "up-to-date", "up-to-date", "up-to-date"]
     );
-    // Another content: its dependent is built, and comes to the same, so that the next one is not.
+    // A new content: its dependent is built and is unchanged, so the next dependent is not built.
     add_line(&tree, "chain/base/Makefile", "COMMENT= A base of another kind");
     assert_eq!(builds_of(&yard), [0, 1, 1, 0, 0]);
     assert_eq!(yard.states(&EVERYTHING), ["up-to-date", "built", "unchanged", "up-to-date", "up-to-date"]);
@@ -179,12 +181,12 @@ fn a_change_of_a_recipe(shared: &Shared) {
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
 }
 
-fn a_change_of_the_rules(shared: &Shared) {
+fn a_rules_change(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let yard = built(shared, "rules", &tree);
     add_line(&tree, "mk/pkg.mk", "# nothing of importance");
-    yard.run(&["scan"]).exits(0).says(&["5 directories: 5 asked"]);
+    yard.run(&["scan"]).exits(0).says(&["5 directories: 5 scanned"]);
     assert_eq!(yard.to_build(), EVERYTHING);
     assert_eq!(yard.planned()[1].2, "source file mk changed");
     let before = yard.summary();
@@ -194,20 +196,20 @@ fn a_change_of_the_rules(shared: &Shared) {
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
 }
 
-fn settings_count(shared: &Shared) {
+fn affected_by_a_setting(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
-    let settings = tree.beside("mk.conf");
+    let settings = tree.next_to("mk.conf");
     fs::write(&settings, "# mine\n").unwrap();
     let yard = shared.yard("settings", &tree, &["--mk-conf", &settings]);
     yard.build().exits(0).says(&["5 built"]);
-    fs::write(&settings, "# mine\nPKG_OPTIONS.nobody= fast\n").unwrap();
+    fs::write(&settings, "# mine\nPKG_OPTIONS.absent= fast\n").unwrap();
     assert_eq!(builds_of(&yard), [0; 5]);
-    fs::write(&settings, "# mine\nPKG_OPTIONS.nobody= fast\nPKG_OPTIONS.alone= fast\n").unwrap();
+    fs::write(&settings, "# mine\nPKG_OPTIONS.absent= fast\nPKG_OPTIONS.alone= fast\n").unwrap();
     assert_eq!(yard.to_build(), ["lone/alone"]);
     assert!(yard.planned()[0].2.contains("mk.conf"), "{:?}", yard.planned());
     assert_eq!(builds_of(&yard), [0, 0, 0, 1, 0]);
-    // What concerns nobody by name may concern everybody.
+    // A setting that names no package may affect all of them.
     fs::write(&settings, "# mine\nCOMMENT= by order of the house\n").unwrap();
     assert_eq!(builds_of(&yard), [1; 5]);
     assert_eq!(yard.summary().matches("COMMENT=by order of the house\n").count(), 5);
@@ -223,12 +225,12 @@ fn a_new_version(shared: &Shared) {
     assert_eq!(builds_of(&yard), [1, 0, 1, 0, 0]);
     assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-1.1", "single-1.0"]);
     assert!(!fs::read_to_string(yard.path(ALL).join("SHA512")).unwrap().contains("lib-1.0.tgz"));
-    // Who read the index before finds the file; the next repository has it no more.
+    // Clients with the old index still find the file; the next repository no longer has it.
     assert!(yard.names(ALL).contains(&"lib-1.0.tgz".to_owned()));
     add_line(&tree, "lone/alone/Makefile", "COMMENT= Changed");
     yard.build().exits(0).says(&["1 built"]);
     assert!(!yard.names(ALL).contains(&"lib-1.0.tgz".to_owned()));
-    // Nothing matches any more: the set says so, and what was published stays.
+    // No package matches any more: this is reported, and the published package stays.
     tree.write("chain/lib/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 0.9"));
     settle();
     let words = ["left out: chain/app: nothing matches lib>=1.0; chain/lib offers lib-0.9", "1 built"];
@@ -236,7 +238,7 @@ fn a_new_version(shared: &Shared) {
     assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-0.9", "single-1.0"]);
 }
 
-/// What a package adds to the base root is none of the kit's business, as long as the kit runs there.
+/// A package added to the base root does not affect the kit, as long as the kit runs there.
 fn another_base(shared: &Shared) {
     let tree = MiniTree::new(&[("a/one", "")]);
     fs::create_dir_all(tree.path().join("bootstrap")).unwrap();
@@ -262,7 +264,7 @@ fn another_base(shared: &Shared) {
     yard.build().exits(0).says(&["nothing to do: 1 up-to-date"]);
     let second = yard.read("layers/base.json");
     assert_ne!(first, second);
-    // A kit that was made there has a program of what is removed next.
+    // A kit made in this base contains a program that needs the package removed next.
     fs::remove_file(yard.path("layers/kit.json")).unwrap();
     assert!(bootstraps(yard.build()));
     yard.change(with, without);
@@ -270,29 +272,29 @@ fn another_base(shared: &Shared) {
     let ended = yard.build();
     ended.clone().says(&["the bootstrap kit does not run in the new base root: ", "libreadline.so"]);
     assert!(bootstraps(ended));
-    // That one runs in either.
+    // The new kit runs in both bases.
     yard.change(without, with);
     fs::write(yard.path("layers/base.json"), &second).unwrap();
     assert!(!bootstraps(yard.build()));
     yard.is_clean();
 }
 
-fn what_is_asked_for(shared: &Shared) {
+fn the_requested_set(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let yard = shared.yard("asked-for", &tree, &["chain/lib", "lone/alone"]);
-    yard.build().exits(0).says(&["3 directories: 3 asked", "3 built"]);
+    yard.build().exits(0).says(&["3 directories: 3 scanned", "3 built"]);
     assert_eq!(yard.published(), ["alone-1.0", "base-1.0", "lib-1.0"]);
-    // One more in the list.
+    // Add a directory to the list.
     yard.change("\"lone/alone\"", "\"lone/alone\", \"lone/single\"");
-    yard.build().exits(0).says(&["4 directories: 1 asked, 3 as before", "1 built"]);
-    // A new directory of the tree, and one less in the list.
+    yard.build().exits(0).says(&["4 directories: 1 scanned, 3 unchanged", "1 built"]);
+    // Add a new directory of the tree, and remove another from the list.
     tree.package("lone/new", "DEPENDS= base>=1:../../chain/base");
     settle();
     yard.change("\"lone/alone\", \"lone/single\"", "\"lone/new\", \"lone/single\"");
-    yard.build().exits(0).says(&["4 directories: 1 asked, 3 as before", "1 built"]);
+    yard.build().exits(0).says(&["4 directories: 1 scanned, 3 unchanged", "1 built"]);
     assert_eq!(yard.published(), ["base-1.0", "lib-1.0", "new-1.0", "single-1.0"]);
-    // Less of the list, and nothing to build: it leaves the repository all the same.
+    // Remove a directory from the list: nothing is built, but its package leaves the repository.
     yard.change("\"lone/new\", ", "");
     yard.build().exits(0).says(&["nothing to do", "repository (published, 3 packages)"]);
     assert_eq!(yard.published(), ["base-1.0", "lib-1.0", "single-1.0"]);
@@ -316,21 +318,21 @@ fn a_forced_run(shared: &Shared) {
     yard.run(&["status"]).exits(0).says(&["build continues from here"]);
     yard.build().exits(0).says(&["resuming run 2", "2 unchanged"]);
     assert_eq!((yard.builds("a/one"), yard.builds("b/two")), (2, 3));
-    // The same command does as well, and one of a part resumes that part.
+    // The same command also resumes the run, and an interrupted partial run resumes that part.
     interrupt(&["--force", "a/one", "b/two"]);
     yard.run(&["build", "--force", "a/one", "b/two"]).exits(0).says(&["resuming run 3", "2 unchanged"]);
     interrupt(&["--force", "b/two"]);
     yard.build().exits(0).says(&["resuming run 4", "1 unchanged"]);
     assert_eq!((yard.builds("a/one"), yard.builds("b/two")), (3, 7));
     yard.build().exits(0).says(&["nothing to do: 2 up-to-date"]);
-    // Of another set nothing is resumed: what is up to date stays so.
+    // If the set changed, nothing is resumed: up-to-date packages stay up to date.
     interrupt(&["--force", "a/one", "b/two"]);
     add_line(&tree, "a/one/Makefile", "COMMENT= Another one");
     yard.build().exits(0).says(&["run 5 forced builds and was interrupted", "run 6"]);
     yard.is_clean();
 }
 
-fn what_runs_came_to(shared: &Shared) {
+fn run_results(shared: &Shared) {
     const TWO: &str = "BUILD_DEPENDS= one-[0-9]*:../../a/one";
     let tree = MiniTree::new(&[("a/one", "do-build:\n\t@false"), ("b/two", TWO), ("c/three", "")]);
     let yard = shared.yard("came-to", &tree, &[]);
@@ -350,15 +352,15 @@ fn what_runs_came_to(shared: &Shared) {
         (&yard.why("a/one")["state"], &yard.why("a/one")["reason"]),
         (&"built".into(), &reason.into())
     );
-    let told = ["newly fixed: a/one", "failed, was blocked: b/two: ", "new version: c/three: 1.1, was 1.0"];
-    yard.run(&["diff"]).exits(0).says(&told);
+    let lines = ["newly fixed: a/one", "failed, was blocked: b/two: ", "new version: c/three: 1.1, was 1.0"];
+    yard.run(&["diff"]).exits(0).says(&lines);
     yard.run(&["publish", "-n"]).exits(0).says(&["nothing to publish: the repository is up to date"]);
-    // The least time that the run could take is the same wherever it is printed.
+    // The estimated minimum is the same wherever it is printed.
     let minimum =
         |text: &str| text.split("minimum: ").nth(1).unwrap().split([';', '\n']).next().unwrap().to_owned();
     let status = yard.run(&["status"]).exits(0);
     assert_eq!(minimum(&ended.stderr), minimum(&status.stdout));
-    assert!(minimum(&status.stdout).contains(" by what the builds took"));
+    assert!(minimum(&status.stdout).contains(" (measured)"));
 }
 
 fn a_report_of_a_part(shared: &Shared) {
@@ -366,7 +368,7 @@ fn a_report_of_a_part(shared: &Shared) {
     let _server = serve(&tree);
     let yard = built(shared, "report-of-a-part", &tree);
     let whole = yard.read("report/report.json");
-    // Reports of one minute share a folder of pbulk's.
+    // Reports of the same minute share a folder, as in pbulk.
     let folders = || yard.names("report/pbulk").into_iter().filter(|name| name != "report.txt");
     let first = yard.path("report/pbulk").join(folders().next().unwrap());
     fs::rename(&first, yard.path("report/pbulk/20010203.0405")).unwrap();
@@ -374,14 +376,14 @@ fn a_report_of_a_part(shared: &Shared) {
     assert_eq!(yard.read("report/report.json"), whole);
     let part: serde_json::Value = serde_json::from_str(&yard.read("report/run-2/report.json")).unwrap();
     assert_eq!((&part["run"], &part["counts"]["total"]), (&2.into(), &1.into()));
-    // Its links lead out of its own folder.
+    // Its links lead to logs outside its own folder.
     let log = part["packages"][0]["stages"][0]["log"].as_str().unwrap();
     assert!(yard.path("report/run-2").join(log).is_file(), "{log}");
     let folders: Vec<String> = folders().collect();
     assert_eq!((folders.len(), &*folders[0]), (2, "20010203.0405"));
     let report = yard.read(&format!("report/pbulk/{}/meta/report", folders[1]));
     assert_eq!(report.matches("BUILD_STATUS=done\n").count(), 5, "{report}");
-    // Another version of what was built is open again.
+    // A new version of a built package is open again.
     let makefile = fs::read_to_string(tree.path().join("lone/alone/Makefile")).unwrap();
     tree.write("lone/alone/Makefile", &makefile.replace("VERSION= 1.0", "VERSION= 1.1"));
     settle();
@@ -394,7 +396,7 @@ fn a_part(shared: &Shared) {
     let tree = tree();
     let server = serve(&tree);
     let yard = shared.yard("part", &tree, &[]);
-    // Without an index there is one made, and nothing else.
+    // Without an index, the dry run makes one, and nothing else.
     yard.run(&["build", "--dry-run"]).exits(0).says(&["5 packages to build"]);
     let part = yard.run(&["build", "--dry-run", "chain/lib"]).exits(0).says(&["2 packages to build"]);
     assert!(!part.stdout.contains("lone/alone"), "{}", part.stdout);
@@ -416,7 +418,7 @@ fn a_part(shared: &Shared) {
     yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
 }
 
-fn a_mended_recipe(shared: &Shared) {
+fn a_fixed_recipe(shared: &Shared) {
     let tree = MiniTree::new(&[
         ("a/broken", "do-build:\n\t@echo 'x.c:1: error: no' >&2; exit 1"),
         ("a/after", "DEPENDS= broken-[0-9]*:../../a/broken"),
@@ -430,7 +432,7 @@ fn a_mended_recipe(shared: &Shared) {
     settle();
     yard.build().exits(0).says(&["2 built"]);
     assert_eq!(yard.published(), ["after-1.0", "broken-1.0"]);
-    // A version that fails leaves the one that worked.
+    // If a new version fails, the working version stays published.
     tree.package("a/broken", "VERSION= 2.0\ndo-build:\n\t@false");
     settle();
     yard.build().exits(1).says(&["1 failed, 1 blocked"]);
@@ -438,30 +440,31 @@ fn a_mended_recipe(shared: &Shared) {
     yard.run(&["diff"]).exits(0).says(&["newly failing: a/broken"]);
 }
 
-fn a_recipe_mended_meanwhile(shared: &Shared) {
+fn a_recipe_fixed_during_the_run(shared: &Shared) {
     let tree = MiniTree::new(&[
         ("a/broken", "do-build:\n\t@echo 'x.c:1: error: no' >&2; exit 1"),
         ("a/after", "DEPENDS= broken-[0-9]*:../../a/broken"),
-        // It keeps the run open.
+        // Keeps the run open.
         ("b/slow", "do-build:\n\t@sleep 600.5"),
     ]);
     tree.distfile("a/broken", "broken-1.0.tar.gz", &source("broken-1.0", "a source\n"));
     let _server = serve(&tree);
-    // The recipe does not know its source yet.
+    // The recipe does not list its source yet.
     fs::remove_file(tree.path().join("a/broken/distinfo")).unwrap();
     let yard = shared.yard("mended-meanwhile", &tree, &[]);
     let mut run = begin(&yard, &[]);
     let is = |states: [&str; 2]| yard.states(&["a/broken", "a/after"]) == states;
     until("the slow one is being built", || yard.building().contains(&"b/slow".to_owned()));
     until("it has failed", || yard.builds("a/broken") == 1 && is(["failed", "blocked"]));
-    // What it needs now is another thing than the run was planned for.
+    // Its dependencies now differ from those in the run's plan.
     tree.package("a/broken", "DEPENDS= slow-[0-9]*:../../b/slow");
     settle();
     yard.run(&["retry", "a/broken"]).exits(0).says(&["the current run"]);
-    let is_told = || yard.why("a/broken").to_string().contains("it needs b/slow now, which is not there yet");
-    until("it is explained", is_told);
+    let is_reported =
+        || yard.why("a/broken").to_string().contains("it now needs b/slow, which is not built yet");
+    until("it is explained", is_reported);
     assert_eq!(yard.builds("a/broken"), 1);
-    // Another version, with a source that is fetched first.
+    // A new version, with a source that is fetched first.
     tree.package("a/broken", "VERSION= 2.0\nDISTFILES= broken-1.0.tar.gz\nWRKSRC= ${WRKDIR}/broken-1.0\ndo-build:\n\t@cat ${WRKSRC}/content");
     tree.distfile("a/broken", "broken-1.0.tar.gz", &source("broken-1.0", "a source\n"));
     settle();
@@ -471,7 +474,7 @@ fn a_recipe_mended_meanwhile(shared: &Shared) {
     run.end().exits(0).says(&["2 built, 1 skipped"]);
     assert_eq!(yard.published(), ["after-1.0", "broken-2.0"]);
     assert_eq!((yard.builds("a/broken"), yard.builds("a/after")), (2, 1));
-    // The next run knows it by the same key.
+    // The next run computes the same key.
     tree.package("b/slow", "");
     settle();
     yard.build().exits(0).says(&["1 built, 2 up-to-date"]);
@@ -479,7 +482,7 @@ fn a_recipe_mended_meanwhile(shared: &Shared) {
     yard.is_clean();
 }
 
-fn a_cut_distfile(shared: &Shared) {
+fn a_truncated_distfile(shared: &Shared) {
     let tree = MiniTree::new(&[("a/one", "DISTFILES= one-1.0.tar.gz\ndo-build:\n\t@cat ${WRKSRC}/content")]);
     tree.distfile("a/one", "one-1.0.tar.gz", &source("one-1.0", "a source\n"));
     let server = serve(&tree);
@@ -500,7 +503,7 @@ fn a_benchmark(shared: &Shared) {
     let before = (yard.names("index"), yard.names("layers"));
     let measured = yard.run(&["bench", "overhead", "--pairs", "1", "--package", "lone/alone"]);
     assert!(measured.stdout.contains("Kilnyard's own"), "{measured:?}");
-    // Its own yard is gone, and this one as it was.
+    // Its own yard is gone, and this one is unchanged.
     assert_eq!((yard.names("index"), yard.names("layers")), before);
     assert!(yard.names("").iter().all(|name| !name.starts_with(".bench-")), "{:?}", yard.names(""));
 }

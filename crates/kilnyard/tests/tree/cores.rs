@@ -1,4 +1,4 @@
-//! Who has how many cores and how much memory.
+//! How cores and memory are shared among builds.
 
 use crate::fixtures::{Packages, Shared, Trial};
 use crate::support::tree::MiniTree;
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 pub const CASES: &[Trial] = &[
     ("make_takes_its_jobs_from_the_jobserver_of_its_build", make_takes_its_jobs),
     ("a_jobserver_can_be_turned_off", a_jobserver_can_be_turned_off),
-    ("a_build_that_wants_too_much_memory_is_tried_alone_and_then_named", too_much_memory),
-    ("a_build_that_fills_its_jobserver_holds_up_nobody", a_filled_jobserver),
-    ("what_somebody_wants_first_comes_first", what_somebody_wants_first),
+    ("a_build_that_needs_too_much_memory_is_retried_alone_and_then_reported", too_much_memory),
+    ("a_build_that_fills_its_jobserver_does_not_block_others", a_filled_jobserver),
+    ("packages_requested_first_are_built_first", packages_requested_first),
 ];
 
-/// A makefile of three jobs that say what make was told, made by as many as the package may use.
+/// A makefile whose jobs print the options that make received; it uses as many jobs as the package may.
 const JOBS: &str = "do-build:
 \t@mkdir -p ${WRKSRC}
 \t@printf 'all: a b c\\na b c d e: ; @echo \"$$@: $$(MAKEFLAGS)\"; sleep 0.4\\n' > ${WRKSRC}/Makefile
@@ -22,8 +22,8 @@ const JOBS: &str = "do-build:
 \t@echo cargo: $$CARGO_MAKEFLAGS
 ";
 
-/// Its memory is full while nobody reads from it.
-/// Holds more than the limit of 262 MiB, and less than where the kernel ends processes before they can be named.
+/// Fills memory, because the last process of the pipe does not read. It holds more than the limit of 262 MiB, but
+/// less than the amount at which the kernel kills processes before they can be named.
 const EATS: &str = "do-build:\n\t@head -c 285M /dev/zero | tail -n 1 | sleep 4\n";
 
 fn log(yard: &crate::support::Yard, package: &str) -> String {
@@ -36,20 +36,20 @@ fn make_takes_its_jobs(shared: &Shared) {
     let yard = shared.yard("jobserver", &tree, &[]);
     yard.build().exits(0).says(&["2 built"]);
     let text = log(&yard, "cores/parallel");
-    // `gmake` is a link to it, and `e` is made by one that was told what cargo is told.
+    // `gmake` is a link to make, and `e` is made by a make that gets cargo's flags.
     for job in ["a", "b", "c", "d", "e"] {
         let line = text.lines().find(|line| line.starts_with(&format!("{job}: ")));
         assert!(line.is_some_and(|line| line.contains("--jobserver-auth=9,9")), "{text}");
     }
     assert!(!text.contains("resetting jobserver mode") && !text.contains("unavailable"), "{text}");
     assert!(text.contains("cargo: -j --jobserver-auth=fifo:/kilnyard/tools/jobserver"), "{text}");
-    // What is not written for several jobs does not see the jobserver, unless it asks for what cargo is told.
+    // A package with MAKE_JOBS_SAFE=no does not see the jobserver, unless it reads cargo's flags.
     let text = log(&yard, "cores/serial");
     for job in ["a", "b", "c", "d"] {
         let line = text.lines().find(|line| line.starts_with(&format!("{job}: ")));
         assert!(line.is_some_and(|line| !line.contains("--jobserver-auth")), "{text}");
     }
-    // It was seen that it could use more than one core, which the next plan knows.
+    // The record shows that the build could use more than one core; the next plan uses this.
     let history = yard.run(&["history", "cores/parallel", "--json"]).exits(0).json();
     let stages = history[0]["stages"].as_array().unwrap();
     let build = stages.iter().find(|stage| stage["stage"] == "build").unwrap();
@@ -91,7 +91,7 @@ fn too_much_memory(shared: &Shared) {
         assert_eq!(build["failure"]["kind"], "memory", "{build}");
         let message = build["failure"]["message"].as_str().unwrap();
         assert!(
-            message.starts_with("its processes held more than 262 MiB, its limit (`memory` of [limits])"),
+            message.starts_with("its processes held more than 262 MiB, the limit (`memory` of [limits])"),
             "{message}"
         );
         assert!(message.contains("tail -n 1"), "{message}");
@@ -100,7 +100,7 @@ fn too_much_memory(shared: &Shared) {
     yard.is_clean();
 }
 
-/// Decisions are printed in their order, each with all that says what it is about.
+/// Asserts that decisions are printed in order, each with complete ids.
 fn has_whole_envelopes(events: &[serde_json::Value]) {
     let decisions: Vec<_> = events.iter().filter(|event| event["seq"].is_u64()).collect();
     assert!(decisions.is_sorted_by_key(|event| event["seq"].as_u64()));
@@ -122,10 +122,10 @@ fn has_whole_envelopes(events: &[serde_json::Value]) {
     );
 }
 
-fn what_somebody_wants_first(shared: &Shared) {
+fn packages_requested_first(shared: &Shared) {
     let tree = MiniTree::new(&[("one/a", ""), ("one/b", ""), ("one/c", "DEPENDS= b-[0-9]*:../../one/b")]);
     let yard = shared.yard("first", &tree, &[]);
-    // Of these `b` and `c` are the longer path.
+    // `b` and `c` form the longest path.
     let arguments = ["build", "--force", "--json", "--slots", "1", "one/a", "one/b", "one/c"];
     let order = |more: &[&str]| {
         let ended = yard.run(&[&arguments[..], more].concat()).exits(0);

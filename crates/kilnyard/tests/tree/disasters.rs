@@ -1,4 +1,4 @@
-//! What may happen to Kilnyard while it scans, fetches and builds a tree.
+//! Disasters while Kilnyard scans, fetches and builds a tree.
 
 use crate::fixtures::{Packages, Shared, Trial, begin, processes, serve, settle};
 use crate::support::server::Manner;
@@ -8,18 +8,18 @@ use std::fs;
 use std::time::Duration;
 
 pub const CASES: &[Trial] = &[
-    ("a_killed_run_goes_on_and_comes_to_the_same", a_killed_run_goes_on),
-    ("an_interrupted_build_goes_on", an_interrupted_build_goes_on),
-    ("an_interrupted_scan_goes_on", an_interrupted_scan_goes_on),
-    ("an_interrupted_fetch_goes_on", an_interrupted_fetch_goes_on),
+    ("a_killed_run_resumes_with_the_same_result", a_killed_run_resumes),
+    ("an_interrupted_build_resumes", an_interrupted_build_resumes),
+    ("an_interrupted_scan_resumes", an_interrupted_scan_resumes),
+    ("an_interrupted_fetch_resumes", an_interrupted_fetch_resumes),
     ("a_killed_kit_is_made_again", a_killed_kit),
-    ("a_kit_of_owners_that_roots_lack_is_named", a_kit_of_other_owners),
+    ("a_kit_with_owners_that_roots_lack_is_rejected", a_kit_of_other_owners),
 ];
 
 /// How often a run is killed.
 const KILLS: u64 = 10;
 
-/// Three in a row, and three that fetch, two of them the same.
+/// A chain of three packages, and three packages that fetch; two of these fetch the same file.
 fn tree() -> MiniTree {
     let shared =
         "DISTFILES= shared-1.0.tar.gz\nWRKSRC= ${WRKDIR}/shared-1.0\ndo-build:\n\t@cat ${WRKSRC}/content";
@@ -38,7 +38,7 @@ fn tree() -> MiniTree {
     tree
 }
 
-fn a_killed_run_goes_on(shared: &Shared) {
+fn a_killed_run_resumes(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let whole = shared.yard("whole", &tree, &[]);
@@ -62,13 +62,13 @@ fn a_killed_run_goes_on(shared: &Shared) {
     yard.build().exits(0);
     assert_eq!(yard.summary(), whole.summary());
     assert_eq!(yard.names("distfiles/pkgsrc"), whole.names("distfiles/pkgsrc"));
-    // What was left by one that was killed when all was built goes too.
+    // A root left by a run that was killed after the last build is removed, too.
     fs::create_dir_all(yard.path("roots/99/upper")).unwrap();
     yard.build().exits(0).says(&["nothing to do: 6 up-to-date"]);
     yard.is_clean();
 }
 
-fn an_interrupted_build_goes_on(shared: &Shared) {
+fn an_interrupted_build_resumes(shared: &Shared) {
     let tree = MiniTree::new(&[
         ("a/one", ""),
         ("a/slow", "DEPENDS= one-[0-9]*:../../a/one\ndo-build:\n\t@sleep 5.25"),
@@ -91,7 +91,7 @@ fn an_interrupted_build_goes_on(shared: &Shared) {
     assert_eq!(runs.as_array().map(Vec::len), Some(1), "it is one run");
 }
 
-fn an_interrupted_scan_goes_on(shared: &Shared) {
+fn an_interrupted_scan_resumes(shared: &Shared) {
     let tree = MiniTree::new(&[("a/one", ""), ("a/two", ""), ("b/slow", "WAIT!= sleep 600.25; echo done")]);
     let yard = shared.yard("scan", &tree, &[]);
     for (signal, code) in [(libc::SIGINT, Some(130)), (libc::SIGKILL, None)] {
@@ -102,7 +102,7 @@ fn an_interrupted_scan_goes_on(shared: &Shared) {
         started.signal(signal);
         let ended = started.end();
         assert_eq!(ended.code, code, "{ended:?}");
-        until("nothing of it is left", || !processes().contains(&"sleep 600.25".to_owned()));
+        until("its processes are gone", || !processes().contains(&"sleep 600.25".to_owned()));
         assert!(!yard.path("index/index.json").exists());
         if signal == libc::SIGINT {
             ended.says(&["interrupted; the same command resumes it"]);
@@ -111,11 +111,11 @@ fn an_interrupted_scan_goes_on(shared: &Shared) {
     }
     tree.package("b/slow", "");
     settle();
-    yard.build().exits(0).says(&["3 directories: 1 asked, 2 as before, 0 failed", "3 built"]);
+    yard.build().exits(0).says(&["3 directories: 1 scanned, 2 unchanged, 0 failed", "3 built"]);
     yard.is_clean();
 }
 
-fn an_interrupted_fetch_goes_on(shared: &Shared) {
+fn an_interrupted_fetch_resumes(shared: &Shared) {
     let tree = tree();
     let server = serve(&tree);
     server.behave("/single-1.0.tar.gz", Some(Manner::Drip));
@@ -135,7 +135,7 @@ fn an_interrupted_fetch_goes_on(shared: &Shared) {
         let ended = started.end();
         assert_eq!(ended.code, (signal == libc::SIGINT).then_some(130), "{ended:?}");
         let kept = yard.names("distfiles/pkgsrc");
-        assert_eq!(kept, ["shared-1.0.tar.gz"], "a part of a file is there");
+        assert_eq!(kept, ["shared-1.0.tar.gz"], "a partial file is left");
     }
     server.behave("/single-1.0.tar.gz", None);
     yard.build().exits(0);
@@ -144,7 +144,7 @@ fn an_interrupted_fetch_goes_on(shared: &Shared) {
     yard.is_clean();
 }
 
-/// tar prints a line for each of its files.
+/// tar prints a line for each file, but the error shows only a few.
 fn a_kit_of_other_owners(shared: &Shared) {
     let tree = MiniTree::new(&[("a/one", "")]);
     let yard = shared.yard("owners", &tree, &[]);
@@ -173,7 +173,7 @@ fn a_killed_kit(shared: &Shared) {
     started.signal(libc::SIGKILL);
     assert_eq!(started.end().code, None);
     assert!(is_begun(), "it was killed too late");
-    // The copy of an archive is there for a moment only.
+    // The copy of the archive normally exists only for a moment.
     fs::write(yard.path("layers/kit-1.part.tar"), "half of it").unwrap();
     yard.build().exits(0).says(&["unpacking the bootstrap kit", "1 built"]);
     let left: Vec<String> = yard.names("layers").into_iter().filter(|name| name.contains(".part")).collect();

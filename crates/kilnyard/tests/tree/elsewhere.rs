@@ -1,4 +1,4 @@
-//! A lease of a package of a tree that is performed without tree and yard.
+//! A lease of a package from a tree, performed without the tree and the yard.
 
 use crate::fixtures::{Packages, Shared, Trial, serve};
 use crate::support::elsewhere::{Made, kept, perform};
@@ -13,7 +13,7 @@ fn of_a_tree(shared: &Shared) {
     let yard = shared.yard("elsewhere", &tree, &[]);
     yard.build().exits(0);
     drop(server);
-    // Neither the tree nor its distfiles are where they were, and nothing can be fetched.
+    // The tree and its distfiles are hidden, and there is no network.
     let made = perform(&yard, "a/top", &[&yard.folder, &tree.path()]);
     let kept = kept(&yard, "pkgsrc/linux/bookworm/amd64", "a/top");
     let contents =

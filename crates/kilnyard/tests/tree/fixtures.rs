@@ -1,4 +1,4 @@
-//! Yards of miniature trees, with a base root that is made once.
+//! Yards of miniature trees, with a shared base root.
 
 use crate::support::server::Server;
 use crate::support::tree::MiniTree;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A trial's name and what it does.
+/// A trial's name and function.
 pub type Trial = (&'static str, fn(&Shared));
 
 /// A yard with a base root and a kit, from which the trials' yards are made.
 pub struct Shared {
     folder: tempfile::TempDir,
-    /// The kit's archive is beside it.
+    /// The kit's archive is in the folder of this tree.
     tree: MiniTree,
     kit: PathBuf,
     odd: OnceLock<Odd>,
@@ -29,7 +29,7 @@ pub struct Odd {
     pub ended: Ended,
 }
 
-/// Where the repository's packages are.
+/// The folder of the repository's packages.
 pub const ALL: &str = "repository/packages/All";
 
 impl Shared {
@@ -53,12 +53,12 @@ impl Shared {
         Ok(shared)
     }
 
-    /// A path beside the yards.
+    /// A path in the folder that contains the yards.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Makes a yard's configuration and its key.
+    /// Runs `init` for a yard, and adapts the configuration to the tests.
     pub fn init(&self, yard: &Yard, tree: &MiniTree, arguments: &[&str]) -> Ended {
         let mut command = yard.command(&["init", "pkgsrc", "--make", "/usr/bin/bmake", "--tree"]);
         command.arg(tree.path()).arg("--bootstrap-kit").arg(&self.kit).args(arguments);
@@ -72,7 +72,7 @@ impl Shared {
         ended
     }
 
-    /// A new yard of these directories of a tree, or of all; its base root and kit are made of hard links.
+    /// A new yard of these directories of a tree, or of all; its base root and kit consist of hard links.
     pub fn yard(&self, name: &str, tree: &MiniTree, locations: &[&str]) -> Yard {
         let yard = Yard { folder: self.path(name) };
         self.init(&yard, tree, locations).exits(0);
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     pub fn remove(&self) {
-        // Some files belong to the root's ids; who made them for this user can remove them too.
+        // Some files belong to the ids of roots; Kilnyard made them for this user, and can remove them.
         for entry in fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
             Yard { folder: entry.path() }.run(&["clean", "--base"]);
             let _ = fs::remove_dir_all(entry.path());
@@ -107,7 +107,7 @@ impl Shared {
     }
 }
 
-/// Serves the distfiles of a tree, which fetches from there then.
+/// Serves the distfiles of a tree, and makes the tree fetch from there.
 pub fn serve(tree: &MiniTree) -> Server {
     let entries = fs::read_dir(tree.sites()).into_iter().flatten().flatten();
     let file = |entry: fs::DirEntry| {
@@ -120,38 +120,38 @@ pub fn serve(tree: &MiniTree) -> Server {
     server
 }
 
-/// What was written in the moment of a scan would be asked again.
+/// Waits, because files written at the moment of a scan would make it repeat their directories.
 pub fn settle() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }
 
-/// All that was said.
+/// Standard output and error.
 pub fn said(ended: &Ended) -> String {
     format!("{}{}", ended.stdout, ended.stderr)
 }
 
-/// What trials ask of a yard of a tree.
+/// Queries and commands for a yard of a tree.
 pub trait Packages {
     fn build(&self) -> Ended;
     fn state(&self, package: &str) -> String;
     fn states(&self, packages: &[&str]) -> Vec<String>;
-    /// Why a package stands where it stands, as JSON.
+    /// The output of `why --json` for a package.
     fn why(&self, package: &str) -> serde_json::Value;
-    /// Name, state and reason of everything in the plan that is to be done.
+    /// Name, state and reason of every package in the plan that is not up to date.
     fn planned(&self) -> Vec<(String, String, String)>;
     /// Names of the packages that a command would build.
     fn to_build(&self) -> Vec<String>;
-    /// How many builds of a package there were.
+    /// Number of builds of a package.
     fn builds(&self, package: &str) -> usize;
-    /// Names of the packages that are being built now.
+    /// Names of the packages being built now.
     fn building(&self) -> Vec<String>;
-    /// Names of the packages that are published.
+    /// Names of the published packages.
     fn published(&self) -> Vec<String>;
-    /// The summary of the repository without what tells of the time of a build.
+    /// The summary of the repository, without the fields that depend on the time of a build.
     fn summary(&self) -> String;
-    /// Replaces what is in the configuration.
+    /// Replaces text in the configuration.
     fn change(&self, from: &str, to: &str);
-    /// Nothing of the yard is mounted, runs, or lies about.
+    /// Asserts that the yard has no mounts, no processes and no roots left over.
     #[track_caller]
     fn is_clean(&self);
 }
@@ -206,7 +206,7 @@ impl Packages for Yard {
     fn summary(&self) -> String {
         let Ok(packed) = fs::read(self.path(ALL).join("pkg_summary.zst")) else { return String::new() };
         let text = String::from_utf8(zstd::decode_all(&packed[..]).unwrap()).unwrap();
-        // With the time the packed size changes too.
+        // The packed size changes with the time.
         let of_time = ["BUILD_DATE=", "FILE_SIZE="];
         let lines = text.lines().filter(|line| !of_time.iter().any(|field| line.starts_with(field)));
         lines.map(|line| format!("{line}\n")).collect()
@@ -249,7 +249,7 @@ pub fn add_line(tree: &MiniTree, path: &str, line: &str) {
     settle();
 }
 
-/// Everything in a folder: paths, sizes and times.
+/// Lists everything in a folder: paths, sizes and times.
 pub fn listing(folder: &Path) -> String {
     let found = Command::new("find").arg(folder).args(["-printf", "%p %y %s %T@\n"]).output().unwrap();
     assert!(found.status.success());

@@ -1,10 +1,10 @@
 //! Yards of a miniature pkgsrc, built by the real make in real roots.
 //!
-//! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` looks at one run of
-//! every odd package that there is, `misbehaves` at one of all that do; `backends` goes over the ways to make roots; `changes` has what
-//! is built again and why, `cores` who has how many of them, `scans` how a tree is asked in a root,
-//! `terminal` what is shown on one, `refusals` what is wrong from the beginning, `ordinary` that
-//! root is not needed, `elsewhere` a lease without its yard, and `disasters` what may happen to Kilnyard meanwhile.
+//! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` checks one run of all
+//! odd packages, and `misbehaves` one run of all misbehaving packages; `backends` tests the ways to make roots,
+//! `changes` what is rebuilt and why, `cores` how cores and memory are shared, `scans` scans of a tree in a root,
+//! `terminal` the output on a terminal, `refusals` invalid input, `ordinary` builds without root, `elsewhere` a lease
+//! without its yard, and `disasters` events that hit Kilnyard during a run.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -60,6 +60,6 @@ fn main() {
             .needs(support::has("mkfs.erofs"), "mkfs.erofs is not installed"),
         _ => case,
     });
-    // One after the other: builds share the cores anyway, and some trials look at processes.
+    // The trials run one at a time: builds share the cores anyway, and some trials inspect processes.
     trials::run(cases.collect(), 1, || shared.as_ref().map_or((), Shared::remove));
 }

@@ -1,4 +1,4 @@
-//! One package for each way to misbehave, in one run: each ends in the verdict that its name says, and the run goes on.
+//! One package for each kind of misbehavior, in one run: each gets the expected verdict, and the run continues.
 
 use crate::fixtures::{Packages, Shared, Trial, processes};
 use crate::support::tree::MiniTree;
@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 
 pub const CASES: &[Trial] = &[
-    ("a_first_run_that_loops_is_ended_by_its_cpu_time", a_first_build_loops),
+    ("a_first_build_that_loops_is_ended_by_its_cpu_time", a_first_build_loops),
     ("each_way_to_misbehave_has_its_verdict", each_way_to_misbehave),
-    ("what_a_signal_ended_is_tried_again_and_told", what_a_signal_ended),
-    ("what_a_package_leaves_in_the_prefix_fails_its_test", leaves_a_file),
-    ("maintainer_scripts_of_the_base_run_in_a_root_of_their_own", base_scripts),
+    ("a_build_killed_by_a_signal_is_retried_and_reported", killed_by_a_signal),
+    ("files_left_in_the_prefix_fail_the_test", leaves_a_file),
+    ("maintainer_scripts_of_the_base_run_in_their_own_root", base_scripts),
 ];
 
-/// What each does. Numbers of seconds tell their processes from others.
+/// Location, and lines of the Makefile. The numbers of seconds identify the processes.
 const PACKAGES: [(&str, &str); 20] = [
     ("bad/hangs-asleep", "do-build:\n\t@echo waiting; sleep 616101"),
     ("bad/spins", "do-build:\n\t@echo spinning; while :; do :; done"),
@@ -47,7 +47,7 @@ const PACKAGES: [(&str, &str); 20] = [
     ("good/two", "DEPENDS= one-[0-9]*:../../good/one"),
 ];
 
-/// Package, where it stands in the end, the kind of its failure, and what is said of it.
+/// Package, final state, kind of failure, and parts of the message.
 const VERDICTS: [(&str, &str, &str, &[&str]); 20] = [
     ("bad/hangs-asleep", "failed", "hung", &["it hangs: for 3.0 s", "sleep 616101 (", "nanosleep"]),
     ("bad/spins", "failed", "spinning", &["it spins: for 6.0 s", "[runs"]),
@@ -67,7 +67,7 @@ const VERDICTS: [(&str, &str, &str, &[&str]); 20] = [
         "bad/kills-itself",
         "failed",
         "signal",
-        &["SIGKILL (signal 9) ended the command; the last line before: the last line"],
+        &["SIGKILL (signal 9) ended the command; last line before it: the last line"],
     ),
     (
         "bad/unpacks-to-much",
@@ -82,7 +82,7 @@ const VERDICTS: [(&str, &str, &str, &[&str]); 20] = [
         &["its number of files is over the limit of 500 (`unpacked-files`"],
     ),
     ("bad/speaks-of-the-network", "failed", "command", &["Network is unreachable"]),
-    ("bad/forks-and-sleeps", "failed", "silent", &["running then: bash -c while", "sleep 616106 ("]),
+    ("bad/forks-and-sleeps", "failed", "silent", &["running at that time: bash -c while", "sleep 616106 ("]),
     ("bad/writes-outside", "failed", "command", &["Read-only file system"]),
     (
         "bad/wants-the-network",
@@ -115,7 +115,7 @@ fn each_way_to_misbehave(shared: &Shared) {
             continue;
         }
         let failure = &why["build"]["failure"];
-        // Who ends between two looks is measured with the outputs.
+        // A build that ends between two samples is measured with its outputs.
         let stage = match package {
             "bad/writes-and-leaves" | "bad/unpacks-to-much" | "bad/has-many-files" => "collect",
             _ => "build",
@@ -127,9 +127,9 @@ fn each_way_to_misbehave(shared: &Shared) {
         }
         yard.run(&["why", package]).exits(0).says(texts);
     }
-    what_hung_is_shown(&yard);
-    what_was_left_is_named(&yard);
-    // Who lacked something was tried again, alone; who is at fault was not.
+    the_hang_is_shown(&yard);
+    left_processes_are_listed(&yard);
+    // Packages that ran out of memory were retried alone; packages at fault were not.
     let tries = |package: &str| yard.why(package)["attempts"].as_array().unwrap().len();
     assert_eq!(
         [
@@ -158,7 +158,7 @@ fn a_first_build_loops(shared: &Shared) {
     ];
     let tree = MiniTree::new(&looping);
     let yard = shared.yard("loops", &tree, &[]);
-    // Three seconds; no other limit ends it within an hour.
+    // Three seconds of CPU time; no other limit applies within an hour.
     yard.change("# cpu-minutes-min = 120", "cpu-minutes-min = 0.05 #");
     yard.build().exits(1).says(&["2 failed"]);
     for (package, _) in looping {
@@ -170,15 +170,10 @@ fn a_first_build_loops(shared: &Shared) {
     yard.is_clean();
 }
 
-/// The log and the report have all of what a person needs to see why something hung.
-fn what_hung_is_shown(yard: &crate::support::Yard) {
+/// Asserts that the log and the report show everything needed to see why a build hung.
+fn the_hang_is_shown(yard: &crate::support::Yard) {
     let log = yard.run(&["log", "bad/hangs-asleep"]).exits(0);
-    log.says(&[
-        "waiting\n",
-        "kilnyard: it hangs: for 3.0 s",
-        "sleep 616101 (",
-        "kilnyard: the last that was printed:",
-    ]);
+    log.says(&["waiting\n", "kilnyard: it hangs: for 3.0 s", "sleep 616101 (", "kilnyard: last output:"]);
     let failure = &yard.why("bad/hangs-asleep")["build"]["failure"];
     let lines = failure["lines"].to_string();
     assert!(lines.contains("sleep 616101 (") && lines.contains("| in "), "{lines}");
@@ -188,7 +183,7 @@ fn what_hung_is_shown(yard: &crate::support::Yard) {
     assert!(yard.read("report/index.html").contains("it hangs: for 3.0 s"));
 }
 
-fn what_was_left_is_named(yard: &crate::support::Yard) {
+fn left_processes_are_listed(yard: &crate::support::Yard) {
     let history = yard.run(&["history", "bad/leaves-a-daemon", "--json"]).exits(0).json();
     let stages = history[0]["stages"].as_array().unwrap();
     let build = stages.iter().find(|stage| stage["stage"] == "build").unwrap();
@@ -196,7 +191,7 @@ fn what_was_left_is_named(yard: &crate::support::Yard) {
     assert!(left.starts_with("sleep 616102 ("), "{left}");
     let measures = &build["measures"];
     assert!(measures["processes"].as_u64().unwrap() > 5, "{build}");
-    // So little that the kernel may have seen none of it in user mode.
+    // The CPU time is so short that the kernel may have counted none in user mode.
     let seconds = |which: &str| measures[which].as_f64().unwrap();
     assert!(seconds("user_seconds") + seconds("system_seconds") > 0.0, "{build}");
     yard.run(&["history", "bad/leaves-a-daemon", "--stages"]).exits(0).says(&[
@@ -206,11 +201,11 @@ fn what_was_left_is_named(yard: &crate::support::Yard) {
     ]);
     yard.run(&["log", "bad/leaves-a-daemon", "build"])
         .exits(0)
-        .says(&["kilnyard: left behind, and ended: sleep 616102"]);
+        .says(&["kilnyard: left behind and killed: sleep 616102"]);
     assert!(yard.read("report/index.html").contains("Left behind by builds"));
 }
 
-fn what_a_signal_ended(shared: &Shared) {
+fn killed_by_a_signal(shared: &Shared) {
     let tree = MiniTree::new(&[("odd/killed", "do-build:\n\t@echo killing; kill -9 $$PPID; sleep 1")]);
     let yard = shared.yard("signal", &tree, &[]);
     yard.change("# signal = 1", "signal = 1 #");
@@ -231,14 +226,14 @@ fn what_a_signal_ended(shared: &Shared) {
     yard.is_clean();
 }
 
-/// What a process that installs packages of the base is, seen from outside.
+/// A process that installs packages of the base, seen from outside.
 struct Installer {
     spaces: Vec<String>,
     capabilities: u64,
     user: u32,
 }
 
-/// The process that runs maintainer scripts below one, if it runs now.
+/// The descendant of `below` that runs maintainer scripts, if it runs now.
 fn installer(below: u32) -> Option<Installer> {
     let text = |path: String| fs::read_to_string(path).ok();
     let field = |status: &str, name: &str| {

@@ -1,4 +1,4 @@
-//! One run of every odd package: what becomes of each, and what is said of it.
+//! One run of every odd package: the result of each, and its messages.
 
 use crate::fixtures::{ALL, Packages, Shared, Trial, processes};
 use crate::support::{self, Ended};
@@ -7,17 +7,17 @@ use std::fs;
 use std::process::Command;
 
 pub const CASES: &[Trial] = &[
-    ("every_odd_package_ends_as_it_must", every_odd_package_ends_as_it_must),
-    ("what_is_left_out_is_explained_down_to_who_is_to_blame", what_is_left_out_is_explained),
-    ("what_fails_says_at_which_stage_and_why", what_fails_says_at_which_stage_and_why),
-    ("packages_get_what_they_ask_for", packages_get_what_they_ask_for),
-    ("what_misbehaves_is_bounded_and_named", what_misbehaves_is_bounded_and_named),
+    ("every_odd_package_has_the_expected_result", every_odd_package_has_the_expected_result),
+    ("left_out_packages_are_explained_down_to_the_cause", left_out_packages_are_explained),
+    ("failures_name_the_stage_and_the_reason", failures_name_the_stage_and_the_reason),
+    ("packages_get_their_dependencies_and_settings", packages_get_their_dependencies_and_settings),
+    ("misbehavior_is_bounded_and_reported", misbehavior_is_bounded_and_reported),
     ("a_distfile_is_fetched_once", a_distfile_is_fetched_once),
-    ("the_repository_has_all_that_may_be_given_away", the_repository_has_all_that_may_be_given_away),
-    ("the_reports_that_pbulk_writes_tell_the_same", the_reports_that_pbulk_writes_tell_the_same),
+    ("the_repository_has_all_redistributable_packages", the_repository_has_all_redistributable_packages),
+    ("reports_for_pbulk_agree_with_ours", reports_for_pbulk_agree_with_ours),
 ];
 
-/// What becomes of every package that is not built.
+/// The state of every package that is not built.
 const NOT_BUILT: [(&str, &str); 17] = [
     ("distfile/by-hand", "failed"),
     ("fails/at-add", "failed"),
@@ -38,7 +38,7 @@ const NOT_BUILT: [(&str, &str); 17] = [
     ("odd/not-parallel", "failed"),
 ];
 
-/// Names and versions of those that are.
+/// Names and versions of the packages that are built.
 const BUILT: [&str; 22] = [
     "app-1.0",
     "as-root-1.0",
@@ -64,10 +64,10 @@ const BUILT: [&str; 22] = [
     "versions-2.0",
 ];
 
-fn every_odd_package_ends_as_it_must(shared: &Shared) {
+fn every_odd_package_has_the_expected_result(shared: &Shared) {
     let odd = shared.odd();
     odd.ended.clone().exits(1).says(&[
-        "38 directories: 38 asked, 0 as before, 0 failed",
+        "38 directories: 38 scanned, 0 unchanged, 0 failed",
         "22 built, 10 failed, 1 blocked, 6 left-out",
         "failed: fails/at-build: build failed: main.c:1: error: expected a program",
         "left out: left-out/skipped: it is skipped: it is not for this system",
@@ -88,11 +88,11 @@ fn every_odd_package_ends_as_it_must(shared: &Shared) {
     odd.yard.is_clean();
 }
 
-fn what_is_left_out_is_explained(shared: &Shared) {
+fn left_out_packages_are_explained(shared: &Shared) {
     let yard = &shared.odd().yard;
     for (package, reason) in [
         ("left-out/skipped", "it is skipped: it is not for this system"),
-        ("left-out/failed", "it is known to fail: it needs a compiler that nobody has"),
+        ("left-out/failed", "it is known to fail: it needs a compiler that does not exist"),
         (
             "left-out/on-skipped",
             "it needs left-out/skipped, which is left out\nit is skipped: it is not for this system",
@@ -107,11 +107,11 @@ fn what_is_left_out_is_explained(shared: &Shared) {
         yard.run(&["why", package]).exits(0).says(&[&format!("{package} is left-out")]).says(&lines);
     }
     yard.run(&["why", "left-out/nowhere"]).exits(2).says(&["left-out/nowhere"]);
-    // Who is asked for by name is told too, before anything is done.
+    // The explanation also appears if the package is requested by name, before anything is built.
     yard.run(&["build", "left-out/on-skipped"]).exits(2).says(&["it is not for this system"]);
 }
 
-/// Package, stage, kind of failure, and a part of the line that tells.
+/// Package, stage, kind of failure, and a part of the line that shows the cause.
 const FAILURES: [(&str, &str, &str, &str); 10] = [
     ("distfile/by-hand", "fetch", "fetch", "ERROR: sign the contract and fetch it"),
     ("fails/at-fetch", "fetch", "fetch", "ERROR: Could not fetch absent-1.0.tar.gz"),
@@ -125,7 +125,7 @@ const FAILURES: [(&str, &str, &str, &str); 10] = [
     ("odd/not-parallel", "build", "command", "2 jobs"),
 ];
 
-fn what_fails_says_at_which_stage_and_why(shared: &Shared) {
+fn failures_name_the_stage_and_the_reason(shared: &Shared) {
     let yard = &shared.odd().yard;
     for (package, stage, kind, line) in FAILURES {
         let failure = &yard.why(package)["build"]["failure"];
@@ -145,14 +145,14 @@ fn what_fails_says_at_which_stage_and_why(shared: &Shared) {
         "fails/at-build is failed: build failed: main.c:1: error: expected a program",
     ]);
     yard.run(&["log", "fails/by-another"]).exits(2).says(&["was not built yet"]);
-    // The root of one that failed is there to be looked into, with the tree where it was.
+    // The root of a failed package can be inspected, with the tree at its usual place.
     yard.run(&["shell", "fails/at-build", "--", "head", "-n", "2", "/usr/pkgsrc/fails/at-build/Makefile"])
         .exits(0)
         .says(&["NAME= at-build"]);
 }
 
 impl Shared {
-    /// What a file of a published package says.
+    /// The content of a file in a published package.
     fn in_package(&self, package: &str, file: &str) -> String {
         let path = self.odd().yard.path(ALL).join(format!("{package}.tgz"));
         let read: Ended = Command::new("tar").args(["-xzOf"]).arg(path).arg(file).output().unwrap().into();
@@ -160,9 +160,9 @@ impl Shared {
     }
 }
 
-fn packages_get_what_they_ask_for(shared: &Shared) {
+fn packages_get_their_dependencies_and_settings(shared: &Shared) {
     let yard = &shared.odd().yard;
-    // Each its own of two versions of one directory.
+    // Each gets its own one of two versions from the same directory.
     for (package, version) in [("on-first-1.0", "versions-1.0"), ("on-second-1.0", "versions-2.0")] {
         let contents = shared.in_package(package, "+CONTENTS");
         let built_with: Vec<&str> = contents.lines().filter(|line| line.starts_with("@blddep")).collect();
@@ -174,9 +174,9 @@ fn packages_get_what_they_ask_for(shared: &Shared) {
             version
         );
     }
-    // The best of two directories that offer a name, and not the one that was named.
+    // The best match of two directories is used, not the directory that the dependency names.
     assert!(shared.in_package("on-old-1.0", "+CONTENTS").contains("@blddep best-2.0\n"));
-    // What is needed for the build alone is not needed to run.
+    // A build dependency is not a runtime dependency.
     let contents = shared.in_package("built-with-1.0", "+CONTENTS");
     assert!(contents.contains("@blddep base-1.0\n") && !contents.contains("@pkgdep"), "{contents}");
     yard.run(&["log", "odd/user", "configure"]).exits(0).says(&["_user:x:"]);
@@ -189,11 +189,11 @@ fn packages_get_what_they_ask_for(shared: &Shared) {
     assert!(of_another.starts_with("-rw------- 1/"), "{of_another}");
 }
 
-fn what_misbehaves_is_bounded_and_named(shared: &Shared) {
+fn misbehavior_is_bounded_and_reported(shared: &Shared) {
     let yard = &shared.odd().yard;
     let log = yard.run(&["log", "odd/loud", "build", "--all"]).exits(0).stdout;
     assert!(log.contains("\n1: a line such as") && log.contains("\n60000: a line such as"));
-    // Its beginning and its end, and not the four megabytes.
+    // The log has the beginning and the end, not all four megabytes.
     assert!(log.len() < (3 << 20) + 1000, "{} bytes", log.len());
     let history = yard.run(&["history", "odd/leaves-a-process", "--json"]).exits(0).json();
     let stages = history[0]["stages"].as_array().unwrap();
@@ -214,7 +214,7 @@ fn a_distfile_is_fetched_once(shared: &Shared) {
     ] {
         assert_eq!(odd.server.answers(&format!("/{name}-1.0.tar.gz")), answers, "{name}");
     }
-    // What is not what it should be is not kept.
+    // Files with a wrong hash are not kept.
     let kept = ["patched-1.0.tar.gz", "shared-1.0.tar.gz", "single-1.0.tar.gz"];
     assert_eq!(odd.yard.names("distfiles/pkgsrc"), kept);
     assert_eq!(
@@ -225,7 +225,7 @@ fn a_distfile_is_fetched_once(shared: &Shared) {
     odd.yard.run(&["log", "distfile/patched", "build"]).exits(0).says(&["after"]);
 }
 
-fn the_repository_has_all_that_may_be_given_away(shared: &Shared) {
+fn the_repository_has_all_redistributable_packages(shared: &Shared) {
     let yard = &shared.odd().yard;
     let may_go: Vec<&str> = BUILT.into_iter().filter(|name| !name.contains("restricted")).collect();
     assert_eq!(yard.published(), may_go);
@@ -260,7 +260,7 @@ fn the_repository_has_all_that_may_be_given_away(shared: &Shared) {
     }
 }
 
-fn the_reports_that_pbulk_writes_tell_the_same(shared: &Shared) {
+fn reports_for_pbulk_agree_with_ours(shared: &Shared) {
     let yard = &shared.odd().yard;
     let folder = yard.names("report/pbulk").into_iter().find(|name| name != "report.txt").unwrap();
     let meta = format!("report/pbulk/{folder}/meta");

@@ -13,7 +13,7 @@ pub const CASES: &[Trial] = &[
     ("a_user_with_one_id_builds_a_tree", a_user_with_one_id),
 ];
 
-/// Above the ids that anybody else has here.
+/// Above all ids in use on this machine.
 const ID: u32 = 0x7711_0000;
 
 fn tree() -> MiniTree {
@@ -37,7 +37,7 @@ fn an_ordinary_user(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let yard = shared.yard("ordinary", &tree, &[]);
-    // Root's builds have ids of their own. Who has just these can use the layers that are there.
+    // Root's builds have their own ids. A user with exactly these ids can use the existing layers.
     let base = yard
         .names("layers")
         .into_iter()
@@ -54,13 +54,13 @@ fn a_user_with_one_id(shared: &Shared) {
     let tree = tree();
     let _server = serve(&tree);
     let yard = shared.yard("alone", &tree, &[]);
-    // The layers that are there belong to others.
+    // The existing layers belong to other ids.
     fs::remove_dir_all(yard.path("layers")).unwrap();
     fs::create_dir(yard.path("layers")).unwrap();
     let user = User::alone(&shared.path("alone-user"), ID);
     user.own(&yard, "nothing");
     builds(&user, &yard);
-    // Where files of one stage are seen by another one on the disk too.
+    // On the disk, too, each stage sees the files of the stages before it.
     yard.change("# work-in-memory = true", "work-in-memory = false");
     user.run(&yard, &["build", "--force", "a/as-root"]).exits(0);
     belongs_to_another(&yard);
@@ -70,19 +70,19 @@ fn a_user_with_one_id(shared: &Shared) {
 fn builds(user: &User, yard: &Yard) {
     yard.change("# disk = \"32G\"", "disk = \"200M\" #");
     let build = ["build", "a/two", "a/as-root"];
-    user.run(yard, &build).exits(0).says(&["4 directories: 4 asked, 0 as before, 0 failed", "3 built"]);
+    user.run(yard, &build).exits(0).says(&["4 directories: 4 scanned, 0 unchanged, 0 failed", "3 built"]);
     user.run(yard, &["log", "a/one", "build"]).exits(0).says(&["a source"]);
     user.run(yard, &["log", "a/two", "build"]).exits(0).says(&["\n1000\n"]);
     belongs_to_another(yard);
     assert_eq!(yard.published(), ["as-root-1.0", "one-1.0", "two-1.0"]);
     user.run(yard, &build).exits(0).says(&["nothing to do: 3 up-to-date"]);
-    // What it wrote is measured when it ended, wherever it lies.
+    // The written files are measured at the end, wherever they are.
     let limit = "its limit is 200 MiB (`disk` of [limits])";
     user.run(yard, &["build", "a/hides"]).exits(1).says(&["1 failed", limit]);
     yard.is_clean();
 }
 
-/// What one stage gave away is packed as given by the next one.
+/// Asserts that an owner set in one stage is packed by the next one.
 fn belongs_to_another(yard: &Yard) {
     let mut tar = Command::new("tar");
     tar.args(["--numeric-owner", "-tvzf"]).arg(yard.path(ALL).join("as-root-1.0.tgz"));

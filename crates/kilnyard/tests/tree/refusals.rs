@@ -1,4 +1,4 @@
-//! What is wrong from the beginning, and how that is told.
+//! Input that is wrong from the beginning, and its error messages.
 
 use crate::fixtures::{Packages, Shared, Trial, serve};
 use crate::support::tree::{MiniTree, source};
@@ -8,35 +8,38 @@ use std::path::Path;
 use std::process::Command;
 
 pub const CASES: &[Trial] = &[
-    ("what_is_no_tree_or_no_part_of_it_is_refused", what_is_no_tree),
-    ("a_kit_that_is_none_is_refused", a_kit_that_is_none),
-    ("settings_that_cannot_be_are_refused", settings_that_cannot_be),
-    ("distfiles_that_cannot_be_kept_are_told", distfiles_that_cannot_be_kept),
+    ("folders_outside_a_tree_are_rejected", folders_outside_a_tree),
+    ("an_invalid_kit_is_rejected", an_invalid_kit),
+    ("invalid_settings_are_rejected", invalid_settings),
+    ("distfiles_that_cannot_be_kept_are_reported", distfiles_that_cannot_be_kept),
 ];
 
 fn tree() -> MiniTree {
     MiniTree::new(&[("a/one", "")])
 }
 
-fn what_is_no_tree(shared: &Shared) {
+fn folders_outside_a_tree(shared: &Shared) {
     let tree = tree();
     let yard = Yard { folder: shared.path("no-tree") };
-    shared.init(&yard, &tree, &["../../etc"]).exits(2).says(&["`../../etc` cannot be a directory of a tree"]);
+    shared
+        .init(&yard, &tree, &["../../etc"])
+        .exits(2)
+        .says(&["`../../etc` is not a package directory or category"]);
     let mut command = yard.command(&["init", "pkgsrc", "--tree", "/usr/lib"]);
     support::Ended::from(command.output().unwrap())
         .exits(2)
-        .says(&["/usr/lib is no pkgsrc tree: it has no mk"]);
-    assert!(!yard.folder.exists(), "what is refused leaves nothing");
+        .says(&["/usr/lib is not a pkgsrc tree: it has no mk"]);
+    assert!(!yard.folder.exists(), "a rejected init left something behind");
     let yard = shared.yard("no-tree", &tree, &["a/one", "a/two"]);
-    // What is not there is left out, and the rest is built.
-    yard.build().exits(1).says(&["1 built", "left out: a/two: ", "it is no directory of"]);
+    // A missing directory is left out, and the rest is built.
+    yard.build().exits(1).says(&["1 built", "left out: a/two: ", "not a directory of"]);
     yard.change("  \"a/two\",\n", "");
     yard.build().exits(0).says(&["nothing to do: 1 up-to-date"]);
     yard.change("  \"a/one\",\n", "  \"a/three\",\n");
-    yard.build().exits(2).says(&["a/three is no directory of", "directories such as mail/mutt"]);
+    yard.build().exits(2).says(&["a/three is not a directory of", "directories such as mail/mutt"]);
     yard.change("  \"a/three\",\n", "  \"a/one\",\n");
     fs::rename(tree.path().join("mk"), tree.path().join("km")).unwrap();
-    yard.build().exits(2).says(&["is no pkgsrc tree: it has no mk", "tree in kilnyard.toml"]);
+    yard.build().exits(2).says(&["is not a pkgsrc tree: it has no mk", "tree in kilnyard.toml"]);
     fs::rename(tree.path().join("km"), tree.path().join("mk")).unwrap();
     yard.build().exits(0).says(&["nothing to do: 1 up-to-date"]);
     tree.write("Makefile", ".error no categories today\n");
@@ -46,14 +49,14 @@ fn what_is_no_tree(shared: &Shared) {
     yard.is_clean();
 }
 
-/// Uses another kit in place of the one that a yard has.
+/// Replaces the kit in a yard's configuration.
 fn with_kit(yard: &Yard, kit: &Path) {
     let config = yard.read("kilnyard.toml");
     let line = config.lines().find(|line| line.starts_with("bootstrap-kit")).unwrap();
     yard.change(line, &format!("bootstrap-kit = \"{}\"", kit.display()));
 }
 
-fn a_kit_that_is_none(shared: &Shared) {
+fn an_invalid_kit(shared: &Shared) {
     let tree = tree();
     let yard = shared.yard("kit", &tree, &[]);
     let right = yard.read("kilnyard.toml");
@@ -68,7 +71,7 @@ fn a_kit_that_is_none(shared: &Shared) {
     assert!(tar.status().unwrap().success());
     with_kit(&yard, &kit("other.tar.gz"));
     yard.build().exits(2).says(&["the bootstrap kit has no /usr/pkg", "prefix in kilnyard.toml"]);
-    // A second look says the same, and nothing of it is left.
+    // A second attempt gives the same error; nothing of the first is left.
     yard.build().exits(2).says(&["the bootstrap kit has no /usr/pkg"]);
     fs::write(yard.path("kilnyard.toml"), right.replace("make = \"/usr/bin/bmake\"", "")).unwrap();
     fs::remove_file(yard.path("layers/kit.json")).unwrap();
@@ -83,9 +86,9 @@ fn a_kit_that_is_none(shared: &Shared) {
     yard.is_clean();
 }
 
-fn settings_that_cannot_be(shared: &Shared) {
+fn invalid_settings(shared: &Shared) {
     let tree = tree();
-    let settings = tree.beside("mk.conf");
+    let settings = tree.next_to("mk.conf");
     let yard = shared.yard("wrong", &tree, &["--mk-conf", &settings]);
     yard.build().exits(2).says(&["failed to read mk-conf", "No such file"]);
     fs::write(&settings, "").unwrap();
@@ -102,12 +105,12 @@ fn settings_that_cannot_be(shared: &Shared) {
     }
     fs::write(yard.path("kilnyard.toml"), right).unwrap();
     yard.build().exits(0).says(&["1 built"]);
-    // What no directory can be scanned with leaves the index and what was published.
-    fs::write(&settings, ".error somebody mistyped\n").unwrap();
+    // Settings that break every scan do not affect the index and the published packages.
+    fs::write(&settings, ".error a typing mistake\n").unwrap();
     yard.build().exits(1).says(&[
-        "1 asked, 0 as before, 1 failed",
+        "1 scanned, 0 unchanged, 1 failed",
         "no directory of the tree could be scanned",
-        "somebody mistyped",
+        "a typing mistake",
     ]);
     assert!(yard.path("repository/packages/All/one-1.0.tgz").exists());
     fs::write(&settings, "").unwrap();
@@ -126,15 +129,15 @@ fn distfiles_that_cannot_be_kept(shared: &Shared) {
     fs::write(yard.path("distfiles/pkgsrc"), "").unwrap();
     yard.build().exits(3).says(&["failed to make the folder of distfiles"]);
     fs::remove_file(yard.path("distfiles/pkgsrc")).unwrap();
-    // A folder in the place of the file is as good as a disk that cannot be written.
+    // A folder in place of the file has the same effect as a disk that cannot be written.
     fs::create_dir_all(yard.path("distfiles/pkgsrc/single-1.0.tar.gz/in-the-way")).unwrap();
-    yard.build().exits(1).says(&["1 built, 1 failed", "keep what was fetched"]);
+    yard.build().exits(1).says(&["1 built, 1 failed", "failed to keep the fetched files"]);
     assert_eq!(yard.states(&["a/one", "a/single"]), ["built", "failed"]);
     assert_eq!(yard.why("a/single")["build"]["failure"]["kind"], "machine");
     fs::remove_dir_all(yard.path("distfiles/pkgsrc")).unwrap();
     yard.build().exits(0).says(&["1 built"]);
     assert!(!server.answers("/single-1.0.tar.gz").is_empty());
-    // Something else under its name, as long as the right one: what is in the way is told, and not overwritten.
+    // Another file with the same name and size: the mismatch is reported, and the file is not overwritten.
     let path = yard.path("distfiles/pkgsrc/single-1.0.tar.gz");
     let size = fs::metadata(&path).unwrap().len();
     fs::write(&path, vec![b'x'; size as usize]).unwrap();
@@ -142,7 +145,7 @@ fn distfiles_that_cannot_be_kept(shared: &Shared) {
         .exits(1)
         .says(&["Checksum SHA512 mismatch for single-1.0.tar.gz"]);
     assert_eq!(fs::read(&path).unwrap()[..3], *b"xxx");
-    // A part of it is fetched again.
+    // After it is removed, the file is fetched again.
     fs::remove_file(&path).unwrap();
     yard.run(&["build", "--force", "a/single"]).exits(0).says(&["1 unchanged"]);
     assert_eq!(fs::metadata(&path).unwrap().len(), size);

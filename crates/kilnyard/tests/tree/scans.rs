@@ -1,4 +1,4 @@
-//! How a tree is asked in a root, and what becomes of its index.
+//! Scans of a tree in a root, and the index that they make.
 
 use crate::fixtures::{Packages, Shared, Trial, add_line, listing, settle};
 use crate::support::Yard;
@@ -7,15 +7,15 @@ use std::fs;
 
 pub const CASES: &[Trial] = &[
     ("a_scan_writes_nothing_into_the_tree", a_scan_writes_nothing),
-    ("only_directories_that_changed_are_asked_again", only_what_changed_is_asked),
-    ("options_that_another_directory_is_asked_for_count", options_of_another),
+    ("only_changed_directories_are_scanned_again", only_changed_directories),
+    ("options_of_other_directories_count", options_of_another),
     ("a_directory_whose_scan_fails_is_left_out", a_directory_whose_scan_fails),
-    ("a_failed_scan_takes_nothing_out_of_the_repository", a_failed_scan_takes_nothing),
-    ("a_scan_of_somebody_else_is_of_the_same_tree", a_scan_of_somebody_else),
-    ("a_journal_that_was_cut_is_as_good_as_none", a_journal_that_was_cut),
-    ("a_directory_that_hangs_is_ended_and_left_out", a_directory_that_hangs),
+    ("a_failed_scan_removes_nothing_from_the_repository", a_failed_scan_removes_nothing),
+    ("a_scan_of_another_machine_refers_to_the_same_tree", a_scan_of_another_machine),
+    ("a_truncated_journal_is_harmless", a_truncated_journal),
+    ("a_hanging_directory_is_killed_and_left_out", a_hanging_directory),
     ("a_category_stands_for_its_directories", a_category),
-    ("an_index_that_is_gone_or_cut_is_made_again", an_index_that_is_gone_or_cut),
+    ("a_missing_or_truncated_index_is_remade", a_missing_or_truncated_index),
 ];
 
 fn tree() -> MiniTree {
@@ -33,35 +33,35 @@ fn a_scan_writes_nothing(shared: &Shared) {
     settle();
     let before = listing(&tree.path());
     let yard = shared.yard("writes", &tree, &[]);
-    yard.run(&["scan"]).exits(0).says(&["4 directories: 4 asked, 0 as before, 0 failed"]);
+    yard.run(&["scan"]).exits(0).says(&["4 directories: 4 scanned, 0 unchanged, 0 failed"]);
     yard.run(&["build"]).exits(0).says(&["5 built"]);
     assert_eq!(listing(&tree.path()), before);
-    assert_eq!(tree.asked(), [""; 0], "somebody wrote beside the tree");
+    assert_eq!(tree.asked(), [""; 0], "a process wrote next to the tree");
     yard.is_clean();
 }
 
-fn only_what_changed_is_asked(shared: &Shared) {
+fn only_changed_directories(shared: &Shared) {
     let tree = tree();
     let yard = shared.yard("asked", &tree, &[]);
-    yard.run(&["scan"]).exits(0).says(&["4 asked, 0 as before", "listing the categories"]);
-    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["4 scanned, 0 unchanged", "listing the categories"]);
+    yard.run(&["scan"]).exits(0).says(&["0 scanned, 4 unchanged"]);
     add_line(&tree, "a/two/Makefile", "# changed");
-    yard.run(&["scan"]).exits(0).says(&["1 asked, 3 as before"]);
-    // The same text at another time is no change; what every package reads is one of each.
+    yard.run(&["scan"]).exits(0).says(&["1 scanned, 3 unchanged"]);
+    // The same text with a new time is not a change. A change of a file that every package reads affects all of them.
     tree.write("b/four/Makefile", &fs::read_to_string(tree.path().join("b/four/Makefile")).unwrap());
     settle();
-    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["0 scanned, 4 unchanged"]);
     add_line(&tree, "mk/sites.mk", "# changed");
-    yard.run(&["scan"]).exits(0).says(&["4 asked, 0 as before"]);
-    // Of a part everything that it needs is asked, and what is known of it is known of the whole.
+    yard.run(&["scan"]).exits(0).says(&["4 scanned, 0 unchanged"]);
+    // A partial scan includes its dependencies, and shares its answers with a scan of the whole tree.
     yard.change("packages = \"all\"", "packages = [\"a/two\"]");
-    yard.run(&["scan"]).exits(0).says(&["2 directories: 0 asked, 2 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["2 directories: 0 scanned, 2 unchanged"]);
     yard.change("packages = [\"a/two\"]", "packages = \"all\"");
     yard.run(&["scan"]).exits(0).says(&["4 directories: "]);
     assert_eq!(yard.to_build().len(), 5);
 }
 
-/// What a package is linked with is asked for its options by a make of its own, of which no list of files comes back.
+/// A package runs another make to get the options of a library; the files that this make reads are not reported.
 fn options_of_another(shared: &Shared) {
     let tree = tree();
     tree.write(
@@ -77,20 +77,20 @@ fn options_of_another(shared: &Shared) {
     tree.package("b/four", &format!(".include \"../../a/one/buildlink3.mk\"\n{skip}"));
     settle();
     let yard = shared.yard("options", &tree, &[]);
-    yard.build().exits(0).says(&["4 asked, 0 as before", "5 built"]);
-    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
-    // A file that was not there; a/one itself did not read it either, and says the same of itself.
+    yard.build().exits(0).says(&["4 scanned, 0 unchanged", "5 built"]);
+    yard.run(&["scan"]).exits(0).says(&["0 scanned, 4 unchanged"]);
+    // A new file: the answer of a/one itself did not depend on it, and stays the same.
     tree.write("a/one/options.mk", "PKG_OPTIONS= small\n");
     settle();
-    yard.run(&["scan"]).exits(0).says(&["1 asked, 3 as before"]);
-    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["1 scanned, 3 unchanged"]);
+    yard.run(&["scan"]).exits(0).says(&["0 scanned, 4 unchanged"]);
     tree.write("a/one/options.mk", ".include \"more.mk\"\n");
     tree.write("a/one/more.mk", "PKG_OPTIONS= small\n");
     settle();
-    yard.run(&["scan"]).exits(0).says(&["1 asked, 3 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["1 scanned, 3 unchanged"]);
     tree.write("a/one/more.mk", "PKG_OPTIONS= grand\n");
     settle();
-    yard.build().says(&["1 asked, 3 as before"]);
+    yard.build().says(&["1 scanned, 3 unchanged"]);
     assert_eq!(yard.state("b/four"), "left-out");
     yard.run(&["why", "b/four"]).exits(0).says(&["one is too grand"]);
 }
@@ -103,7 +103,7 @@ fn a_directory_whose_scan_fails(shared: &Shared) {
     tree.write("b/Makefile", "SUBDIR= three four five gone\n.include \"../mk/subdir.mk\"\n");
     settle();
     let yard = shared.yard("broken", &tree, &[]);
-    yard.build().exits(1).says(&["6 directories: 6 asked, 0 as before, 3 failed", "1 built, 5 left-out"]);
+    yard.build().exits(1).says(&["6 directories: 6 scanned, 0 unchanged, 3 failed", "1 built, 5 left-out"]);
     for (package, reason) in [
         ("a/one", "this package is broken"),
         ("b/three", "nonsense"),
@@ -115,20 +115,20 @@ fn a_directory_whose_scan_fails(shared: &Shared) {
         yard.run(&["why", package]).exits(0).says(&[reason]);
     }
     assert_eq!(yard.published(), ["five-1.0"]);
-    // What failed is asked again each time, and what hangs on it comes with it.
+    // Failed directories are scanned again each time, and their dependents become buildable with them.
     tree.package("a/one", "");
     settle();
-    yard.build().exits(1).says(&["3 asked, 3 as before, 2 failed", "3 built"]);
+    yard.build().exits(1).says(&["3 scanned, 3 unchanged, 2 failed", "3 built"]);
     assert_eq!(yard.published(), ["five-1.0", "four-1.0", "one-1.0", "two-1.0"]);
 }
 
-fn a_directory_that_hangs(shared: &Shared) {
+fn a_hanging_directory(shared: &Shared) {
     let tree = tree();
     tree.package("b/three", "WAIT!= exec sleep 60.25");
     settle();
     let yard = shared.yard("hangs", &tree, &[]);
     yard.change("# scan-minutes-max = 15", "scan-minutes-max = 0.1");
-    let words = ["4 asked, 0 as before, 1 failed", "left out: b/three: ", "was not done after 6 s"];
+    let words = ["4 scanned, 0 unchanged, 1 failed", "left out: b/three: ", "did not finish within 6 s"];
     yard.build().exits(1).says(&words).says(&["3 built"]);
     yard.run(&["why", "b/three"]).exits(0).says(&["(scan-minutes-max in kilnyard.toml)"]);
     yard.is_clean();
@@ -144,37 +144,37 @@ fn a_category(shared: &Shared) {
     tree.package("b/hidden", "");
     settle();
     let yard = Yard { folder: shared.path("no-category") };
-    shared.init(&yard, &tree, &["c"]).exits(2).says(&["c is no category of", "there is no c/Makefile"]);
-    assert!(!yard.folder.exists(), "what is refused leaves nothing");
+    shared.init(&yard, &tree, &["c"]).exits(2).says(&["c is not a category of", "there is no c/Makefile"]);
+    assert!(!yard.folder.exists(), "a rejected init left something behind");
     let yard = shared.yard("category", &tree, &["b"]);
-    yard.run(&["scan"]).exits(0).says(&["4 directories: 4 asked"]);
+    yard.run(&["scan"]).exits(0).says(&["4 directories: 4 scanned"]);
     yard.build().exits(0).says(&["5 built"]);
     assert_eq!(yard.published(), ["four-1.0", "one-1.0", "three-1.0", "three-2.0", "two-1.0"]);
-    // What its Makefile names from now on is in the set from now on.
+    // When its Makefile changes, the set changes, too.
     tree.write("b/Makefile", "SUBDIR= three hidden\n.include \"../mk/subdir.mk\"\n");
     settle();
-    yard.build().exits(0).says(&["2 directories: 1 asked, 1 as before", "1 built"]);
+    yard.build().exits(0).says(&["2 directories: 1 scanned, 1 unchanged", "1 built"]);
     assert_eq!(yard.published(), ["hidden-1.0", "three-1.0", "three-2.0"]);
     yard.build().exits(0).says(&["nothing to do: 3 up-to-date"]);
-    // Of a set, a category is what the set has of it, and that too can be forced.
+    // In a set, a category means its directories in the set; they can be forced, too.
     yard.change("  \"b\",\n", "  \"b\",\n  \"a/one\",\n");
     yard.run(&["build", "--dry-run", "b"]).exits(0).says(&["0 packages to build, 3 up to date"]);
     yard.run(&["build", "--force", "a"]).exits(0);
     yard.run(&["build", "--force", "b"]).exits(0).says(&["3 unchanged"]);
     assert_eq!((yard.builds("a/one"), yard.builds("b/hidden")), (2, 2));
-    yard.run(&["build", "c"]).exits(2).says(&["c is not among the packages of this yard"]);
-    // A scan of another tool: what it has of the category.
-    let file = tree.beside("their-scan");
+    yard.run(&["build", "c"]).exits(2).says(&["this yard has no package c"]);
+    // With an imported scan, a category has the directories that occur in the file.
+    let file = tree.next_to("their-scan");
     yard.run(&["scan", "--export", &file]).exits(0);
     yard.run(&["scan", "--import", &file]).exits(0);
     yard.run(&["build", "--no-scan"]).exits(0).says(&["nothing to do: 4 up-to-date"]);
     yard.change("  \"b\",\n", "  \"c\",\n");
-    yard.build().exits(2).says(&["c is no category of", "a directory such as mail/mutt"]);
-    yard.run(&["scan", "--import", &file]).exits(2).says(&["c is no category of"]);
+    yard.build().exits(2).says(&["c is not a category of", "a directory such as mail/mutt"]);
+    yard.run(&["scan", "--import", &file]).exits(2).says(&["c is not a category of"]);
     yard.is_clean();
 }
 
-fn a_journal_that_was_cut(shared: &Shared) {
+fn a_truncated_journal(shared: &Shared) {
     let tree = tree();
     let yard = shared.yard("journal", &tree, &[]);
     yard.run(&["scan"]).exits(0);
@@ -185,16 +185,16 @@ fn a_journal_that_was_cut(shared: &Shared) {
         fs::write(yard.path("index/scan"), &bytes).unwrap();
         yard.run(&["scan"]).exits(0).says(&["4 directories: ", " 0 failed"]);
         assert_eq!(yard.read("index/index.json"), index, "cut at {part} tenths");
-        // What was not written whole may hold anything.
+        // A part that was not written completely may contain anything.
         bytes.extend([0, 255, b'\n'].repeat(1000));
         fs::write(yard.path("index/scan"), &bytes).unwrap();
         yard.run(&["scan"]).exits(0);
         assert_eq!(yard.read("index/index.json"), index, "nonsense at {part} tenths");
     }
-    yard.run(&["scan"]).exits(0).says(&["0 asked, 4 as before"]);
+    yard.run(&["scan"]).exits(0).says(&["0 scanned, 4 unchanged"]);
 }
 
-fn an_index_that_is_gone_or_cut(shared: &Shared) {
+fn a_missing_or_truncated_index(shared: &Shared) {
     let tree = tree();
     let yard = shared.yard("index", &tree, &[]);
     yard.build().exits(0).says(&["5 built"]);
@@ -209,7 +209,7 @@ fn an_index_that_is_gone_or_cut(shared: &Shared) {
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     yard.run(&["build", "--no-scan"]).exits(3).says(&["failed to read the index", " clean --index && "]);
     yard.run(&["clean", "--index"]).exits(0);
-    yard.run(&["scan"]).exits(0).says(&["4 asked"]);
+    yard.run(&["scan"]).exits(0).says(&["4 scanned"]);
     nothing_to_do();
     // The index itself.
     let index = yard.read("index/index.json");
@@ -219,17 +219,17 @@ fn an_index_that_is_gone_or_cut(shared: &Shared) {
         assert_eq!(yard.read("index/index.json"), index);
     }
     fs::remove_dir_all(yard.path("index")).unwrap();
-    yard.run(&["build", "--no-scan"]).exits(2).says(&["was not scanned yet", " scan"]);
+    yard.run(&["build", "--no-scan"]).exits(2).says(&["has not been scanned yet", " scan"]);
     nothing_to_do();
     yard.is_clean();
 }
 
-fn a_failed_scan_takes_nothing(shared: &Shared) {
+fn a_failed_scan_removes_nothing(shared: &Shared) {
     let tree = tree();
     let yard = shared.yard("failed-scan", &tree, &["b/four", "b/three"]);
     yard.run(&["build"]).exits(0).says(&["5 built"]);
     let before = yard.names("repository/packages/All");
-    // Of b/four nothing is known any more, and so of nothing that only it needs; b/three is two packages.
+    // Without b/four, its dependencies are unknown, too; b/three makes two packages.
     for location in ["b/four", "b/three"] {
         let path = format!("{location}/Makefile");
         let good = fs::read_to_string(tree.path().join(&path)).unwrap();
@@ -240,19 +240,19 @@ fn a_failed_scan_takes_nothing(shared: &Shared) {
         tree.write(&path, &good);
         settle();
     }
-    // Who needs what could not be scanned is told so.
-    tree.write("a/one/Makefile", ".error nobody knows one\n");
+    // Dependents of a directory that could not be scanned show its error.
+    tree.write("a/one/Makefile", ".error one is unknown\n");
     settle();
     yard.run(&["build"]).exits(1);
-    yard.run(&["why", "a/two"]).exits(0).says(&["the scan of a/one failed", "nobody knows one"]);
+    yard.run(&["why", "a/two"]).exits(0).says(&["the scan of a/one failed", "one is unknown"]);
     assert_eq!(yard.names("repository/packages/All"), before);
     yard.is_clean();
 }
 
-fn a_scan_of_somebody_else(shared: &Shared) {
+fn a_scan_of_another_machine(shared: &Shared) {
     let tree = tree();
     let yard = shared.yard("imported", &tree, &[]);
-    let file = tree.beside("their-scan");
+    let file = tree.next_to("their-scan");
     yard.run(&["scan", "--export", &file]).exits(0);
     let ours = fs::read_to_string(&file).unwrap();
     let mut theirs = String::new();
@@ -273,9 +273,9 @@ fn a_scan_of_somebody_else(shared: &Shared) {
     yard.run(&["scan", "--import", &file]).exits(0).says(&["a new index"]);
     yard.run(&["build", "--no-scan"]).exits(0).says(&["5 built"]);
     yard.run(&["build", "--no-scan"]).exits(0).says(&["nothing to do"]);
-    // What their make read of the infrastructure counts for us.
+    // The files that the other machine's make read count here, too.
     add_line(&tree, "mk/sites.mk", "# changed");
     yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["source file mk changed"]);
-    yard.run(&["scan", "--import", &tree.beside("nothing")]).exits(2).says(&["No such file"]);
+    yard.run(&["scan", "--import", &tree.next_to("nothing")]).exits(2).says(&["No such file"]);
     yard.is_clean();
 }

@@ -1,4 +1,4 @@
-//! What a terminal shows of a run, and what another terminal shows meanwhile.
+//! The output of a run on a terminal, and of `status` in another terminal meanwhile.
 
 use crate::fixtures::{Packages, Shared, Trial};
 use crate::support::tree::MiniTree;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex};
 
 pub const CASES: &[Trial] = &[
     ("typed_keys_do_not_spoil_a_run_on_a_terminal", typed_keys),
-    ("status_names_what_comes_before_the_first_run_is_there", before_the_first_run),
+    ("status_shows_the_activity_before_the_first_run", before_the_first_run),
 ];
 
-/// The program on a terminal of its own, and all that the terminal shows.
+/// The program on its own terminal, and everything that the terminal shows.
 struct OnTerminal {
     child: Child,
     keyboard: File,
@@ -27,11 +27,11 @@ impl OnTerminal {
     fn start(yard: &Yard, arguments: &[&str]) -> OnTerminal {
         let (mut main, mut side) = (-1, -1);
         let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the numbers and the size live to the end of the call; the others may be null.
+        // SAFETY: the numbers and the size live until the end of the call; the other pointers may be null.
         let opened =
             unsafe { libc::openpty(&mut main, &mut side, std::ptr::null_mut(), std::ptr::null(), &size) };
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: both were just opened, and nothing else has them.
+        // SAFETY: both were just opened, and nothing else owns them.
         let (main, screen) =
             unsafe { (File::from(OwnedFd::from_raw_fd(main)), File::from(OwnedFd::from_raw_fd(side))) };
         let mut command = yard.command(arguments);
@@ -62,7 +62,7 @@ impl OnTerminal {
 
     /// Whether the terminal shows what is typed.
     fn echoes(&self) -> bool {
-        // SAFETY: an all-zero termios is valid, and it lives to the end of the call.
+        // SAFETY: an all-zero termios is valid, and it lives until the end of the call.
         unsafe {
             let mut modes: libc::termios = std::mem::zeroed();
             assert_eq!(libc::tcgetattr(self.screen.as_raw_fd(), &mut modes), 0);
@@ -84,7 +84,7 @@ fn typed_keys(shared: &Shared) {
     until("all is shown", || build.shown().contains("1 built"));
     assert!(!build.shown().contains("typed"), "{}", build.shown());
     assert!(build.echoes(), "the terminal is left as it was");
-    // An end in a hurry leaves it so as well.
+    // Repeated interrupts restore the terminal, too.
     let mut build = OnTerminal::start(&yard, &["build", "--force", "slow/one"]);
     until("the package is built", || yard.building() == ["slow/one"]);
     until("the terminal shows no keys", || !build.echoes());
@@ -104,7 +104,7 @@ fn before_the_first_run(shared: &Shared) {
     // The tree's make waits for this file, so that the scan lasts as long as the trial needs.
     let pipe = tree.path().join("some/one/gate.mk");
     let path = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-    // SAFETY: the path ends with a zero byte and lives to the end of the call.
+    // SAFETY: the path is NUL-terminated and lives until the end of the call.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
     crate::fixtures::add_line(&tree, "some/one/Makefile", ".include \"gate.mk\"");
     let mut build = yard.start(&["build"]);

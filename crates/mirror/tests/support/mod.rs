@@ -1,4 +1,4 @@
-//! A small HTTP server on loopback that can misbehave in every way a mirror does.
+//! A small HTTP server on loopback that misbehaves in every way a mirror can.
 
 #![allow(dead_code)]
 
@@ -12,40 +12,40 @@ use std::time::Duration;
 
 use kilnyard_mirror::{Limits, Sha256Hex, Wanted};
 
-/// What the server does with one request.
+/// How the server handles one request.
 #[derive(Debug, Clone)]
 pub enum Act {
-    /// The file, or the rest of it if a range is asked for.
+    /// Sends the file, or the rest of the file if a range is requested.
     Serve,
-    /// The whole file, whatever is asked for.
+    /// Sends the whole file, ignoring ranges.
     IgnoreRange,
-    /// Announce all of it, send this many bytes, and close.
+    /// Announces the full length, sends this many bytes, and closes.
     Truncate(usize),
-    /// As before, and without a length: only the close ends the body.
+    /// As before, but without a length: only the close ends the body.
     TruncateWithoutLength(usize),
-    /// Announce all of it, send this many bytes at once, and then one byte after the other.
+    /// Announces the full length, sends this many bytes at once, and then byte by byte.
     Trickle(usize),
-    /// Accept, and never answer.
+    /// Accepts, but never responds.
     Silence,
-    /// Close without an answer.
+    /// Closes without a response.
     Close,
-    /// Other bytes of the same length.
+    /// Sends other bytes of the same length.
     Lie,
-    /// The file and more, chunked, so that no length tells it.
+    /// Sends the file and more, chunked, so that no length reveals it.
     TooMuch,
-    /// The file and more, with the true length of all that.
+    /// Sends the file and more, with the true total length.
     Longer,
-    /// A part that begins somewhere else than was asked.
+    /// Sends a range that starts elsewhere than requested.
     WrongRange,
-    /// Only a status.
+    /// Sends only a status.
     Status(u16),
-    /// Send the client to another path.
+    /// Redirects the client to another path.
     Redirect(String),
-    /// 304 if the request has this condition, else the file with this tag and date.
+    /// Sends 304 if the request has this condition, or else the file with this tag and date.
     Conditional { etag: String, date: String },
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub path: String,
@@ -89,14 +89,14 @@ impl Server {
                     return;
                 }
                 let shared = Arc::clone(&shared);
-                // A client that goes away is no failure of the server.
+                // A client that disconnects is not a failure of the server.
                 std::thread::spawn(move || stream.and_then(|stream| shared.answer(stream)));
             }
         });
         Server { address, state, thread: Some(thread) }
     }
 
-    /// Put a file under a path; the acts are for the requests in their order, the last for all that follow.
+    /// Serves a file under a path. The acts apply to the requests in order, and the last one to all that follow.
     pub fn page(&self, path: &str, content: &[u8], acts: impl Into<Vec<Act>>) -> String {
         let page = Page { content: content.to_vec(), acts: acts.into(), served: 0 };
         self.state.pages.lock().unwrap().insert(path.to_owned(), page);
@@ -107,7 +107,7 @@ impl Server {
         self.state.requests.lock().unwrap().clone()
     }
 
-    /// The ranges that were asked for, in their order.
+    /// The ranges requested, in order.
     pub fn ranges(&self) -> Vec<Option<String>> {
         self.requests().iter().map(|request| request.range().map(str::to_owned)).collect()
     }
@@ -182,7 +182,7 @@ impl State {
                 head(&mut stream, 200, None, "Transfer-Encoding: chunked\r\n")?;
                 write!(stream, "{size:x}\r\n")?;
                 stream.write_all(&content)?;
-                // Endless, so that a client which reads on never ends.
+                // Endless, so that a client that reads on would never finish.
                 loop {
                     self.wait(Duration::from_millis(1))?;
                     stream.write_all(b"\r\n4\r\nmore")?;
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// Wait, unless the test is over.
+    /// Waits; fails once the test is over.
     fn wait(&self, duration: Duration) -> std::io::Result<()> {
         if self.ended.load(Ordering::SeqCst) {
             return Err(std::io::ErrorKind::Interrupted.into());
@@ -238,7 +238,7 @@ fn read_request(stream: &TcpStream) -> std::io::Result<Request> {
     Ok(Request { path, headers })
 }
 
-/// The first byte that a request asks for.
+/// The first byte of the requested range.
 fn first_of(request: &Request) -> Option<usize> {
     let range = request.range()?.strip_prefix("bytes=")?;
     range.strip_suffix('-')?.parse().ok()
@@ -254,7 +254,7 @@ fn whole(stream: &mut TcpStream, content: &[u8], more: &str) -> std::io::Result<
     stream.write_all(content)
 }
 
-/// Limits without long pauses, and patient enough for a busy machine.
+/// Limits without long pauses, but patient enough for a busy machine.
 pub fn limits() -> Limits {
     Limits {
         connect_max: Duration::from_secs(30),
@@ -267,12 +267,12 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Limits that end a stalled mirror soon.
+/// Limits that soon abort a stalled mirror.
 pub fn impatient() -> Limits {
     Limits { patience: Duration::from_millis(400), ..limits() }
 }
 
-/// Bytes without a pattern that a shifted copy would share.
+/// Bytes without a repeating pattern that a shifted copy would match.
 pub fn content(size: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     (0..size)

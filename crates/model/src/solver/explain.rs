@@ -1,49 +1,49 @@
-//! Why a request cannot be satisfied, as a chain that a person can follow.
+//! Explains why a request cannot be satisfied, as a short chain of dependencies.
 //!
-//! The explanation follows only what is forced: from the root along clauses that have one possible
-//! alternative left, until a clause has none. Where every clause still has two, each alternative is
-//! tried in turn, a few levels deep, and all of them must fail. That finds a short reason for nearly
-//! every case; where it does not, the explanation says that no combination exists and names no one.
+//! The explanation follows forced choices only: from the root along clauses with one possible alternative, until a
+//! clause has none. If every clause still has two, each alternative is tried in turn, a few levels deep, and all of
+//! them must fail. This finds a short reason in nearly every case; otherwise, the explanation is only that no
+//! combination exists.
 
 use super::{Candidate, Universe};
 use std::collections::HashMap;
 
-/// How many levels of alternatives are tried. Real explanations need one or two.
+/// The maximum number of levels of alternatives tried. Real explanations need one or two.
 const DEPTH_MAX: usize = 3;
-/// How many clauses are tried at one level before it is given up.
+/// The maximum number of clauses tried at one level.
 const CLAUSES_TRIED_MAX: usize = 64;
 
-/// One step of a chain: who asks, and by which of its clauses.
+/// One step of a chain: a candidate, and the position of its clause that leads further.
 pub type Step = (Candidate, usize);
 
-/// Why there is no set.
+/// Why no set satisfies a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
     /// This clause cannot be satisfied.
     Obstacle(Obstacle),
-    /// No single clause is to blame within the depth that was searched.
+    /// No single clause to blame was found within the search depth.
     NoCombination,
 }
 
 /// A clause that cannot be satisfied, and how the root leads to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// The steps from the root to the one who asks; the last one is the clause to blame.
+    /// The steps from the root; the last one is the clause to blame.
     pub chain: Vec<Step>,
-    /// For each alternative why it is not possible; empty where there is no alternative at all.
+    /// Why each alternative is impossible; empty if the clause has no alternatives.
     pub blames: Vec<(Candidate, Blame)>,
 }
 
-/// Why one alternative is not possible.
+/// Why an alternative is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// It may not be chosen in this request.
     NotAllowed,
-    /// It cannot be installed beside `with`, which the chain leads to.
+    /// It conflicts with another candidate, which the root also needs.
     Conflict {
-        /// The candidate that is needed as well.
+        /// The other candidate.
         with: Candidate,
-        /// How the root leads to it.
+        /// The steps from the root to the other candidate.
         chain: Vec<Step>,
     },
     /// It cannot be installed itself.
@@ -114,7 +114,7 @@ impl Forced {
         Ok(())
     }
 
-    /// Follows what is forced to its end; the obstacle, if one is met.
+    /// Follows all forced choices, and returns the first obstacle.
     fn close(&mut self, universe: &impl Universe, depth: usize) -> Option<Obstacle> {
         let mut open = Vec::new();
         loop {
@@ -157,7 +157,7 @@ impl Forced {
         Obstacle { chain, blames }
     }
 
-    /// An obstacle made of one for each alternative of a clause, if all of them fail.
+    /// Tries each alternative of a clause. If all of them fail, returns an obstacle with the reasons.
     fn try_all(&self, universe: &impl Universe, step: Step, depth: usize) -> Option<Obstacle> {
         let mut blames = Vec::new();
         for alternative in universe.requirements(step.0).clause(step.1) {

@@ -1,13 +1,13 @@
-//! The complete search: conflict-driven clause learning, loaded on demand.
+//! The complete search: conflict-driven clause learning, on demand.
 //!
-//! A variable is a candidate, true when it is in the set. The clauses of a candidate are loaded when it
-//! is first chosen; they stay, as learned ones do, for later requests. A decision takes the first
-//! possible alternative of the first unsatisfied clause; a candidate without a request
-//! for is never decided. Between requests everything above level 0 is taken back.
+//! A variable is a candidate, which is true if it is in the set. The clauses of a candidate are loaded when it is
+//! first chosen; like learned clauses, they stay for later requests. A decision takes the first possible alternative
+//! of the first unsatisfied clause; a candidate that no clause needs is never decided. Between requests, all
+//! assignments above level 0 are undone.
 
 use super::{Candidate, Universe, Unsatisfiable};
 
-/// A variable with its sign: `2 * variable` is true, `2 * variable + 1` is false.
+/// A variable with its sign: `2 * variable` means true, `2 * variable + 1` false.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Literal(u32);
 
@@ -39,7 +39,7 @@ enum Value {
     No,
 }
 
-/// Where a clause stands in the arena: its length, then its literals.
+/// The position of a clause in the arena, which has its length and then its literals.
 type ClauseAt = u32;
 const NO_CLAUSE: ClauseAt = u32::MAX;
 
@@ -54,9 +54,9 @@ pub(super) struct Search {
     watchers: Vec<Vec<ClauseAt>>,
     trail: Vec<Literal>,
     propagated: usize,
-    /// For each level the length of the trail, and how far it was looked through, when it began.
+    /// For each level, the length of the trail and the value of `scanned` at its start.
     level_starts: Vec<(usize, usize)>,
-    /// How far the trail was looked through for clauses that nothing satisfies.
+    /// How much of the trail was searched for unsatisfied clauses.
     scanned: usize,
 }
 
@@ -90,7 +90,7 @@ impl Search {
     }
 
     fn search(&mut self, universe: &impl Universe, root: Candidate) -> Result<(), Unsatisfiable> {
-        // What is known at level 0 holds for every request; its clauses must be checked again.
+        // Assignments at level 0 hold for every request; their clauses must be checked again.
         self.scanned = 0;
         self.propagated = 0;
         if let Some(_conflict) = self.propagate(universe) {
@@ -119,7 +119,7 @@ impl Search {
                 },
             }
             if self.level_starts.len() < root_level {
-                // A learned fact took back the root itself.
+                // A learned fact has undone the decision on the root.
                 match self.value(Literal::yes(root)) {
                     Value::Unknown => self.decide(Literal::yes(root)),
                     _ => return Err(Unsatisfiable),
@@ -128,7 +128,7 @@ impl Search {
         }
     }
 
-    /// The root alone led to a contradiction: it is never possible.
+    /// The root alone led to a contradiction, so it is never possible.
     fn learn_root(&mut self, root: Candidate, root_level: usize) {
         if root_level == 1 {
             self.back_to(0);
@@ -180,8 +180,8 @@ impl Search {
         at
     }
 
-    /// Adds a clause in the middle of a search. The literals that can still be true come first, then
-    /// those that were made false last, so that the watches hold after any step back.
+    /// Adds a clause during a search. Literals that can still be true come first, then those that became false most
+    /// recently, so that the watches stay valid after backtracking.
     fn add(&mut self, mut literals: Vec<Literal>) -> Option<ClauseAt> {
         literals.sort_by_key(|literal| match self.value(*literal) {
             Value::Yes => (0, 0),
@@ -221,7 +221,7 @@ impl Search {
         conflict
     }
 
-    /// Follows what is forced. Returns a clause that cannot be satisfied, if one is met.
+    /// Propagates forced assignments. Returns the first clause that cannot be satisfied.
     fn propagate(&mut self, universe: &impl Universe) -> Option<ClauseAt> {
         while let Some(&literal) = self.trail.get(self.propagated) {
             self.propagated += 1;
@@ -260,7 +260,7 @@ impl Search {
         None
     }
 
-    /// A watched literal of the clause became false: watch another one, or follow, or give up.
+    /// A watched literal of the clause became false: watches another one, assigns the last one, or reports a conflict.
     fn visit(&mut self, at: ClauseAt, falsified: Literal) -> Visit {
         let start = at as usize + 1;
         let len = self.arena[at as usize] as usize;
@@ -291,7 +291,7 @@ impl Search {
         }
     }
 
-    /// The first possible alternative of the first clause that nothing satisfies.
+    /// The first possible alternative of the first unsatisfied clause.
     fn next_decision(&mut self, universe: &impl Universe) -> Option<Literal> {
         while let Some(&literal) = self.trail.get(self.scanned) {
             if literal.is_yes() {
@@ -317,7 +317,7 @@ impl Search {
         None
     }
 
-    /// The first unique implication point: the clause that says why, and the level to go back to.
+    /// Finds the first unique implication point. Returns the learned clause, and the level to return to.
     fn analyse(&mut self, conflict: ClauseAt) -> (Vec<Literal>, usize) {
         let level_now = self.level_starts.len() as u32;
         let mut learned = vec![Literal(0)];
@@ -379,7 +379,7 @@ enum Visit {
 }
 
 impl Search {
-    /// How many clauses are kept; for tests.
+    /// The number of stored clauses, for tests.
     #[cfg(test)]
     pub(super) fn clause_count(&self) -> usize {
         let (mut at, mut count) = (0, 0);

@@ -1,4 +1,4 @@
-//! The solver against truth tables of small random universes, and by hand-made cases.
+//! Compares the solver with exhaustive search of small random universes, and tests selected cases.
 
 use super::*;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn holds(universe: &Small, set: &[Candidate]) -> bool {
     })
 }
 
-fn exists_by_trying_all(universe: &Small, root: Candidate) -> bool {
+fn exists_by_exhaustive_search(universe: &Small, root: Candidate) -> bool {
     (0u32..1 << universe.len()).any(|bits| {
         let set: Vec<Candidate> =
             (0..universe.len() as u32).filter(|i| bits & (1 << i) != 0).map(Candidate).collect();
@@ -51,15 +51,15 @@ fn exists_by_trying_all(universe: &Small, root: Candidate) -> bool {
 }
 
 #[test]
-fn prefers_the_first_alternative_and_what_is_there_already() {
+fn prefers_chosen_candidates_and_then_the_first_alternative() {
     let universe = small(&[(&[&[1, 2], &[2, 3], &[3]], &[]), (&[], &[]), (&[], &[]), (&[], &[])]);
     let chosen = Solver::new(&universe).solve(Candidate(0)).unwrap();
     assert_eq!(chosen, [0, 3, 1].map(Candidate));
 }
 
 #[test]
-fn steps_back_where_the_first_alternative_fails_later() {
-    // 1 needs 3, which conflicts with 4; only 2 goes with 4.
+fn backtracks_if_the_first_alternative_fails_later() {
+    // 1 needs 5 or 3, which both conflict with 4; only 2 can be installed with 4.
     let universe = small(&[
         (&[&[1, 2], &[4]], &[]),
         (&[&[5, 3]], &[]),
@@ -108,17 +108,17 @@ fn universes() -> impl Strategy<Value = Small> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// One solver serves all roots in turn, so that learned clauses are put to the proof as well.
+    /// One solver handles all roots in turn, so that learned clauses are tested, too.
     #[test]
-    fn answers_are_those_of_trying_all_sets(universe in universes()) {
+    fn answers_agree_with_exhaustive_search(universe in universes()) {
         let mut solver = Solver::new(&universe);
         for turn in 0..2 {
             for root in (0..universe.len() as u32).map(Candidate) {
                 if Some(root) == universe.forbidden { continue }
-                let expected = exists_by_trying_all(&universe, root);
+                let expected = exists_by_exhaustive_search(&universe, root);
                 match solver.solve(root) {
                     Ok(set) => {
-                        prop_assert!(expected, "turn {turn}: a set for {root:?} that should not be: {set:?}");
+                        prop_assert!(expected, "turn {turn}: an impossible set for {root:?}: {set:?}");
                         prop_assert!(set.contains(&root) && holds(&universe, &set), "{set:?}");
                     }
                     Err(Unsatisfiable) => {
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn learned_clauses_stay_for_later_requests() {
+fn later_requests_use_learned_clauses() {
     let universe = small(&[
         (&[&[1]], &[]),
         (&[&[2, 3]], &[]),

@@ -1,31 +1,31 @@
-//! Where groups of version 2 may be made: in one that was handed over to whoever runs in it.
+//! Where cgroup v2 groups may be created: inside one that was delegated to its processes.
 //!
-//! Groups below those that systemd has not delegated are systemd's alone (<https://systemd.io/CGROUP_DELEGATION>); without
-//! systemd there is nobody else who would manage them.
+//! Groups that systemd has not delegated belong to systemd alone (<https://systemd.io/CGROUP_DELEGATION>). Without
+//! systemd, nothing else manages them.
 
 use super::{Hierarchy, Place, folder, name};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is seen of one group.
+/// The facts about one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) folder: PathBuf,
-    /// The root of all groups of the machine, which may have both processes and children.
+    /// The root group of the machine, which may have both processes and children.
     pub(crate) is_root: bool,
-    /// It was handed over to whoever runs in it.
+    /// Whether the group was delegated to its processes.
     pub(crate) is_delegated: bool,
-    /// It may give its children CPU weights.
+    /// Whether it can give its children CPU weights.
     pub(crate) has_cpu: bool,
-    /// Processes in the group itself.
+    /// Processes directly in the group.
     pub(crate) processes: Vec<u32>,
 }
 
 impl Seen {
-    /// `is_top`: one sees nothing above it. Reads files alone, so that it is tested on any folder.
+    /// Reads a group. `is_top` means that nothing above it is visible. Only reads files, so tests can use any folder.
     pub(crate) fn of(folder: &Path, is_top: bool, has_systemd: bool) -> io::Result<Seen> {
         let controllers = fs_err::read_to_string(folder.join("cgroup.controllers"))?;
-        // Only the root of the machine lacks this file (cgroups(7)).
+        // Only the root group of the machine lacks this file (cgroups(7)).
         let is_root = is_top && !folder.join("cgroup.type").exists();
         let marked = ["user.delegate", "trusted.delegate"].iter().any(|mark| {
             let mut value = [0; 8];
@@ -34,7 +34,8 @@ impl Seen {
         Ok(Seen {
             folder: folder.to_owned(),
             is_root,
-            // The top that is not the machine's root is that of a container, which was made for what runs in it.
+            // A topmost group other than the machine's root is that of a container, created for the container's
+            // processes.
             is_delegated: marked || !has_systemd || (is_top && !is_root) || name::is_supervisor(folder),
             has_cpu: controllers.split_whitespace().any(|controller| controller == "cpu"),
             processes: folder::processes(folder)?,
@@ -42,22 +43,22 @@ impl Seen {
     }
 }
 
-/// This process's own group, and the one around it, if that can be seen.
+/// This process's own group, and its parent if that is visible.
 pub(crate) fn look() -> Result<(Seen, Option<Seen>), String> {
-    let own = Place::own(Hierarchy::Version2).ok_or("it is not mounted here")?;
-    // As sd_booted(3) finds out whether systemd runs this machine.
+    let own = Place::own(Hierarchy::Version2).ok_or("it is not mounted")?;
+    // The same check as sd_booted(3): whether systemd runs this machine.
     let has_systemd = Path::new("/run/systemd/system").is_dir();
     let mut seen = own.upward().take(2).map(|folder| Seen::of(folder, folder == own.mount, has_systemd));
-    let first = seen.next().ok_or("it is not mounted here")?.map_err(|error| error.to_string())?;
+    let first = seen.next().ok_or("it is not mounted")?.map_err(|error| error.to_string())?;
     Ok((first, seen.next().and_then(Result::ok)))
 }
 
-/// The one of the two that groups may be made in, or why there is none.
+/// Which of the two allows new groups, or why neither does.
 pub(crate) fn choose<'a>(own: &'a Seen, above: Option<&'a Seen>) -> Result<&'a Seen, String> {
     if own.is_delegated {
         return Ok(own);
     }
-    // systemd puts the processes of a delegated unit into a group in it, if it is told to (DelegateSubgroup).
+    // systemd can put the processes of a delegated unit into a subgroup (DelegateSubgroup).
     let above = above.filter(|above| above.is_delegated && above.processes.is_empty());
     above.ok_or_else(|| format!("{} belongs to systemd, which has not delegated it", own.folder.display()))
 }
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_systemds_is_left_alone_unless_the_group_around_it_was_delegated() {
+    fn groups_of_systemd_are_left_alone_unless_the_parent_was_delegated() {
         let seen =
             |folder: &str, is_delegated| Seen { folder: folder.into(), is_delegated, ..Seen::default() };
         let own = seen("/c/a.service/inner", false);
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_is_stands_in_its_files() {
+    fn the_facts_about_a_group_come_from_its_files() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         assert!(Seen::of(folder.path(), true, true).is_err());

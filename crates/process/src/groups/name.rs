@@ -1,26 +1,27 @@
-//! Names of groups: they say whose they are, so that those of a killed Kilnyard can be told and removed.
+//! Names of groups. A name records the owner and creator of its group, so that groups left behind by a killed
+//! Kilnyard can be recognized and removed.
 
 use crate::processes::Process;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What all names begin with.
+/// The prefix of all names.
 const PREFIX: &str = "kilnyard-";
-/// The owner of the groups of commands that belong to no group of a build.
+/// The owner of the groups of commands that run outside a build's group.
 pub(crate) const COMMANDS: &str = "command";
-/// Kilnyard's own processes, in its own group.
+/// The subgroup for Kilnyard's own processes.
 pub(crate) const SUPERVISOR: &str = "supervisor";
-/// The longest part of an owner that stands in a name: file systems of groups take 255 bytes.
+/// How much of the owner goes into a name; cgroup file systems allow 255 bytes.
 const OWNER_CHARS_MAX: usize = 100;
 
-/// Who made a group: a process of this machine.
+/// The process that created a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Maker {
-    /// The namespace that its number is of: another container's process cannot be looked up here.
+    /// The pid namespace of its number. A process of another container cannot be looked up here.
     namespace: u64,
     number: u32,
-    /// Its start, since numbers are given anew.
+    /// Its start time, because numbers are reused.
     started: u64,
 }
 
@@ -31,7 +32,7 @@ impl Maker {
         Maker { namespace: pid_namespace(), number, started }
     }
 
-    /// Whether it certainly lives no more.
+    /// Whether it is certainly gone.
     fn is_gone(&self) -> bool {
         self.namespace == pid_namespace()
             && Process::of(self.number)
@@ -43,7 +44,7 @@ fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
-/// A name for a new group of this process: no other has it.
+/// A unique name for a new group of this process.
 pub(crate) fn new(owner: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let maker = Maker::this_process();
@@ -52,8 +53,8 @@ pub(crate) fn new(owner: &str) -> String {
     format!("{PREFIX}{owner}-{}-{}-{}-{count}", maker.namespace, maker.number, maker.started)
 }
 
-/// Whether a group of this name was made for this owner by a process that lives no more.
-pub(crate) fn is_left(name: &str, owner: &str) -> bool {
+/// Whether the group of this name was created for this owner by a process that is gone.
+pub(crate) fn is_stale(name: &str, owner: &str) -> bool {
     maker_of(name, owner).is_some_and(|maker| maker.is_gone())
 }
 
@@ -72,14 +73,14 @@ fn owner_and_maker(name: &str) -> Option<(&str, Maker)> {
     Some((parts.next()?, Maker { namespace, number, started }))
 }
 
-/// Whether this is the group that a Kilnyard has moved itself into, which it may do with as it likes.
+/// Whether this is the group that a Kilnyard moved itself into, and may therefore manage.
 pub(crate) fn is_supervisor(folder: &Path) -> bool {
     let name = |folder: &Path| folder.file_name()?.to_str().map(str::to_owned);
     let above = folder.parent().and_then(name).unwrap_or_default();
     name(folder).as_deref() == Some(SUPERVISOR) && owner_and_maker(&above).is_some()
 }
 
-/// An owner, as a part of a file's name.
+/// The owner in a form that is safe in a file name.
 fn word(owner: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-' { c } else { '_' };
     owner.chars().take(OWNER_CHARS_MAX).map(plain).collect()
@@ -91,32 +92,32 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_groups_of_the_same_owner_and_of_processes_that_ended_are_left() {
+    fn only_groups_of_the_same_owner_and_of_ended_processes_are_abandoned() {
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let (number, started) = (child.id(), Process::of(child.id()).unwrap().started);
         let name =
             |owner: &str, started: u64| format!("kilnyard-{owner}-{}-{number}-{started}-0", pid_namespace());
-        assert!(!is_left(&new("yard"), "yard"));
-        assert!(!is_left(&name("yard", started), "yard"), "it lives");
-        assert!(is_left(&name("yard", started + 1), "yard"), "the number was given anew");
+        assert!(!is_stale(&new("yard"), "yard"));
+        assert!(!is_stale(&name("yard", started), "yard"), "its creator lives");
+        assert!(is_stale(&name("yard", started + 1), "yard"), "the number was reused");
         child.kill().unwrap();
-        // Also before anybody has waited for it.
+        // Even before it has been waited for.
         while Process::of(number).is_some_and(|process| !process.is_dead) {
             std::thread::yield_now();
         }
-        assert!(is_left(&name("yard", started), "yard"));
+        assert!(is_stale(&name("yard", started), "yard"));
         child.wait().unwrap();
-        assert!(is_left(&name("yard", started), "yard"));
-        assert!(!is_left(&name("yard-2", started), "yard"));
-        assert!(!is_left(&name("yard", started), "yard-2"));
-        assert!(!is_left(&format!("kilnyard-yard-1-{number}-{started}-0"), "yard"), "another container's");
-        assert!(!is_left("kilnyard-yard-1-2-3-4-5", "yard"));
-        assert!(!is_left("kilnyard-yard---", "yard"));
+        assert!(is_stale(&name("yard", started), "yard"));
+        assert!(!is_stale(&name("yard-2", started), "yard"));
+        assert!(!is_stale(&name("yard", started), "yard-2"));
+        assert!(!is_stale(&format!("kilnyard-yard-1-{number}-{started}-0"), "yard"), "another container's");
+        assert!(!is_stale("kilnyard-yard-1-2-3-4-5", "yard"));
+        assert!(!is_stale("kilnyard-yard---", "yard"));
     }
 
     #[test]
-    fn a_supervisor_is_known_by_the_group_that_it_is_in() {
+    fn a_supervisor_is_recognized_by_its_parent_group() {
         let is_one = |path: &str| is_supervisor(Path::new(path));
         assert!(is_supervisor(&Path::new("/c").join(new("a-yard")).join(SUPERVISOR)));
         assert!(is_one("/c/kilnyard-yard-1-2-3-4/supervisor"));
@@ -127,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_one_folder_and_tells_its_maker(owner in "\\PC{0,300}", other in "[a-z0-9-]{0,9}") {
+        fn a_name_is_one_path_component_and_records_its_maker(owner in "\\PC{0,300}", other in "[a-z0-9-]{0,9}") {
             let name = new(&owner);
             prop_assert!(name.len() < 255 && !name.contains('/'), "{name}");
             prop_assert_eq!(maker_of(&name, &owner), Some(Maker::this_process()));

@@ -1,4 +1,4 @@
-//! A control group for each build, in a group of Kilnyard's own.
+//! One control group per build, inside Kilnyard's own group.
 
 use super::BuildNumber;
 use super::scale::Scale;
@@ -9,21 +9,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often, and how far apart, removing is tried when all is over: processes that were killed need a moment.
+/// How often removal is tried at the end, and the pause between tries: killed processes take a moment to go.
 const LAST_TRIES: u32 = 20;
 const LAST_TRIES_APART: Duration = Duration::from_millis(5);
 
-/// The words of a kind of control groups.
+/// How one version of control groups is operated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
-    /// The file that takes a weight.
+    /// The name of the file that sets the weight.
     pub(super) weight: &'static str,
     pub(super) scale: Scale,
-    /// Reads CPU seconds from a group that counts.
+    /// Reads a group's CPU time; absent if the group does not count it.
     pub(super) cpu_seconds: fn(&Path) -> Option<f64>,
 }
 
-/// Version 1: nanoseconds of all that ever was in the group (Documentation/admin-guide/cgroup-v1/cpuacct.rst).
+/// Cgroup v1: nanoseconds of all processes that were ever in the group
+/// (Documentation/admin-guide/cgroup-v1/cpuacct.rst).
 pub(super) const VERSION_1: Words = Words {
     weight: "cpu.shares",
     scale: Scale::VERSION_1,
@@ -33,7 +34,7 @@ pub(super) const VERSION_1: Words = Words {
     },
 };
 
-/// Version 2: microseconds of all that ever was in the group (Documentation/admin-guide/cgroup-v2.rst).
+/// Cgroup v2: microseconds of all processes that were ever in the group (Documentation/admin-guide/cgroup-v2.rst).
 pub(super) const VERSION_2: Words = Words {
     weight: "cpu.weight",
     scale: Scale::VERSION_2,
@@ -44,9 +45,9 @@ pub(super) const VERSION_2: Words = Words {
 
 #[derive(Debug)]
 struct Build {
-    /// Its folder's name in each of the groups.
+    /// The name of its folder in each hierarchy.
     name: String,
-    /// What was written last.
+    /// The weight last written.
     weight: Option<u64>,
 }
 
@@ -54,19 +55,19 @@ struct Build {
 #[derive(Debug)]
 pub(super) struct Groups {
     words: Words,
-    /// Kilnyard's own group, in the hierarchy that has weights.
+    /// Kilnyard's own group in the hierarchy with weights.
     weighing: PathBuf,
-    /// The same in the one that counts CPU time, if there is one; it may be the same one.
+    /// Kilnyard's own group in the hierarchy that counts CPU time, if there is one. It may be the same group.
     counting: Option<PathBuf>,
     builds: BTreeMap<BuildNumber, Build>,
-    /// Names are not used again: a group may stay for a moment after its build.
+    /// Number of groups created. Names are never reused, because a group may outlast its build for a moment.
     made: u64,
-    /// To be removed as soon as the last process in them has ended.
+    /// Groups to remove once their last process has ended.
     lingering: BTreeSet<PathBuf>,
 }
 
 impl Groups {
-    /// In folders that are there already, and that are removed with this value.
+    /// Takes over existing folders, and removes them when dropped.
     pub(super) fn new(
         words: Words,
         weighing: PathBuf,
@@ -77,7 +78,7 @@ impl Groups {
         Groups { words, weighing, counting, builds: BTreeMap::new(), made: 0, lingering }
     }
 
-    /// Where the groups with weights are.
+    /// Kilnyard's own group in the hierarchy with weights.
     pub(super) fn folder(&self) -> &Path {
         &self.weighing
     }
@@ -87,7 +88,7 @@ impl Groups {
         std::iter::once(self.weighing.as_path()).chain(other)
     }
 
-    /// Makes the group of a build, with the least weight; its folders.
+    /// Creates the group of a build with the lowest weight, and returns its folders.
     pub(super) fn begin(&mut self, build: BuildNumber) -> io::Result<Arc<[PathBuf]>> {
         self.end(build);
         self.made += 1;
@@ -117,7 +118,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Sets the weights, the highest rank first; builds that are not named have the least. The first error.
+    /// Sets the weights, highest rank first; builds that are not named get the lowest. Continues after an error and
+    /// returns the first.
     pub(super) fn order(&mut self, builds: &[BuildNumber]) -> io::Result<()> {
         let known = builds.iter().filter(|build| self.builds.contains_key(build));
         let mut ranks: BTreeMap<BuildNumber, usize> = BTreeMap::new();
@@ -134,12 +136,12 @@ impl Groups {
         outcome
     }
 
-    /// What the processes of a build have used, also those that nobody waited for.
+    /// CPU seconds used by all processes of a build, including those that were never waited for.
     pub(super) fn cpu_seconds(&self, build: BuildNumber) -> Option<f64> {
         (self.words.cpu_seconds)(&self.counting.as_ref()?.join(&self.builds.get(&build)?.name))
     }
 
-    /// Removes the group of a build, at once or when its last process has ended.
+    /// Removes the group of a build, now or once its last process has ended.
     pub(super) fn end(&mut self, build: BuildNumber) {
         if let Some(known) = self.builds.remove(&build) {
             let folders: Vec<PathBuf> = self.tops().map(|top| top.join(&known.name)).collect();
@@ -148,12 +150,12 @@ impl Groups {
         self.remove_lingering();
     }
 
-    /// Tries again to remove what stayed.
+    /// Retries the removal of groups that still had processes.
     pub(super) fn remove_lingering(&mut self) {
         self.lingering.retain(|folder| folder::remove(folder).is_err());
     }
 
-    /// Removes all of it but the groups at the top, as far as that goes within a tenth of a second.
+    /// Removes all groups except the top ones, as far as possible within a tenth of a second.
     pub(super) fn finish(&mut self) {
         for build in self.builds.keys().copied().collect::<Vec<_>>() {
             self.end(build);
@@ -172,7 +174,7 @@ impl Drop for Groups {
     fn drop(&mut self) {
         self.finish();
         for top in self.tops() {
-            // What has a process in it still is swept by the next one of this owner.
+            // If it still has a process, the next start of this owner removes it.
             let _ = folder::remove(top);
         }
     }

@@ -1,21 +1,21 @@
 //! Writes a file of `/proc` as the root of a build's user namespace.
 //!
-//! Who made a user namespace has all privileges in it, but has to be in it to use those over files that belong to
-//! its users. Only a process with one thread may enter: so one is made for it, which does nothing else.
+//! The creator of a user namespace has all capabilities in it, but must enter it to use them on files of the
+//! namespace's users. Only a single-threaded process may enter, so a process is forked for this alone.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Writes `text` to `file` as root of the user namespace of this process. Fails where this process may not enter it.
+/// Writes `text` to `file` as root of the user namespace of `process`. Fails if this process may not enter it.
 pub(super) fn write_inside(process: u32, file: &str, text: &str) -> io::Result<()> {
     let namespace = std::fs::File::open(format!("/proc/{process}/ns/user"))?;
     let file = CString::new(file)?;
-    // SAFETY: the child of this fork makes system calls alone, with what was allocated before, and leaves by _exit; so
-    // it does not matter that other threads were not copied and what locks they held.
+    // SAFETY: the child only makes system calls, on memory allocated before the fork, and leaves by _exit. So it does
+    // not matter that other threads were not copied, nor which locks they held.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: see above; the descriptor is open, the string ends with a zero, and the text's length is its own.
+        // SAFETY: see above; the descriptor is open, the string is NUL-terminated, and the text is as long as passed.
         unsafe {
             let code = if libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER) != 0 {
                 errno()
@@ -34,7 +34,7 @@ pub(super) fn write_inside(process: u32, file: &str, text: &str) -> io::Result<(
         return Err(io::Error::last_os_error());
     }
     let mut status = 0;
-    // SAFETY: the child is this function's own, and the status has room.
+    // SAFETY: this function started the child, and `status` is valid for writing.
     while unsafe { libc::waitpid(child, &mut status, 0) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -44,15 +44,15 @@ pub(super) fn write_inside(process: u32, file: &str, text: &str) -> io::Result<(
     match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
         (true, 0) => Ok(()),
         (true, number) => Err(io::Error::from_raw_os_error(number)),
-        (false, _) => Err(io::Error::other("a process that was to write it was killed")),
+        (false, _) => Err(io::Error::other("the process that was to write the file was killed")),
     }
 }
 
-/// The number of the last error: all that Linux has fit into an exit code.
+/// The last error number. All of Linux's error numbers fit into an exit code.
 ///
 /// # Safety
-/// None needed; it is called between fork and exit, where nothing may allocate.
+/// Has no requirements. It is called between fork and exit, where allocating is not allowed.
 unsafe fn errno() -> i32 {
-    // SAFETY: the pointer is the calling thread's own.
+    // SAFETY: the pointer is valid, and belongs to the calling thread.
     unsafe { *libc::__errno_location() }
 }

@@ -1,5 +1,6 @@
-//! Nice levels of builds, where there are no control groups: of sessions where the kernel shares by session, of all
-//! processes otherwise (sched(7), "The autogroup feature" and "The nice value and group scheduling").
+//! Nice levels of builds, for machines without usable control groups. Where the kernel shares CPU time by session,
+//! sessions get the levels; otherwise all processes do (sched(7), "The autogroup feature" and "The nice value and
+//! group scheduling").
 
 use super::{BuildNumber, namespace, scale};
 use crate::groups::{Hierarchy, Place};
@@ -13,27 +14,27 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// How often new sessions are looked for: looking reads a file of each process of the machine.
+/// How often to look for new sessions, which reads a file for each process of the machine.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whose levels are set.
+/// What the levels apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Means {
-    /// Those of sessions: among them the kernel shares first, and the levels of processes act within one alone. Anyone
-    /// may set them, up and down, from 0 to 19.
+    /// Sessions. The kernel shares among sessions first, and levels of processes matter only within a session. Any
+    /// user may raise and lower them, between 0 and 19.
     Sessions,
-    /// Those of processes.
+    /// Single processes.
     Processes {
-        /// Without the privilege (CAP_SYS_NICE or RLIMIT_NICE) a level can be raised only.
+        /// Without the privilege (CAP_SYS_NICE or RLIMIT_NICE), a level can only be raised.
         can_lower: bool,
     },
 }
 
 #[derive(Debug)]
 struct Build {
-    /// What its processes have, or are about to get.
+    /// The level that its processes have or are about to get.
     level: Arc<AtomicI32>,
-    /// Outer processes of its sandboxes: number and start.
+    /// The outer processes of its sandboxes: number and start time.
     outers: Vec<(u32, u64)>,
 }
 
@@ -41,18 +42,18 @@ struct Build {
 #[derive(Debug)]
 pub(super) struct Nice {
     means: Means,
-    /// Kilnyard's own level, which the processes of builds begin with.
+    /// Kilnyard's own level, with which processes of builds start.
     base: i32,
     builds: BTreeMap<BuildNumber, Build>,
     order: Vec<BuildNumber>,
     sender: Sender<(BuildNumber, u32)>,
     entered: Receiver<(BuildNumber, u32)>,
     looked: Option<Instant>,
-    /// There are processes that have not been looked at, or could not be set yet.
+    /// Some processes have not been seen yet, or could not be set.
     is_due: bool,
 }
 
-/// How a slot's thread tells of the processes of a build.
+/// How the thread that runs a build reports its processes.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     build: BuildNumber,
@@ -63,10 +64,10 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn enter(&self, pid: u32) -> io::Result<()> {
-        // Nobody listens after the end.
+        // After the end of the run, nothing receives it.
         let _ = self.sender.send((self.build, pid));
         match self.means {
-            // The command's session is not there yet.
+            // The command's session does not exist yet.
             Means::Sessions => Ok(()),
             Means::Processes { can_lower } => {
                 set_level(pid, self.level.load(Ordering::Relaxed), can_lower).map(|_| ())
@@ -76,7 +77,7 @@ impl Entry {
 }
 
 impl Nice {
-    /// Tries what this process may do.
+    /// Finds out what this process may do, by trying.
     pub(super) fn find() -> Result<Nice, String> {
         let means = if shares_by_session() {
             try_own_session()
@@ -86,7 +87,7 @@ impl Nice {
             let tried = std::thread::Builder::new().spawn(try_own_thread).map(std::thread::JoinHandle::join);
             let can_lower = match tried {
                 Ok(Ok(tried)) => tried.map_err(|error| format!("failed to set a nice level: {error}"))?,
-                _ => return Err("no thread could be started to try it".to_owned()),
+                _ => return Err("failed to start a thread to try it".to_owned()),
             };
             Means::Processes { can_lower }
         };
@@ -114,24 +115,25 @@ impl Nice {
         self.builds.remove(&build);
     }
 
-    /// Sets the levels, the highest rank first; builds that are not named come after all others. The first error.
+    /// Sets the levels, highest rank first; builds that are not named come after all others. Continues after an error
+    /// and returns the first.
     pub(super) fn order(&mut self, builds: &[BuildNumber]) -> io::Result<()> {
         self.order = builds.to_vec();
-        self.hear();
+        self.receive();
         if self.rank() || self.is_due { self.apply() } else { Ok(()) }
     }
 
-    /// Looks for processes and sessions that are new, now and then.
+    /// Sets the levels of new processes and sessions, at most once per [`LOOK_INTERVAL`].
     pub(super) fn settle(&mut self) -> io::Result<()> {
-        self.hear();
+        self.receive();
         let is_long_ago = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL);
         let has_any = self.builds.values().any(|build| !build.outers.is_empty());
-        // A session may be new at any time; a process has the level of the one that started it.
+        // A session may appear at any time; a process inherits the level of its parent.
         let is_due = self.is_due || self.means == Means::Sessions;
         if is_long_ago && has_any && is_due { self.apply() } else { Ok(()) }
     }
 
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         while let Ok((build, pid)) = self.entered.try_recv() {
             let process = Process::of(pid).filter(|process| !process.is_dead);
             if let (Some(build), Some(process)) = (self.builds.get_mut(&build), process) {
@@ -141,7 +143,7 @@ impl Nice {
         }
     }
 
-    /// Decides the levels; whether one changed.
+    /// Computes the levels, and returns whether any changed.
     fn rank(&mut self) -> bool {
         let mut ranked: Vec<BuildNumber> = Vec::new();
         for build in self.order.iter().chain(self.builds.keys()) {
@@ -160,7 +162,7 @@ impl Nice {
         is_changed
     }
 
-    /// What a build cannot go below, as long as processes of it run.
+    /// The lowest level that a build can have: if levels cannot be lowered, the current one while it has processes.
     fn floor(&self, build: BuildNumber, can_lower: bool) -> i32 {
         let held = self.builds.get(&build).filter(|build| !can_lower && !build.outers.is_empty());
         held.map_or(self.base, |build| build.level.load(Ordering::Relaxed))
@@ -175,7 +177,7 @@ impl Nice {
         for build in self.builds.values_mut() {
             build.outers.retain(|(pid, started)| seen.has(*pid, *started));
             let level = build.level.load(Ordering::Relaxed);
-            // Kilnyard's own session, which the outer process is in, is not the build's.
+            // The outer process is in Kilnyard's own session, which does not belong to the build.
             let mut sessions: BTreeSet<String> = own_session.iter().cloned().collect();
             for process in build.outers.iter().flat_map(|(pid, _)| seen.tree(*pid)) {
                 let set = match self.means {
@@ -183,7 +185,7 @@ impl Nice {
                     Means::Processes { can_lower } => set_process(process, level, can_lower),
                 };
                 match set {
-                    // An ordinary user may set ten sessions a second, all users together.
+                    // Unprivileged users together may set ten sessions per second.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_due = true,
                     set => outcome = outcome.and(set),
                 }
@@ -193,13 +195,13 @@ impl Nice {
     }
 }
 
-/// Whether the kernel shares CPU time by session: where it does so at all, for what is in no control group with a
-/// controller of CPU time.
+/// Whether the kernel shares CPU time by session. If enabled, it does so for processes that are not in a control
+/// group with a CPU controller.
 fn shares_by_session() -> bool {
     let is_enabled = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
         .is_ok_and(|text| text.trim() == "1");
     let is_in_group = match Place::own(Hierarchy::Version1("cpu")) {
-        // Of all groups, the root of the machine alone has this file; a container may see its own one as the root.
+        // Only the machine's root group has this file; a container may see its own group as the root.
         Some(place) => place.folder != place.mount || !place.folder.join("release_agent").exists(),
         None => Place::own(Hierarchy::Version2)
             .is_some_and(|place| place.upward().any(|folder| folder.join("cpu.weight").exists())),
@@ -207,30 +209,30 @@ fn shares_by_session() -> bool {
     is_enabled && !is_in_group
 }
 
-/// Sets the level that the session of this process has.
+/// Sets the level of this process's session to its current value.
 fn try_own_session() -> io::Result<()> {
     let file = Path::new("/proc/self/autogroup");
     match session(file).map(|(_, level)| set_session(file, level)) {
-        // What the machine's first process started, without a session of its own, is in the group of all others, which has
-        // no level. The sessions of builds have one.
+        // What init started without a session of its own is in the default autogroup, which has no level. The sessions
+        // of builds have one.
         None => Ok(()),
-        // Another one was set a moment ago, so that it may be tried.
+        // Another session was set a moment ago, so setting is permitted.
         Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
         Some(set) => set,
     }
 }
 
-/// Raises the level of the thread that runs this, and lowers it again; whether that was allowed.
+/// Raises the level of the calling thread and lowers it again; returns whether lowering was permitted.
 fn try_own_thread() -> io::Result<bool> {
     let level = getpriority_process(None)?;
     if level >= scale::LEVEL_MAX {
-        return Err(io::Error::other("Kilnyard itself has the highest"));
+        return Err(io::Error::other("Kilnyard itself already has the highest level"));
     }
     setpriority_process(None, level + 1)?;
     Ok(setpriority_process(None, level).is_ok())
 }
 
-/// Sets the level of one thread, unless it has it. A thread that is gone is no error.
+/// Sets the level of one thread, if it differs. A thread that is gone is not an error.
 fn set_level(thread: u32, level: i32, can_lower: bool) -> io::Result<()> {
     let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else { return Ok(()) };
@@ -248,14 +250,14 @@ fn set_process(process: u32, level: i32, can_lower: bool) -> io::Result<()> {
     set.fold(Ok(()), io::Result::and)
 }
 
-/// The name of a process's session to the scheduler, and its nice level: `/autogroup-25 nice 0`.
+/// The scheduler's name for a process's session, and its nice level: `/autogroup-25 nice 0`.
 fn session(file: &Path) -> Option<(String, i32)> {
     let text = std::fs::read_to_string(file).ok()?;
     let (name, level) = text.trim().split_once(" nice ")?;
     Some((name.to_owned(), level.parse().ok()?))
 }
 
-/// Sets the level of a process's session, unless it has it or it is one of those that were looked at.
+/// Sets the level of a process's session, unless it has that level or was already handled.
 fn set_session_of(process: u32, level: i32, known: &mut BTreeSet<String>) -> io::Result<()> {
     let file = format!("/proc/{process}/autogroup");
     let Some((name, now)) = session(file.as_ref()) else { return Ok(()) };
@@ -271,7 +273,7 @@ fn set_session_of(process: u32, level: i32, known: &mut BTreeSet<String>) -> io:
         set => set,
     };
     match set {
-        // It is gone.
+        // The process is gone.
         Err(_) if Process::of(process).is_none_or(|process| process.is_dead) => Ok(()),
         Err(error) => Err(error),
         Ok(()) => {
@@ -282,7 +284,7 @@ fn set_session_of(process: u32, level: i32, known: &mut BTreeSet<String>) -> io:
 }
 
 fn set_session(file: &Path, level: i32) -> io::Result<()> {
-    // Not by fs_err: whether one is to try again stands in the error as the kernel gave it.
+    // Not fs_err: callers check the kind of the kernel's error to decide whether to retry.
     let mut file = std::fs::OpenOptions::new().write(true).open(file)?;
     io::Write::write_all(&mut file, level.to_string().as_bytes())
 }

@@ -1,22 +1,22 @@
-//! How much CPU time each rank has. Pure.
+//! CPU time by rank. Pure.
 
-/// How many times the CPU time of the next rank a build has, where both want all of one CPU: the first has three
-/// quarters of what all of them get. Steeper would be closer to the ideal of the plan, in which the first has
-/// whatever it can use; but the scale ends soon, and builds below its end are equal.
+/// The ratio of CPU time between one rank and the next, if both want all of one CPU: the first gets three quarters of
+/// what all builds get. A steeper scale would be closer to the plan's ideal, in which the first gets whatever it can
+/// use. But the scale is short, and builds below its end are equal.
 const DIVISOR: u64 = 4;
 
-/// What the nice level rises with each rank. A level is a factor of about 1.25 (sched(7)), five of them are 3.05: the
-/// nearest to [`DIVISOR`] that leaves room for five ranks.
+/// The step in nice level from one rank to the next. One level is a factor of about 1.25 (sched(7)), so five are
+/// 3.05: the closest to [`DIVISOR`] that leaves room for five ranks.
 const LEVELS_A_RANK: i32 = 5;
 /// The highest nice level (sched(7)).
 pub(super) const LEVEL_MAX: i32 = 19;
 
-// Both scales end at about a 1,024th of the first, far above what the kernel would take. A group whose weight is
-// raised has to wait for its turn by the old one: on Linux 6.18, one that was raised from 2 to 102,400 had nothing at
-// all for seconds while one of lower rank ran, one from 25 had nothing for a tenth of a second at times, and one from
-// 100 was never seen to wait.
+// Both scales end at about 1/1,024 of the first, far above what the kernel accepts. A group whose weight is raised
+// must first wait for its turn under the old weight: on Linux 6.18, a group raised from 2 to 102,400 got no CPU time
+// for seconds while one of lower rank ran, one raised from 25 sometimes got none for a tenth of a second, and one
+// raised from 100 was never seen to wait.
 
-/// The numbers that a kind of control group takes.
+/// The range of weights for one version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
     first: u64,
@@ -26,33 +26,34 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// `cpu.weight` of version 2: 1 to 10,000, and 100 by default (Documentation/admin-guide/cgroup-v2.rst).
+    /// `cpu.weight` of cgroup v2: 1 to 10,000, default 100 (Documentation/admin-guide/cgroup-v2.rst).
     pub(super) const VERSION_2: Scale = Scale { first: 10_000, least: 10, most: 10_000, default: 100 };
 
-    /// `cpu.shares` of version 1: 2 to 262,144, and 1,024 by default (kernel/sched/sched.h: MIN_SHARES, MAX_SHARES).
-    /// The first has what is the same to the kernel as the first of version 2, so that both share alike.
+    /// `cpu.shares` of cgroup v1: 2 to 262,144, default 1,024 (kernel/sched/sched.h: MIN_SHARES, MAX_SHARES). The
+    /// first value means the same to the kernel as the first of v2, so that both share alike.
     pub(super) const VERSION_1: Scale = Scale { first: 102_400, least: 100, most: 262_144, default: 1024 };
 
-    /// Of the build of this rank, 0 being the first.
+    /// The weight of a rank; rank 0 is the first.
     pub(super) fn of_rank(self, rank: usize) -> u64 {
         let divisor = u32::try_from(rank).ok().and_then(|rank| DIVISOR.checked_pow(rank));
         divisor.map_or(self.least, |divisor| (self.first / divisor).max(self.least))
     }
 
-    /// Of a build that has no rank.
+    /// The weight of a build without a rank.
     pub(super) fn least(self) -> u64 {
         self.least
     }
 
-    /// Of the group that holds all builds, against others of this machine. The weight of a group is shared by the CPUs
-    /// that it is busy on, so that one group busy on all of them would count no more than one process on one of them.
+    /// The weight of the group that holds all builds, relative to other groups of the machine. The kernel divides a
+    /// group's weight among the CPUs where the group is busy, so with the default weight a group busy on all CPUs
+    /// would get no more than a single process on one of them.
     pub(super) fn of_all(self, cpus: usize) -> u64 {
         self.default.saturating_mul(cpus.max(1) as u64).min(self.most)
     }
 }
 
-/// The nice levels of builds in rank order, given the levels that those have which cannot be lowered (0 where it can).
-/// No build has a lower level than one before it.
+/// The nice levels of builds in rank order. `floors` has the current levels where they cannot be lowered, and at
+/// most the base level where they can. No build gets a lower level than the one before it.
 pub(super) fn levels(base: i32, floors: &[i32]) -> Vec<i32> {
     let mut next = base;
     let rise = |floor: &i32| {
@@ -69,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn each_rank_has_a_quarter_of_the_one_before_until_the_least() {
+    fn each_rank_has_a_quarter_of_the_rank_before_down_to_the_least() {
         let weights = |scale: Scale| (0..8).map(|rank| scale.of_rank(rank)).collect::<Vec<u64>>();
         assert_eq!(weights(Scale::VERSION_2), [10_000, 2500, 625, 156, 39, 10, 10, 10]);
         assert_eq!(weights(Scale::VERSION_1), [102_400, 25_600, 6400, 1600, 400, 100, 100, 100]);
@@ -80,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn levels_rise_with_rank_and_never_turn_it_round() {
+    fn levels_rise_with_rank_and_never_reverse_it() {
         assert_eq!(levels(0, &[0; 6]), [0, 5, 10, 15, 19, 19]);
         assert_eq!(levels(3, &[0; 3]), [3, 8, 13]);
-        // The first was the third before, and could not be lowered.
+        // The first was third before, and could not be lowered.
         assert_eq!(levels(0, &[10, 0, 5]), [10, 15, 19]);
         assert_eq!(levels(0, &[]), [0; 0]);
     }

@@ -1,27 +1,28 @@
-//! Control groups of version 1: a group below the one that this process is in.
+//! Cgroup v1: a group below that of this process.
 
 use super::group::{Groups, VERSION_1};
 use crate::groups::{Hierarchy, Place, folder, name};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Makes Kilnyard's own group, and tries whether it takes a weight and a process.
+/// Creates Kilnyard's own group, and tries whether it accepts a weight and a process.
 pub(super) fn find(owner: &str, cpus: usize) -> Result<Groups, String> {
-    let cpu = Place::own(Hierarchy::Version1("cpu")).ok_or("its cpu controller is not mounted here")?;
+    let cpu = Place::own(Hierarchy::Version1("cpu")).ok_or("its cpu controller is not mounted")?;
     let name = name::new(owner);
     let mut lingering = folder::sweep(&cpu.folder, owner);
     let weighing = cpu.folder.join(&name);
     fs_err::create_dir(&weighing).map_err(|error| error.to_string())?;
-    // Also where it counts in a hierarchy of its own; where it may not, CPU time is what the processes say.
+    // The counting hierarchy may be a separate one. If groups cannot be made there, CPU time is what the processes
+    // report.
     let counting = Place::own(Hierarchy::Version1("cpuacct")).and_then(|place| {
         if place.folder == cpu.folder {
             return Some(weighing.clone());
         }
         lingering.extend(folder::sweep(&place.folder, owner));
         let counting = place.folder.join(&name);
-        made_and_tried(&counting).then_some(counting)
+        create_and_try(&counting).then_some(counting)
     });
-    // From here on what was made is removed with this value.
+    // From here on, dropping this value removes what was created.
     let groups = Groups::new(VERSION_1, weighing.clone(), counting, lingering);
     let weight = VERSION_1.scale.of_all(cpus);
     folder::write(&weighing.join(VERSION_1.weight), weight).map_err(|error| error.to_string())?;
@@ -29,7 +30,7 @@ pub(super) fn find(owner: &str, cpus: usize) -> Result<Groups, String> {
     Ok(groups)
 }
 
-fn made_and_tried(folder: &PathBuf) -> bool {
+fn create_and_try(folder: &PathBuf) -> bool {
     if fs_err::create_dir(folder).is_err() {
         return false;
     }
@@ -40,9 +41,9 @@ fn made_and_tried(folder: &PathBuf) -> bool {
     takes
 }
 
-/// Moves a thread of its own into the group, which ends there: this version knows threads.
+/// Moves a short-lived thread into the group; cgroup v1 supports moving single threads.
 fn try_to_enter(folder: &Path) -> io::Result<()> {
     let tasks = folder.join("tasks");
     let thread = std::thread::Builder::new().spawn(move || folder::write(&tasks, 0))?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that tried it failed")))
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the trial thread panicked")))
 }

@@ -1,8 +1,8 @@
-//! Control groups of version 2, where the group that Kilnyard was started in has been handed over to it.
+//! Cgroup v2, where the group that Kilnyard was started in is delegated to it.
 //!
-//! Two rules of the kernel shape this (Documentation/admin-guide/cgroup-v2.rst), beside those of `groups::base`. A group
-//! other than the root has either processes or children with controllers, so that Kilnyard moves itself into a child.
-//! And a child has a controller only if its parent says so.
+//! Two rules of the kernel shape this (Documentation/admin-guide/cgroup-v2.rst), in addition to those in
+//! `groups::base`. A group other than the root has either processes or children with controllers, so Kilnyard moves
+//! itself into a child. And a child has a controller only if its parent enables it.
 
 use super::group::{Groups, VERSION_2};
 use crate::groups::base::{self, Seen};
@@ -12,20 +12,20 @@ use crate::processes::{Process, Processes};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A process that is moved may have started another one meanwhile, which is moved then.
+/// Rounds of moving processes: a process may start another one while it is being moved.
 const MOVES_MAX: u32 = 10;
 
-/// Where Kilnyard's group is made.
+/// Where to create Kilnyard's group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The group that it is made in.
+    /// The parent group.
     pub(super) base: PathBuf,
-    /// Whether Kilnyard's own processes have to leave that one.
+    /// Whether Kilnyard's own processes have to leave the parent group.
     pub(super) moves_itself: bool,
 }
 
-/// Decides, or says why there is no way. `own` is the group that Kilnyard is in, `above` the one around it, and `ours`
-/// Kilnyard's own processes.
+/// Decides where to create the group, or why it is not possible. `own` is Kilnyard's group, `above` its parent, and
+/// `ours` lists Kilnyard's own processes.
 pub(super) fn decide(own: &Seen, above: Option<&Seen>, ours: &[u32]) -> Result<Plan, String> {
     let base = base::choose(own, above)?;
     let moves_itself = base.folder == own.folder && !own.is_root;
@@ -34,12 +34,12 @@ pub(super) fn decide(own: &Seen, above: Option<&Seen>, ours: &[u32]) -> Result<P
     }
     if moves_itself && base.processes.iter().any(|process| !ours.contains(process)) {
         let name = own.folder.display();
-        return Err(format!("there are processes in {name} that are not Kilnyard's"));
+        return Err(format!("{name} has processes that are not Kilnyard's"));
     }
     Ok(Plan { base: base.folder.clone(), moves_itself })
 }
 
-/// Makes Kilnyard's own group, and moves Kilnyard if need be.
+/// Creates Kilnyard's own group, and moves Kilnyard into a child of it if necessary.
 pub(super) fn find(owner: &str, cpus: usize) -> Result<(Groups, Supervisor), String> {
     let (own, above) = base::look()?;
     let plan = decide(&own, above.as_ref(), &Processes::look().tree(std::process::id()))?;
@@ -52,14 +52,14 @@ pub(super) fn find(owner: &str, cpus: usize) -> Result<(Groups, Supervisor), Str
     Ok((groups, supervisor))
 }
 
-/// What is put back in the end, when the groups of builds are removed.
+/// Restores the previous state when the groups of builds have been removed.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     base: PathBuf,
     top: PathBuf,
-    /// Kilnyard's processes were moved.
+    /// Whether Kilnyard's processes were moved.
     moved: bool,
-    /// What the base was told to give its children.
+    /// Controllers that this enabled for the children of the base.
     enabled: Vec<&'static str>,
 }
 
@@ -72,11 +72,11 @@ impl Supervisor {
             move_all(&self.base, &leaf)?;
         }
         self.enable("cpu")?;
-        // Builds have their weights where the kernel does not count their memory, too.
+        // Without the memory controller, builds still have weights.
         let _ = self.enable("memory");
         folder::write(&self.top.join(VERSION_2.weight), VERSION_2.scale.of_all(cpus))?;
         if moves_itself {
-            // Who hands out cores must not wait for one behind the builds.
+            // The process that hands out cores must not wait for one behind the builds.
             folder::write(&leaf.join(VERSION_2.weight), VERSION_2.scale.of_rank(0))?;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Drop for Supervisor {
         let disable = |folder: &Path, controller: &str| {
             folder::write(&folder.join("cgroup.subtree_control"), format!("-{controller}"))
         };
-        // Each of these may fail when a build's process is still there; then all of it stays, which does no harm.
+        // Any of these fails if a build's process still exists. Then the groups stay, which does no harm.
         for controller in ["cpu", "memory"] {
             let _ = disable(&self.top, controller);
         }
@@ -111,7 +111,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Whether it had to be told.
+/// Enables a controller for the children of a group; returns whether it was disabled before.
 fn enable(folder: &Path, controller: &str) -> io::Result<bool> {
     let control = folder.join("cgroup.subtree_control");
     let has_it = fs_err::read_to_string(&control)?.split_whitespace().any(|has| has == controller);
@@ -129,13 +129,13 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
         }
         for process in processes {
             let moved = folder::enter(to, process);
-            // It may have ended meanwhile.
+            // It may have ended in the meantime.
             if Process::of(process).is_some_and(|process| !process.is_dead) {
                 moved?;
             }
         }
     }
-    Err(io::Error::other(format!("processes keep coming in {}", from.display())))
+    Err(io::Error::other(format!("new processes keep appearing in {}", from.display())))
 }
 
 #[cfg(test)]
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn a_delegated_group_is_taken_if_nobody_else_is_in_it() {
+    fn a_delegated_group_is_taken_if_all_its_processes_are_ours() {
         let own = seen("/c/a.scope");
         let plan = Plan { base: "/c/a.scope".into(), moves_itself: true };
         assert_eq!(decide(&own, None, &[7, 8]), Ok(plan));
         let shared = Seen { processes: vec![7, 9], ..own.clone() };
-        assert_eq!(reason(&shared, None), "there are processes in /c/a.scope that are not Kilnyard's");
-        // One that is seen from another namespace alone.
+        assert_eq!(reason(&shared, None), "/c/a.scope has processes that are not Kilnyard's");
+        // A process that only another pid namespace can see.
         let foreign = Seen { processes: vec![0, 7], ..own.clone() };
         assert!(decide(&foreign, None, &[7, 8]).is_err());
         let without = Seen { has_cpu: false, ..own };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_moves_who_is_below_what_was_delegated() {
+    fn processes_below_the_delegated_group_do_not_move() {
         let own = Seen { is_delegated: false, ..seen("/c/a.service/inner") };
         let above = Seen { processes: vec![], ..seen("/c/a.service") };
         let plan = Plan { base: "/c/a.service".into(), moves_itself: false };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leaves_the_root_of_the_machine() {
+    fn processes_in_the_root_group_do_not_move() {
         let root = Seen { is_root: true, processes: vec![1, 2, 7], ..seen("/c") };
         assert_eq!(decide(&root, None, &[7]), Ok(Plan { base: "/c".into(), moves_itself: false }));
     }

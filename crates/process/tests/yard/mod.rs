@@ -1,4 +1,4 @@
-//! Real sandboxes for tests. Their root is made of the machine's own `/usr`, so that nothing needs to be fetched.
+//! Real sandboxes for tests. Their root uses the machine's own `/usr`, so nothing has to be fetched.
 
 pub mod user;
 
@@ -15,7 +15,7 @@ fn ids() -> Result<IdMap, String> {
     lack.map_or(Ok(ids), |lack| Err(lack.to_string()))
 }
 
-/// A folder that the ids of roots can reach.
+/// A folder that the users of roots can enter.
 pub fn open_folder() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
@@ -23,7 +23,7 @@ pub fn open_folder() -> tempfile::TempDir {
     folder
 }
 
-/// Why there are no sandboxes here.
+/// Why sandboxes do not work here, if they do not.
 pub fn missing() -> Option<String> {
     let folder = open_folder();
     let making = Making::default();
@@ -87,7 +87,7 @@ impl Yard {
     }
 }
 
-/// The process that sleeps for so long.
+/// The `sleep` process with this argument.
 pub fn process_with(argument: &str) -> Option<ProcessStat> {
     fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let line = fs::read(entry.path().join("cmdline")).ok()?;

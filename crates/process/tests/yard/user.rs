@@ -1,4 +1,4 @@
-//! An ordinary user with a range of ids, whom a test that root runs becomes.
+//! An ordinary user with a range of subordinate ids, for tests started as root.
 
 use super::open_folder;
 use libtest_mimic::Failed;
@@ -6,34 +6,35 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A user whom the machine does not know, and the ids of the user's roots after it.
+/// A user id unknown to this machine. The subordinate ids follow it.
 pub const ID: u32 = 0x7600_0000;
-/// Says to this program that it is the one that another one started as that user.
+/// Marks the instance of this program that runs as that user.
 const VARIABLE: &str = "KILNYARD_AS_USER";
-/// Becomes that user in a namespace where the machine does know it, and in a control group, if one is named: the folder of
-/// files for /etc, the user's number, the group, the program.
+/// Becomes that user, in a mount namespace where the machine knows the user, and in a control group if one is given.
+/// Arguments: the folder with the files for /etc, the user id, the group, and the program.
 const SCRIPT: &str = "etc=$1 id=$2 group=$3; shift 3
 if [ -n \"$group\" ]; then echo $$ > \"$group/cgroup.procs\"; fi
 for file in passwd subuid subgid; do mount --bind \"$etc/$file\" \"/etc/$file\"; done
 exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \"$@\"";
 
-/// Why this program cannot become that user.
+/// Why this program cannot become that user, if it cannot.
 pub fn need_root() -> Option<String> {
     let is_root = rustix::process::geteuid().is_root() && std::env::var_os(VARIABLE).is_none();
-    (!is_root).then(|| "it takes root".to_owned())
+    (!is_root).then(|| "needs root".to_owned())
 }
 
-/// Runs this program with these words as that user, in a group or in that of this process; what it said.
+/// Runs this program as that user with these arguments, in a given group or in that of this process. Returns the
+/// output.
 pub fn run_as(group: Option<&Path>, words: &[&str]) -> Result<String, Failed> {
     let folder = open_folder();
     let line = format!("kilnyard-trial:x:{ID}:{ID}::/nonexistent:/bin/sh\n");
     fs::write(folder.path().join("passwd"), fs::read_to_string("/etc/passwd")? + &line)?;
     for file in ["subuid", "subgid"] {
         fs::write(folder.path().join(file), format!("kilnyard-trial:{}:65536\n", ID + 1))?;
-        // To be mounted over, it has to be there.
+        // It can be mounted over only if it exists.
         fs::OpenOptions::new().append(true).create(true).open(format!("/etc/{file}"))?;
     }
-    // Where this program lies not everybody may be.
+    // The user may not have access to the folder of this program.
     let program = folder.path().join("program");
     fs::copy("/proc/self/exe", &program)?;
     let mut command = Command::new("unshare");

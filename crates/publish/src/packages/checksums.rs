@@ -1,4 +1,4 @@
-//! `SHA512`: checksums of a folder's files, as `sha512sum --tag` and pkgsrc's `digest` write them.
+//! `SHA512`: checksums of a folder's files, in the format of `sha512sum --tag` and pkgsrc's `digest`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ impl Checksums {
         self.0.iter().map(|(name, sha512)| (name.as_str(), sha512.as_str()))
     }
 
-    /// What a text lists; lines that this module would not have written are passed over.
+    /// Parses a list of checksums. Lines that this module would not write are ignored.
     pub(super) fn parse(text: &str) -> Self {
         let of_line = |line: &str| {
             let (name, sha512) = line.strip_prefix("SHA512 (")?.split_once(") = ")?;

@@ -1,4 +1,4 @@
-//! The generation that readers see now.
+//! The current generation, which readers see.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use crate::name::check_name;
 use crate::{Result, state};
 
 pub(super) struct Current {
-    /// Relative to the repository.
+    /// The folder with the packages, relative to the repository.
     all: PathBuf,
     checksums: Checksums,
-    /// The checksums as they are written; none where a file beside them is missing.
+    /// The text of the checksum file. Absent if the compressed copy is missing.
     text: Option<String>,
-    /// The key that they are signed with; none where the signature is missing.
+    /// The key that the checksums are signed with. Absent if the signature is missing.
     public_key: Option<String>,
 }
 
@@ -32,27 +32,27 @@ impl Current {
         Ok(Self { text: text.filter(|_| is_there(CHECKSUMS_PACKED)), all, checksums, public_key })
     }
 
-    /// The package files that it lists, with their checksums. A name that could not be one leads nowhere.
+    /// The listed package files with their checksums. A name that cannot be that of a package file is ignored.
     pub(super) fn packages(&self) -> impl Iterator<Item = (&str, &str)> {
         self.checksums.iter().filter(|(name, _)| Self::is_package(name))
     }
 
-    /// Whether a name can be that of a package file.
+    /// Whether this can be the name of a package file.
     pub(super) fn is_package(name: &str) -> bool {
         !indexes::NAMES.contains(&name) && check_name("file name", name).is_ok()
     }
 
-    /// The checksum that it lists for a file.
+    /// The listed checksum of a file.
     pub(super) fn sha512(&self, name: &str) -> Option<&str> {
         self.checksums.get(name)
     }
 
-    /// Where a file of it is, relative to the repository.
+    /// The path of a file, relative to the repository.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.all.join(name)
     }
 
-    /// Whether it lists these checksums, signed with this key.
+    /// Whether it lists exactly these checksums, signed with this key.
     pub(super) fn says(&self, checksums: &str, public_key: &str) -> bool {
         self.text.as_deref() == Some(checksums) && self.public_key.as_deref() == Some(public_key)
     }

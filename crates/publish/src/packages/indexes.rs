@@ -1,4 +1,4 @@
-//! The index files: the summary in its packed forms, and the file for look-ups.
+//! The index files: compressed summaries and the look-up file.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ pub(super) struct Index {
     pub(super) origin: Origin,
 }
 
-/// Where the bytes of an index file come from.
+/// The source of an index file's bytes.
 pub(super) enum Origin {
     New(Vec<u8>),
-    /// The current generation has the same file.
+    /// The same file in the current generation, at this path.
     Current(PathBuf),
 }
 
-/// Every index file. Packing a summary takes most of the time of a publication, so one that did not change is taken from
-/// the current generation.
+/// Makes all index files. Compressing a summary takes most of the time of a publication, so unchanged files are
+/// taken from the current generation.
 pub(super) fn make(
     repository: &Path,
     stanzas: &[Stanza<'_>],
@@ -59,7 +59,7 @@ pub(super) fn make(
         (look_up.join(), gzip, zstd.join())
     });
     let broken = |index: &'static str| {
-        move |_| packed(index)(std::io::Error::other("the thread that makes it broke off"))
+        move |_| packed(index)(std::io::Error::other("the thread that makes it panicked"))
     };
     let files = [
         (LOOK_UP, look_up.map_err(broken(LOOK_UP))??),
@@ -74,7 +74,7 @@ pub(super) fn make(
     Ok(files.map(index).into())
 }
 
-/// The current generation's files, where they are whole and hold this text.
+/// The files of the current generation, if they are undamaged and contain this text.
 fn of_current(repository: &Path, text: &[u8], current: &Current) -> Option<Vec<Index>> {
     let mut indexes = Vec::new();
     for name in NAMES {
@@ -94,7 +94,7 @@ fn of_current(repository: &Path, text: &[u8], current: &Current) -> Option<Vec<I
     Some(indexes)
 }
 
-/// Whether a packed file unpacks to `text`; no more than that is unpacked.
+/// Whether a compressed file contains exactly `text`. Unpacks no more than needed to find out.
 fn holds(packed: &[u8], text: &[u8]) -> bool {
     let Ok(decoder) = zstd::Decoder::with_buffer(packed) else { return false };
     let mut unpacked = Vec::with_capacity(text.len() + 1);

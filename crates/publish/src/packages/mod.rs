@@ -1,28 +1,31 @@
-//! A pkgsrc repository: a folder of binary packages, with the indexes that `pkg_add`, `pkgin` and their kin read.
+//! A pkgsrc repository: a folder of binary packages with the indexes that `pkg_add`, `pkgin` and other tools
+//! read.
 //!
 //! ```text
 //! packages                                     -> .generations/packages/<number>
 //! .generations/packages/<number>/              the public key
 //!     All/NAME.tgz                             hard links to the caller's files
-//!     All/pkg_summary.gz, pkg_summary.zst      a stanza a package (pkg_summary(5)), by name
-//!     All/index                                the same, to look one package up ([`crate::LookUp`], by name)
+//!     All/pkg_summary.gz, pkg_summary.zst      one stanza per package (pkg_summary(5)), sorted by name
+//!     All/index                                the same stanzas, to look up one package ([`crate::LookUp`], by name)
 //!     All/SHA512, SHA512.gz, SHA512.asc        checksums of the packages and of these indexes, with a signature
-//! .staging/, .lock, kilnyard-archive-keyring.asc   as of an apt repository, which may be in the same folder
+//! .staging/, .lock, kilnyard-archive-keyring.asc   as in an apt repository, which may be in the same folder
 //! ```
 //!
-//! [`plan`] decides and [`Publication::execute`] carries out, in the order and with the promises of an apt repository (see
-//! the crate's text): a reader of `packages` sees the old generation or the new one, whole, whenever and however a
-//! publication ends; and equal packages write nothing and sign nothing.
+//! [`plan`] decides and [`Publication::execute`] carries out, in the same order and with the same guarantees as
+//! for an apt repository (see the crate's documentation). Readers of `packages` see either the complete old or
+//! the complete new generation, whenever and however a publication ends. If the packages are equal, nothing is
+//! written or signed.
 //!
-//! There is no pool: paths are fixed by the format, and a package that is built again has the same name and other bytes. So
-//! each generation has all its files, as hard links, from the caller's files or, where the checksum stayed, from the
-//! generation before. A file that the generation before listed and the new one does not is linked into the new one too,
-//! unlisted, so that a reader who fetched the indexes before the switch still finds it; the next generation drops it.
+//! There is no pool: the format fixes the paths, and a rebuilt package has the same name but different bytes.
+//! So each generation has all of its files, as hard links to the caller's files or, if the checksum is the
+//! same, to those of the previous generation. A file that only the previous generation listed is also linked
+//! into the new one, unlisted, for readers who fetched the indexes before the switch. The next generation drops
+//! it.
 //!
 //! # Known downside
 //!
-//! A reader who fetched the index before a switch may get the new file of a package that was built again: the name is all
-//! he has. `FILE_SIZE` or `SHA512` tell him, and he has to fetch the index again.
+//! A reader who fetched the index before a switch may get the new file of a rebuilt package, since requests
+//! name only the file. `FILE_SIZE` or `SHA512` reveal this, and the reader has to fetch the index again.
 
 mod checksums;
 mod current;
@@ -47,28 +50,28 @@ use checksums::Checksums;
 use current::Current;
 use indexes::Origin;
 
-/// One binary package to list.
+/// A binary package to list.
 #[derive(Debug, Clone)]
 pub struct PackageEntry {
-    /// `PKGNAME`: its name with its version.
+    /// `PKGNAME`: the name with the version.
     pub name: String,
-    /// Its name in the repository: `PKGNAME` and an ending such as `.tgz`.
+    /// File name in the repository: `PKGNAME` with an extension such as `.tgz`.
     pub file_name: String,
-    /// Where the content is now. Read only when the repository does not have it yet.
+    /// Current path of the file. Read only if the repository does not have the file yet.
     pub file: PathBuf,
     /// SHA-512 of the content, in lower-case hexadecimal.
     pub sha512: String,
-    /// Size of the content.
+    /// Size of the file.
     pub size_bytes: u64,
-    /// Its stanza of a summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`.
+    /// Its stanza in the summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`.
     pub summary: String,
 }
 
-/// Plans to make the pkgsrc repository in `repository` list exactly these packages, signed with the key whose armored
-/// public half is `public_key`. Packages that may not be published are not to be given.
+/// Plans to make the pkgsrc repository in `repository` list exactly these packages, signed with the key whose
+/// armored public half is `public_key`. The caller leaves out packages that may not be published.
 ///
-/// Reads the repository, and writes nothing. The same input gives the same indexes in any order of the entries.
-/// Files of `withheld` are not even kept for readers of the current indexes.
+/// Reads the repository and writes nothing. The order of the entries does not affect the indexes. Files in
+/// `withheld` are not even kept for readers of the current indexes.
 pub fn plan(
     repository: &Path,
     entries: &[PackageEntry],
@@ -139,12 +142,12 @@ pub fn plan(
     })
 }
 
-/// Where the package files of the new generation come from.
+/// The sources of a new generation's package files.
 #[derive(Default)]
 struct Files<'a> {
-    /// The current generation has them.
+    /// Files to link from the current generation.
     linked: Vec<Linked>,
-    /// The caller has them.
+    /// Files to take from the caller.
     missing: Vec<&'a PackageEntry>,
 }
 
@@ -179,7 +182,7 @@ impl<'a> Files<'a> {
                 false => files.miss(entry)?,
             }
         }
-        // What readers of the current indexes may still ask for.
+        // Readers of the current indexes may still request these.
         for name in listed.into_keys().filter(|name| !withheld.contains(*name)) {
             let from = current.path(name);
             if let Some(size_bytes) = size_bytes(&from) {
@@ -199,7 +202,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Plans all of them into `all`; says which files it counts on.
+    /// Plans to put all files into `all`. Returns the files of the current generation that the plan relies on.
     fn plan(self, all: &Path, steps: &mut Steps<'_>) -> Vec<(PathBuf, u64)> {
         for entry in self.missing {
             steps.add(Operation::Place {

@@ -1,4 +1,4 @@
-//! What a repository of packages has now, for a yard that lost a file of it.
+//! Reads the packages in a repository, for a yard that has lost one of its files.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::layout::{ALL, CHECKSUMS, PACKAGES};
 use crate::state::{read_text, sha512};
 use std::io::Read;
 
-/// See the module.
+/// The packages that the repository lists now.
 #[derive(Debug, Default)]
 pub struct PublishedPackages {
     all: PathBuf,
@@ -21,7 +21,7 @@ pub struct PublishedPackages {
 }
 
 impl PublishedPackages {
-    /// Reads what readers see now. Of what cannot be read there is nothing.
+    /// Reads the repository. Anything that cannot be read counts as empty.
     pub fn read(repository: &Path) -> Self {
         let all = repository.join(PACKAGES).join(ALL);
         let mut summary = String::new();
@@ -36,8 +36,8 @@ impl PublishedPackages {
         }
     }
 
-    /// The first package whose stanza is the one that is looked for, if its file is whole: it can be published again as
-    /// it is.
+    /// Returns the first package whose stanza matches, provided that its file is undamaged: it can be published
+    /// again unchanged.
     pub fn find(&self, mut is_it: impl FnMut(&str) -> bool) -> Option<PackageEntry> {
         let stanza = self.summary.split_terminator("\n\n").find(|stanza| is_it(stanza))?;
         let field = |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));

@@ -1,4 +1,4 @@
-//! The stanzas of the summary, checked: they come from builds, which are not trusted.
+//! Checks the stanzas of the summary: they come from builds, which are not trusted.
 
 use std::fmt::Write as _;
 
@@ -7,21 +7,21 @@ use crate::index::{ENTRY_COUNT_MAX, check_total};
 use crate::name::{check_name, check_sha512, shortened};
 use crate::{PublishError, Result};
 
-/// The longest real ones, with thousands of `REQUIRES`, are a few hundred KiB.
+/// The longest real stanzas, with thousands of `REQUIRES` lines, have a few hundred KiB.
 const STANZA_BYTES_MAX: usize = 4 << 20;
 
-/// What the publisher says of a file.
+/// The fields about a file, which only the publisher writes.
 pub(super) const OWN: [&str; 2] = ["FILE_NAME", "FILE_SIZE"];
 
-/// A package of the summary.
+/// A package in the summary.
 #[derive(Debug)]
 pub(super) struct Stanza<'a> {
     pub(super) name: &'a str,
-    /// Its lines, each with its end.
+    /// Its lines, each with a line feed.
     pub(super) text: String,
 }
 
-/// The stanzas of all packages with what is said of their files, by name.
+/// Returns the stanzas of all packages, sorted by name, with the fields about their files.
 pub(super) fn stanzas(entries: &[PackageEntry]) -> Result<Vec<Stanza<'_>>> {
     if entries.len() > ENTRY_COUNT_MAX {
         return Err(PublishError::TooLarge { what: "number of packages", limit: ENTRY_COUNT_MAX as u64 });
@@ -36,7 +36,7 @@ pub(super) fn stanzas(entries: &[PackageEntry]) -> Result<Vec<Stanza<'_>>> {
     }
     stanzas.sort_by_key(|stanza| stanza.name);
     match stanzas.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => Err(refuse("package", pair[0].name, "it is given twice")),
+        Some(pair) => Err(refuse("package", pair[0].name, "it is a duplicate")),
         None => Ok(stanzas),
     }
 }
@@ -51,11 +51,11 @@ fn stanza(entry: &PackageEntry) -> Result<Stanza<'_>> {
     let is_ending =
         |ending: &str| !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if !ending.is_some_and(is_ending) {
-        return Err(refuse("file name", &entry.file_name, "it is not the package's name with an ending"));
+        return Err(refuse("file name", &entry.file_name, "it is not the package's name with an extension"));
     }
     check_sha512(&entry.sha512)?;
     let text = check(entry)?;
-    // Where `pkg_info -X FILE` prints them.
+    // `pkg_info -X FILE` prints them at the same place.
     let before =
         text.split_inclusive('\n').take_while(|line| !line.starts_with("DESCRIPTION=")).map(str::len).sum();
     let (before, description) = text.split_at(before);
@@ -72,7 +72,7 @@ fn stanza(entry: &PackageEntry) -> Result<Stanza<'_>> {
     Ok(Stanza { name: &entry.name, text: stanza })
 }
 
-/// Checks that a summary is one stanza that stays one inside an index, and is this package's.
+/// Checks that a summary belongs to this package, is one stanza, and stays one inside an index.
 fn check(entry: &PackageEntry) -> Result<&str> {
     let text = entry.summary.trim_end_matches('\n');
     let bad = |reason| Err(refuse("summary", text, reason));
@@ -81,7 +81,7 @@ fn check(entry: &PackageEntry) -> Result<&str> {
     }
     let mut is_named = false;
     for line in text.split('\n') {
-        // Some readers end lines there, others do not.
+        // Some readers end a line at a carriage return, others do not.
         let line = line.strip_suffix('\r').unwrap_or(line);
         if line.contains(['\0', '\r']) {
             return bad("it has a control character");
@@ -93,15 +93,17 @@ fn check(entry: &PackageEntry) -> Result<&str> {
             Some((key, _)) if !is_key(key) => return bad("a line is not KEY=value"),
             None => return bad("a line is not KEY=value"),
             Some((key, _)) if OWN.contains(&key) => {
-                return bad("it has a field that the index itself writes");
+                return bad("it has a field that only the index may write");
             }
-            Some(("PKGNAME", _)) if is_named => return bad("it has two names"),
-            Some(("PKGNAME", name)) if name != entry.name => return bad("its name is not the entry's"),
+            Some(("PKGNAME", _)) if is_named => return bad("it has more than one PKGNAME"),
+            Some(("PKGNAME", name)) if name != entry.name => {
+                return bad("its PKGNAME differs from the entry's name");
+            }
             Some(("PKGNAME", _)) => is_named = true,
             Some(_) => {}
         }
     }
-    if is_named { Ok(text) } else { bad("it has no name") }
+    if is_named { Ok(text) } else { bad("it has no PKGNAME") }
 }
 
 fn is_key(key: &str) -> bool {

@@ -1,4 +1,4 @@
-//! What the client sees over `file:`.
+//! Tests apt with a `file:` repository.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -40,7 +40,7 @@ fn a_client_updates_downloads_and_gets_the_right_bytes() {
         assert_eq!(fs::read(client.work().join(name)).unwrap(), fs::read(&file.file).unwrap());
     }
 
-    // The detached signature and the fingerprints that people verify by hand.
+    // The detached signature, which people verify by hand.
     let generation = yard.repository().join("dists").join(CODENAME);
     run(Command::new("gpg")
         .env("GNUPGHOME", &yard.signer.home)
@@ -50,8 +50,8 @@ fn a_client_updates_downloads_and_gets_the_right_bytes() {
 }
 
 #[test]
-fn a_new_version_is_seen_and_an_unknown_key_is_not_believed() {
-    if lacks("a_new_version_is_seen_and_an_unknown_key_is_not_believed", &APT_TOOLS) {
+fn a_new_version_is_seen_and_an_unknown_key_is_rejected() {
+    if lacks("a_new_version_is_seen_and_an_unknown_key_is_rejected", &APT_TOOLS) {
         return;
     }
     let yard = Yard::new();
@@ -76,8 +76,8 @@ fn a_new_version_is_seen_and_an_unknown_key_is_not_believed() {
 }
 
 #[test]
-fn a_changed_index_or_package_is_refused() {
-    if lacks("a_changed_index_or_package_is_refused", &APT_TOOLS) {
+fn a_changed_index_or_package_is_rejected() {
+    if lacks("a_changed_index_or_package_is_rejected", &APT_TOOLS) {
         return;
     }
     let yard = Yard::new();
@@ -94,7 +94,7 @@ fn a_changed_index_or_package_is_refused() {
         file.seek(SeekFrom::Start(0)).unwrap();
         file.write_all(&bytes).unwrap();
     };
-    // In the pool, which shares its bytes with the yard's own file.
+    // In the pool, where the bytes are shared with the yard's own file.
     flip(&yard.repository().join(&entry.pool_path));
     let output = client.get(&["download", "alpha"]);
     assert!(!output.status.success() && text(&output).contains("Hash Sum mismatch"), "{}", text(&output));

@@ -1,4 +1,5 @@
-//! The publisher is killed after every step; what is left must work, and the next publication must end the same.
+//! Kills the publisher after every step. The result must work, and the next publication must end in the same
+//! state.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -13,7 +14,7 @@ use crate::support::{
     unsigned_snapshot,
 };
 
-/// Where the child finds its work: the yard's directory, the repository, the version, and the step to die after.
+/// Environment variable with the child's work: the yard's directory, the repository, and the step to die after.
 const CHILD: &str = "KILNYARD_PUBLISH_TEST_CHILD";
 
 const OLD: u32 = 4;
@@ -32,7 +33,7 @@ fn plan_of(yard: &Path, repository: &Path, version: u32, signer: &GnupgSigner) -
     plan(repository, &facts(), &binaries, &sources, &signer.public_armored().unwrap()).unwrap()
 }
 
-/// Not a test of its own: the process that is killed.
+/// Not a test by itself: this is the process that is killed.
 #[test]
 fn child_publishes_and_dies() {
     let Ok(work) = std::env::var(CHILD) else {
@@ -42,7 +43,7 @@ fn child_publishes_and_dies() {
         panic!("{work:?}");
     };
     let last_step: usize = last_step.parse().unwrap();
-    // Its agent belongs to the parent.
+    // The agent belongs to the parent process.
     let signer = std::mem::ManuallyDrop::new(GnupgSigner { home: Path::new(yard).join("gnupg") });
     let publication = plan_of(Path::new(yard), Path::new(repository), NEW, &signer);
     println!("planned");
@@ -63,13 +64,13 @@ fn child(yard: &Yard, repository: &Path, last_step: usize) -> Command {
     command
 }
 
-/// A repository with as many generations as are kept, so that the next one also removes one.
+/// A repository with the maximum number of generations, so that the next publication also removes one.
 fn prepare(yard: &Yard) -> PathBuf {
     for version in 1..=OLD {
         let (binaries, sources) = entries(&yard.path("files"), version);
         yard.publish(&binaries, &sources);
     }
-    // Built once, before any copy of the repository is at stake.
+    // Build these once, before copying the repository.
     entries(&yard.path("files"), NEW);
     yard.repository()
 }
@@ -78,7 +79,7 @@ fn copy(from: &Path, to: &Path) {
     run(Command::new("cp").arg("--archive").arg(from).arg(to));
 }
 
-/// What must hold after a kill; says which version readers see.
+/// Checks what must hold after a kill. Returns the version that readers see.
 fn check_survivor(repository: &Path) -> String {
     let client = Client::of_directory(repository);
     client.update();
@@ -98,8 +99,8 @@ fn check_convergence(yard: &Yard, repository: &Path, expected: &Path) {
 }
 
 #[test]
-fn a_kill_after_any_step_leaves_a_whole_generation() {
-    let test = "a_kill_after_any_step_leaves_a_whole_generation";
+fn a_kill_after_any_step_leaves_a_complete_generation() {
+    let test = "a_kill_after_any_step_leaves_a_complete_generation";
     if lacks(test, &APT_TOOLS) || lacks(test, &["dpkg-source"]) {
         return;
     }
@@ -130,8 +131,8 @@ fn a_kill_after_any_step_leaves_a_whole_generation() {
 }
 
 #[test]
-fn a_kill_at_any_moment_leaves_a_whole_generation() {
-    let test = "a_kill_at_any_moment_leaves_a_whole_generation";
+fn a_kill_at_any_moment_leaves_a_complete_generation() {
+    let test = "a_kill_at_any_moment_leaves_a_complete_generation";
     if lacks(test, &APT_TOOLS) || lacks(test, &["dpkg-source"]) {
         return;
     }
@@ -141,7 +142,7 @@ fn a_kill_at_any_moment_leaves_a_whole_generation() {
     copy(&base, &expected);
     plan_of(yard.directory.path(), &expected, NEW, &yard.signer).execute(&yard.signer).unwrap();
 
-    // A fixed sequence of moments; the scheduler makes them different each time, and every outcome must do.
+    // The delays are fixed, but scheduling makes each run different. Every outcome must be valid.
     let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
     for round in 0..12 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -170,8 +171,8 @@ fn wait_until_planned(process: &mut std::process::Child) {
 }
 
 #[test]
-fn a_first_publication_that_dies_leaves_nothing_in_the_way() {
-    if lacks("a_first_publication_that_dies_leaves_nothing_in_the_way", &["dpkg-deb", "dpkg-source", "gpg"]) {
+fn a_killed_first_publication_does_not_prevent_the_next() {
+    if lacks("a_killed_first_publication_does_not_prevent_the_next", &["dpkg-deb", "dpkg-source", "gpg"]) {
         return;
     }
     let yard = Yard::new();

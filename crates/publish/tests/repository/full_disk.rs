@@ -1,4 +1,4 @@
-//! A disk that is full at different moments.
+//! Publishes to a disk that is full at different points.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::support::{APT_TOOLS, Client, Yard, entry, lacks, snapshot};
 
 const DISK_BYTES: u64 = 4 << 20;
 
-/// A small file system of its own.
+/// A small separate file system.
 struct Disk {
     path: PathBuf,
 }
@@ -33,7 +33,7 @@ impl Drop for Disk {
     }
 }
 
-/// Takes all space but `left_bytes`.
+/// Fills the disk except for `left_bytes`.
 fn fill(path: &Path, left_bytes: u64) {
     let mut file = fs::File::create(path).unwrap();
     let block = [0; 4096];
@@ -42,18 +42,19 @@ fn fill(path: &Path, left_bytes: u64) {
 }
 
 #[test]
-fn a_full_disk_leaves_the_old_generation_whole() {
-    let test = "a_full_disk_leaves_the_old_generation_whole";
+fn a_full_disk_leaves_the_old_generation_intact() {
+    let test = "a_full_disk_leaves_the_old_generation_intact";
     if lacks(test, &APT_TOOLS) {
         return;
     }
     let yard = Yard::new();
     let Some(disk) = Disk::mount(yard.path("disk")) else {
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: a file system cannot be mounted here");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: cannot mount a file system");
         return;
     };
     let repository = disk.path.join("repository");
-    // The file is on another file system than the pool, so each publication takes space: 200 KiB and the indexes.
+    // The file and the pool are on different file systems, so each publication takes space: 200 KiB and the
+    // indexes.
     let package = |version: u32| {
         let stanza = format!("Package: alpha\nVersion: {version}\nArchitecture: amd64\nDescription: a\n");
         let file = yard.path("files").join(format!("alpha_{version}_amd64.deb"));
@@ -79,7 +80,8 @@ fn a_full_disk_leaves_the_old_generation_whole() {
             Err(PublishError::System { source, .. }) => {
                 failures += 1;
                 assert_eq!(source.raw_os_error(), Some(28), "{source}");
-                // Directories may have been made, and the pool may have the file; what was there is as it was.
+                // There may be new directories, and the pool may have the new file, but all existing files are
+                // unchanged.
                 let after = snapshot(&repository);
                 assert!(before.iter().all(|(name, value)| after.get(name) == Some(value)), "{left_kib}");
                 assert!(snapshot(&repository.join(".staging")).is_empty(), "{left_kib}");

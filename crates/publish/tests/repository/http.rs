@@ -1,4 +1,4 @@
-//! What the client sees over HTTP, from a server that writes down what was asked and can publish in between.
+//! Tests apt over HTTP, with a server that records requests and can publish between them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -63,7 +63,7 @@ fn answer_all(
             Err(_) => ("404 Not Found", Vec::new()),
         };
         log.lock().unwrap().push(format!("{} {path}", &status[..3]));
-        // What follows this answer must happen before the client can ask again.
+        // Run this before answering, so that the client cannot send its next request earlier.
         after_answer.lock().unwrap()(&path);
         write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len())?;
         stream.write_all(&body)?;
@@ -100,8 +100,8 @@ fn a_reader_in_the_middle_of_an_update_succeeds() {
     }
     let yard = Arc::new(Yard::new());
     yard.publish(&[yard.deb("alpha", "1.0-1", "amd64")], &[]);
-    // After the client has its InRelease, two more generations come before it asks for an index.
-    // The server outlives the test, and must not keep the yard.
+    // After the client has fetched InRelease, publish two more generations before it requests an index. The
+    // server outlives the test and must not keep the yard alive.
     let publisher = Arc::downgrade(&yard);
     let mut versions = ["1.0-2", "1.0-3"].into_iter();
     let server = Server::start(

@@ -1,4 +1,4 @@
-//! A pkgsrc repository: what is in it, what a publication changes, and what a kill leaves.
+//! Tests pkgsrc repositories: their contents, updates, and the state after a kill.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::support::{
     GnupgSigner, PLAIN_KEY, PlainSigner, facts, lacks, plain_entry, run, snapshot, text, write,
 };
 
-/// Where the child finds its work: the files, the repository, the version, and the step to die after.
+/// Environment variable with the child's work: the files, the repository, and the step to die after.
 const CHILD: &str = "KILNYARD_PUBLISH_TEST_PACKAGES_CHILD";
 
 const OLD: u32 = 4;
@@ -88,8 +88,8 @@ impl Scratch {
 }
 
 #[test]
-fn the_indexes_are_what_readers_expect() {
-    let test = "the_indexes_are_what_readers_expect";
+fn the_indexes_are_as_readers_expect() {
+    let test = "the_indexes_are_as_readers_expect";
     if lacks(test, &["gzip", "zstd", "sha512sum", "gpg"]) {
         return;
     }
@@ -142,7 +142,7 @@ fn equal_packages_in_any_order_write_nothing() {
     scratch.publish(&entries);
     let before = snapshot(&scratch.repository());
     entries.reverse();
-    // The files may be gone from where they came.
+    // The original files may be gone.
     fs::remove_dir_all(scratch.directory.path().join("files")).unwrap();
     let publication = scratch.plan(&entries).unwrap();
     assert!(publication.is_empty() && publication.new_generation().is_none(), "{publication}");
@@ -152,7 +152,7 @@ fn equal_packages_in_any_order_write_nothing() {
 }
 
 #[test]
-fn whatever_is_lost_or_other_makes_a_new_generation() {
+fn any_lost_or_changed_file_makes_a_new_generation() {
     let scratch = Scratch::new();
     let entries = [scratch.package("a-1"), scratch.package("b-1")];
     scratch.publish(&entries);
@@ -166,7 +166,7 @@ fn whatever_is_lost_or_other_makes_a_new_generation() {
         assert!(scratch.all(name).is_file(), "{name}");
         assert!(scratch.plan(&entries).unwrap().is_empty(), "{name}");
     }
-    fs::write(scratch.all("pkg_summary.gz"), "spoilt").unwrap();
+    fs::write(scratch.all("pkg_summary.gz"), "damaged").unwrap();
     assert!(scratch.publish(&entries).is_new);
     let mut other = entries.to_vec();
     other[0].summary = other[0].summary.replace("COMMENT=x", "COMMENT=y");
@@ -199,7 +199,7 @@ fn a_look_up_file_of_an_older_format_is_made_again() {
 }
 
 #[test]
-fn what_left_the_index_stays_for_one_generation_more() {
+fn files_dropped_from_the_index_stay_for_one_more_generation() {
     let scratch = Scratch::new();
     let (a, b, c) = (scratch.package("a-1"), scratch.package("b-1"), scratch.package("c-1"));
     scratch.publish(&[a.clone(), b.clone()]);
@@ -207,7 +207,7 @@ fn what_left_the_index_stays_for_one_generation_more() {
     assert!(scratch.all("a-1.tgz").is_file());
     assert!(!scratch.summary().contains("PKGNAME=a-1"));
     assert!(!fs::read_to_string(scratch.all("SHA512")).unwrap().contains("a-1.tgz"));
-    // Nothing to do is no generation.
+    // Publishing without changes makes no new generation.
     scratch.publish(&[b.clone(), c.clone()]);
     assert!(scratch.all("a-1.tgz").is_file());
     scratch.publish(std::slice::from_ref(&c));
@@ -225,13 +225,13 @@ fn what_left_the_index_stays_for_one_generation_more() {
             "pkg_summary.zst"
         ]
     );
-    // It comes back without its file, from the generation that still has it? No: it is not listed there.
+    // The dropped package cannot come back without its file: the generation that still has it does not list it.
     fs::remove_dir_all(scratch.directory.path().join("files")).unwrap();
     assert!(matches!(scratch.plan(&[b, c]), Err(PublishError::System { .. })));
 }
 
 #[test]
-fn a_package_that_was_built_again_has_the_new_bytes() {
+fn a_rebuilt_package_has_the_new_bytes() {
     let scratch = Scratch::new();
     let files = scratch.directory.path().join("files");
     scratch.publish(&[package_with(&files, "a-1", "old"), package(&files, "b-1")]);
@@ -243,7 +243,7 @@ fn a_package_that_was_built_again_has_the_new_bytes() {
 }
 
 #[test]
-fn generations_that_are_too_old_go_and_leave_an_apt_repository_alone() {
+fn removing_old_generations_leaves_an_apt_repository_alone() {
     let scratch = Scratch::new();
     let debs = [plain_entry(&scratch.directory.path().join("debs"), "alpha", "1", b"alpha")];
     let apt = |codename: &str| {
@@ -268,7 +268,7 @@ fn generations_that_are_too_old_go_and_leave_an_apt_repository_alone() {
 }
 
 #[test]
-fn hostile_packages_are_refused() {
+fn hostile_packages_are_rejected() {
     let scratch = Scratch::new();
     let good = scratch.package("a-1");
     let refused = |change: &dyn Fn(&mut PackageEntry)| {
@@ -322,7 +322,7 @@ fn hostile_packages_are_refused() {
 fn a_copied_file_is_checked() {
     let scratch = Scratch::new();
     let good = scratch.package("a-1");
-    // A file that not all may read is copied, since a link would share its mode.
+    // A file that is not world-readable is copied, since a link would share its mode.
     fs::set_permissions(&good.file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let mut other = good.clone();
     other.sha512 = "0".repeat(128);
@@ -335,13 +335,13 @@ fn a_copied_file_is_checked() {
 }
 
 #[test]
-fn a_stale_plan_and_a_second_writer_are_refused() {
+fn a_stale_plan_and_a_second_writer_are_rejected() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.package("a-1"), scratch.package("b-1"));
     let stale = scratch.plan(std::slice::from_ref(&a)).unwrap();
     scratch.publish(std::slice::from_ref(&b));
     assert!(matches!(stale.execute(&PlainSigner), Err(PublishError::Changed { .. })));
-    // A file that is counted on goes in between.
+    // A file that the plan relies on disappears in between.
     let stale = scratch.plan(&[a.clone(), b.clone()]).unwrap();
     fs::remove_file(scratch.all("b-1.tgz")).unwrap();
     assert!(matches!(stale.execute(&PlainSigner), Err(PublishError::Changed { .. })));
@@ -353,7 +353,7 @@ fn a_stale_plan_and_a_second_writer_are_refused() {
     assert!(publication.execute(&PlainSigner).unwrap().is_new);
 }
 
-/// The packages of a version: one changes its bytes, one its name, one nothing.
+/// The packages of a version. One changes its content, one its name, and one nothing.
 fn of_version(files: &Path, version: u32) -> Vec<PackageEntry> {
     vec![
         package_with(files, "same-name-1", &"x".repeat(version as usize)),
@@ -362,7 +362,7 @@ fn of_version(files: &Path, version: u32) -> Vec<PackageEntry> {
     ]
 }
 
-/// Not a test of its own: the process that is killed.
+/// Not a test by itself: this is the process that is killed.
 #[test]
 fn child_publishes_and_dies() {
     let Ok(work) = std::env::var(CHILD) else {
@@ -383,7 +383,8 @@ fn child_publishes_and_dies() {
         .unwrap();
 }
 
-/// What readers see: each file of the index is there and is what the checksums say, and so are the indexes.
+/// Checks what readers see: each listed file exists with the listed size, and all checksums are correct.
+/// Returns the listed files with their sizes.
 fn check_survivor(repository: &Path) -> BTreeMap<String, String> {
     let all = repository.join("packages/All");
     run(Command::new("sha512sum").args(["--strict", "--quiet", "-c", "SHA512"]).current_dir(&all));
@@ -400,13 +401,13 @@ fn check_survivor(repository: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_kill_after_any_step_leaves_a_whole_generation() {
-    if lacks("a_kill_after_any_step_leaves_a_whole_generation", &["gzip", "sha512sum"]) {
+fn a_kill_after_any_step_leaves_a_complete_generation() {
+    if lacks("a_kill_after_any_step_leaves_a_complete_generation", &["gzip", "sha512sum"]) {
         return;
     }
     let scratch = Scratch::new();
     let files = scratch.directory.path().join("files");
-    // With `None`, the publication that dies is the first one.
+    // With `None`, the first publication is killed.
     for base_version in [Some(OLD), None] {
         let base = scratch.directory.path().join("base");
         let new = of_version(&files, NEW);

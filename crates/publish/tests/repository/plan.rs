@@ -1,4 +1,4 @@
-//! What is planned, refused, kept and pruned; no client is needed to see it.
+//! Tests plans, rejected input, generations and pruning, without a client.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -69,7 +69,7 @@ fn planning_writes_nothing_and_prints_every_step() {
 }
 
 #[test]
-fn the_layout_is_the_documented_one() {
+fn the_layout_is_as_documented() {
     let scratch = Scratch::new();
     let mut both = facts();
     both.architectures.push("arm64".into());
@@ -154,7 +154,7 @@ fn equal_input_in_any_order_writes_nothing() {
     entries.reverse();
     let mut later = facts();
     later.date_seconds += 1000;
-    // The files may be gone from where they came; the pool has them.
+    // The original files may be gone, since the pool has them.
     fs::remove_dir_all(scratch.files()).unwrap();
     let publication = scratch.plan_with(&later, &entries).unwrap();
     assert!(publication.is_empty() && publication.new_generation().is_none(), "{publication}");
@@ -200,7 +200,7 @@ fn facts_and_lost_files_count_as_changes() {
         assert!(scratch.repository().join("dists/kiln").join(lost).is_file());
         assert!(scratch.plan(&entries).unwrap().is_empty());
     }
-    // A lost pool file comes back without a new generation.
+    // A lost pool file is restored without a new generation.
     fs::remove_file(scratch.repository().join(&entries[0].pool_path)).unwrap();
     assert!(!scratch.publish(&entries));
     assert_eq!(scratch.read(&entries[0].pool_path), "alpha 1");
@@ -223,16 +223,16 @@ fn a_published_path_never_changes_its_content() {
             }
             result => panic!("{result:?}"),
         }
-        // Two entries that disagree among themselves.
+        // Two conflicting entries in the same input.
         let mut twin = other.clone();
         twin.stanza = twin.stanza.replace("alpha", "twin");
         assert!(matches!(scratch.plan(&[first.clone(), twin]), Err(PublishError::Conflict { .. })));
     }
-    // The same content under another name on the disk is no conflict.
+    // The same content in a different source file is not a conflict.
     let same = plain_entry(&scratch.directory.path().join("other"), "alpha", "1", b"alpha 1");
     assert!(scratch.plan(&[same]).unwrap().is_empty());
 
-    // Still refused when the path is only named by an older generation.
+    // Still rejected if only an older generation names the path.
     scratch.publish(&[scratch.package("beta", "1")]);
     let other = plain_entry(&scratch.directory.path().join("other"), "alpha", "1", b"ALPHA 1");
     assert!(matches!(scratch.plan(&[other]), Err(PublishError::Conflict { .. })));
@@ -243,13 +243,13 @@ fn a_file_that_no_generation_names_is_replaced() {
     let scratch = Scratch::new();
     scratch.publish(&[scratch.package("beta", "1")]);
     let entry = scratch.package("alpha", "1");
-    write(&scratch.repository().join(&entry.pool_path), b"what a broken attempt left");
+    write(&scratch.repository().join(&entry.pool_path), b"left by an interrupted attempt");
     assert!(scratch.publish(std::slice::from_ref(&entry)));
     assert_eq!(scratch.read(&entry.pool_path), "alpha 1");
 }
 
 #[test]
-fn files_are_linked_or_copied_as_they_can_be() {
+fn files_are_linked_if_possible_or_copied() {
     let scratch = Scratch::new();
     let linked = scratch.package("linked", "1");
     let private = scratch.package("private", "1");
@@ -269,7 +269,7 @@ fn files_are_linked_or_copied_as_they_can_be() {
 }
 
 #[test]
-fn a_file_that_is_not_what_its_entry_says_is_refused() {
+fn a_file_that_does_not_match_its_entry_is_rejected() {
     let scratch = Scratch::new();
     let mut shorter = scratch.package("alpha", "1");
     shorter.size_bytes += 1;
@@ -277,7 +277,7 @@ fn a_file_that_is_not_what_its_entry_says_is_refused() {
     let mut missing = scratch.package("alpha", "1");
     missing.file = scratch.files().join("nothing");
     assert!(matches!(scratch.plan(&[missing]), Err(PublishError::System { .. })));
-    // A file that must be copied is hashed on the way.
+    // A file that has to be copied is hashed while copying.
     let mut other = scratch.package("alpha", "1");
     fs::set_permissions(&other.file, fs::Permissions::from_mode(0o600)).unwrap();
     other.sha256 = sha256(b"something else");
@@ -287,7 +287,7 @@ fn a_file_that_is_not_what_its_entry_says_is_refused() {
 }
 
 #[test]
-fn hostile_input_is_refused() {
+fn hostile_input_is_rejected() {
     let scratch = Scratch::new();
     let refused = |change: &dyn Fn(&mut BinaryEntry)| {
         let mut entry = scratch.package("alpha", "1");
@@ -372,7 +372,7 @@ fn a_source_must_list_its_files() {
 }
 
 #[test]
-fn what_others_put_in_the_way_is_named() {
+fn foreign_files_are_named_in_the_error() {
     let scratch = Scratch::new();
     let entry = scratch.package("alpha", "1");
     let foreign = |path: &str, make: &dyn Fn(&Path)| {
@@ -395,14 +395,14 @@ fn what_others_put_in_the_way_is_named() {
 }
 
 #[test]
-fn a_stale_plan_and_a_second_writer_are_refused() {
+fn a_stale_plan_and_a_second_writer_are_rejected() {
     let scratch = Scratch::new();
     let (alpha, beta) = (scratch.package("alpha", "1"), scratch.package("beta", "1"));
     let stale = scratch.plan(std::slice::from_ref(&alpha)).unwrap();
     scratch.publish(std::slice::from_ref(&beta));
     assert!(matches!(stale.execute(&PlainSigner), Err(PublishError::Changed { .. })));
 
-    // A prune in between takes what the plan counts on.
+    // A prune in between removes files that the plan relies on.
     scratch.publish(std::slice::from_ref(&alpha));
     for version in ["2", "3", "4"] {
         scratch.publish(&[scratch.package("beta", version)]);
@@ -430,7 +430,7 @@ fn a_plan_for_another_key_is_not_signed() {
 }
 
 #[test]
-fn pruning_keeps_what_any_kept_generation_names() {
+fn pruning_keeps_files_named_by_any_kept_generation() {
     let scratch = Scratch::new();
     let repository = scratch.repository();
     assert!(prune(&repository).unwrap().operations().is_empty());
@@ -472,13 +472,13 @@ fn pruning_keeps_what_any_kept_generation_names() {
     }
     assert!(repository.join("pool/link").is_symlink());
 
-    // A generation that cannot be read might name anything.
+    // A generation that cannot be read might name any file.
     fs::write(repository.join(".generations/kiln/5/main/binary-amd64/Packages"), "").unwrap();
     assert!(matches!(prune(&repository), Err(PublishError::Foreign { .. })));
 }
 
 #[test]
-fn generations_that_are_too_old_go() {
+fn old_generations_are_removed() {
     let scratch = Scratch::new();
     for version in 1..=5 {
         scratch.publish(&[scratch.package("alpha", &version.to_string())]);

@@ -1,4 +1,4 @@
-//! A small world: packages, a key, a repository, and a private client.
+//! Test fixtures: packages, a key, a repository, and a private apt client.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub const ARCHITECTURE: &str = "amd64";
 pub const CODENAME: &str = "kiln";
 pub const DATE_SECONDS: i64 = 1_700_000_000;
 
-/// Prints why a test cannot run here.
+/// Whether the test has to be skipped for lack of a tool. Prints the reason.
 pub fn lacks(test: &str, tools: &[&str]) -> bool {
     for tool in tools {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -55,7 +55,7 @@ pub fn facts() -> ReleaseFacts {
         label: "Yard".into(),
         suite: "stable".into(),
         codename: CODENAME.into(),
-        description: "What the yard made".into(),
+        description: "Packages of the yard".into(),
         architectures: vec![ARCHITECTURE.into()],
         components: vec!["main".into()],
         date_seconds: DATE_SECONDS,
@@ -63,7 +63,7 @@ pub fn facts() -> ReleaseFacts {
     }
 }
 
-/// Signs with a throw-away key.
+/// Signs with a temporary GnuPG key.
 pub struct GnupgSigner {
     pub home: PathBuf,
 }
@@ -98,7 +98,7 @@ impl GnupgSigner {
     }
 
     fn output(&self, arguments: &[&str], input: &str) -> Result<String, SignerError> {
-        // In the home, so that a killed test child leaves nothing elsewhere.
+        // In the GnuPG home, so that a killed test child leaves no files elsewhere.
         let file = tempfile::NamedTempFile::new_in(&self.home)?;
         fs::write(file.path(), input)?;
         let output = self.gpg().args(arguments).arg("--output").arg("-").arg(file.path()).output()?;
@@ -126,7 +126,7 @@ impl Signer for GnupgSigner {
 
 impl Drop for GnupgSigner {
     fn drop(&mut self) {
-        // The agent that gpg started for this home.
+        // Stop the agent that gpg started for this home.
         let _ = Command::new("gpgconf").env("GNUPGHOME", &self.home).args(["--kill", "all"]).output();
     }
 }
@@ -150,9 +150,9 @@ impl Signer for PlainSigner {
     }
 }
 
-/// A repository and what may be published into it.
+/// A repository, and a key and packages to publish.
 pub struct Yard {
-    /// Dropped first: its agent is found by its directory.
+    /// Dropped first: its agent is found through the directory.
     pub signer: GnupgSigner,
     pub directory: tempfile::TempDir,
 }
@@ -206,7 +206,7 @@ pub fn build_deb(files: &Path, name: &str, version: &str, architecture: &str) ->
     entry(file, String::from_utf8(control.stdout).unwrap(), architecture)
 }
 
-/// Lists a file as a package, whatever it holds.
+/// Makes an entry for a file with arbitrary content.
 pub fn entry(file: PathBuf, stanza: String, architecture: &str) -> BinaryEntry {
     let content = fs::read(&file).unwrap();
     BinaryEntry {
@@ -221,7 +221,7 @@ pub fn entry(file: PathBuf, stanza: String, architecture: &str) -> BinaryEntry {
     }
 }
 
-/// A package that is a package by its stanza alone, for tests without a client.
+/// A package with a valid stanza but arbitrary content, for tests without a client.
 pub fn plain_entry(files: &Path, name: &str, version: &str, content: &[u8]) -> BinaryEntry {
     let file = files.join(format!("{name}_{version}_{ARCHITECTURE}.deb"));
     write(&file, content);
@@ -271,13 +271,13 @@ pub fn build_source(files: &Path, name: &str, version: &str) -> SourceEntry {
     SourceEntry { stanza, component: "main".into(), files: source_files }
 }
 
-/// A client with its own state, caches and configuration.
+/// An apt client with its own state, caches and configuration.
 pub struct Client {
     pub directory: tempfile::TempDir,
 }
 
 impl Client {
-    /// `location` is the URI of the repository; the key is taken from its directory.
+    /// `location` is the URI of the repository. The key is copied from the repository's directory.
     pub fn new(location: &str, repository: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
@@ -331,7 +331,7 @@ impl Client {
         self.command("apt-get").args(arguments).output().unwrap()
     }
 
-    /// Updates, and fails the test at any warning or error.
+    /// Runs `apt-get update`. Any warning or error fails the test.
     pub fn update(&self) {
         let output = self.get(&["update"]);
         let said = text(&output);
@@ -339,7 +339,7 @@ impl Client {
         assert!(output.status.success() && is_clean, "{said}");
     }
 
-    /// The version that would be installed.
+    /// The version that apt would install.
     pub fn candidate(&self, package: &str) -> Option<String> {
         let said = text(&run(self.command("apt-cache").args(["policy", package])));
         let version = said.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
@@ -347,7 +347,7 @@ impl Client {
     }
 }
 
-/// Every file below `directory` with its checksum, and every link with its target.
+/// Returns every file below `directory` with its checksum, and every link with its target.
 pub fn snapshot(directory: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut pending = vec![directory.to_owned()];
@@ -370,7 +370,7 @@ pub fn snapshot(directory: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// The same, without what differs each time that the same text is signed.
+/// Like [`snapshot`], without the signatures, which differ each time the same text is signed.
 pub fn unsigned_snapshot(directory: &Path) -> BTreeMap<String, String> {
     let mut found = snapshot(directory);
     found.retain(|name, _| !name.ends_with("/InRelease") && !name.ends_with("/Release.gpg"));

@@ -1,4 +1,4 @@
-//! A tree becomes an archive.
+//! Packs a tree into an archive.
 
 use super::{ATTRIBUTE_PREFIX, at, is_kept};
 use base64::Engine;
@@ -13,26 +13,28 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
-/// Folders that version control keeps beside what it controls.
+/// Administrative folders of version control systems.
 const VERSION_CONTROL: [&str; 3] = [".git", ".hg", "CVS"];
 
-/// The longest list of attributes' names, and the longest value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`, linux/limits.h).
+/// The maximum size of a list of attribute names and of a value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`,
+/// linux/limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
 
-/// Writes the tree in a folder. What has a time since its making began, in seconds since the epoch, gets the latest one before.
+/// Packs the tree in a folder. A time of at least `made_since_seconds` (since the epoch) is replaced by the latest time
+/// before that.
 pub(crate) fn pack(folder: &Path, made_since_seconds: Option<u64>, to: impl Write) -> io::Result<()> {
     let newest_seconds = made_since_seconds.map(|since| latest_before(folder, since)).transpose()?;
     let packer = Packer { newest_seconds: newest_seconds.unwrap_or(u64::MAX), ..Packer::new(to) };
     packer.all(folder)
 }
 
-/// Writes a tree of this machine that roots are shown for reading, such as one of recipes: all of it is root's, is readable, and
-/// has no extended attributes; what version control keeps is left out.
+/// Packs a tree of this machine that roots see read-only, such as a recipe tree: root owns all files, they are
+/// readable, and they have no extended attributes. Administrative folders of version control are left out.
 pub fn pack_shared(folder: &Path, to: impl Write) -> io::Result<()> {
     Packer { is_shared: true, ..Packer::new(to) }.all(folder)
 }
 
-/// The latest time of what is in a folder, of those before a time; 0 where all is newer.
+/// The latest modification time below a folder that is before the given one; 0 if there is none.
 fn latest_before(folder: &Path, before_seconds: u64) -> io::Result<u64> {
     let mut latest = 0;
     let mut open = vec![folder.to_owned()];
@@ -52,7 +54,7 @@ fn latest_before(folder: &Path, before_seconds: u64) -> io::Result<u64> {
     Ok(latest)
 }
 
-/// When it was changed; what was changed before the epoch was so at its beginning.
+/// Modification time; a time before the epoch counts as 0.
 fn seconds_of(metadata: &Metadata) -> u64 {
     u64::try_from(metadata.mtime()).unwrap_or(0)
 }
@@ -60,9 +62,9 @@ fn seconds_of(metadata: &Metadata) -> u64 {
 struct Packer<Target: Write> {
     builder: Builder<Target>,
     newest_seconds: u64,
-    /// Whether it is of this machine's users, and of no root.
+    /// Whether the tree belongs to users of this machine rather than to a root.
     is_shared: bool,
-    /// The first name of each file that has several, by device and number.
+    /// The first name of each file with several names, by device and inode number.
     first_names: HashMap<(u64, u64), PathBuf>,
     buffer: Vec<u8>,
 }
@@ -84,7 +86,7 @@ impl<Target: Write> Packer<Target> {
         self.builder.into_inner()?.flush()
     }
 
-    /// `inside` is the folder's path in the archive. How deep this goes is bounded by the length of a path.
+    /// `inside` is the folder's path in the archive. PATH_MAX bounds the depth of the recursion.
     fn folder(&mut self, folder: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
         let shown = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
         self.attributes(folder)?;
@@ -135,19 +137,19 @@ impl<Target: Write> Packer<Target> {
         }
         let mut header = self.header(metadata, EntryType::Regular);
         header.set_size(metadata.len());
-        // A file that becomes shorter or longer meanwhile would make the archive unreadable.
+        // A file that grows or shrinks while it is read would make the archive unreadable.
         let mut content = Exactly { file: File::open(path)?.take(metadata.len()), missing: metadata.len() };
         self.builder.append_data(&mut header, inside, &mut content)?;
         match content.missing {
             0 => Ok(()),
-            _ => Err(io::Error::other("it changed while it was packed")),
+            _ => Err(io::Error::other("the file changed while it was packed")),
         }
     }
 
     fn header(&self, metadata: &Metadata, kind: EntryType) -> Header {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
-        // The mode of a link has no meaning, and differs between systems.
+        // The mode of a link has no effect and differs between systems.
         let mode = match (metadata.is_symlink(), self.is_shared) {
             (true, _) => 0o777,
             (false, true) => (metadata.mode() & 0o755) | 0o444 | if metadata.is_dir() { 0o111 } else { 0 },
@@ -162,7 +164,7 @@ impl<Target: Write> Packer<Target> {
         header
     }
 
-    /// Writes a record of pax with the extended attributes, if there are any.
+    /// Writes the extended attributes as pax records, if there are any.
     fn attributes(&mut self, path: &Path) -> io::Result<()> {
         if self.is_shared {
             return Ok(());
@@ -180,7 +182,7 @@ impl<Target: Write> Packer<Target> {
         names.sort_unstable();
         let mut records = Vec::new();
         for name in names {
-            // Names that are no text cannot be written in a record.
+            // A record cannot hold a name that is not UTF-8.
             let Ok(text) = name.to_str() else { continue };
             match rustix::fs::lgetxattr(path, name, &mut self.buffer[..]) {
                 Ok(length) => records.push((
@@ -200,7 +202,7 @@ impl<Target: Write> Packer<Target> {
     }
 }
 
-/// A file that is as long as its header says.
+/// A reader that counts the bytes missing from the size in the header.
 struct Exactly {
     file: io::Take<File>,
     missing: u64,

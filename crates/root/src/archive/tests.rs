@@ -16,12 +16,12 @@ fn unpacked(bytes: &[u8]) -> std::io::Result<tempfile::TempDir> {
     let archive = folder.path().join("archive");
     fs::write(&archive, bytes).unwrap();
     fs::create_dir(folder.path().join("target")).unwrap();
-    // SAFETY: it has no preconditions and cannot fail.
+    // SAFETY: the call has no preconditions and cannot fail.
     let is_alone = unsafe { libc::geteuid() } != 0;
     unpack_file(&archive, &folder.path().join("target"), is_alone).map(|()| folder)
 }
 
-/// A tree with something of every kind.
+/// A tree with every kind of file.
 fn tree() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -59,13 +59,13 @@ fn a_tree_is_the_same_bytes_wherever_it_lies() {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_000_500);
     fs::File::options().write(true).open(&old).unwrap().set_modified(time).unwrap();
     let bytes = packed(tree.path(), Some(1_000_000_001));
-    // Later, and made again.
+    // Make the link again, at a later time.
     fs::remove_file(tree.path().join("usr/link")).unwrap();
     symlink("/nowhere", tree.path().join("usr/link")).unwrap();
     assert_eq!(packed(tree.path(), Some(1_000_000_001)), bytes);
     let again = unpacked(&bytes).unwrap();
     let target = again.path().join("target");
-    assert_eq!(packed(&target, None), bytes, "what was unpacked is another tree");
+    assert_eq!(packed(&target, None), bytes, "the unpacked tree differs");
     let facts = |name: &str| fs::symlink_metadata(target.join(name)).unwrap();
     assert_eq!(facts("usr/bin/a").ino(), facts("usr/bin/b").ino());
     assert_eq!((facts("usr/bin/b").mode() & 0o7777, facts("usr/bin/b").mtime()), (0o4755, 1_000_000_000));
@@ -85,7 +85,7 @@ fn a_tree_is_the_same_bytes_wherever_it_lies() {
 }
 
 #[test]
-fn a_tree_of_recipes_is_the_same_whose_it_is() {
+fn a_recipe_tree_packs_the_same_for_every_owner() {
     let packed = |user: Option<u32>, mode: u32| {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -107,7 +107,7 @@ fn a_tree_of_recipes_is_the_same_whose_it_is() {
         super::pack_shared(folder.path(), &mut bytes).unwrap();
         bytes
     };
-    // SAFETY: it has no preconditions and cannot fail.
+    // SAFETY: the call has no preconditions and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
     let bytes = packed(None, 0o600);
     assert_eq!(packed(is_root.then_some(1234), 0o644), bytes);
@@ -133,12 +133,12 @@ fn a_compressed_archive_is_the_same_tree() {
     let compressed = zstd::encode_all(&bytes[..], 1).unwrap();
     let again = unpacked(&compressed).unwrap();
     assert_eq!(packed(&again.path().join("target"), None), bytes);
-    // Half of it is none.
+    // Half an archive is rejected.
     assert!(unpacked(&compressed[..compressed.len() / 2]).is_err());
     assert!(unpacked(&bytes[..bytes.len() / 2]).is_err());
 }
 
-/// An archive of one entry or several, by a function that writes them.
+/// An archive with the entries that a function writes.
 fn archive(write: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     write(&mut builder);
@@ -147,7 +147,7 @@ fn archive(write: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
 
 fn header(kind: EntryType, size: u64, name: &str) -> Header {
     let mut header = Header::new_gnu();
-    // As an attacker writes it: the library refuses such names.
+    // Written as an attacker would: the library refuses such names.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.set_entry_type(kind);
     header.set_mode(0o755);

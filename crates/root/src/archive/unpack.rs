@@ -1,4 +1,4 @@
-//! An archive becomes a tree.
+//! Unpacks an archive into a tree.
 
 use super::{ATTRIBUTE_PREFIX, at, is_kept};
 use base64::Engine;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use tar::{Archive, Entry, EntryType};
 
-/// Writes what an archive holds into a folder that is there, and empty. With `is_alone` there is one id, which all of it gets.
+/// Unpacks an archive into an existing empty folder. With `is_alone` there is only one id, which owns all files.
 pub(crate) fn unpack(from: impl Read, target: &Path, is_alone: bool) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, target, flags, Mode::empty())?;
@@ -30,11 +30,12 @@ pub(crate) fn unpack(from: impl Read, target: &Path, is_alone: bool) -> io::Resu
 struct Unpacker {
     root: OwnedFd,
     is_alone: bool,
-    /// What is set when all is there: writing into a folder changes its time, and one may be closed to its owner.
+    /// Path, mode and time to set at the end: writing into a folder changes its time, and the mode may deny its owner
+    /// access.
     folders: Vec<(PathBuf, u32, u64)>,
 }
 
-/// An entry's place: the folder that it is in, and its name there.
+/// The location of an entry: its folder, and its name there.
 struct Place {
     folder: OwnedFd,
     name: CString,
@@ -70,7 +71,7 @@ impl Unpacker {
             EntryType::Link => {
                 let first = entry.link_name()?.ok_or_else(malformed)?.into_owned();
                 let first = self.place(&first)?;
-                // A link to a link is one to the link itself: nothing is followed.
+                // A hard link to a symbolic link refers to the link itself: nothing is followed.
                 return Ok(rustix::fs::linkat(
                     &first.folder,
                     &first.name,
@@ -81,11 +82,11 @@ impl Unpacker {
             }
             EntryType::Fifo => make_node(&place, FileType::Fifo)?,
             EntryType::Char if matches!((header_device(entry)?.0, header_device(entry)?.1), (0, 0)) => {
-                // Its owner and times say nothing.
+                // The owner and times of a whiteout have no meaning.
                 return make_node(&place, FileType::CharacterDevice);
             }
             other => {
-                return Err(io::Error::other(format!("an entry of the kind {other:?}, which no layer has")));
+                return Err(io::Error::other(format!("entry type {other:?} is not allowed in a layer")));
             }
         }
         self.describe(&place, kind != EntryType::Symlink, mode, owner, &records)?;
@@ -113,14 +114,14 @@ impl Unpacker {
         Ok(())
     }
 
-    /// The folder above an entry, reached without following a link, and the entry's name.
+    /// The parent folder of an entry, reached without following a link, and the entry's name.
     fn place(&self, path: &Path) -> io::Result<Place> {
         let mut parts = Vec::new();
         for part in path.components() {
             match part {
                 Component::Normal(part) => parts.push(part),
                 Component::CurDir => {}
-                _ => return Err(io::Error::other("its name leads out of the archive")),
+                _ => return Err(io::Error::other("the entry's name leads out of the archive")),
             }
         }
         let name = parts.pop().ok_or_else(malformed)?;
@@ -138,7 +139,7 @@ impl Unpacker {
         Ok(rustix::fs::openat2(&self.root, folder, flags, Mode::empty(), beneath)?)
     }
 
-    /// Owner, mode and attributes, in the order in which one leaves the others alone.
+    /// Sets owner, mode and attributes, in an order in which no step resets an earlier one.
     fn describe(
         &self,
         place: &Place,
@@ -149,7 +150,7 @@ impl Unpacker {
     ) -> io::Result<()> {
         let name = &place.name;
         if !self.is_alone {
-            // SAFETY: numbers below u32::MAX, which alone would mean "as it is".
+            // SAFETY: both are below u32::MAX, the only value that would mean "unchanged".
             let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
             rustix::fs::chownat(&place.folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
@@ -159,12 +160,12 @@ impl Unpacker {
         if records.is_empty() {
             return Ok(());
         }
-        // There is no call for attributes by a folder and a name before Linux 6.13.
+        // Linux has no call that sets attributes by folder and name before 6.13.
         let path = PathBuf::from(format!("/proc/self/fd/{}", place.folder.as_fd().as_raw_fd()));
         let path = path.join(OsStr::from_bytes(name.to_bytes()));
         for (attribute, value) in records {
             match rustix::fs::lsetxattr(&path, attribute, value, XattrFlags::empty()) {
-                // Files in memory have none of a user's before Linux 6.6.
+                // tmpfs has no user attributes before Linux 6.6.
                 Err(Errno::OPNOTSUPP) if attribute.to_bytes().starts_with(b"user.") => {}
                 set => set?,
             }
@@ -172,7 +173,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Closes the folders, the innermost first.
+    /// Sets modes and times of the folders, innermost first.
     fn finish(self) -> io::Result<()> {
         for (path, mode, seconds) in self.folders.iter().rev() {
             let finish = || {
@@ -197,10 +198,10 @@ fn is_top(path: &Path) -> bool {
 }
 
 fn malformed() -> io::Error {
-    io::Error::other("a malformed entry")
+    io::Error::other("malformed entry")
 }
 
-/// An id that can be given to a file: the last one means none.
+/// A valid owner id; u32::MAX is not one.
 fn id_of(number: u64) -> io::Result<u32> {
     u32::try_from(number).ok().filter(|id| *id != u32::MAX).ok_or_else(malformed)
 }
@@ -231,7 +232,7 @@ fn attributes_of(entry: &mut Entry<impl Read>) -> io::Result<Vec<(CString, Vec<u
                 continue;
             };
             if !is_kept(name.as_bytes()) {
-                return Err(io::Error::other(format!("the attribute {name}, which no layer has")));
+                return Err(io::Error::other(format!("attribute {name} is not allowed in a layer")));
             }
             let value = STANDARD_NO_PAD.decode(record.value_bytes()).map_err(io::Error::other)?;
             attributes.push((CString::new(name).map_err(io::Error::other)?, value));

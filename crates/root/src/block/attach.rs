@@ -1,4 +1,4 @@
-//! Devices of what is served, or of a file.
+//! Attaches an NBD export or a file as a block device.
 
 use super::loop_device::LoopDevice;
 use super::serve::Server;
@@ -7,25 +7,25 @@ use crate::{Flushes, Source};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// So many devices of `nbd.ko` are looked at.
+/// The maximum number of `nbd.ko` devices to check for a free one.
 const NBD_MAX: usize = 1024;
 
-/// What an operation attached.
+/// An attached device, and how it was attached.
 pub(super) enum Attached {
     /// A file, as a loop device.
     File(LoopDevice),
-    /// What is served, as a file of a fuse mount, and that as a loop device.
+    /// An export, as a file in a fuse mount, and that file as a loop device.
     ByFuse {
-        /// Where fuse is mounted.
+        /// The fuse mount point.
         at: PathBuf,
         fuse: Server,
         device: LoopDevice,
     },
-    /// What is served, by the kernel's own client.
+    /// An export, by the kernel's own client.
     ByKernel { node: PathBuf, client: Server },
 }
 
-/// Attaches; `at` is a folder that is there if something served is attached.
+/// Attaches a source; for an export, `at` is an existing folder.
 pub(super) fn attach(source: &Source, at: &Path) -> io::Result<Attached> {
     match source {
         Source::File(file) => LoopDevice::show(file).map(Attached::File),
@@ -42,7 +42,7 @@ fn by_fuse(socket: &Path, at: &Path) -> io::Result<Attached> {
     Ok(Attached::ByFuse { at: at.to_owned(), fuse, device })
 }
 
-/// The name of the file that a device shows: it says whose it is, which is all that `losetup` tells a person.
+/// The name of the file that backs a device. It contains the path of the root, since `losetup` shows nothing else.
 fn file_name(folder: &Path) -> String {
     const BYTES_MAX: usize = 255;
     let name = folder.to_string_lossy().replace('/', "~");
@@ -50,8 +50,8 @@ fn file_name(folder: &Path) -> String {
     name[start.unwrap_or(name.len())..].to_owned()
 }
 
-/// The client stays as long as the device: it is ended by the end of the keeper, whoever that is ended by. (By netlink it
-/// would be the kernel's, and nobody would take it away.)
+/// Attaches by `nbd-client`, which runs as long as the device exists and ends with the keeper, however that ends. (A
+/// device set up by netlink would belong to the kernel and outlive the keeper.)
 fn by_kernel(socket: &Path, at: &Path) -> io::Result<Attached> {
     let is_free = |number: &usize| {
         let of = PathBuf::from(format!("/sys/block/nbd{number}"));
@@ -70,14 +70,14 @@ fn by_kernel(socket: &Path, at: &Path) -> io::Result<Attached> {
             Some(why) if why.contains("busy") => client.finish()?,
             Some(why) => return Err(io::Error::other(format!("nbd-client ended with {why}"))),
             None if is_ready => return Ok(Attached::ByKernel { node, client }),
-            None => return Err(io::Error::other("nbd-client does not get ready")),
+            None => return Err(io::Error::other("nbd-client did not become ready")),
         }
     }
-    Err(io::Error::other("all devices of nbd.ko are in use"))
+    Err(io::Error::other("all nbd devices are in use"))
 }
 
-/// Whether a device of `nbd.ko` shows something: the kernel tells whose it is before it tells how large it is, and meanwhile
-/// nothing can be read.
+/// Whether a device of `nbd.ko` is ready. The kernel publishes the owner (`pid`) before the size, and nothing can be
+/// read in between.
 fn is_attached(number: usize) -> bool {
     let of = PathBuf::from(format!("/sys/block/nbd{number}"));
     let size = std::fs::read_to_string(of.join("size")).unwrap_or_default();
@@ -90,7 +90,6 @@ fn client_arguments(socket: &Path, node: &Path) -> [String; 5] {
 }
 
 impl Attached {
-    /// The node of the device.
     pub(super) fn node(&self) -> PathBuf {
         match self {
             Attached::File(device) | Attached::ByFuse { device, .. } => device.node(),
@@ -98,13 +97,13 @@ impl Attached {
         }
     }
 
-    /// Takes it away, and waits until it is gone.
+    /// Detaches the device and waits until it is gone.
     pub(super) fn detach(self) -> io::Result<()> {
         match self {
             Attached::File(device) => device.clear(),
             Attached::ByFuse { at, fuse, device } => {
                 device.clear()?;
-                // Whoever serves a mount ends when that is taken away.
+                // A fuse server exits when its mount is gone.
                 file_system::unmount(&at, Flushes::Keep)?;
                 fuse.finish()
             }
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_says_whose_it_is() {
+    fn the_file_of_a_device_names_its_root() {
         assert_eq!(file_name(Path::new("/yard/roots/1/device")), "~yard~roots~1~device");
         let long = file_name(&Path::new("/").join("ä".repeat(200)));
         assert_eq!(long.chars().count(), 127);

@@ -1,4 +1,4 @@
-//! What a keeper holds besides mounts: servers, and the devices that they are attached to.
+//! The servers of a keeper, and the devices that their exports are attached as.
 
 use super::attach::Attached;
 use super::serve::Server;
@@ -9,26 +9,27 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// See the module. What is left of it ends with the keeper, whose children servers are.
+/// All servers and devices that the keeper holds. Servers are children of the keeper, so any that remain end with it.
 #[derive(Default)]
 pub(crate) struct Devices {
-    /// By their sockets.
+    /// By socket.
     servers: Vec<(PathBuf, Server)>,
-    /// By the paths that operations know them by.
+    /// By the path that operations name the device by.
     attached: Vec<(PathBuf, Attached)>,
-    /// Where servers are, by the mounts that they are kept out of.
+    /// The namespaces of the servers, by the mount points that the servers do not see.
     outside: Vec<(PathBuf, Outside)>,
 }
 
-/// A mount namespace that this process has left, with the folder that it was in.
+/// A mount namespace that this process has left, with the working folder it had there.
 struct Outside {
     mounts: File,
     folder: PathBuf,
 }
 
 impl Outside {
-    /// Goes into a copy of the mount namespace. What is mounted from now on servers do not see, who stay: if one of them
-    /// were the last to leave, it would wait at its own end for what only itself can write.
+    /// Moves to a copy of the mount namespace. Servers stay behind and do not see later mounts: if a server were the
+    /// last process in the namespace of such a mount, its exit would wait for writes that only the server itself can
+    /// perform.
     fn leave() -> io::Result<Outside> {
         let outside = Outside { mounts: File::open("/proc/self/ns/mnt")?, folder: std::env::current_dir()? };
         system::unshare(libc::CLONE_NEWNS)?;
@@ -42,7 +43,7 @@ impl Outside {
 }
 
 impl Devices {
-    /// Performs an operation with devices; none if it is none.
+    /// Performs an operation on devices; `None` if the operation is not one of these.
     pub(crate) fn perform(&mut self, operation: &Operation) -> Option<io::Result<()>> {
         Some(match operation {
             Operation::Format { image, file_system, size_bytes } => {
@@ -69,7 +70,7 @@ impl Devices {
                     Some((_, attached)) => Outside::leave().and_then(|outside| {
                         let mounted = file_system::mount(&attached.node(), target, *file_system, *flushes);
                         if mounted.is_err() {
-                            // Or else what is detached next would stay mounted where its server is.
+                            // Otherwise the device detached next would stay mounted in its server's namespace.
                             outside.enter()?;
                         } else {
                             self.outside.push((target.clone(), outside));
@@ -88,7 +89,7 @@ impl Devices {
         })
     }
 
-    /// Takes back a mount, and goes where servers are.
+    /// Unmounts, and returns to the mount namespace of the servers.
     fn unmount(&mut self, target: &Path, flushes: Flushes) -> io::Result<()> {
         file_system::unmount(target, flushes)?;
         take(&mut self.outside, target).map_or(Ok(()), |outside| outside.enter())
@@ -101,5 +102,5 @@ fn take<T>(known: &mut Vec<(PathBuf, T)>, path: &Path) -> Option<T> {
 }
 
 fn unknown(path: &Path) -> io::Error {
-    io::Error::other(format!("nothing is known as {}", path.display()))
+    io::Error::other(format!("no server or device has the path {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! File systems of devices: made, mounted, and taken away.
+//! File systems of devices: formats, mounts and unmounts them.
 
 use super::{FileSystem, holders, needs};
 use crate::Flushes;
@@ -11,12 +11,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// `EXT4_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN` are the same request: _IOR('X', 125, u32).
+/// `EXT4_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN` are the same request: `_IOR('X', 125, u32)`.
 const GO_DOWN: libc::c_ulong = 0x8004_587d;
-/// Nothing of what is on its way is written.
+/// Pending writes are dropped.
 const WITHOUT_LOG: u32 = 2;
 
-/// Files of builds are small and many. Nothing is reserved for root, and tables are zero in a sparse file.
+/// Builds have many small files. No blocks are reserved for root. Tables need no zeroing in a sparse file.
 const EXT4: &str =
     "-q -F -b 4096 -I 256 -i 8192 -m 0 -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0";
 const XFS: &str = "-q -f -K";
@@ -26,13 +26,13 @@ pub(super) fn format(image: &Path, file_system: FileSystem, size_bytes: u64) -> 
     let arguments = match file_system {
         FileSystem::Ext4 => EXT4,
         FileSystem::Xfs => XFS,
-        FileSystem::Erofs => return Err(io::Error::other("erofs is made of a folder, and never empty")),
+        FileSystem::Erofs => return Err(io::Error::other("erofs cannot be empty: it is made from a folder")),
     };
     File::create_new(image)?.set_len(size_bytes)?;
     make(file_system, arguments, &[image])
 }
 
-/// Makes a file system of all that is in a folder, in a new file.
+/// Makes a read-only file system in a new file, from the content of a folder.
 pub(super) fn pack(folder: &Path, image: &Path) -> io::Result<()> {
     make(FileSystem::Erofs, "--quiet", &[image, folder])
 }
@@ -44,7 +44,7 @@ fn make(file_system: FileSystem, arguments: &str, paths: &[&Path]) -> io::Result
     let output = command.args(arguments.split(' ')).args(paths).stdin(Stdio::null()).output()?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("{program}: {}", said(&output.stderr)))),
+        false => Err(io::Error::other(format!("{program}: {}", last_line(&output.stderr)))),
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn mount(node: &Path, target: &Path, file_system: FileSystem, flushes
     let options = match (file_system, flushes) {
         (FileSystem::Ext4, Flushes::Discard) => "noinit_itable,nobarrier,noauto_da_alloc",
         (FileSystem::Ext4, Flushes::Keep) => "noinit_itable",
-        // All roots of an image have the same number.
+        // All roots of an image have the same UUID.
         (FileSystem::Xfs, _) => "nouuid",
         (FileSystem::Erofs, _) => "",
     };
@@ -63,10 +63,10 @@ pub(super) fn mount(node: &Path, target: &Path, file_system: FileSystem, flushes
     system::mount(node, target, file_system.name(), flags, options)
 }
 
-/// Takes a mount away; where flushes are discarded, without writing what was not written yet. Waits for who looks at it from
-/// outside.
+/// Unmounts a device; if flushes are discarded, without writing back pending data. Waits for processes outside that
+/// still use the mount.
 pub(super) fn unmount(target: &Path, flushes: Flushes) -> io::Result<()> {
-    // Nobody answers where a server was killed.
+    // Fails if the server was killed.
     let device = std::fs::metadata(target).map(|metadata| metadata.dev());
     if flushes == Flushes::Discard {
         go_down(target)?;
@@ -87,7 +87,7 @@ pub(super) fn unmount(target: &Path, flushes: Flushes) -> io::Result<()> {
     Err(holders::held(&target.display().to_string(), &holders))
 }
 
-/// Tells a file system that its device is as good as gone.
+/// Shuts a file system down, as if its device were gone.
 fn go_down(target: &Path) -> io::Result<()> {
     let folder = File::open(target)?;
     // SAFETY: the descriptor is open and the number lives to the end of the call.
@@ -99,9 +99,9 @@ pub(super) fn missing(program: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{program} is not installed"))
 }
 
-/// What a program said last.
-pub(super) fn said(text: &[u8]) -> String {
+/// The last line of a program's output.
+pub(super) fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let last = text.lines().rev().find(|line| !line.trim().is_empty());
-    last.unwrap_or("it says nothing").trim().to_owned()
+    last.unwrap_or("no output").trim().to_owned()
 }

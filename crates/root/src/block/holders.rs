@@ -1,22 +1,22 @@
-//! Waits for what the kernel takes away in its own time, and says who holds what does not go.
+//! Waits for mounts and devices that the kernel releases asynchronously, and names the processes that hold them.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Nothing that is let go of takes longer, but on a machine that hardly gets on.
+/// A release takes longer only on an extremely overloaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How soon it is looked again at first; it takes twice as long each time.
+/// The first polling interval; it doubles each time.
 const INTERVAL_MIN: Duration = Duration::from_micros(200);
 const INTERVAL_MAX: Duration = Duration::from_millis(20);
-/// So many holders are named.
+/// The maximum number of holders that an error names.
 const NAMED_MAX: usize = 5;
 
-/// Waits until something is so, and says whether it came to that.
-pub(super) fn wait_until(mut is_so: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+/// Polls until a condition is true; `false` if it is still not true after [`PATIENCE`].
+pub(super) fn wait_until(mut is_true: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
     let (deadline, mut interval) = (Instant::now() + PATIENCE, INTERVAL_MIN);
-    while !is_so()? {
+    while !is_true()? {
         if Instant::now() >= deadline {
             return Ok(false);
         }
@@ -26,16 +26,17 @@ pub(super) fn wait_until(mut is_so: impl FnMut() -> io::Result<bool>) -> io::Res
     Ok(true)
 }
 
-/// The error of what did not go.
+/// The error for a mount or device that was not released in time.
 pub(super) fn held(what: &str, holders: &[String]) -> io::Error {
     let who = match holders {
-        [] => "nobody who can be seen".to_owned(),
+        [] => "an unknown process".to_owned(),
         holders => holders.join(", "),
     };
     io::Error::other(format!("{what} is still in use after {} s, by {who}", PATIENCE.as_secs()))
 }
 
-/// Processes that have the file system of this device mounted, or a file of it or the device itself open: numbers and names.
+/// Ids and names of processes that have the file system of this device mounted, or have a file on it or the device
+/// itself open.
 pub(super) fn of_device(device: u64) -> Vec<String> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let mounted = format!(" {major}:{minor} ");
@@ -69,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_file_open_is_named() {
+    fn a_process_with_an_open_file_is_named() {
         let file = tempfile::tempfile().unwrap();
         let holders = of_device(file.metadata().unwrap().dev());
         let own = format!("{} (", std::process::id());
-        // Others may be on the same disk, and come before this one.
+        // Other processes may use the same disk and be listed first.
         assert!(holders.len() == NAMED_MAX || holders.iter().any(|holder| holder.starts_with(&own)));
         let text = held("/dev/loop7", &holders[..1]).to_string();
         assert!(text.starts_with("/dev/loop7 is still in use after 20 s, by "), "{text}");
-        assert!(held("x", &[]).to_string().ends_with("by nobody who can be seen"));
+        assert!(held("x", &[]).to_string().ends_with("by an unknown process"));
     }
 }

@@ -7,35 +7,34 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folder of a device that its layers are copied to.
+/// The folder on a device that holds a copy of the layers.
 pub const TREE: &str = "tree";
 
-/// The folder that an image is mounted at while it is written.
+/// Mount point of a writable image while it is made.
 const MOUNTED: &str = "mounted";
-/// The folder that an image is made of which is not written.
+/// The folder whose content is packed into a read-only image.
 const PACKED: &str = "packed";
 
-/// What a copy takes beside what the files take, as a divisor: tables of files, and ends of blocks.
+/// Overhead of a copy (inode tables, partly filled blocks): the size of the files divided by this.
 const TABLES_PART: u64 = 8;
-/// What a file system takes that is empty.
+/// The size of an empty file system.
 const EMPTY_BYTES: u64 = 16 << 20;
-/// Its makers refuse to make a smaller one, and it needs the rest for its log.
+/// `mkfs.xfs` refuses to make a smaller file system; the log takes much of the space.
 const XFS_BYTES_MIN: u64 = 320 << 20;
-/// Sizes are whole multiples of it.
+/// Image sizes are multiples of this.
 const UNIT_BYTES: u64 = 1 << 20;
 
-/// How an image is made. All paths are relative to the yard.
+/// The operations that make an image. All paths are relative to the yard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePlan {
-    /// The folder that it is made in, which is there: beside the image there is a folder to mount it at meanwhile, or with what it is
-    /// made of.
+    /// An existing folder. While the image is made, it also holds the mount point or the content to pack.
     folder: PathBuf,
-    /// What is done, and taken back at once.
+    /// Performed by a keeper that ends, and so undoes them, at once.
     pub operations: Vec<Operation>,
 }
 
 impl ImagePlan {
-    /// An image with this name of layers, the uppermost first, in a folder.
+    /// Plans an image of layers, uppermost first, under this name in a folder.
     pub fn new(yard: &Path, folder: &Path, name: &str, layers: &[PathBuf], device: &Device) -> ImagePlan {
         let image = folder.join(name);
         let operations = match device.file_system.is_written() {
@@ -45,7 +44,7 @@ impl ImagePlan {
         ImagePlan { folder: folder.to_owned(), operations }
     }
 
-    /// It is mounted, and written to.
+    /// Formats a file, mounts it, and copies the layers into it.
     fn written(
         yard: &Path,
         image: PathBuf,
@@ -57,7 +56,7 @@ impl ImagePlan {
         let size_bytes = size_bytes(content_bytes, device);
         let file_system = device.file_system;
         let tree = at.join(TREE);
-        // What is written has to be in the image when it is detached.
+        // All written data must be in the image when it is detached.
         let flushes = Flushes::Keep;
         vec![
             Operation::Format { image: image.clone(), file_system, size_bytes },
@@ -69,7 +68,7 @@ impl ImagePlan {
         ]
     }
 
-    /// It is made of a folder that shows what the layers show together.
+    /// Packs a folder of hard links that shows the layers merged.
     fn packed(image: PathBuf, of: PathBuf, layers: &[PathBuf]) -> Vec<Operation> {
         let tree = of.join(TREE);
         vec![
@@ -80,7 +79,7 @@ impl ImagePlan {
         ]
     }
 
-    /// Makes it. What is left when it failed is in the folder.
+    /// Makes the image. After a failure, partial results are left in the folder.
     pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<(), RunError> {
         Keeper::start(yard, ids, self.operations.clone())?.end()?;
         match fs_err::remove_dir(yard.join(&self.folder).join(MOUNTED)) {
@@ -90,7 +89,7 @@ impl ImagePlan {
     }
 }
 
-/// How large a device has to be.
+/// The size of the image for layers of this size.
 fn size_bytes(content_bytes: u64, device: &Device) -> u64 {
     let copied = content_bytes.saturating_add(content_bytes / TABLES_PART).saturating_add(EMPTY_BYTES);
     let wanted = copied.saturating_add(device.room_bytes);
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_written_is_made_of_links() {
+    fn a_read_only_image_is_packed_from_links() {
         let device = Device { file_system: FileSystem::Erofs, ..Device::default() };
         let layers = ["layers/kit".into(), "layers/base".into()];
         let plan =
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_is_there_and_for_what_comes() {
+    fn an_image_has_room_for_its_content_and_for_writes() {
         let device = |file_system| Device { file_system, room_bytes: 5, ..Device::default() };
         let least = size_bytes(800 << 20, &device(FileSystem::Ext4));
         assert_eq!(least, (800 + 100 + 16 + 1) << 20);

@@ -14,7 +14,7 @@ const GET_FREE: libc::c_ulong = 0x4c82;
 const CLEARS_ITSELF: u32 = 4;
 const DIRECT: u32 = 16;
 
-/// Another program may take the device that was found free; so often it is looked for another one.
+/// Attempts to get a free device: another program may take it first.
 const TRIES_MAX: usize = 64;
 
 #[repr(C)]
@@ -41,14 +41,14 @@ struct Configuration {
     reserved: [u64; 8],
 }
 
-/// A device that shows a file. It is gone when this, and whatever is mounted of it, is.
+/// A device backed by a file. It clears itself once this value is dropped and its file system is unmounted.
 pub(super) struct LoopDevice {
     number: i32,
     device: File,
 }
 
 impl LoopDevice {
-    /// Makes one. What is written goes around this kernel's memory where the file allows that: it is kept once then.
+    /// Makes a device for a file. It uses direct I/O if the file allows that, so that data is not cached twice.
     pub(super) fn show(file: &Path) -> io::Result<LoopDevice> {
         let file = OpenOptions::new().read(true).write(true).open(file)?;
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
@@ -66,12 +66,11 @@ impl LoopDevice {
         Err(last)
     }
 
-    /// Its node.
     pub(super) fn node(&self) -> PathBuf {
         node(self.number)
     }
 
-    /// Lets go of it, and waits until it is gone.
+    /// Closes it and waits until the kernel has released it.
     pub(super) fn clear(self) -> io::Result<()> {
         let number = self.device.metadata()?.rdev();
         let shown = format!("/sys/block/loop{}/loop/backing_file", self.number);
@@ -88,11 +87,11 @@ fn node(number: i32) -> PathBuf {
 }
 
 fn configure(device: &File, file: &File) -> io::Result<()> {
-    // SAFETY: numbers and arrays of numbers, for which all bits zero are a value.
+    // SAFETY: the structure holds only integers and arrays of integers, for which all bits zero are a valid value.
     let mut configuration: Configuration = unsafe { std::mem::zeroed() };
     configuration.file = file.as_raw_fd() as u32;
     configuration.information.flags = CLEARS_ITSELF | DIRECT;
-    // SAFETY: both descriptors are open; the request reads what it is given, which lives to the end of the call.
+    // SAFETY: both descriptors are open; the request reads the structure, which lives to the end of the call.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), CONFIGURE as _, &configuration) };
     check(result).map(|_| ())
 }

@@ -1,37 +1,37 @@
-//! What devices need of this machine, as far as it is seen without trying.
+//! Requirements of block devices that can be checked without making one.
 
 use super::FileSystem;
 use std::path::{Path, PathBuf};
 
-/// Where programs of the system are.
+/// Where system programs are searched for.
 const FOLDERS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Why there can be no devices here.
+/// Why roots on block devices do not work on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
-    /// Only root mounts devices.
-    #[error("roots on a block device need root: nobody else may mount a device")]
+    /// Only root may mount devices.
+    #[error("roots on a block device need root: only root may mount a device")]
     Root,
     /// A program is not installed.
-    #[error("{program} is not installed, and {purpose}")]
+    #[error("{program} is not installed; it {purpose}")]
     Program {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
-        /// What it does.
+        /// A clause that reads after "it".
         purpose: &'static str,
-        /// The package of this machine's system that has it.
+        /// The Debian package that contains the program.
         package: &'static str,
     },
-    /// The kernel, or the container, has no devices of a kind.
-    #[error("{path} is not there: this kernel or container lets no file become a device")]
+    /// The kernel or container lacks a kind of device.
+    #[error("{path} not found: this kernel or container cannot attach a file as a device")]
     Kernel {
-        /// What is missing.
+        /// The missing device node.
         path: &'static str,
     },
 }
 
 impl Lack {
-    /// The package of this machine's system that would help.
+    /// The package to install, if that helps.
     pub fn package(&self) -> Option<&'static str> {
         match self {
             Lack::Program { package, .. } => Some(package),
@@ -39,31 +39,31 @@ impl Lack {
         }
     }
 
-    /// What helps, where that is no package.
+    /// The remedy, if it is not a package.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            Lack::Root => Some("run as root; or backend = \"overlay\" under [root] in kilnyard.toml"),
+            Lack::Root => Some("run as root, or set backend = \"overlay\" under [root] in kilnyard.toml"),
             Lack::Program { .. } => None,
             Lack::Kernel { .. } => {
-                Some("modprobe nbd, or modprobe loop fuse; in a container: docker run --privileged")
+                Some("run modprobe nbd, or modprobe -a loop fuse; in a container, docker run --privileged")
             }
         }
     }
 }
 
-/// The first thing that is missing here for devices with this file system, if anything is.
+/// The first requirement for devices with this file system that this machine does not meet; `None` if it meets all.
 pub fn lack(file_system: FileSystem) -> Option<Lack> {
     if !rustix::process::geteuid().is_root() {
         return Some(Lack::Root);
     }
     let (maker, package) = file_system.maker();
-    let attaches = "attaches what is served";
+    let attaches = "attaches exports as devices";
     let attacher = match has_nbd() {
         true => ("nbd-client", attaches, "nbd-client"),
         false => ("nbdfuse", attaches, "libnbd-bin"),
     };
     let mut programs = [
-        ("nbdkit", "serves images, copy on write", "nbdkit"),
+        ("nbdkit", "serves images, copy-on-write", "nbdkit"),
         attacher,
         (maker, "makes file systems", package),
     ]
@@ -71,7 +71,7 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
     if let Some((program, purpose, package)) = programs.find(|(name, ..)| program(name).is_none()) {
         return Some(Lack::Program { program, purpose, package });
     }
-    // An image that is written is made by way of a loop device, whatever serves it then.
+    // A writable image is made through a loop device, whatever attaches it later.
     let mut paths = Vec::new();
     if file_system.is_written() || !has_nbd() {
         paths.push("/dev/loop-control");
@@ -83,12 +83,12 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
     missing.map(|path| Lack::Kernel { path })
 }
 
-/// Where a program is, if it is installed.
+/// The path of a program; `None` if it is not installed.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }
 
-/// Whether the kernel attaches what is served itself.
+/// Whether the kernel's NBD client is loaded.
 pub(super) fn has_nbd() -> bool {
     Path::new("/dev/nbd0").exists()
 }

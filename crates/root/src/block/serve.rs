@@ -1,6 +1,6 @@
-//! The server of a device, and programs that go on until they are ended.
+//! The server of a device, and other programs that run in the background until they are stopped.
 
-use super::file_system::{missing, said};
+use super::file_system::{last_line, missing};
 use super::{holders, needs};
 use crate::Flushes;
 use std::fs::File;
@@ -9,18 +9,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Pieces of an image that are kept apart once they were written: as large as blocks of its file system, so that none has to be
-/// read for the part of it that is not written.
+/// Copy-on-write granularity: the block size of the file system, so that a write never has to read the rest of a piece
+/// first.
 const PIECE: &str = "cow-block-size=4096";
 
 /// A program in the background.
 pub(super) struct Server {
     child: Child,
-    /// What it leaves in the root's folder.
+    /// Files in the root's folder to remove at its end.
     files: Vec<PathBuf>,
 }
 
-/// Serves an image at a socket; what is written goes to a file without a name in the folder `written`.
+/// Serves an image at a socket; written data goes to an unlinked file in the folder `written`.
 pub(super) fn serve(
     image: &Path,
     socket: &Path,
@@ -28,8 +28,8 @@ pub(super) fn serve(
     flushes: Flushes,
     requests: Option<&Path>,
 ) -> io::Result<Server> {
-    // A socket's address has 108 bytes, and nbdkit wants a path from the root on: this one leads to the yard, which is
-    // the folder that nbdkit is in as the keeper is.
+    // A socket address is limited to 108 bytes, and nbdkit requires an absolute path: this one leads to the yard, which
+    // is the working folder of the keeper and so of nbdkit.
     let address = Path::new("/proc/self/cwd").join(socket);
     let (filters, settings) = filters(flushes, requests.is_some());
     let mut arguments: Vec<String> = ["--foreground", "--unix"].map(str::to_owned).into();
@@ -45,10 +45,10 @@ pub(super) fn serve(
     Ok(server)
 }
 
-/// The filters, the one next to the client first, and their settings.
-fn filters(flushes: Flushes, is_told: bool) -> (Vec<&'static str>, Vec<&'static str>) {
+/// The filters, from the client to the file, and their settings.
+fn filters(flushes: Flushes, is_logged: bool) -> (Vec<&'static str>, Vec<&'static str>) {
     let (mut filters, mut settings) = (Vec::new(), vec![PIECE]);
-    if is_told {
+    if is_logged {
         filters.push("log");
     }
     if flushes == Flushes::Discard {
@@ -60,8 +60,8 @@ fn filters(flushes: Flushes, is_told: bool) -> (Vec<&'static str>, Vec<&'static 
 }
 
 impl Server {
-    /// Starts a program and waits until it has written its number into a file, as nbdkit and nbdfuse do when they are
-    /// ready. Both files are beside `name`.
+    /// Starts a program and waits until it has written its process id to a file, as nbdkit and nbdfuse do when they are
+    /// ready. The pid file and the log have the path `name` with another extension.
     pub(super) fn start(
         program: &'static str,
         arguments: &[String],
@@ -78,14 +78,14 @@ impl Server {
         let is_ready = holders::wait_until(|| match server.child.try_wait()? {
             None => Ok(std::fs::metadata(&number).is_ok_and(|metadata| metadata.len() > 0)),
             Some(status) => {
-                let last = said(&std::fs::read(&log).unwrap_or_default());
+                let last = last_line(&std::fs::read(&log).unwrap_or_default());
                 Err(io::Error::other(format!("{program} ended with {status}: {last}")))
             }
         })?;
-        if is_ready { Ok(server) } else { Err(io::Error::other(format!("{program} does not get ready"))) }
+        if is_ready { Ok(server) } else { Err(io::Error::other(format!("{program} did not become ready"))) }
     }
 
-    /// Starts one that says nothing of being ready.
+    /// Starts a program that does not report when it is ready.
     pub(super) fn start_unready(
         program: &'static str,
         arguments: &[String],
@@ -97,23 +97,23 @@ impl Server {
         Ok(Server { child, files: vec![log] })
     }
 
-    /// Whether it has ended; what it said last.
+    /// The exit status and the last line of output, if it has ended.
     pub(super) fn ended(&mut self) -> io::Result<Option<String>> {
         let log = self.files.iter().find(|path| path.extension().is_some_and(|end| end == "said"));
-        let last = || said(&log.and_then(|path| std::fs::read(path).ok()).unwrap_or_default());
+        let last = || last_line(&log.and_then(|path| std::fs::read(path).ok()).unwrap_or_default());
         Ok(self.child.try_wait()?.map(|status| format!("{status}: {}", last())))
     }
 
-    /// Ends it at once: nothing that it has is wanted any more.
+    /// Kills it: none of its data is needed any more.
     pub(super) fn stop(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.finish()
     }
 
-    /// Waits for its end, which is near.
+    /// Waits until it has exited, which must be imminent, and removes its files.
     pub(super) fn finish(mut self) -> io::Result<()> {
         if !holders::wait_until(|| Ok(self.child.try_wait()?.is_some()))? {
-            return Err(io::Error::other(format!("process {} does not end", self.child.id())));
+            return Err(io::Error::other(format!("process {} did not exit", self.child.id())));
         }
         for file in &self.files {
             match std::fs::remove_file(file) {
@@ -125,7 +125,8 @@ impl Server {
     }
 }
 
-/// Nothing that a person types is for it, and it does not end by what ends Kilnyard: it is needed until the keeper leaves.
+/// Starts a program in its own process group, without standard input: signals typed at Kilnyard's terminal must not
+/// reach it, since it is needed until the keeper exits.
 fn spawn(command: &mut Command, output: File) -> io::Result<Child> {
     let errors = output.try_clone()?;
     command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors).spawn()

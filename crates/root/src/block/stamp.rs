@@ -1,20 +1,20 @@
-//! Whose a device is.
+//! The stamp that names the root of a device.
 
 use fs_err as fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The file of a device that says so. It lies beside what a root sees.
+/// The stamp's file, outside the tree that the root sees.
 const FILE: &str = "stamp";
 
-/// Says that the file system mounted at a folder is that of a root. One that was another root's is not fresh, and an error.
+/// Stamps the file system mounted at a folder with the name of its root. Fails if it has a stamp: it was used before.
 pub(super) fn stamp(folder: &Path, name: &str) -> io::Result<()> {
     let path = folder.join(FILE);
     match std::fs::File::create_new(&path) {
         Ok(mut file) => file.write_all(name.as_bytes()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let owner = fs::read_to_string(&path).unwrap_or_default();
-            Err(io::Error::other(format!("the device is not fresh: it has the stamp of {owner}")))
+            Err(io::Error::other(format!("the device was used before: it has the stamp of {owner}")))
         }
         Err(error) => Err(error),
     }

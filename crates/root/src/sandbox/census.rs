@@ -1,13 +1,14 @@
-//! Who is in the sandbox: its processes, counted again and again, as cheaply as can be.
+//! The census: samples the processes of the sandbox repeatedly, at low cost.
 //!
-//! A process is looked at through a file that stays open as long as it lives, so that nothing is looked up twice; its
-//! command line is read once it has been there for two looks. Of those that ended the latest are remembered, so that it
-//! can be said who started a process whose parents are gone. Every look is timed, and the next one is as much later as keeps
-//! all looks together below [`SHARE_OF_CORE_MAX`]: a sandbox with thousands of processes is looked at less often. The
-//! cheaper one of two looks counts, since a host that takes its core away makes a single one seem dear.
+//! A process is sampled through a file that stays open as long as the process lives, so that no path is resolved
+//! twice. Its command line is read when it is sampled for the second time. The processes that ended last are
+//! remembered, so that a process can be attributed to ancestors that are gone. Every sample is timed, and the next
+//! one is delayed so that all samples together stay below [`SHARE_OF_CORE_MAX`]: a sandbox with thousands of
+//! processes is sampled less often. The cheaper of the last two samples counts, since a host that takes the core away
+//! makes a single sample appear expensive.
 //!
-//! Known downside: who lives for less than a look was never seen. A process of that kind between a daemon and who started
-//! it hides that one, unless somebody outside heard of all forks.
+//! Known downside: a process that lives for less than the sampling interval may never be seen. If such a process is
+//! between a daemon and its starter, the starter stays unknown, unless all forks are traced from outside.
 
 use super::{Leftover, Report};
 use crate::ProcessStat;
@@ -16,78 +17,78 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// How often processes are counted: a peak of memory shorter than this can be missed.
+/// Interval between samples; a shorter memory peak can be missed.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// The longest between two looks.
+/// The longest interval between samples.
 const INTERVAL_MAX: Duration = Duration::from_secs(4);
-/// The share of one core that all looks together take at the most.
+/// The maximum share of one core that all samples together use.
 const SHARE_OF_CORE_MAX: f64 = 0.002;
-/// How many bytes of a command line are told.
+/// The maximum number of bytes reported of a command line.
 const COMMAND_LINE_BYTES_MAX: usize = 200;
-/// How many processes left behind are named.
+/// The maximum number of leftover processes reported.
 const NAMED_MAX: usize = 20;
-/// How many parents of one are named.
+/// The maximum number of ancestors reported for one process.
 const PARENTS_MAX: usize = 12;
-/// How many of those that ended are remembered.
+/// The maximum number of ended processes remembered.
 const ENDED_MAX: usize = 4096;
-/// How many of these are told when somebody is left behind.
-const ENDED_TOLD_MAX: usize = 256;
-/// Of how many files open at once it is the owner at the most; other processes are opened at each look.
+/// The maximum number of ended processes reported with leftover ones.
+const ENDED_REPORTED_MAX: usize = 256;
+/// The maximum number of `stat` files kept open; those of further processes are opened for each sample.
 const FILES_MAX: usize = 512;
 /// A line of `/proc/PID/stat` is much shorter.
 const STAT_BYTES_MAX: usize = 1024;
-/// How many things left in shared memory are named.
+/// The maximum number of objects in shared memory reported.
 const THINGS_MAX: usize = 20;
 
-/// A process as it was seen last.
+/// A process as last sampled.
 struct Known {
-    /// Its `stat`, if there was room for one more open file.
+    /// Its `stat`, unless [`FILES_MAX`] files were open.
     file: Option<File>,
     started_ticks: u64,
-    /// Who was its parent when it was first seen: an orphan gets another one.
+    /// Its first observed parent: an orphan gets another one.
     parent: i32,
     name: String,
     line: Option<String>,
-    /// The look in which it was seen last.
-    look: u64,
+    /// The number of the sample that last saw it.
+    sample: u64,
 }
 
-/// What is remembered of one that ended.
+/// A process that has ended.
 struct Ended {
     parent: i32,
     name: String,
     line: Option<String>,
 }
 
-/// See the module.
+/// The processes of a sandbox, from the latest sample.
 pub(super) struct Census {
     known: HashMap<i32, Known>,
     ended: HashMap<i32, Ended>,
-    /// In the order in which they ended.
+    /// The ended processes, in the order in which they ended.
     forgotten_next: VecDeque<i32>,
-    looks: u64,
-    /// `/proc/loadavg`: its last number is the one that was given last in this pid namespace.
+    samples: u64,
+    /// `/proc/loadavg`: its last field is the process id assigned last in this pid namespace.
     last_given: Option<File>,
-    /// What that number was, and how many were given besides that of this process.
+    /// The last process id read from there, and the number of ids assigned after that of this process.
     given: (u64, u64),
     page_bytes: u64,
     ticks_per_second: f64,
-    /// The CPU time of the last look.
+    /// The CPU time of the last sample.
     took: Duration,
     interval: Duration,
 }
 
 impl Census {
     pub(super) fn new() -> Census {
-        // SAFETY: no preconditions.
+        // SAFETY: the calls have no preconditions.
         let (page, ticks) = unsafe { (libc::sysconf(libc::_SC_PAGESIZE), libc::sysconf(libc::_SC_CLK_TCK)) };
         Census {
             known: HashMap::new(),
             ended: HashMap::new(),
             forgotten_next: VecDeque::new(),
-            looks: 0,
+            samples: 0,
             last_given: File::open("/proc/loadavg").ok(),
-            // Its own number was the first.
+            // This process has the first id.
             given: (1, 0),
             page_bytes: page.max(1) as u64,
             ticks_per_second: ticks.max(1) as f64,
@@ -96,12 +97,12 @@ impl Census {
         }
     }
 
-    /// When the next look is due after one.
+    /// The time from one sample to the next.
     pub(super) fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// How many processes and threads were begun in this pid namespace besides this one.
+    /// The number of processes and threads created in this pid namespace, without this one.
     pub(super) fn created(&mut self) -> u64 {
         let mut text = [0; 128];
         let last = self.last_given.as_ref().and_then(|file| {
@@ -110,17 +111,17 @@ impl Census {
         });
         if let Some(last) = last {
             let (before, given) = self.given;
-            // Numbers begin again at a small one when the largest was given.
+            // Ids wrap around to a small one after the largest.
             let more = if last >= before { last - before } else { last };
             self.given = (last, given + more);
         }
         self.given.1
     }
 
-    /// Looks at all of them.
-    pub(super) fn look(&mut self) -> Report {
+    /// Samples all processes.
+    pub(super) fn sample(&mut self) -> Report {
         let began = thread_time();
-        self.looks += 1;
+        self.samples += 1;
         let (mut processes, mut threads, mut runnable, mut pages, mut ticks) = (0, 0, 0, 0, 0);
         for number in numbers() {
             let Some(stat) = self.see(number) else { continue };
@@ -130,7 +131,7 @@ impl Census {
             pages += stat.resident_pages;
             ticks += stat.user_ticks + stat.system_ticks + stat.children_ticks;
         }
-        self.bury();
+        self.remove_ended();
         let report = Report::Sample {
             processes,
             threads,
@@ -145,20 +146,20 @@ impl Census {
         report
     }
 
-    /// Looks at one; none if it has gone.
+    /// Samples one process; `None` if it is gone.
     fn see(&mut self, number: i32) -> Option<ProcessStat> {
         let has_room = self.known.len() < FILES_MAX;
         let mut text = [0; STAT_BYTES_MAX];
-        let look = self.looks;
+        let sample = self.samples;
         if let Some(known) = self.known.get_mut(&number) {
             let read = match &known.file {
                 Some(file) => file.read_at(&mut text, 0).ok(),
                 None => open_stat(number).and_then(|file| file.read_at(&mut text, 0).ok()),
             };
             let stat = read.and_then(|count| ProcessStat::parse(&text[..count]));
-            // The same number may be another process now.
+            // Another process may have the same id by now.
             if let Some(stat) = stat.filter(|stat| stat.started_ticks == known.started_ticks) {
-                known.look = look;
+                known.sample = sample;
                 if known.name != stat.name {
                     known.name.clone_from(&stat.name);
                     known.line = None;
@@ -178,18 +179,18 @@ impl Census {
             parent: stat.parent,
             name: stat.name.clone(),
             line: None,
-            look,
+            sample,
         };
         self.known.insert(number, known);
         Some(stat)
     }
 
-    /// Those who were not seen in this look have ended.
-    fn bury(&mut self) {
+    /// Moves the processes that the latest sample did not see to the ended ones.
+    fn remove_ended(&mut self) {
         let gone: Vec<i32> = self
             .known
             .iter()
-            .filter(|(_, known)| known.look != self.looks)
+            .filter(|(_, known)| known.sample != self.samples)
             .map(|(number, _)| *number)
             .collect();
         for number in gone {
@@ -210,9 +211,9 @@ impl Census {
         }
     }
 
-    /// Those who are still there, the first few, each with who started it.
+    /// The first few processes that are still alive, with their ancestors.
     pub(super) fn leftovers(&mut self) -> Vec<Leftover> {
-        self.look();
+        self.sample();
         let mut left = Vec::new();
         for number in numbers() {
             let Some(stat) = self.see(number) else { continue };
@@ -230,14 +231,14 @@ impl Census {
         left
     }
 
-    /// Of those that ended the latest of which more than the name is known.
+    /// The processes with a recorded command line that ended last.
     pub(super) fn ended_lines(&self) -> Vec<(i32, String)> {
         let latest = self.forgotten_next.iter().rev();
         let known = latest.filter_map(|number| Some((*number, self.ended.get(number)?.line.clone()?)));
-        known.take(ENDED_TOLD_MAX).collect()
+        known.take(ENDED_REPORTED_MAX).collect()
     }
 
-    /// Who started a process, the nearest first, as far as it was seen.
+    /// The observed ancestors of a process, nearest first.
     fn parents(&self, number: i32) -> Vec<String> {
         let mut parents = Vec::new();
         let mut next = self.known.get(&number).map_or(1, |known| known.parent);
@@ -258,7 +259,7 @@ impl Census {
     }
 }
 
-/// The processes of the sandbox besides this one: `/proc` shows no others.
+/// The other processes of the sandbox: `/proc` shows only these.
 fn numbers() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -269,7 +270,7 @@ fn open_stat(number: i32) -> Option<File> {
     File::open(format!("/proc/{number}/stat")).ok()
 }
 
-/// Its command line; in the moment in which it becomes another program it has none, and its name stands for it.
+/// The command line of a process, or its name: during execve(2) the command line is empty.
 fn command_line(number: i32, name: &str) -> String {
     let mut bytes = [0; COMMAND_LINE_BYTES_MAX];
     let file = File::open(format!("/proc/{number}/cmdline"));
@@ -278,7 +279,7 @@ fn command_line(number: i32, name: &str) -> String {
     if line.is_empty() { name.to_owned() } else { line }
 }
 
-/// User and system time of all that this process has waited for, with what they have waited for.
+/// User and system time of all children that this process has waited for, including their waited-for children.
 fn waited_for_seconds() -> f64 {
     seconds_of(libc::RUSAGE_CHILDREN)
 }
@@ -289,7 +290,7 @@ pub(super) fn own_seconds() -> f64 {
 }
 
 fn seconds_of(whose: libc::c_int) -> f64 {
-    // SAFETY: an all-zero rusage is a valid one, and lives to the end of the call.
+    // SAFETY: an all-zero rusage is valid and lives to the end of the call.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(whose, &mut usage);
@@ -305,18 +306,19 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-/// What this process and all that it has waited for read from disks and wrote to them: the kernel adds the numbers of a
-/// process to those of its parent when that one waits for it. A kernel without task I/O accounting has no such file.
+/// Bytes that this process and all its waited-for children read from disks and wrote to them: the kernel adds the
+/// counters of a process to those of its parent when the parent waits for it. A kernel without task I/O accounting does
+/// not have the file.
 ///
-/// For when all other processes have ended: who became another user is closed to it like to all others (proc(5)), until it
-/// says that it may be seen.
+/// Call it only after all other processes have ended: a process that changed its user cannot read its own file
+/// (proc(5)) until it makes itself dumpable, and then others can read it too.
 pub(super) fn bytes_read_and_written() -> (Option<u64>, Option<u64>) {
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes only integers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
     read_and_written(&std::fs::read_to_string("/proc/self/io").unwrap_or_default())
 }
 
-/// The two counters of the text of `/proc/PID/io`.
+/// Parses the two counters in the text of `/proc/PID/io`.
 fn read_and_written(text: &str) -> (Option<u64>, Option<u64>) {
     let field = |name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -325,16 +327,15 @@ fn read_and_written(text: &str) -> (Option<u64>, Option<u64>) {
     (field("read_bytes"), field("write_bytes"))
 }
 
-/// What the command left in memory that processes share: files of `/dev/shm`, and what System V calls its own. It is
-/// this sandbox's alone and goes with it; a program that counts on finding it later does not know that.
+/// Objects that the command left in shared memory: files in `/dev/shm`, and System V IPC objects. They exist only in
+/// this sandbox and go with it, which a program that expects to find them later does not know.
 pub(super) fn things_left() -> Vec<String> {
     let mut things = Vec::new();
     for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().take(THINGS_MAX) {
         let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
         things.push(format!("/dev/shm/{} of {bytes} bytes", entry.file_name().to_string_lossy()));
     }
-    for (file, name) in
-        [("shm", "shared memory segment"), ("sem", "set of semaphores"), ("msg", "message queue")]
+    for (file, name) in [("shm", "shared memory segment"), ("sem", "semaphore set"), ("msg", "message queue")]
     {
         let text = std::fs::read_to_string(format!("/proc/sysvipc/{file}")).unwrap_or_default();
         for line in text.lines().skip(1) {

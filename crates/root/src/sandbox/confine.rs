@@ -1,12 +1,12 @@
-//! What a command in a root may not do, though it be root there.
+//! Restrictions of a command in a root, even if it runs as root there.
 
 use super::filter::{self, NUMBER, allow, answer, argument, equal, load};
 use super::system::check;
 use std::io;
 
-/// The capabilities that installing packages needs (capabilities(7)): owners and modes of files, other users'
-/// identities, chroot, low ports of its own network, file capabilities. All others go, above all mounting
-/// (what is shown for reading stays so), devices, tracing, and file handles.
+/// The capabilities needed to install packages (capabilities(7)): owners and modes of files, identities of other
+/// users, chroot, low ports of its own network, file capabilities. All others are dropped, above all those for mounting
+/// (so read-only mounts stay read-only), devices, tracing, and file handles.
 const KEPT: [u32; 13] = [
     0,  // CAP_CHOWN
     1,  // CAP_DAC_OVERRIDE
@@ -23,17 +23,17 @@ const KEPT: [u32; 13] = [
     31, // CAP_SETFCAP
 ];
 
-/// The largest number that a kernel may know.
+/// The largest possible capability number.
 const NUMBER_MAX: u32 = 63;
 
-/// Takes all but [`KEPT`] out of the bounding set: no program can get them back.
+/// Drops all capabilities but [`KEPT`] from the bounding set: a program cannot get them back.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     for number in (0..=NUMBER_MAX).filter(|number| !KEPT.contains(number)) {
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes only integers.
         let dropped =
             check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) });
         match dropped {
-            // The kernel knows no capability of this number, nor of any larger one.
+            // The kernel has no capability with this number or a larger one.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
             other => other?,
         };
@@ -41,11 +41,11 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps who uses the machine's network from the sockets of its services that have a name in that network and no file
-/// (unix(7), "abstract"), such as a desktop's bus: they were not bound into the root, and file permissions do not guard them.
-/// Kernels before 6.12 do not know how (landlock(7)).
+/// Denies a command with the machine's network access to abstract Unix sockets of the machine (unix(7)), such as a
+/// desktop's D-Bus: they belong to the network namespace, so they are visible without a bind mount, and file
+/// permissions do not protect them. Kernels before 6.12 do not support this (landlock(7)).
 pub(super) fn keep_from_abstract_sockets() -> io::Result<()> {
-    /// `struct landlock_ruleset_attr`: what is refused but where a rule allows it, and what is refused at all.
+    /// `struct landlock_ruleset_attr`: accesses denied unless a rule allows them, and scopes denied without exception.
     #[repr(C)]
     struct Rules {
         files: u64,
@@ -54,12 +54,12 @@ pub(super) fn keep_from_abstract_sockets() -> io::Result<()> {
     }
     const SCOPE_ABSTRACT_UNIX_SOCKET: u64 = 1;
     let rules = Rules { files: 0, network: 0, scoped: SCOPE_ABSTRACT_UNIX_SOCKET };
-    // SAFETY: the rules live to the end of the call, and are as long as is said.
+    // SAFETY: the rules live to the end of the call, and the size is theirs.
     let made =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const rules, size_of::<Rules>(), 0) };
     let descriptor = match check(made as libc::c_int) {
         Ok(descriptor) => descriptor,
-        // Not there, turned off, or without this part.
+        // Landlock is missing, disabled, or without scopes.
         Err(error)
             if [libc::ENOSYS, libc::EOPNOTSUPP, libc::E2BIG, libc::EINVAL]
                 .contains(&error.raw_os_error().unwrap_or(0)) =>
@@ -68,7 +68,7 @@ pub(super) fn keep_from_abstract_sockets() -> io::Result<()> {
         }
         Err(error) => return Err(error),
     };
-    // SAFETY: numbers alone; the descriptor is open and has no other owner.
+    // SAFETY: the calls take only integers; the descriptor is open and has no other owner.
     unsafe {
         let restricted = check(libc::syscall(libc::SYS_landlock_restrict_self, descriptor, 0) as libc::c_int);
         libc::close(descriptor);
@@ -76,8 +76,8 @@ pub(super) fn keep_from_abstract_sockets() -> io::Result<()> {
     }
 }
 
-/// Refuses the requests that put text into a terminal as if somebody had typed it (TIOCSTI, and the console's
-/// TIOCLINUX): a person's own shell would obey it after the sandbox is left.
+/// Refuses the requests that insert text into a terminal as if the user had typed it (TIOCSTI, and TIOCLINUX of the
+/// console): the user's shell would execute it after the sandbox ends.
 pub(super) fn refuse_typing_for_others() -> io::Result<()> {
     filter::install(&mut [
         load(NUMBER),

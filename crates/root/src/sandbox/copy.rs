@@ -1,9 +1,9 @@
-//! Copies layers into one folder, as an overlay would show them: for machines without overlays, and for roots whose every
-//! file is to lie in one place, and for layers that several were merged into.
+//! Copies layers into one folder, as an overlay would show them: for machines without overlays, for roots whose files
+//! must all be in one place, and for layers that merge several others.
 //!
-//! Files are cloned where the file system can, which shares their blocks until one of them is written. They are
-//! hard links only where what is made is a layer itself: what a build writes into one would be written into the layer. Nobody changes the folder
-//! meanwhile, so names are trusted from one call to the next.
+//! Files are cloned if the file system supports that, which shares their blocks until one copy is written. Hard links
+//! are used only if the result is itself a layer: a build that wrote to a hard link would write into the source
+//! layer. No other process changes the folder during the copy, so names are trusted from one call to the next.
 
 use crate::Content;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
@@ -15,14 +15,15 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The longest list of attributes' names, and the longest value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`, linux/limits.h).
+/// The maximum size of a list of attribute names and of a value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`,
+/// linux/limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
-/// What users gave a file.
+/// Prefix of user attributes.
 const USER_ATTRIBUTES: &[u8] = b"user.";
-/// What overlays of a user namespace keep of their own.
+/// Prefix of the attributes by which an overlay in a user namespace marks files.
 const OVERLAY_ATTRIBUTES: &[u8] = b"user.overlay.";
 
-/// Copies layers, the uppermost first, into a folder.
+/// Copies layers, uppermost first, into a folder.
 pub(super) fn copy_layers(layers: &[PathBuf], target: &Path, content: Content) -> io::Result<()> {
     for layer in layers.iter().rev() {
         let mut copier = Copier { content, seen: HashMap::new(), buffer: vec![0; ATTRIBUTE_BYTES_MAX] };
@@ -33,7 +34,7 @@ pub(super) fn copy_layers(layers: &[PathBuf], target: &Path, content: Content) -
 
 struct Copier {
     content: Content,
-    /// Files with several names, by device and number.
+    /// Files with several names, by device and inode number.
     seen: HashMap<(u64, u64), PathBuf>,
     buffer: Vec<u8>,
 }
@@ -51,8 +52,8 @@ impl Copier {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir(target)?,
             Err(error) => return Err(error),
         }
-        // Read at once, so that a level has no descriptor while those below it are copied. How deep it can go is bounded by the
-        // length of a path, which is 4096 bytes.
+        // Read all entries first, so that no descriptor stays open while deeper levels are copied. The length of a
+        // path, 4096 bytes, bounds the depth.
         let entries = fs::read_dir(source)?.collect::<io::Result<Vec<_>>>()?;
         for entry in entries {
             let (from, to) = (entry.path(), target.join(entry.file_name()));
@@ -78,7 +79,7 @@ impl Copier {
         let kind = metadata.file_type();
         if self.content == Content::Shared && !kind.is_char_device() && !kind.is_block_device() {
             match fs::hard_link(source, target) {
-                // A file has no room for another name, or lies elsewhere: its content is copied.
+                // The file has too many links, or is on another file system: copy its content.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -95,7 +96,7 @@ impl Copier {
             let kind = if kind.is_fifo() { FileType::Fifo } else { FileType::Socket };
             rustix::fs::mknodat(CWD, target, kind, Mode::from_raw_mode(0o600), 0)?;
         } else {
-            // Devices are the machine's; a root has its own `/dev`.
+            // Devices belong to the machine; a root has its own `/dev`.
             return Ok(());
         }
         if metadata.nlink() > 1 {
@@ -104,14 +105,14 @@ impl Copier {
         self.describe(source, target, metadata)
     }
 
-    /// Whether it says that what lies below it is gone: a device 0/0, or an empty file with a mark.
+    /// Whether it is a whiteout, which hides a file of a lower layer: a device 0/0, or an empty file with a mark.
     fn is_whiteout(&mut self, source: &Path, metadata: &Metadata) -> io::Result<bool> {
         let is_device = metadata.file_type().is_char_device() && metadata.rdev() == 0;
         let may_be_marked = metadata.is_file() && metadata.len() == 0;
         Ok(is_device || may_be_marked && self.attribute(source, c"user.overlay.whiteout")?.is_some())
     }
 
-    /// Owner, mode, attributes and times, in the order in which one leaves the others alone.
+    /// Sets owner, mode, attributes and times, in an order in which no step resets an earlier one.
     fn describe(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
         std::os::unix::fs::lchown(target, Some(metadata.uid()), Some(metadata.gid()))?;
         if !metadata.is_symlink() {
@@ -141,7 +142,7 @@ impl Copier {
                 && let Some(value) = self.attribute(source, name)?
             {
                 match rustix::fs::lsetxattr(target, name, &value, rustix::fs::XattrFlags::empty()) {
-                    // Files in memory have none of these before Linux 6.6.
+                    // tmpfs has no user attributes before Linux 6.6.
                     Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(USER_ATTRIBUTES) => {}
                     set => set?,
                 }
@@ -159,7 +160,8 @@ impl Copier {
     }
 }
 
-/// What belongs to a file: its capabilities, lists of access, and what users gave it. Labels are the machine's.
+/// Whether an attribute belongs to the file: capabilities, ACLs and user attributes. Security labels belong to the
+/// machine.
 fn is_copied(name: &[u8]) -> bool {
     let is_own = [USER_ATTRIBUTES, b"system.posix_acl_", b"security.capability"];
     is_own.iter().any(|own| name.starts_with(own)) && !name.starts_with(OVERLAY_ATTRIBUTES)
@@ -168,7 +170,7 @@ fn is_copied(name: &[u8]) -> bool {
 fn copy_content(source: &Path, target: &Path) -> io::Result<()> {
     let (mut from, mut to) = (File::open(source)?, File::create_new(target)?);
     if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
-        // Within the kernel where that can.
+        // Within the kernel if it supports that.
         io::copy(&mut from, &mut to)?;
     }
     Ok(())
@@ -186,7 +188,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The innermost path is told, once.
+/// Adds the path to an error, unless it already has one: the innermost path is reported.
 fn at(path: &Path, error: io::Error) -> io::Error {
     if error.get_ref().is_some() {
         return error;

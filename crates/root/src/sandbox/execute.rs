@@ -29,7 +29,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Sys { target } => {
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
-            // A kernel that shows only a part of its own tree refuses this; builds do without.
+            // A kernel with a masked sysfs refuses this mount; builds do not need it.
             mount("sysfs", target, "sysfs", flags, "").or(Ok(()))
         }
         Operation::Terminals { target } => {
@@ -37,7 +37,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
                 let data = format!("newinstance,ptmxmode=0666,mode=620{group}");
                 mount("devpts", target, "devpts", libc::MS_NOSUID | libc::MS_NOEXEC, &data)
             };
-            // Where there is one id alone there is no group of terminals either.
+            // A root with only one id has no tty group.
             terminals(",gid=5").or_else(|error| match error.raw_os_error() {
                 Some(libc::EINVAL) => terminals(""),
                 _ => Err(error),
@@ -56,9 +56,9 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         | Operation::Detach { .. }
         | Operation::Mount { .. }
         | Operation::Drop { .. }
-        | Operation::Stamp { .. } => Err(io::Error::other("only the keeper of a root has devices")),
+        | Operation::Stamp { .. } => Err(io::Error::other("only a root's keeper can perform it")),
         Operation::Hostname { name } => {
-            // SAFETY: the pointer and the length are those of a string that lives to the end of the call.
+            // SAFETY: pointer and length are those of a string that lives to the end of the call.
             check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
             Ok(())
         }
@@ -82,7 +82,7 @@ fn bind(source: &Path, target: &Path, access: Access) -> io::Result<()> {
 }
 
 fn stand_in(root: &Path, program: &Path, with: &Path, real: &Path) -> io::Result<()> {
-    // A link of the root would be followed outside of it.
+    // A link of the root would be resolved outside the root.
     let mut path = root.to_owned();
     for part in program.components() {
         path.push(part);
@@ -126,24 +126,24 @@ fn hand_over(folder: &Path, from: u32, to: u32) -> io::Result<()> {
     }
 }
 
-/// Shows the files of `/` for reading, but for those of these folders (mount(2)).
+/// Makes the files of `/` read-only, except in these folders (mount(2)).
 fn seal(open: &[PathBuf]) -> io::Result<()> {
     let is_folder = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
     for path in open.iter().filter(|path| is_folder(path)) {
         bind(path, path, Access::Write)?;
     }
-    // SAFETY: all zero is a valid value, which is overwritten.
+    // SAFETY: all zero is a valid value, and is overwritten.
     let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: the string is a constant, and the facts live to the end of the call.
     check(unsafe { libc::statvfs(c"/".as_ptr(), &raw mut facts) })?;
-    // What the machine said of this mount stays; the two have the same numbers.
+    // Keep the flags of the machine's mount; `ST_*` and `MS_*` have the same values.
     let kept = facts.f_flag & (libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
     mount("", Path::new("/"), "", libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY | kept, "")
 }
 
-/// Sets the flag "up" of the device `lo` (netdevice(7)).
+/// Sets the flag `IFF_UP` of the device `lo` (netdevice(7)).
 fn loopback_up() -> io::Result<()> {
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes only integers.
     let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: an all-zero request is valid; name and flags are set next.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -151,7 +151,7 @@ fn loopback_up() -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the request lives to the end of the call and is of the type that this one takes.
+    // SAFETY: the request lives to the end of the call and has the type that the ioctl takes.
     let result = check(unsafe { libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request) });
     // SAFETY: the socket is open and has no other owner.
     unsafe { libc::close(socket) };

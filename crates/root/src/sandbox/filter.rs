@@ -1,15 +1,15 @@
-//! The kernel's filter programs (seccomp(2)): the few instructions that filters of a root are made of.
+//! Seccomp filter programs (seccomp(2)): the few instructions that the filters of a root use.
 
 use super::system::check;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Where the kernel puts the number of a system call.
+/// Offset of the system call number.
 pub(super) const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
-/// Where it puts whose number it is: one of `AUDIT_ARCH_*`.
+/// Offset of the architecture that the number belongs to: one of `AUDIT_ARCH_*`.
 pub(super) const ARCHITECTURE: u32 = std::mem::offset_of!(libc::seccomp_data, arch) as u32;
 
-/// Where the low half of an argument is, counted from 0.
+/// Offset of the low half of an argument; arguments are counted from 0.
 pub(super) const fn argument(index: u32) -> u32 {
     let low_half = if cfg!(target_endian = "big") { 4 } else { 0 };
     std::mem::offset_of!(libc::seccomp_data, args) as u32 + 8 * index + low_half
@@ -19,42 +19,43 @@ const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Takes 32 bits of what is known of the call.
+/// Loads 32 bits of the call's data.
 pub(super) const fn load(offset: u32) -> libc::sock_filter {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset)
 }
 
-/// Goes on `yes` or `no` instructions further, by whether what was taken is this.
+/// Skips `yes` instructions if the loaded value equals this one, else `no` instructions.
 pub(super) const fn equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
     instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value)
 }
 
-/// The same, by whether what was taken has any of these bits.
+/// Skips `yes` instructions if the loaded value has any of these bits, else `no` instructions.
 pub(super) const fn has_bits(bits: u32, yes: u8, no: u8) -> libc::sock_filter {
     instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, bits)
 }
 
-/// Lets the call go on.
+/// Allows the call.
 pub(super) const fn allow() -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW)
 }
 
-/// Answers the call with an error of this number, or with success where it is 0.
+/// Makes the call return this error number, or success if it is 0.
 pub(super) const fn answer(number: libc::c_int) -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32)
 }
 
-/// Hands the call to the process that holds the filter's descriptor, which answers it.
+/// Passes the call to the process that holds the listening descriptor, which answers it.
 pub(super) const fn ask() -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF)
 }
 
-/// Puts this process, and all that it starts, behind a filter that asks; the descriptor by which it does.
+/// Installs a filter with [`ask`] instructions for this process and all its descendants. Returns the listening
+/// descriptor.
 pub(super) fn install_listening(filter: &mut [libc::sock_filter]) -> io::Result<OwnedFd> {
     let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // SAFETY: the program and its filter live to the end of the call, which copies them; the descriptor that it makes has no
+    // SAFETY: the program and its filter live to the end of the call, which copies them; the returned descriptor has no
     // other owner.
     unsafe {
         let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program);
@@ -62,7 +63,7 @@ pub(super) fn install_listening(filter: &mut [libc::sock_filter]) -> io::Result<
     }
 }
 
-/// Puts this process, and all that it starts, behind a filter. It must have the privilege to, or have given up new ones.
+/// Installs a filter for this process and all its descendants. Requires CAP_SYS_ADMIN or no_new_privs.
 pub(super) fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
@@ -71,7 +72,7 @@ pub(super) fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel would do with a call, by the meaning of each instruction.
+/// Simulates the kernel: the result of a filter program for one call.
 #[cfg(test)]
 pub(super) fn verdict(
     program: &[libc::sock_filter],

@@ -1,14 +1,14 @@
-//! Flushes of a root are discarded: what asks the kernel to bring data to the disk is told that it is there.
+//! Discards flushes in a root: system calls that flush data to the disk return success at once.
 //!
-//! A root is thrown away if the machine goes down, so nothing needs to be on the disk early, and package managers ask for
-//! it thousands of times. The filter stands before every process of the root, those without a dynamic linker and those
-//! with privileges among them, and before nobody else.
+//! A root is thrown away if the machine goes down, so its data need not reach the disk early, and package managers
+//! flush thousands of times. The filter applies to every process of the root, including static programs and
+//! privileged ones, and to no other process.
 //!
-//! Two ways around it are left alone. A file opened with `O_SYNC` or `O_DSYNC` is flushed by each write, which a filter
-//! cannot take out of the flags, and refusing the call would break who makes it: an overlay that is mounted `volatile` takes
-//! them out itself (`ovl_write_iter`), memory has nothing to flush, and a served device discards flushes; so that only
-//! in a root that is a folder of the disk such files are as slow as on the machine. And io_uring asks for flushes without
-//! a system call: the same holds.
+//! Two cases get around the filter. A file opened with `O_SYNC` or `O_DSYNC` is flushed by each write: a filter
+//! cannot remove these flags, and refusing the call would break the caller. An overlay mounted `volatile` removes
+//! them itself (`ovl_write_iter`), memory has nothing to flush, and a served device discards flushes; so such files
+//! are as slow as on the machine only in a root that is a folder on the disk. The other case is io_uring, which
+//! flushes without a system call; the same applies to it.
 
 use super::filter::{self, ARCHITECTURE, NUMBER, allow, answer, argument, equal, has_bits, load};
 use std::io;
@@ -19,12 +19,12 @@ struct Calls {
     architecture: u32,
     /// fsync, fdatasync, sync, syncfs, sync_file_range (or sync_file_range2).
     flushing: [u32; 5],
-    /// Flushes only where it is asked to wait.
+    /// Flushes only with `MS_SYNC`.
     msync: u32,
 }
 
-/// Programs of another architecture that the same kernel runs have numbers of their own; numbers of one that is not in the
-/// list are let through. From the kernel's tables of system calls.
+/// System call numbers, from the kernel's tables. A kernel may run programs of more than one architecture, each with
+/// its own numbers. Calls of an architecture that is not in the list are allowed.
 const CALLS: [Calls; 7] = [
     Calls { architecture: 0xC000_003E, flushing: [74, 75, 162, 306, 277], msync: 26 }, // x86_64
     Calls { architecture: 0x4000_0003, flushing: [118, 148, 36, 344, 314], msync: 144 }, // i386
@@ -35,11 +35,11 @@ const CALLS: [Calls; 7] = [
     Calls { architecture: 0x8000_0016, flushing: [118, 148, 36, 338, 307], msync: 144 }, // s390x
 ];
 
-/// x32 is told by a bit of the number, and has x86_64's architecture (`__X32_SYSCALL_BIT`).
+/// x32 has the architecture of x86_64 and is marked by a bit of the number (`__X32_SYSCALL_BIT`).
 const X32_BIT: u32 = 0x4000_0000;
 const X86_64: u32 = 0xC000_003E;
 
-/// Discards the flushes of this process and of all that it starts.
+/// Discards the flushes of this process and all its descendants.
 pub(super) fn discard() -> io::Result<()> {
     filter::install(&mut program())
 }
@@ -51,7 +51,7 @@ fn program() -> Vec<libc::sock_filter> {
         if calls.architecture == X86_64 {
             part.extend(numbers(calls, X32_BIT));
         }
-        // Each part ends what it begins with.
+        // Each part ends with a verdict.
         let part_length = part.len() as u8 + 2;
         program.push(equal(calls.architecture, 0, part_length));
         program.push(load(NUMBER));
@@ -62,13 +62,13 @@ fn program() -> Vec<libc::sock_filter> {
     program
 }
 
-/// Answers the calls of one table; others go on behind it, with the number still loaded.
+/// Answers the calls of one table. Other calls continue behind it, with the number still loaded.
 fn numbers(calls: &Calls, bit: u32) -> Vec<libc::sock_filter> {
     let mut part: Vec<libc::sock_filter> = Vec::new();
     for call in calls.flushing {
         part.extend([equal(call | bit, 0, 1), answer(0)]);
     }
-    // Some ask msync whether memory is there at all, without waiting.
+    // Without MS_SYNC, programs use msync to check whether memory is mapped.
     part.extend([
         equal(calls.msync | bit, 0, 4),
         load(argument(2)),
@@ -98,7 +98,7 @@ mod tests {
                 "{architecture:x} {number}"
             );
         }
-        // The same numbers mean something else elsewhere.
+        // The same numbers are other calls on other architectures.
         let others =
             [(X86_64, 118), (0x4000_0003, 74), (0x4000_0003, 118 | X32_BIT), (0xC000_00B7, 74), (1, 74)];
         for (architecture, number) in others {

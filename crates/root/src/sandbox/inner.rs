@@ -1,4 +1,4 @@
-//! Process 1 of the sandbox: the root, and the command; [`reaper`] watches it then.
+//! Process 1 of the sandbox: makes the root and starts the command, which [`reaper`] then watches.
 
 use super::outer::{Outer, StepError, at, at_with, say, say_failed};
 use super::refused::{self, Refused};
@@ -12,7 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// `becomes_root` says that there are ids to become root of the root with.
+/// `becomes_root` says whether the id map allows to become root inside.
 pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, outer: Outer, becomes_root: bool) -> i32 {
     match start(sandbox, bounds, outer, becomes_root) {
         Ok(code) => code,
@@ -25,22 +25,22 @@ pub(super) fn run(sandbox: &Sandbox, bounds: Bounds, outer: Outer, becomes_root:
 
 fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool) -> Result<i32, StepError> {
     if outer.wait().is_err() {
-        // It says itself what went wrong.
+        // The outer process reports its own error.
         return Ok(125);
     }
     if becomes_root {
         at_with(Need::Namespaces, "become root of the user namespace", system::become_user(0, 0))?;
     }
-    at("follow the outer process", outer.follow())?;
+    at("die with the outer process", outer.follow())?;
     at("leave the caller's keyrings", inherit::leave_keyrings())?;
     if !matches!(sandbox.task, Task::Keep(_)) {
-        // Not before it is in its group, which is the topmost one that it sees.
+        // Only now that it is in its control group, which becomes the root of the namespace.
         at("make a namespace of control groups", system::unshare(libc::CLONE_NEWCGROUP))?;
     }
     let private = libc::MS_PRIVATE | libc::MS_REC;
     at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
     if let View::Root(operations) = &sandbox.view {
-        // The machine's own devices are up, and not this sandbox's to change.
+        // With the machine's network, loopback is already up, and is not the sandbox's to change.
         let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;
         for operation in operations.iter().filter(is_needed) {
             at_with(operation.need(), operation.to_string(), execute::execute(operation))?;
@@ -52,7 +52,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             let copied = copy::copy_layers(lower, target, *content);
             at(format!("copy layers to {}", target.display()), copied).map(|()| 0)
         }
-        Task::Measure(folders) => at("print what files take", measure(folders)).map(|()| 0),
+        Task::Measure(folders) => at("print the size of files", measure(folders)).map(|()| 0),
         Task::Pack { folder, made_since_seconds } => {
             let packed = archive::pack(folder, *made_since_seconds, BufWriter::new(io::stdout().lock()));
             at(format!("pack {}", folder.display()), packed).map(|()| 0)
@@ -69,7 +69,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             let environment = prepare(&environment)?;
             let (refused, refusing) = at("make a pair of sockets", refused::pair())?;
             let reaper = reaper::Reaper::new(outer.orders, Refused::new(refused));
-            let reaper = at("listen for the end of the command", reaper)?;
+            let reaper = at("watch for the end of the command", reaper)?;
             match at("start the command", system::fork())? {
                 None => {
                     reaper::unblock_child_signal();
@@ -94,7 +94,7 @@ fn prepare(texts: &[String]) -> Result<Vec<CString>, StepError> {
 
 fn remove(folders: &[PathBuf]) -> Result<i32, StepError> {
     for folder in folders {
-        // Only what is inside: the folder itself may stand in one that belongs to nobody here.
+        // Only the content: the owner of the parent folder may not be mapped here.
         match tree::empty_folder(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             emptied => at("remove files of a root", emptied)?,
@@ -117,7 +117,7 @@ fn become_command(
 ) -> StepError {
     let error = |step: &str, error: io::Error| StepError::new(step, error);
     if !sandbox.is_interactive {
-        // SAFETY: numbers alone. A session of its own, so that no terminal can be reached.
+        // SAFETY: the call takes no arguments. The new session has no controlling terminal.
         unsafe { libc::setsid() };
     }
     if let Err(e) = confine::drop_capabilities() {
@@ -127,35 +127,35 @@ fn become_command(
         && matches!(sandbox.view, View::Root(_))
         && let Err(e) = confine::keep_from_abstract_sockets()
     {
-        return error("keep the command from sockets of the machine", e);
+        return error("deny access to abstract sockets of the machine", e);
     }
     if sandbox.is_interactive
         && let Err(e) = confine::refuse_typing_for_others()
     {
-        return error("keep the terminal from being typed into", e);
+        return error("refuse to insert terminal input", e);
     }
-    // While there is the privilege for it: without, a program that gains ids would have to be kept from it.
+    // Installed while privileged: otherwise it would require no_new_privs, under which set-id programs gain no ids.
     if sandbox.flushes == Flushes::Discard
         && let Err(e) = flushes::discard()
     {
         return error("discard flushes", e);
     }
     if let Err(e) = inherit::reset() {
-        return error("begin with what every command begins with", e);
+        return error("reset inherited process state", e);
     }
     if let Some(count) = bounds.processes_max
         && let Err(e) = system::limit_processes(count)
     {
-        return error("limit how many processes there can be", e);
+        return error("limit the number of processes", e);
     }
     if let Some(count) = bounds.open_files_max
         && let Err(e) = system::limit_open_files(count)
     {
-        return error("limit how many files can be open", e);
+        return error("limit the number of open files", e);
     }
     if let User::Plain { user, group } = sandbox.user {
         let became = match sandbox.ids.is_alone() {
-            // All capabilities there are of a new namespace, until the command begins.
+            // The new user namespace grants all capabilities until the command is executed.
             true => system::appear_as(user, group).and_then(|()| confine::drop_capabilities()),
             false => system::become_user(user, group),
         };
@@ -163,8 +163,8 @@ fn become_command(
             return error("become the build's user", e);
         }
     }
-    // SAFETY: numbers alone. From now on no program gains ids or capabilities by its file's. Root of the root needs none of that:
-    // it may become any user of the root by itself.
+    // SAFETY: the call takes only integers. From now on a program does not gain ids or capabilities from its file.
+    // Root inside does not need that: it can change to any user of the root itself.
     if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
         return error("give up new privileges", e);
     }
@@ -174,10 +174,10 @@ fn become_command(
         return error("refuse system calls that builds do not need", e);
     }
     if let Some((_, path)) = sandbox.environment.iter().find(|(name, _)| name == "PATH") {
-        // The program is looked for where its own environment says, not in that of this process.
+        // The program is searched for in the PATH of the command, not of this process.
         #[expect(
             clippy::disallowed_methods,
-            reason = "what becomes the command looks it up by this variable"
+            reason = "execvpe(3) searches for the command with this variable"
         )]
         // SAFETY: this process has one thread.
         unsafe {
@@ -188,11 +188,11 @@ fn become_command(
         return StepError::new(format!("enter {}", sandbox.directory.display()), e);
     }
     if !sandbox.is_interactive {
-        // SAFETY: 1 and 2 are open; the reports of this process end here, but for one if exec fails.
+        // SAFETY: 1 and 2 are open; this process sends no further report, except if exec fails.
         let copy = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 10) };
         // SAFETY: as above.
         if let Err(e) = system::check(unsafe { libc::dup2(1, 2) }) {
-            return error("join standard error with the log", e);
+            return error("redirect standard error to the log", e);
         }
         let failed = execute_program(arguments, environment);
         // SAFETY: `copy` is the descriptor of the reports.

@@ -1,4 +1,4 @@
-//! Performs operations, keeps what they made, and takes it back.
+//! The keeper's task: performs operations, holds their results, and undoes them.
 
 use super::outer::{StepError, at, at_with, say};
 use super::{Report, execute};
@@ -6,8 +6,8 @@ use crate::block::Devices;
 use crate::{IdMap, Operation, probe};
 use std::io::{self, Read};
 
-/// Performs the operations, says so, waits until standard input ends, and undoes them, the last one first. What was done
-/// before one failed is undone too.
+/// Performs the operations, reports success, waits until standard input ends, and undoes the operations, last one
+/// first. If one fails, the earlier ones are undone at once.
 pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepError> {
     let mut devices = Devices::default();
     let mut perform =
@@ -24,7 +24,7 @@ pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepErro
     }
     if outcome.is_ok() {
         say(&Report::Started);
-        // Nothing is ever written there.
+        // Standard input never has data, so this waits for its end.
         let _ = io::stdin().read(&mut [0]);
     }
     for operation in done.into_iter().rev() {
@@ -35,7 +35,7 @@ pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepErro
     outcome
 }
 
-/// What is made for the root belongs to its own root.
+/// Gives new folders to the root user inside the root.
 fn give(operation: &Operation, ids: &IdMap) -> io::Result<()> {
     match operation {
         Operation::Folder { path } | Operation::Tmpfs { target: path, .. } => probe::give_to_root(path, ids),

@@ -1,13 +1,13 @@
-//! What the kernel counts of the network in a namespace (proc_pid_net(5), `snmp`).
+//! The kernel's network counters for a namespace (proc_pid_net(5), `snmp`).
 
-/// How often a way was asked for that is not there, and how often a datagram came to a port of this namespace that nobody
-/// has, as a question to a name server does where none is known. IPv6 is not counted where no address is configured.
+/// Counts packets without a route, and datagrams to a port in this namespace that has no listener, such as a query to a
+/// name server when none is configured. IPv6 is not counted if no address is configured.
 pub(super) fn unreachable() -> u64 {
     let text = std::fs::read_to_string("/proc/net/snmp").unwrap_or_default();
     count(&text, "Ip:", "OutNoRoutes").saturating_add(count(&text, "Udp:", "NoPorts"))
 }
 
-/// A value of a table: a line of names, and one of numbers below it.
+/// A value from a table, which is a line of names and a line of numbers below it.
 fn count(text: &str, table: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter(|line| line.starts_with(table));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };

@@ -1,4 +1,4 @@
-//! The outer process: it starts process 1 in new namespaces, maps its ids, and waits. It stays outside itself.
+//! The outer process: starts process 1 in new namespaces, maps its ids, and waits. It stays outside these namespaces.
 
 use super::{Need, Report, Specification, Task, inherit, inner, system};
 use crate::{IdMap, Mapper};
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Descriptions have some ten kilobytes; a root of hundreds of layers some more.
+/// A description takes some tens of kilobytes, and more for a root of hundreds of layers.
 const SPECIFICATION_BYTES_MAX: u64 = 64 << 20;
 
-/// A step that failed.
+/// A failed step.
 #[derive(Debug)]
 pub(super) struct StepError {
     /// Reads after "failed to".
@@ -31,21 +31,21 @@ pub(super) fn at<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T,
     at_with(Need::Other, step, result)
 }
 
-/// The same for a step that needs this.
+/// Like [`at`], for a step with a specific requirement.
 pub(super) fn at_with<T>(need: Need, step: impl Into<String>, result: io::Result<T>) -> Result<T, StepError> {
     result.map_err(|error| StepError { need, ..StepError::new(step, error) })
 }
 
-/// Whether a person sits at the other end, who is told only what went wrong.
-static IS_FOR_A_PERSON: AtomicBool = AtomicBool::new(false);
+/// Whether reports go to a user's terminal; then only failures are reported.
+static IS_INTERACTIVE: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn say(report: &Report) {
-    if IS_FOR_A_PERSON.load(Ordering::Relaxed) && !matches!(report, Report::Failed { .. }) {
+    if IS_INTERACTIVE.load(Ordering::Relaxed) && !matches!(report, Report::Failed { .. }) {
         return;
     }
     if let Ok(mut line) = serde_json::to_vec(report) {
         line.push(b'\n');
-        // One write a line: lines of several processes stay whole.
+        // One write for each line, so that lines of several processes do not mix.
         let _ = io::stderr().write_all(&line);
     }
 }
@@ -54,7 +54,8 @@ pub(super) fn say_failed(StepError { step, error, need }: StepError) {
     say(&Report::Failed { step, error: error.to_string(), number: error.raw_os_error(), need });
 }
 
-/// `parent` is who started this: whoever is the parent now may have taken it over from one that was killed.
+/// `parent` is the process that started this one. The current parent may be another: a killed parent's children are
+/// adopted.
 pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
     match enter(source, parent) {
         Ok(code) => code,
@@ -66,17 +67,17 @@ pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
 }
 
 fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
-    at("follow Kilnyard", system::die_with_parent(parent))?;
-    at("lose the protection from running out of memory", inherit::lose_protection_from_oom())?;
+    at("die with Kilnyard", system::die_with_parent(parent))?;
+    at("drop the protection from the OOM killer", inherit::lose_protection_from_oom())?;
     let (specification, orders) = at("read the sandbox's description", read(source))?;
     let Specification { sandbox, bounds, groups } = specification;
-    IS_FOR_A_PERSON.store(sandbox.is_interactive, Ordering::Relaxed);
+    IS_INTERACTIVE.store(sandbox.is_interactive, Ordering::Relaxed);
     for folder in &groups.version_1 {
-        // Without its weight the command runs all the same. A thread that moves itself waits for nobody else's, as one that
-        // is moved does (cgroup_procs_write_start in the kernel).
+        // An error is ignored: the command can run without its CPU weight. A thread that moves itself does not wait for
+        // other threads, unlike one that is moved from outside (cgroup_procs_write_start in the kernel).
         let _ = std::fs::write(folder.join("tasks"), "0");
     }
-    // While the machine's files are seen.
+    // Open it while the machine's files are visible.
     let group = groups.version_2.as_ref().map(std::fs::File::open);
     let is_keeper = matches!(sandbox.task, Task::Keep(_));
     if let Some(keeper) = sandbox.keeper {
@@ -85,10 +86,10 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     let entered = std::env::set_current_dir(&sandbox.folder);
     at_with(Need::Folder, format!("enter {}", sandbox.folder.display()), entered)?;
     if is_keeper {
-        // It follows its standard input: the thread that starts it may end long before it.
-        at("follow Kilnyard", system::live_on())?;
+        // A keeper ends with its standard input instead: the thread that started it may end long before.
+        at("outlive the starting thread", system::survive_parent())?;
     }
-    // What root keeps may need root, such as a device, and runs nobody's code.
+    // A keeper started by root may need root, for a device for example, and does not run foreign code.
     let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.is_ordinary();
     let needs_none = is_keeper && !sandbox.ids.is_ordinary();
     let makes_user_namespace = !has_user_namespace && !needs_none;
@@ -108,25 +109,25 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
         None => {
             drop(go);
             let outer = Outer { pipe: into_file(ready), orders };
-            #[expect(clippy::disallowed_methods, reason = "a process of its own ends here")]
+            #[expect(clippy::disallowed_methods, reason = "process 1 exits here")]
             std::process::exit(inner::run(&sandbox, bounds, outer, becomes_root))
         }
         Some(first) => {
-            // The first process alone is to hear of the end of who gives orders.
+            // Only process 1 may hold these: it must notice when the sender of orders is gone.
             drop((orders, ready));
             say(&Report::Process1 { number: first.unsigned_abs() });
             if makes_user_namespace {
                 write_maps(&sandbox.ids, first)?;
             }
             let mut go = into_file(go);
-            // What became of one that is gone is told below.
+            // If process 1 is already gone, its status is reported below.
             let _ = go.write_all(b"g");
             let (_, status, usage) = at("wait for process 1", system::wait(first, 0))?;
-            // Process 1 tells of a signal that ended the command by its own exit code.
+            // If a signal ended the command, process 1 still exits normally, with 128 plus the signal.
             let (code, signal) = system::code_of(status);
             if let Some(signal) = signal {
-                let error = io::Error::other(format!("signal {signal} killed it"));
-                return Err(StepError::new("keep process 1 of the sandbox", error));
+                let error = io::Error::other(format!("killed by signal {signal}"));
+                return Err(StepError::new("run process 1 of the sandbox", error));
             }
             let (user_seconds, system_seconds) = system::user_and_system_seconds(&usage);
             // In units of 1024 bytes (getrusage(2)).
@@ -137,11 +138,11 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     }
 }
 
-/// What process 1 has of the outer process.
+/// Process 1's connection to the outer process.
 pub(super) struct Outer {
-    /// Has a byte as soon as the ids are mapped, and ends with the outer process.
+    /// Delivers a byte as soon as the ids are mapped, and ends with the outer process.
     pipe: std::fs::File,
-    /// Where Kilnyard tells what is to be done with the command, if it will.
+    /// The source of orders from Kilnyard, if it sends any.
     pub(super) orders: Option<OwnedFd>,
 }
 
@@ -151,15 +152,15 @@ impl Outer {
         self.pipe.read_exact(&mut [0])
     }
 
-    /// Asks to be killed when it dies; an error if it is gone already.
+    /// Asks to be killed when the outer process dies. Fails if it is already gone.
     pub(super) fn follow(&self) -> io::Result<()> {
-        // Seen from the new pid namespace the parent has no number, and whoever takes over its children has none either.
+        // In the new pid namespace the parent appears as 0, and so does a process that would adopt its children.
         system::die_with_parent(0)?;
         system::is_open(self.pipe.as_fd())
     }
 }
 
-/// Starts process 1, in a control group where one is given and takes it; none in that process.
+/// Starts process 1, in the given control group if that works. Returns `None` in the new process.
 fn start(spaces: libc::c_int, group: Option<io::Result<std::fs::File>>) -> io::Result<Option<libc::pid_t>> {
     let Some(group) = group else { return system::clone(spaces, None) };
     let started = group.and_then(|group| system::clone(spaces, Some(group.as_fd())));
@@ -169,13 +170,14 @@ fn start(spaces: libc::c_int, group: Option<io::Result<std::fs::File>>) -> io::R
     })
 }
 
-/// What is to be done, and where orders come from. On standard input there is a length of eight bytes before it, so that
-/// not one byte of what follows is taken. A keeper goes on with its standard input, whose end it waits for.
+/// Reads the description, and returns it with the source of orders. On standard input the description follows its
+/// length in eight bytes, so that no byte after it is consumed. A keeper keeps its standard input and waits for its
+/// end.
 fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
     if source != "-" {
         return Ok((serde_json::from_slice(&fs_err::read(source)?).map_err(io::Error::other)?, None));
     }
-    // SAFETY: the descriptor 0 is open; a copy of it has no other owner. It is one that no command inherits.
+    // SAFETY: descriptor 0 is open; the copy has no other owner. Commands do not inherit it.
     let orders = unsafe {
         let copy = system::check(libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 10))?;
         OwnedFd::from_raw_fd(copy)
@@ -185,7 +187,7 @@ fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
     input.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     if length > SPECIFICATION_BYTES_MAX {
-        return Err(io::Error::other(format!("it is of {length} bytes")));
+        return Err(io::Error::other(format!("{length} bytes are more than {SPECIFICATION_BYTES_MAX}")));
     }
     let mut text = vec![0; length as usize];
     input.read_exact(&mut text)?;
@@ -194,12 +196,12 @@ fn read(source: &OsStr) -> io::Result<(Specification, Option<OwnedFd>)> {
         return Ok((specification, None));
     }
     let null = fs_err::File::open("/dev/null")?;
-    // SAFETY: both descriptors are open; 0 is standard input, which nobody else uses here.
+    // SAFETY: both descriptors are open; 0 is standard input, which nothing else uses here.
     system::check(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
     Ok((specification, Some(input.into())))
 }
 
-/// Goes into the namespaces of a keeper: those of its mounts, and of its users where it has any of its own.
+/// Enters the namespaces of a keeper: its mount namespace, and its user namespace if it has one.
 fn join(keeper: u32, ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> {
     let open = |kind: &str| {
         let path = format!("/proc/{keeper}/ns/{kind}");
@@ -210,15 +212,15 @@ fn join(keeper: u32, ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> 
         at("enter the user namespace of the root", enter_users(keeper, parent))?;
     }
     let entered = system::enter(&mounts, libc::CLONE_NEWNS);
-    at("enter the mounts of the root", entered)?;
-    at("follow Kilnyard", system::die_with_parent(parent))
+    at("enter the mount namespace of the root", entered)?;
+    at("die with Kilnyard", system::die_with_parent(parent))
 }
 
-/// Goes into the user namespace of a process, which this user made, and follows `parent` as before. This process has one
-/// thread.
+/// Enters the user namespace of a process, which must have been made by this user, and follows `parent` as before. The
+/// calling process must have one thread.
 pub fn enter_users(process: u32, parent: libc::pid_t) -> io::Result<()> {
     system::enter(&std::fs::File::open(format!("/proc/{process}/ns/user"))?, libc::CLONE_NEWUSER)?;
-    // Another user namespace takes the request back that the parent's death kills this process.
+    // Entering a user namespace clears the parent-death signal, so it is set again.
     system::die_with_parent(parent)
 }
 
@@ -230,11 +232,11 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: the array has room for the two descriptors.
     system::check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    // SAFETY: both were just opened and have no other owner.
+    // SAFETY: both descriptors were just opened and have no other owner.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-/// Maps the ids of a process's new user namespace, which has to be done from outside of it.
+/// Maps the ids of a process's new user namespace, which must be done from outside that namespace.
 fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
     let maps = [("uid_map", "newuidmap", &ids.users), ("gid_map", "newgidmap", &ids.groups)];
     if ids.mapper == Mapper::Helper {

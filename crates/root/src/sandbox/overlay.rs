@@ -1,7 +1,7 @@
-//! Mounts an overlay: layer by layer where the kernel takes them so (Linux 6.7), else by one string of options.
+//! Mounts an overlay: layer by layer if the kernel supports that (Linux 6.7), else with one option string.
 //!
-//! The string is a page at the most, and in it commas, colons and backslashes mean something. A path that has one of
-//! these, or is too long for the kernel, is given by the number of a descriptor instead.
+//! The string is limited to a page, and commas, colons and backslashes are special in it. A path that contains one of
+//! these, or is too long for the kernel, is passed as a descriptor number instead.
 
 use super::system::mount;
 use crate::{Flushes, LAYERS_MAX};
@@ -15,12 +15,12 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The kernel copies no longer value of one option (`strndup_user` in fs/fsopen.c), its end included.
+/// The kernel's limit on the value of one option, including the NUL (`strndup_user` in fs/fsopen.c).
 const VALUE_BYTES_MAX: usize = 256;
-/// What mount(2) takes of options, their end included; what is longer is cut off without a word.
+/// The limit on the options of mount(2), including the NUL; a longer string is silently truncated.
 const OPTIONS_BYTES_MAX: usize = 4096;
 
-/// Mounts `lower`, the uppermost first, below `upper`.
+/// Mounts an overlay of `lower`, uppermost first, below `upper`.
 pub(super) fn overlay(
     lower: &[PathBuf],
     upper: &Path,
@@ -29,11 +29,11 @@ pub(super) fn overlay(
     flushes: Flushes,
 ) -> io::Result<()> {
     if lower.len() > LAYERS_MAX {
-        let text = format!("{} layers, and {LAYERS_MAX} are the most that an overlay takes", lower.len());
+        let text = format!("{} layers are too many: an overlay has at most {LAYERS_MAX}", lower.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    // The mark of an earlier `volatile` mount is taken away: the flushes that it warns of matter only
-    // where the machine went down meanwhile, and then the whole root is thrown away.
+    // Remove the mark of an earlier `volatile` mount: the lost flushes that it warns of matter only
+    // if the machine went down in between, and then the whole root is thrown away.
     match std::fs::remove_dir_all(work.join("work/incompat")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -41,7 +41,7 @@ pub(super) fn overlay(
     let names = Names::new(lower, upper, work, false)?;
     let flags = flags(flushes);
     match layer_by_layer(&names, target, flags) {
-        // A kernel without these calls, or without this option, or a container that refuses what it does not know.
+        // A kernel without these calls or this option, or a container that refuses unknown calls.
         Err(refused @ (Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP)) => {
             let is_short = options(&names, flags).len() < OPTIONS_BYTES_MAX;
             let names = if is_short { names } else { Names::new(lower, upper, work, true)? };
@@ -51,7 +51,7 @@ pub(super) fn overlay(
     }
 }
 
-/// Options without a value. Of a user namespace an overlay keeps its own marks in attributes that users may have.
+/// Options without a value. In a user namespace an overlay can keep its marks only in user attributes.
 fn flags(flushes: Flushes) -> &'static [&'static str] {
     match flushes {
         Flushes::Discard => &["userxattr", "volatile"],
@@ -59,17 +59,17 @@ fn flags(flushes: Flushes) -> &'static [&'static str] {
     }
 }
 
-/// Folders as the kernel is told of them.
+/// Folder names as passed to the kernel.
 struct Names {
     lower: Vec<String>,
     upper: String,
     work: String,
-    /// What numbers among the names refer to.
+    /// The descriptors that names refer to by number.
     _open: Vec<OwnedFd>,
 }
 
 impl Names {
-    /// `by_number` makes all of them short.
+    /// `by_number` passes every folder as a descriptor, which makes all names short.
     fn new(lower: &[PathBuf], upper: &Path, work: &Path, by_number: bool) -> io::Result<Names> {
         let mut open = Vec::new();
         let mut name = |path: &Path| name(path, &mut open, by_number);
@@ -115,13 +115,13 @@ fn options(names: &Names, flags: &[&str]) -> String {
     format!("lowerdir={},upperdir={upper},workdir={work},{}", lower.join(":"), flags.join(","))
 }
 
-/// `refused` is why they were not taken one by one.
+/// `refused` is the error of the attempt to add layers one by one.
 fn by_options(names: &Names, target: &Path, flags: &[&str], refused: Errno) -> io::Result<()> {
     let options = options(names, flags);
     if options.len() >= OPTIONS_BYTES_MAX {
         let text = format!(
-            "{} layers are too many for one string of options, and one by one, as Linux takes them from 6.7 on, this \
-             machine refused them: {refused}",
+            "{} layers are too many for one option string, and this machine refused to add them one by one, as Linux \
+             6.7 can: {refused}",
             names.lower.len()
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -140,23 +140,23 @@ mod tests {
     }
 
     #[test]
-    fn a_string_of_options_that_would_be_cut_off_is_refused() {
+    fn an_option_string_that_would_be_truncated_is_refused() {
         let many = (0..450).map(|number| format!("layers/{number}")).collect();
         let error = by_options(&names(many), Path::new("merged"), &[], Errno::NOSYS).unwrap_err().to_string();
-        assert!(error.starts_with("450 layers are too many for one string"), "{error}");
+        assert!(error.starts_with("450 layers are too many for one option string"), "{error}");
     }
 
     #[test]
-    fn more_layers_than_the_bound_are_refused_with_it() {
+    fn too_many_layers_are_refused_and_the_limit_is_named() {
         let many = vec![PathBuf::from("layer"); LAYERS_MAX + 1];
         let error =
             overlay(&many, "upper".as_ref(), "work".as_ref(), "merged".as_ref(), Flushes::Keep).unwrap_err();
-        assert_eq!(error.to_string(), "501 layers, and 500 are the most that an overlay takes");
+        assert_eq!(error.to_string(), "501 layers are too many: an overlay has at most 500");
     }
 
-    /// In namespaces of a process of its own, as a kernel has it that knows nothing newer.
+    /// Runs in the namespaces of a child process, as on an older kernel.
     #[test]
-    fn a_string_of_options_mounts_whatever_characters_paths_have() {
+    fn an_option_string_mounts_paths_with_any_characters() {
         let folder = tempfile::tempdir().unwrap();
         let part = |name: &str| {
             let path = folder.path().join(name);
@@ -168,8 +168,8 @@ mod tests {
         fs::write(odd.join("odd"), "").unwrap();
         fs::write(plain.join("plain"), "").unwrap();
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        // SAFETY: the child is a copy of this thread alone; it calls the kernel and leaves without running what others
-        // have to be asked for.
+        // SAFETY: the child is a copy of this thread only; it makes system calls and exits without taking locks that
+        // other threads may hold.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mounted = system::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)

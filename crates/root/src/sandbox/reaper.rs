@@ -1,8 +1,8 @@
-//! Process 1 while the command runs: it reaps, counts, takes orders, and ends what is to end.
+//! Process 1 while the command runs: it reaps and counts processes, takes orders, and ends processes.
 //!
-//! It waits for three things at once: the end of a child, an order, and the time of the next look. When the command has
-//! ended, or everything is to end, it ends all other processes of its pid namespace, which are this sandbox's alone, and
-//! leaves when none is left; the kernel would kill who is left then.
+//! It waits for three events at once: the end of a child, an order, and the time of the next sample. When the command
+//! has ended, or on an order, it ends all other processes of its pid namespace, which belong to this sandbox only,
+//! and exits when they are gone. The kernel kills any process that is still left then.
 
 use super::census::{self, Census};
 use super::outer::say;
@@ -12,20 +12,20 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long processes may take to end by themselves after their command, before they count as left behind: the last ones
-/// of a pipe, and those that were told to end.
+/// Time for processes to end by themselves after their command before they count as left behind: the last ones of a
+/// pipe, and those that were asked to end.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How long it is waited for that those who are left behind were looked at from outside.
-const LOOKED_AT_WITHIN: Duration = Duration::from_secs(1);
-/// How long killed processes may take until they are gone; who waits for a device cannot die before that one answers.
+/// Time to wait until the leftover processes were inspected from outside.
+const INSPECTED_WITHIN: Duration = Duration::from_secs(1);
+/// Time for killed processes to disappear; one that waits for a device cannot die before the device answers.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// No process has this number.
-const NOBODY: libc::pid_t = 0;
+/// Never the id of a child.
+const NO_PROCESS: libc::pid_t = 0;
 
-/// See the module.
+/// The state of process 1 while the command runs.
 pub(super) struct Reaper {
-    /// Can be read when a child has ended.
+    /// Readable when a child has ended.
     children: OwnedFd,
     orders: Option<OwnedFd>,
     refused: Refused,
@@ -40,38 +40,38 @@ enum Woken {
 }
 
 impl Reaper {
-    /// To be made before the command is started: from now on the end of children is not missed.
+    /// Must be called before the command starts, so that the end of a child is never missed.
     pub(super) fn new(orders: Option<OwnedFd>, refused: Refused) -> io::Result<Reaper> {
         block_child_signal(libc::SIG_BLOCK);
         let set = child_signal();
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set lives to the end of the call, which makes a new descriptor.
         let children = system::check(unsafe { libc::signalfd(-1, &set, flags) })?;
-        // SAFETY: it was just made and has no other owner.
+        // SAFETY: the descriptor was just made and has no other owner.
         Ok(Reaper { children: unsafe { OwnedFd::from_raw_fd(children) }, orders, refused })
     }
 
-    /// Keeps the command until no process is left; its exit code. Where `/proc` shows other processes than those of the
-    /// sandbox, nothing is counted.
+    /// Watches the command until all processes are gone, and returns its exit code. `has_own_processes` is false if
+    /// `/proc` also shows processes outside the sandbox; then nothing is counted.
     pub(super) fn watch(mut self, command: libc::pid_t, has_own_processes: bool) -> i32 {
         let mut census = Census::new();
         let mut code = None;
         let mut order = None;
-        let mut looked = Instant::now();
+        let mut sampled = Instant::now();
         while code.is_none() && order.is_none() {
-            let until_look = census.interval().saturating_sub(looked.elapsed());
-            match self.wait(until_look) {
+            let until_sample = census.interval().saturating_sub(sampled.elapsed());
+            match self.wait(until_sample) {
                 Woken::Order(Order::Looked) | Woken::Time => {}
                 Woken::Order(other) => order = Some(other),
                 Woken::Child => code = reap(command),
             }
-            if has_own_processes && looked.elapsed() >= census.interval() {
-                looked = Instant::now();
-                say(&census.look());
+            if has_own_processes && sampled.elapsed() >= census.interval() {
+                sampled = Instant::now();
+                say(&census.sample());
             }
         }
         if order.is_none() && has_own_processes {
-            order = self.name_who_is_left(&mut census);
+            order = self.report_leftovers(&mut census);
             let things = census::things_left();
             if !things.is_empty() {
                 say(&Report::LeftInMemory { things });
@@ -91,14 +91,14 @@ impl Reaper {
 
     fn wait(&mut self, patience: Duration) -> Woken {
         let orders = self.orders.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        // A descriptor below zero is passed over (poll(2)).
+        // A negative descriptor is ignored (poll(2)).
         let refused = self.refused.descriptor();
         let mut polled = [self.children.as_raw_fd(), orders, refused].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
         });
-        // A part of a millisecond is rounded up, so that nobody turns round in it.
+        // Round up, so that a fraction of a millisecond does not become a busy loop.
         let milliseconds = patience.as_micros().div_ceil(1000).try_into().unwrap_or(libc::c_int::MAX);
         // SAFETY: the list lives to the end of the call.
         unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
@@ -114,16 +114,16 @@ impl Reaper {
             return Woken::Time;
         }
         let mut seen = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        // SAFETY: the buffer is as long as is said. What is read is of no interest: several ends may be one signal.
+        // SAFETY: the length is that of the buffer. The content is not used: one signal may stand for several children.
         unsafe { libc::read(self.children.as_raw_fd(), seen.as_mut_ptr().cast(), seen.len()) };
         Woken::Child
     }
 
-    /// What was ordered; none, now and for ever, if nobody is there to give orders.
+    /// The next order. At the end of input there is none, and orders are no longer polled.
     fn next_order(&mut self) -> Option<Order> {
         let orders = self.orders.as_ref()?.as_raw_fd();
         let mut byte = 0_u8;
-        // SAFETY: there is room for the one byte.
+        // SAFETY: the buffer has room for the one byte.
         match unsafe { libc::read(orders, (&raw mut byte).cast(), 1) } {
             1 => Order::parse(byte),
             _ => {
@@ -133,14 +133,14 @@ impl Reaper {
         }
     }
 
-    /// Says who is left, and waits until that was looked at. What was ordered meanwhile.
-    fn name_who_is_left(&mut self, census: &mut Census) -> Option<Order> {
+    /// Reports leftover processes and waits until they were inspected. Returns an order that came in the meantime.
+    fn report_leftovers(&mut self, census: &mut Census) -> Option<Order> {
         let began = Instant::now();
-        while is_anybody_left() && began.elapsed() < SETTLE {
+        while has_processes_left() && began.elapsed() < SETTLE {
             self.wait(SETTLE.saturating_sub(began.elapsed()));
-            reap(NOBODY);
+            reap(NO_PROCESS);
         }
-        if !is_anybody_left() {
+        if !has_processes_left() {
             return None;
         }
         let processes = census.leftovers();
@@ -149,25 +149,25 @@ impl Reaper {
         }
         say(&Report::LeftBehind { processes, ended: census.ended_lines() });
         let began = Instant::now();
-        while self.orders.is_some() && is_anybody_left() {
-            let patience = LOOKED_AT_WITHIN.saturating_sub(began.elapsed());
+        while self.orders.is_some() && has_processes_left() {
+            let patience = INSPECTED_WITHIN.saturating_sub(began.elapsed());
             match self.wait(patience) {
                 Woken::Order(Order::Looked) => return None,
                 Woken::Order(other) => return Some(other),
-                Woken::Time if began.elapsed() >= LOOKED_AT_WITHIN => return None,
+                Woken::Time if began.elapsed() >= INSPECTED_WITHIN => return None,
                 Woken::Time => {}
-                Woken::Child => _ = reap(NOBODY),
+                Woken::Child => _ = reap(NO_PROCESS),
             }
         }
         None
     }
 
-    /// Ends all processes of this pid namespace but this one, and waits until they are gone.
+    /// Ends all other processes of this pid namespace and waits until they are gone.
     fn end(&mut self, order: Order, command: libc::pid_t, code: &mut Option<i32>) {
         let mut is_to_be_killed = order == Order::Kill;
         if !is_to_be_killed {
             signal_all(libc::SIGTERM);
-            // Who is stopped hears of it when it goes on.
+            // A stopped process handles the signal only when it continues.
             signal_all(libc::SIGCONT);
         }
         let mut deadline = Instant::now() + GRACE;
@@ -180,7 +180,7 @@ impl Reaper {
                 if let Some(ended) = reap(command) {
                     code.get_or_insert(ended);
                 }
-                if !is_anybody_left() {
+                if !has_processes_left() {
                     return;
                 }
                 let patience = deadline.saturating_duration_since(Instant::now());
@@ -192,7 +192,7 @@ impl Reaper {
                 }
             }
             if is_to_be_killed {
-                // The kernel goes on with it when this process has ended.
+                // The kernel kills the rest when this process exits.
                 return;
             }
             is_to_be_killed = true;
@@ -200,7 +200,7 @@ impl Reaper {
     }
 }
 
-/// Waits for all children that have ended; the exit code of the command, if that is among them.
+/// Reaps all children that have ended. Returns the exit code of the command if it is among them.
 fn reap(command: libc::pid_t) -> Option<i32> {
     let mut code = None;
     while let Ok((pid, status, _)) = system::wait(-1, libc::WNOHANG) {
@@ -214,19 +214,19 @@ fn reap(command: libc::pid_t) -> Option<i32> {
     code
 }
 
-/// Whether there is a process besides this one: each has this one as its parent, or as one further up.
-fn is_anybody_left() -> bool {
-    // SAFETY: an all-zero value is a valid one, and lives to the end of the call, which only looks.
-    let looked = unsafe {
+/// Whether another process is left: each is a child of this one or a descendant of a child.
+fn has_processes_left() -> bool {
+    // SAFETY: an all-zero value is valid and lives to the end of the call, which reaps no child.
+    let found = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
     };
-    looked == 0
+    found == 0
 }
 
-/// Sends a signal to every process of this pid namespace but this one (kill(2)).
+/// Sends a signal to every other process of this pid namespace (kill(2)).
 fn signal_all(signal: libc::c_int) {
-    // SAFETY: numbers alone. Who is the first process of a namespace reaches nobody outside of it.
+    // SAFETY: the calls take only integers. Process 1 of a namespace cannot signal a process outside.
     if unsafe { libc::getpid() } == 1 {
         // SAFETY: as above.
         unsafe { libc::kill(-1, signal) };
@@ -234,7 +234,7 @@ fn signal_all(signal: libc::c_int) {
 }
 
 fn child_signal() -> libc::sigset_t {
-    // SAFETY: an all-zero set is valid to be made empty and added to.
+    // SAFETY: an all-zero set is valid memory for sigemptyset(3) to initialise.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -245,11 +245,11 @@ fn child_signal() -> libc::sigset_t {
 
 fn block_child_signal(how: libc::c_int) {
     let set = child_signal();
-    // SAFETY: the set is valid; the old one is not asked for.
+    // SAFETY: the set is valid; the old set is not requested.
     unsafe { libc::sigprocmask(how, &set, std::ptr::null_mut()) };
 }
 
-/// What the command has to do before it is one.
+/// Restores the signal mask in the child that becomes the command.
 pub(super) fn unblock_child_signal() {
     block_child_signal(libc::SIG_UNBLOCK);
 }

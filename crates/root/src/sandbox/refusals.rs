@@ -1,44 +1,46 @@
-//! System calls that commands of a root are refused: what builds do not need, and what attacks on a kernel begin with.
+//! System calls that are refused to commands in a root: those that builds do not need and that attacks on a kernel
+//! start from.
 //!
-//! Most of these calls need a capability that commands do not have anyway. But each user namespace has a full set of
-//! capabilities of its own, so that a command that can make one reaches the code behind them. So new namespaces are refused
-//! too, and with them everything that only they make possible. The list follows the default profiles of container engines
-//! and of systemd (`SystemCallFilter=@system-service`, systemd.exec(5)).
+//! Most of these calls need a capability that commands do not have. But a process has a full set of capabilities in a
+//! user namespace that it creates, so a command that can create one reaches the code behind these calls. So new
+//! namespaces are refused too, and with them everything that only they make possible. The list follows the default
+//! profiles of container engines and of systemd (`SystemCallFilter=@system-service`, systemd.exec(5)).
 //!
-//! A refused call fails with the error of a kernel that does not have it, or would not allow it: programs are prepared for
-//! both. It is counted, and the log of the stage names it; see [`super::refused`].
+//! A refused call fails with the error of a kernel that does not have it, or does not allow it: programs are prepared
+//! for both. It is counted, and the log of the stage names it; see [`super::refused`].
 
 use super::filter::{ARCHITECTURE, NUMBER, allow, answer, argument, equal, has_bits, load};
 use serde::{Deserialize, Serialize};
 
-/// Whether commands may make namespaces of their own.
+/// Whether commands may create namespaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nesting {
-    /// They may not, and neither mount.
+    /// They may not create namespaces, nor mount.
     #[default]
     Refused,
-    /// They may make user namespaces and whatever those allow, for packages whose tests need that. Their refused calls are
-    /// not counted, since such tests also install filters of their own that a counting one would be in the way of.
+    /// They may create user namespaces and do all that those allow, for packages whose tests need it. Refused calls are
+    /// not counted then, since such tests also install their own filters, and a counting filter would be in their way.
     Allowed,
 }
 
-/// Why a call is in the list, and so how it fails.
+/// The reason why a call is in the list, which decides how it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A facility that kernels may lack: `ENOSYS`.
     Absent,
     /// Administration of the machine: `EPERM`.
     Denied,
-    /// Of use within new namespaces alone: `EPERM`, unless nesting is allowed.
+    /// Useful only in new namespaces: `EPERM`, unless nesting is allowed.
     Namespaces,
 }
 use Kind::{Absent, Denied, Namespaces};
 
-/// A call that an architecture does not have.
+/// The architecture does not have the call.
 const NONE: u32 = u32::MAX;
 
-/// The architectures, as `AUDIT_ARCH_*` (linux/audit.h), each with its column of numbers. Calls of any other one are let
-/// through: kernels of these run none beside them, and on a machine of another kind nothing is refused (docs/security.md).
+/// The architectures, as `AUDIT_ARCH_*` (linux/audit.h), each with its column of numbers. Calls of any other
+/// architecture are allowed: kernels of these architectures do not run programs of others, and on another machine no
+/// call is refused (docs/security.md).
 const ARCHITECTURES: [(u32, usize); 7] = [
     (0xC000_003E, 0), // x86_64
     (0x4000_0003, 1), // i386
@@ -49,8 +51,8 @@ const ARCHITECTURES: [(u32, usize); 7] = [
     (0x8000_0016, 5), // s390x
 ];
 
-/// x32 has x86_64's architecture and a bit in the number (`__X32_SYSCALL_BIT`). Distributions leave it out, and
-/// filters that forget it can be passed by it.
+/// x32 has the architecture of x86_64 and a bit in the number (`__X32_SYSCALL_BIT`). Distributions disable it, and it
+/// bypasses filters that do not handle it.
 const X32_BIT: u32 = 0x4000_0000;
 const X86_64: u32 = 0xC000_003E;
 const S390X: u32 = 0x8000_0016;
@@ -59,12 +61,12 @@ const S390X: u32 = 0x8000_0016;
 type Numbers = [u32; 6];
 
 const CALLS: [(&str, Kind, Numbers); 49] = [
-    // Rings and faults served by a program: much of the kernel behind one call.
+    // I/O rings, and page faults handled by a program: much kernel code behind one call.
     ("io_uring_setup", Absent, [425, 425, 425, 425, 425, 425]),
     ("io_uring_enter", Absent, [426, 426, 426, 426, 426, 426]),
     ("io_uring_register", Absent, [427, 427, 427, 427, 427, 427]),
     ("userfaultfd", Absent, [323, 374, 282, 388, 364, 355]),
-    // Keyrings belong to users, and users of two builds may be one.
+    // Keyrings belong to users, and two builds may have the same user.
     ("keyctl", Absent, [250, 288, 219, 311, 271, 280]),
     ("add_key", Absent, [248, 286, 217, 309, 269, 278]),
     ("request_key", Absent, [249, 287, 218, 310, 270, 279]),
@@ -112,32 +114,32 @@ const CALLS: [(&str, Kind, Numbers); 49] = [
     ("mount_setattr", Namespaces, [442, 442, 442, 442, 442, 442]),
 ];
 
-// Calls of which some uses are refused.
+// Calls that are refused for some arguments only.
 const UNSHARE: Numbers = [272, 310, 97, 337, 282, 303];
 const CLONE: Numbers = [56, 120, 220, 120, 120, 120];
-/// Its flags are in memory, where no filter sees them. Libraries fall back to clone.
+/// Its flags are in memory, where a filter cannot see them. Libraries fall back to clone.
 const CLONE3: Numbers = [435; 6];
 const SOCKET: Numbers = [41, 359, 198, 281, 326, 359];
-/// All calls of sockets in one, with arguments in memory.
+/// Multiplexes all socket calls, with the arguments in memory.
 const SOCKETCALL: Numbers = [NONE, 102, NONE, NONE, 102, 102];
 
-/// `CLONE_NEW*` (clone(2)). The bit of a time namespace means a part of the exit signal to clone.
+/// `CLONE_NEW*` (clone(2)). To clone, the bit of a time namespace is a part of the exit signal.
 const NEW_NAMESPACES: u32 = 0x7E02_0000;
 const NEW_TIME_NAMESPACE: u32 = 0x80;
 /// The number of socket(2) in `socketcall`.
 const SOCKETCALL_SOCKET: u32 = 1;
 
-/// What the filter does with a call that is refused.
+/// How the filter treats a refused call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It fails.
     Fail,
-    /// Process 1 is asked, which counts it and has it fail.
+    /// Process 1 is notified; it counts the call and makes it fail.
     Ask,
 }
 
-/// The filter. `has_socketcall` is for roots whose own programs make their sockets by `socketcall`: their families of sockets
-/// cannot be seen.
+/// The filter program. With `has_socketcall`, programs of the root may create sockets by `socketcall`, whose socket
+/// families a filter cannot see.
 pub(super) fn program(nesting: Nesting, verdict: Verdict, has_socketcall: bool) -> Vec<libc::sock_filter> {
     let mut program = vec![load(ARCHITECTURE)];
     for (architecture, column) in ARCHITECTURES {
@@ -150,7 +152,7 @@ pub(super) fn program(nesting: Nesting, verdict: Verdict, has_socketcall: bool) 
     program
 }
 
-/// The part of one architecture: it ends every way through it.
+/// The part for one architecture: every path through it ends with a verdict.
 fn part(
     architecture: u32,
     column: usize,
@@ -204,7 +206,7 @@ fn part(
         equal(libc::AF_INET as u32, 5, 0),
         equal(libc::AF_INET6 as u32, 4, 0),
         equal(libc::AF_NETLINK as u32, 0, 2),
-        // Of netlink's protocols, the one by which libraries list addresses.
+        // The only allowed netlink protocol: libraries list addresses with it.
         load(argument(2)),
         equal(libc::NETLINK_ROUTE as u32, 1, 0),
         refuse(libc::EAFNOSUPPORT),
@@ -221,7 +223,7 @@ fn error_of(kind: Kind) -> libc::c_int {
     }
 }
 
-/// The name of a refused call, and the error that it fails with.
+/// The name of a refused call and its error number.
 pub(super) fn refused(architecture: u32, number: u32) -> (&'static str, libc::c_int) {
     let column = ARCHITECTURES.iter().find(|(known, _)| *known == architecture).map(|(_, column)| *column);
     let Some(column) = column else { return ("a call", libc::EPERM) };
@@ -261,15 +263,15 @@ mod tests {
                 assert_eq!(refused(architecture, numbers[column]).1, error_of(*kind));
             }
         }
-        // read, and a number of an architecture that is not in the list.
+        // read(2), and a call of an architecture that is not in the list.
         assert_eq!(strict(X86_64, 0, [0; 3]), libc::SECCOMP_RET_ALLOW);
         assert_eq!(strict(1, 321, [0; 3]), libc::SECCOMP_RET_ALLOW);
-        // No call of x32 passes, whatever it is.
+        // All calls of x32 fail.
         assert_eq!(strict(X86_64, X32_BIT, [0; 3]), error(libc::ENOSYS));
     }
 
     #[test]
-    fn processes_are_begun_and_namespaces_are_not() {
+    fn processes_can_be_created_and_namespaces_cannot() {
         let fork = 0x0120_0011;
         let thread = 0x003d_0f00;
         for flags in [fork, thread] {
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_of_the_families_that_builds_need() {
+    fn only_socket_families_that_builds_need_are_allowed() {
         let socket = |family: libc::c_int, protocol| strict(X86_64, 41, [family as u32, 3, protocol]);
         for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK] {
             assert_eq!(socket(family, 0), libc::SECCOMP_RET_ALLOW);

@@ -1,8 +1,9 @@
-//! Counts the calls that a command is refused: its filter asks process 1, which has each of them fail (seccomp_unotify(2)).
+//! Counts refused system calls: the command's filter notifies process 1, which makes each call fail
+//! (seccomp_unotify(2)).
 //!
-//! The command installs the filter just before it begins, and hands its descriptor over. There can be one such descriptor
-//! for a process: a program in the root that wants one itself gets `EBUSY`, and where Kilnyard runs behind one already, the
-//! filter has calls fail without asking.
+//! The command installs the filter just before it starts and passes the listening descriptor to process 1. A process
+//! can have only one such descriptor: a program in the root that wants its own gets `EBUSY`, and if Kilnyard itself
+//! runs under one, the filter makes calls fail without a notification.
 
 use super::filter;
 use super::refusals::{self, Nesting, Verdict};
@@ -12,18 +13,19 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-/// The two ends of the way by which the descriptor is handed over: for process 1, and for the command.
+/// The socket pair by which the descriptor is passed: the end of process 1, and the end of the command.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: the array has room for the two descriptors, which have no other owner.
+    // SAFETY: the array has room for the two new descriptors, which have no other owner.
     unsafe {
         check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()))?;
         Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }
 
-/// Puts this process behind the filter, and hands its descriptor to process 1. It has given up new privileges.
+/// Installs the filter for this process and passes its descriptor to process 1. This process must have set
+/// no_new_privs.
 pub(super) fn install(nesting: Nesting, to: &OwnedFd) -> io::Result<()> {
     let has_socketcall = is_32_bit_root();
     let fail = || filter::install(&mut refusals::program(nesting, Verdict::Fail, has_socketcall));
@@ -32,13 +34,13 @@ pub(super) fn install(nesting: Nesting, to: &OwnedFd) -> io::Result<()> {
     }
     match filter::install_listening(&mut refusals::program(nesting, Verdict::Ask, has_socketcall)) {
         Ok(listener) => send(to, &listener),
-        // There is one already, or this kernel has none (before 5.0).
+        // A listener exists already, or this kernel does not support them (before 5.0).
         Err(error) if [Some(libc::EBUSY), Some(libc::EINVAL)].contains(&error.raw_os_error()) => fail(),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the root's own programs have 32 bits, by its shell.
+/// Whether the root's own programs are 32-bit, judged by its shell.
 fn is_32_bit_root() -> bool {
     const CLASS_32: u8 = 1;
     let mut head = [0; 5];
@@ -47,7 +49,7 @@ fn is_32_bit_root() -> bool {
     read.is_ok() && head == [0x7f, b'E', b'L', b'F', CLASS_32]
 }
 
-/// Room for the control message of one descriptor, aligned as cmsg(3) wants it.
+/// Buffer for the control message of one descriptor, aligned as cmsg(3) requires.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
@@ -57,7 +59,7 @@ fn message(byte: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
     message.msg_iov = byte;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: a number alone.
+    // SAFETY: the macro only computes a size.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
     message
 }
@@ -66,7 +68,7 @@ fn send(to: &OwnedFd, listener: &OwnedFd) -> io::Result<()> {
     let (mut byte, mut control) = (1_u8, Control([0; 64]));
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let message = message(&mut part, &mut control);
-    // SAFETY: there is room for the one control message, all of which lives to the end of the call.
+    // SAFETY: the buffer has room for the one control message, and all parts live to the end of the call.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(&message);
         (*head).cmsg_level = libc::SOL_SOCKET;
@@ -81,7 +83,7 @@ fn receive(from: &OwnedFd) -> Option<OwnedFd> {
     let (mut byte, mut control) = (0_u8, Control([0; 64]));
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let mut message = message(&mut part, &mut control);
-    // SAFETY: the buffers live to the end of the call; a control message that came is read as the kernel lays it out.
+    // SAFETY: the buffers live to the end of the call; a received control message is read in the kernel's layout.
     unsafe {
         if libc::recvmsg(from.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
@@ -94,21 +96,21 @@ fn receive(from: &OwnedFd) -> Option<OwnedFd> {
     }
 }
 
-/// What process 1 has of the filter.
+/// Process 1's connection to the filter.
 #[derive(Debug)]
 enum Source {
-    /// The command has not handed it over yet.
+    /// The command has not passed the descriptor yet.
     Awaited(OwnedFd),
     Listener(OwnedFd),
-    /// There is none, or no process is behind it any more.
+    /// No descriptor came, or no process uses the filter any more.
     Gone,
 }
 
-/// Has refused calls fail, and counts them.
+/// Makes refused calls fail and counts them.
 #[derive(Debug)]
 pub(super) struct Refused {
     source: Source,
-    /// By the names of [`refusals`], so that there cannot be many.
+    /// By call name; bounded by the list in [`refusals`].
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -118,7 +120,7 @@ impl Refused {
         Refused { source: Source::Awaited(from), counts: BTreeMap::new() }
     }
 
-    /// What to poll for something to read; below zero if there is nothing to wait for.
+    /// The descriptor to poll for input; negative if there is nothing to wait for.
     pub(super) fn descriptor(&self) -> RawFd {
         match &self.source {
             Source::Awaited(descriptor) | Source::Listener(descriptor) => descriptor.as_raw_fd(),
@@ -126,7 +128,7 @@ impl Refused {
         }
     }
 
-    /// Takes what there is, after the descriptor was polled.
+    /// Handles one event after the descriptor was polled.
     pub(super) fn take(&mut self, events: libc::c_short) {
         match &self.source {
             Source::Awaited(from) => {
@@ -142,15 +144,15 @@ impl Refused {
         }
     }
 
-    /// How often each call was refused, by its name.
+    /// The number of refusals of each call, by name.
     pub(super) fn into_counts(self) -> Vec<(String, u64)> {
         self.counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     }
 }
 
-/// Has the next call fail; its name, or nothing if its caller was killed meanwhile.
+/// Makes the next pending call fail. Returns its name, or `None` if the caller was killed in the meantime.
 fn fail_one(listener: RawFd) -> Option<&'static str> {
-    // SAFETY: the kernel wants the structure zeroed, and fills it.
+    // SAFETY: the kernel requires a zeroed structure and fills it.
     let call = unsafe {
         let mut call: libc::seccomp_notif = std::mem::zeroed();
         check(libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut call)).ok()?;

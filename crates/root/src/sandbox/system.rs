@@ -1,4 +1,4 @@
-//! The calls to the kernel that a sandbox needs, each with a checked result.
+//! The system calls of a sandbox, each with a checked result.
 
 use std::ffi::CString;
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) fn mount(
 ) -> io::Result<()> {
     let (source, target) = (c_string(source.as_bytes())?, c_path(target)?);
     let (kind, data) = (c_string(kind.as_bytes())?, c_string(data.as_bytes())?);
-    // SAFETY: all four pointers are strings that live to the end of the call.
+    // SAFETY: all pointers are to strings that live to the end of the call.
     check(unsafe {
         libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
     })?;
@@ -35,24 +35,24 @@ pub(crate) fn mount(
 }
 
 pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: takes a number alone; this process has one thread.
+    // SAFETY: the call takes only an integer; this process has one thread.
     check(unsafe { libc::unshare(flags) })?;
     Ok(())
 }
 
-/// Goes into a namespace of this kind that is open (setns(2)).
+/// Enters an open namespace of this kind (setns(2)).
 pub(crate) fn enter(space: &std::fs::File, kind: libc::c_int) -> io::Result<()> {
-    // SAFETY: numbers alone; the descriptor is open.
+    // SAFETY: the call takes only integers; the descriptor is open.
     check(unsafe { libc::setns(space.as_raw_fd(), kind) }).map(|_| ())
 }
 
-/// Starts a process as fork(2) does, in new namespaces and in the control group of version 2 whose folder is open, if there
-/// is one; none in the child. Nobody has to wait for that, as for a move into a group (clone3(2), since Linux 5.7). This
-/// process has one thread, so the child may do as it likes.
+/// Starts a process as fork(2) does, in new namespaces and, if given, in the control group of version 2 whose folder is
+/// open. Returns `None` in the child. Unlike a move into a group, this never waits for other threads (clone3(2), since
+/// Linux 5.7). The calling process has one thread, so the child may call any function.
 pub(super) fn clone(spaces: libc::c_int, group: Option<BorrowedFd<'_>>) -> io::Result<Option<libc::pid_t>> {
     /// `CLONE_INTO_CGROUP` (linux/sched.h).
     const INTO_GROUP: u64 = 1 << 33;
-    // SAFETY: all zero means that nothing is wanted.
+    // SAFETY: all zero is a valid value that requests nothing.
     let mut wanted: libc::clone_args = unsafe { std::mem::zeroed() };
     wanted.flags = u64::from(spaces.unsigned_abs());
     wanted.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
@@ -60,8 +60,8 @@ pub(super) fn clone(spaces: libc::c_int, group: Option<BorrowedFd<'_>>) -> io::R
         wanted.flags |= INTO_GROUP;
         wanted.cgroup = u64::from(group.as_raw_fd().unsigned_abs());
     }
-    // SAFETY: the arguments live to the end of the call; without a stack of its own the child goes on here, as that of fork
-    // does, and this process has one thread.
+    // SAFETY: the arguments live to the end of the call; without a new stack the child continues here, as after fork,
+    // and this process has one thread.
     let child = unsafe { libc::syscall(libc::SYS_clone3, &raw const wanted, size_of_val(&wanted)) };
     if child < 0 {
         return Err(io::Error::last_os_error());
@@ -69,59 +69,60 @@ pub(super) fn clone(spaces: libc::c_int, group: Option<BorrowedFd<'_>>) -> io::R
     Ok((child != 0).then_some(child as libc::pid_t))
 }
 
-/// Forks; none in the child. This process has one thread, so the child may do as it likes.
+/// Forks; returns `None` in the child. The calling process has one thread, so the child may call any function.
 pub(super) fn fork() -> io::Result<Option<libc::pid_t>> {
     // SAFETY: this process has one thread.
     let child = check(unsafe { libc::fork() })?;
     Ok((child != 0).then_some(child))
 }
 
-/// Asks to be killed when the parent dies; an error if it has died already.
+/// Asks to be killed when the parent dies. Fails if it has already died.
 pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
     // SAFETY: prctl with these arguments touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-    // SAFETY: no preconditions.
+    // SAFETY: the call has no preconditions.
     if unsafe { libc::getppid() } != parent {
         return Err(io::Error::other("the parent is gone"));
     }
     Ok(())
 }
 
-/// Whether somebody still holds the other end of a pipe that this process reads from; an error if not.
+/// Fails if the write end of a pipe that this process reads from is closed.
 pub(super) fn is_open(pipe: BorrowedFd<'_>) -> io::Result<()> {
-    let mut look = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which lives to the end of the call.
-    check(unsafe { libc::poll(&mut look, 1, 0) })?;
-    if look.revents & libc::POLLHUP == 0 { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
+    check(unsafe { libc::poll(&mut polled, 1, 0) })?;
+    if polled.revents & libc::POLLHUP == 0 { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
 }
 
-/// Takes back the request to be killed when the parent dies.
-pub(super) fn live_on() -> io::Result<()> {
+/// Revokes the request to be killed when the parent dies.
+pub(super) fn survive_parent() -> io::Result<()> {
     // SAFETY: prctl with these arguments touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0) })?;
     Ok(())
 }
 
 pub(super) fn become_user(user: u32, group: u32) -> io::Result<()> {
-    // SAFETY: a list of no groups needs no pointer.
+    // SAFETY: an empty list of groups needs no pointer.
     check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes only integers.
     check(unsafe { libc::setresgid(group, group, group) })?;
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes only integers.
     check(unsafe { libc::setresuid(user, user, user) })?;
     Ok(())
 }
 
-/// Says that a process, seen below `/proc`, gives up no group: who may not map other groups has to (user_namespaces(7)).
+/// Denies setgroups(2) to a process, given by its folder in `/proc`. An unprivileged user must do so before mapping a
+/// group (user_namespaces(7)).
 pub(super) fn keep_groups(process: &Path) -> io::Result<()> {
     std::fs::write(process.join("setgroups"), "deny")
 }
 
-/// Appears as a user in a namespace of this process's own, where this user is the only one: what root is that has no other
-/// id to become.
+/// Appears as another user, in a new user namespace that has only this user: the way for root to change its id if the
+/// root has only one id.
 pub(super) fn appear_as(user: u32, group: u32) -> io::Result<()> {
     let own = Path::new("/proc/self");
-    // SAFETY: no preconditions.
+    // SAFETY: the calls have no preconditions.
     let (user_before, group_before) = unsafe { (libc::getuid(), libc::getgid()) };
     unshare(libc::CLONE_NEWUSER)?;
     keep_groups(own)?;
@@ -129,14 +130,14 @@ pub(super) fn appear_as(user: u32, group: u32) -> io::Result<()> {
     std::fs::write(own.join("gid_map"), format!("{group} {group_before} 1\n"))
 }
 
-/// Waits for a child, or for any with -1; the child, its status, and what it and its own waited-for
-/// children used.
+/// Waits for a child, or for any child with -1. Returns the child, its status, and the resource usage of it and its own
+/// waited-for children.
 pub(super) fn wait(
     child: libc::pid_t,
     options: libc::c_int,
 ) -> io::Result<(libc::pid_t, libc::c_int, libc::rusage)> {
     let mut status = 0;
-    // SAFETY: an all-zero rusage is a valid one.
+    // SAFETY: an all-zero rusage is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: both pointers are to locals that live to the end of the call.
@@ -148,7 +149,7 @@ pub(super) fn wait(
     }
 }
 
-/// The exit code of a status, 128 and the signal where one killed it, and that signal.
+/// The exit code of a status, and the signal if one killed the process; the code is then 128 plus the signal.
 pub(super) fn code_of(status: libc::c_int) -> (i32, Option<i32>) {
     if libc::WIFSIGNALED(status) {
         let signal = libc::WTERMSIG(status);
@@ -158,20 +159,20 @@ pub(super) fn code_of(status: libc::c_int) -> (i32, Option<i32>) {
     }
 }
 
-/// User time, and system time.
+/// User time and system time, separately.
 pub(super) fn user_and_system_seconds(usage: &libc::rusage) -> (f64, f64) {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
 }
 
-/// User and system time.
+/// The sum of user and system time.
 pub(super) fn cpu_seconds(usage: &libc::rusage) -> f64 {
     let (user, system) = user_and_system_seconds(usage);
     user + system
 }
 
-/// Lets each user of this user namespace have no more processes and threads than so. The kernel counts those of every
-/// namespace for themselves, and asks nobody here who is root.
+/// Limits the processes and threads of each user of this user namespace. The kernel counts them for each namespace
+/// separately, and the limit also holds for root inside.
 pub(super) fn limit_processes(count: u32) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: count.into(), rlim_max: count.into() };
     // SAFETY: the limit lives to the end of the call.
@@ -179,7 +180,7 @@ pub(super) fn limit_processes(count: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets this process and all that it begins have no more files open than so each, or no more than before where that is less.
+/// Limits the open files of this process and of each descendant; a lower existing limit stays.
 pub(super) fn limit_open_files(count: u32) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit lives to the end of the call.

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// How folders are opened here: never through a link.
+/// Opens a folder, never through a link.
 pub(super) const FOLDER: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
-/// Opens a folder below `base`. It is an error if a name of `below` is a link, or leads upwards. Links in `base` are
+/// Opens a folder below `base`. Fails if a component of `below` is a link or leads upwards. Links in `base` are
 /// followed.
 pub fn open_beneath(base: &Path, below: &Path) -> io::Result<OwnedFd> {
     let base_folder = openat(CWD, base, FOLDER.difference(OFlags::NOFOLLOW), Mode::empty());
@@ -18,7 +18,7 @@ pub fn open_beneath(base: &Path, below: &Path) -> io::Result<OwnedFd> {
     beneath(base_folder, below).map_err(|error| match error.kind() {
         io::ErrorKind::NotADirectory => {
             let text = format!(
-                "{} is no folder, or there is a link on the way to it, and links are not followed there",
+                "{} is not a folder, or a part of its path is a link; links are not followed here",
                 base.join(below).display()
             );
             io::Error::new(error.kind(), text)
@@ -27,7 +27,7 @@ pub fn open_beneath(base: &Path, below: &Path) -> io::Result<OwnedFd> {
     })
 }
 
-/// Opens a folder below one that is open, as [`open_beneath`] does.
+/// Opens a folder below an open one, as [`open_beneath`] does.
 pub fn beneath(base: OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     below.components().filter(|part| *part != Component::CurDir).try_fold(base, |folder, part| {
         let Component::Normal(name) = part else { return Err(io::Error::from(io::ErrorKind::InvalidInput)) };
@@ -35,7 +35,7 @@ pub fn beneath(base: OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     })
 }
 
-/// The names in a folder below `base` and what they are, sorted; no link is followed.
+/// The names and file types in a folder below `base`, sorted by name. Links are not followed.
 pub fn entries_beneath(base: &Path, below: &Path) -> io::Result<Vec<(OsString, FileType)>> {
     let folder = open_beneath(base, below)?;
     let mut entries = Vec::new();
@@ -57,7 +57,7 @@ pub fn entries_beneath(base: &Path, below: &Path) -> io::Result<Vec<(OsString, F
     Ok(entries)
 }
 
-/// The folder above a path below `base`, opened, and the path's last name.
+/// Opens the parent of a path below `base`; returns it with the path's last component.
 pub(super) fn parent_beneath<'a>(base: &Path, below: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
     let name = below.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok((open_beneath(base, below.parent().unwrap_or(Path::new("")))?, name))

@@ -3,20 +3,20 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What a tree holds, for finding out whether something of it was removed, added or changed. It sees accidents, such as files
-/// that a person or a broken disk removed; contents are not read, so that it costs what listing the tree costs.
+/// A fingerprint of a tree, to detect that files were removed, added or changed. It detects accidents, such as files
+/// removed by a user or lost by a broken disk. Contents are not read, so it costs no more than listing the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// How many files and folders there are below the top.
+    /// The number of files and folders below the top.
     pub entries: u64,
-    /// What they take on their file system.
+    /// Disk space that they use.
     pub bytes: u64,
-    /// The sum of what is known of each; a tree is not read in any order.
+    /// The wrapping sum of a hash of each entry, since a tree is read in no particular order.
     pub sum: u64,
 }
 
 impl Manifest {
-    /// The manifest of the tree in a folder. What cannot be read is missing in it.
+    /// Fingerprints the tree in a folder. Entries that cannot be read are ignored.
     pub fn of(folder: &Path) -> Manifest {
         let mut manifest = Manifest { entries: 0, bytes: 0, sum: 0 };
         walk_below(folder, &mut |seen| {
@@ -27,16 +27,17 @@ impl Manifest {
         manifest
     }
 
-    /// How a tree differs from what it was, as a clause; none if it does not. Room on the disk depends on the file system.
+    /// Describes a change since this manifest was made, as a clause; `None` without a change. Disk usage is ignored,
+    /// since it depends on the file system.
     pub fn difference(&self, now: &Manifest) -> Option<String> {
         if self.entries != now.entries {
-            return Some(format!("{} of its {} files and folders are there", now.entries, self.entries));
+            return Some(format!("it has {} files and folders instead of {}", now.entries, self.entries));
         }
         (self.sum != now.sum).then(|| "some of its files or folders were changed".to_owned())
     }
 }
 
-/// FNV-1a of what makes an entry what it is. Times of folders are left out: they change when a layer is copied.
+/// FNV-1a of the name and metadata of an entry. Times of folders are left out: they change when a layer is copied.
 fn hash(seen: &Seen) -> u64 {
     let facts = seen.facts;
     let is_folder = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
@@ -53,7 +54,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_is_removed_added_or_changed_is_seen() {
+    fn removed_added_and_changed_files_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir_all(path("usr/bin")).unwrap();
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!((whole.entries, whole.difference(&Manifest::of(folder.path()))), (4, None));
         fs::remove_dir_all(path("usr/bin")).unwrap();
         let difference = whole.difference(&Manifest::of(folder.path())).unwrap();
-        assert_eq!(difference, "2 of its 4 files and folders are there");
+        assert_eq!(difference, "it has 2 files and folders instead of 4");
         fs::create_dir(path("usr/bin")).unwrap();
         for changed in ["tex", "texts"] {
             fs::write(path("usr/bin/a"), changed).unwrap();

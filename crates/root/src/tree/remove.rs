@@ -6,22 +6,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// How many folders of a tree are open at once. What lies deeper is moved up to the top of the tree, and is removed from there.
-/// So depth costs neither descriptors nor memory; trees of real packages seldom have as many levels.
+/// The maximum number of folders open at once. A deeper folder is moved up to the top of the tree and removed from
+/// there, so depth costs neither descriptors nor memory. Trees of real packages rarely have this many levels.
 const OPEN_MAX: usize = 32;
 
-/// Removes what is at a path: a file, a link, or a folder with all that is in it. It is an error if there is nothing.
+/// Removes a file, a link, or a folder with its content. Fails if the path does not exist.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     remove_at(CWD, path.as_os_str().as_encoded_bytes()).map_err(|error| below(path, error))
 }
 
-/// Removes what is at a path below `base`, as [`remove_tree`] does. No link on the way to it is followed.
+/// Removes a path below `base`, as [`remove_tree`] does. Links in the path are not followed.
 pub fn remove_beneath(base: &Path, path: &Path) -> io::Result<()> {
     let (parent, name) = parent_beneath(base, path)?;
     remove_at(parent.as_fd(), name.as_encoded_bytes()).map_err(|error| below(&base.join(path), error))
 }
 
-/// Removes what is in a folder, which stays.
+/// Removes the content of a folder, and keeps the folder.
 pub fn empty_folder(path: &Path) -> io::Result<()> {
     let folder = openat(CWD, path, FOLDER, Mode::empty()).map_err(|error| at(path, error))?;
     empty(&folder).map_err(|error| below(path, error))
@@ -42,7 +42,7 @@ fn below(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Removes what can be removed below `top`; the first thing that could not is the error.
+/// Removes everything below `top` that can be removed; the error names the first entry that cannot.
 fn empty(top: &OwnedFd) -> io::Result<()> {
     let mut lifted = 0;
     loop {
@@ -53,9 +53,13 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
             (0, Some((name, error))) => {
                 let name = name.to_string_lossy();
                 let error = io::Error::from(error);
-                return Err(io::Error::new(error.kind(), format!("`{name}`, somewhere below: {error}")));
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("failed to remove `{name}` below it: {error}"),
+                ));
             }
-            // A folder that changes while it is read may not show all of its names: only a pass that finds nothing is the last.
+            // A folder that changes while it is read may not show all names: only a pass that finds nothing is the
+            // last.
             _ => {}
         }
     }
@@ -63,7 +67,7 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
 
 struct Pass<'a> {
     top: &'a OwnedFd,
-    /// How many folders were moved up.
+    /// Counts the folders that were moved up.
     lifted: &'a mut u64,
     changes: u64,
     failure: Option<(CString, Errno)>,
@@ -71,7 +75,7 @@ struct Pass<'a> {
 
 struct Level {
     entries: Dir,
-    /// In the level above.
+    /// Its name in the level above.
     name: CString,
 }
 
@@ -99,7 +103,7 @@ impl Pass<'_> {
                     if let Some(above) = levels.last() {
                         match unlinkat(above.entries.fd()?, &name, AtFlags::REMOVEDIR) {
                             Ok(()) => self.changes += 1,
-                            // What could not be removed of it is named already, or is found by the next pass.
+                            // An entry that could not be removed is recorded already, or the next pass finds it.
                             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => {}
                             Err(error) => self.fail(name, error),
                         }
@@ -110,7 +114,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Removes one entry; a folder that is not empty is returned, or moved to the top if `is_full`.
+    /// Removes one entry. A folder with content is returned open, or moved to the top if `is_full`.
     fn remove(
         &mut self,
         folder: BorrowedFd,
@@ -142,7 +146,7 @@ impl Pass<'_> {
         loop {
             *self.lifted += 1;
             match renameat(folder, name, self.top, format!(".lifted-{}", self.lifted)) {
-                // The tree may have such names of its own.
+                // The tree may contain such names itself.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
                 other => return other,
             }
@@ -161,7 +165,7 @@ mod tests {
     use rustix::process::{Resource, getrlimit, setrlimit};
     use std::fs;
 
-    /// A chain of folders, each with a file and a link beside the next one.
+    /// A chain of folders, each with a link and the next folder.
     fn chain(top: &Path, levels: usize) {
         fs::create_dir(top).unwrap();
         let mut folder = openat(CWD, top, FOLDER, Mode::empty()).unwrap();
@@ -177,10 +181,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().join("top");
         chain(&top, 5_000);
-        // What a hostile tree may know of how it is removed.
+        // Names that a hostile tree may contain, knowing how it will be removed.
         fs::create_dir_all(top.join(".lifted-1/full")).unwrap();
         fs::write(top.join(".lifted-2"), "").unwrap();
-        // Enough for the other tests of this process.
+        // Enough for the other tests in this process.
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(200), ..before }).unwrap();
         let removed = std::thread::Builder::new().stack_size(128 << 10).spawn(move || remove_tree(&top));
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_removed_and_what_they_lead_to_stays() {
+    fn links_are_removed_and_their_targets_stay() {
         let folder = tempfile::tempdir().unwrap();
         let (top, kept) = (folder.path().join("top"), folder.path().join("kept"));
         fs::create_dir_all(top.join("a")).unwrap();
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_named_and_the_rest_goes() {
+    fn an_entry_that_cannot_be_removed_is_named_and_the_rest_goes() {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().join("top");
         fs::create_dir_all(top.join("a/b/c")).unwrap();

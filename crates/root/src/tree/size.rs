@@ -5,16 +5,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// How many levels of a tree are counted: each takes 24 bytes, so that no tree takes much memory.
+/// The maximum depth that is counted. Each level takes 24 bytes, which bounds the memory used.
 const LEVELS_MAX: usize = 1 << 20;
-/// What is read of a folder at once. It is read anew from where it was left after each folder in it.
+/// Buffer for reading a folder. After each subfolder, reading resumes at the saved position.
 const BUFFER_BYTES: usize = 4096;
 
-/// A level above the one that is read.
+/// A level above the current one.
 struct Above {
     device: u64,
     number: u64,
-    /// Where the folder is read on.
+    /// Position in the folder from which reading resumes.
     next: u64,
 }
 
@@ -27,28 +27,28 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// What it takes. Blocks have 512 bytes, whatever the file system's own have (stat(2)).
+    /// Disk usage. `st_blocks` counts units of 512 bytes, whatever the block size of the file system (stat(2)).
     pub(super) fn bytes(&self) -> u64 {
         u64::try_from(self.facts.st_blocks).unwrap_or(0) * 512
     }
 }
 
-/// What the files below a folder take on their file system. What cannot be read counts nothing.
+/// Disk usage of the files below a folder. Entries that cannot be read count as 0.
 pub fn used_bytes(folder: &Path) -> u64 {
     let mut bytes = 0;
     walk_below(folder, &mut |seen| bytes += seen.bytes());
     bytes
 }
 
-/// Goes through what is below a folder, as far as it can be read.
+/// Visits everything below a folder that can be read.
 pub(super) fn walk_below(folder: &Path, see: &mut dyn FnMut(&Seen)) {
-    // Only what the caller has chosen may be a link.
+    // Only the path given by the caller may be a link.
     if let Ok(folder) = openat(CWD, folder, FOLDER.difference(OFlags::NOFOLLOW), Mode::empty()) {
         let _ = walk(folder, see);
     }
 }
 
-/// Goes through a tree with one descriptor; back by `..`, which must be the folder that it came from.
+/// Walks a tree with one descriptor. It returns by `..`, which must be the folder that it came from.
 fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(&Seen)) -> rustix::io::Result<()> {
     let mut above: Vec<Above> = Vec::new();
     let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
@@ -69,7 +69,8 @@ fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(&Seen)) -> rustix::io::Result<(
     }
 }
 
-/// Reads on in a folder of this depth; the next folder in it, and where it is read on after that one.
+/// Continues to read a folder at this depth. Returns the next subfolder, and the position from which to resume after
+/// it.
 fn next_folder(
     folder: &OwnedFd,
     buffer: &mut [MaybeUninit<u8>],
@@ -88,7 +89,7 @@ fn next_folder(
         if depth < LEVELS_MAX
             && FileType::from_raw_mode(facts.st_mode) == FileType::Directory
             && let Ok(child) = open_child(folder, name)
-            // One that can be read and not be searched has no way back.
+            // There is no way back from a folder that is readable but not searchable.
             && openat(&child, "..", FOLDER, Mode::empty()).is_ok()
         {
             return Ok(Some((child, next)));
@@ -103,7 +104,7 @@ mod tests {
     use rustix::fs::mkdirat;
 
     #[test]
-    fn what_was_written_is_counted() {
+    fn written_files_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("a")).unwrap();
         let before = used_bytes(folder.path());

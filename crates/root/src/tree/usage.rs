@@ -1,8 +1,8 @@
-//! The space that a tree of files takes, measured while a hostile build may still change it.
+//! Disk usage of a tree, measured while a hostile build may still change it.
 //!
-//! Folders are opened one by one below the first, never through a link, and paths are cut into pieces, so that no depth and
-//! no length of a path hides a file (PATH_MAX bounds a path, not a tree). A file with several names counts for each name
-//! with its share, so that nothing has to be remembered of it.
+//! Folders are opened one by one below the first, never through a link, and paths are cut into pieces, so that neither
+//! depth nor path length can hide a file (PATH_MAX limits a path, not a tree). A file with several names counts a share
+//! of its size for each name, so that no list of such files is needed.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, openat2, statat};
 use rustix::io::Errno;
@@ -12,29 +12,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// What a file takes of a file system beyond its blocks: its inode, and its name. File systems of a fixed number of inodes
-/// (ext4) have one for each 16 KiB.
+/// The charge for a file in addition to its blocks, for its inode and its name. File systems with a fixed number of
+/// inodes (ext4) have one for each 16 KiB.
 const FILE_BYTES: u64 = 4096;
-/// A path below an open folder is shorter than this before that of one more name; PATH_MAX is 4096.
+/// The maximum length of a path below an open folder before one more name is added; PATH_MAX is 4096.
 const PIECE_BYTES_MAX: usize = 2048;
 
-/// See the module.
+/// The size of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The bytes of its blocks.
+    /// Disk usage of all blocks.
     pub bytes: u64,
-    /// Names of files of any kind.
+    /// The number of names, of files of any kind.
     pub files: u64,
 }
 
 impl Usage {
-    /// What counts against a limit: an empty file takes room as well.
+    /// The size that counts against a limit; it includes a charge for each file, since even an empty file takes space.
     pub fn charged_bytes(self) -> u64 {
         self.bytes.saturating_add(self.files.saturating_mul(FILE_BYTES))
     }
 }
 
-/// The usage below a folder. Counting stops where more than `charged_bytes_max` is charged.
+/// Measures the content of a folder. Counting stops as soon as the charge exceeds `charged_bytes_max`.
 pub fn usage(folder: &Path, charged_bytes_max: u64) -> Usage {
     let mut usage = Usage::default();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -42,13 +42,13 @@ pub fn usage(folder: &Path, charged_bytes_max: u64) -> Usage {
     let mut pending = vec![(Rc::new(first), PathBuf::from("."))];
     while let Some((anchor, path)) = pending.pop() {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        // It may be gone meanwhile, or closed to this user.
+        // It may be gone by now, or not readable for this user.
         let Some(folder) = retried(|| openat2(&*anchor, &path, flags, Mode::empty(), resolve)) else {
             continue;
         };
         let Ok(entries) = Dir::read_from(&folder) else { continue };
         let folder = Rc::new(folder);
-        // Below a long path the folder itself is what the next pieces begin at.
+        // After a long path, the next pieces begin at this folder.
         let (anchor, path) = match path.as_os_str().len() > PIECE_BYTES_MAX {
             true => (folder.clone(), PathBuf::from(".")),
             false => (anchor, path),
@@ -60,10 +60,10 @@ pub fn usage(folder: &Path, charged_bytes_max: u64) -> Usage {
             }
             let Ok(facts) = statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let is_folder = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
-            // It has 32 bits on some architectures.
+            // `st_nlink` has 32 bits on some architectures.
             #[allow(clippy::useless_conversion)]
             let names = if is_folder { 1 } else { u64::from(facts.st_nlink).max(1) };
-            // Blocks of 512 bytes, whatever the file system's own are (stat(2)).
+            // Units of 512 bytes, whatever the block size of the file system (stat(2)).
             usage.bytes += (facts.st_blocks.max(0) as u64).saturating_mul(512) / names;
             usage.files += 1;
             if usage.charged_bytes() > charged_bytes_max {
@@ -77,7 +77,7 @@ pub fn usage(folder: &Path, charged_bytes_max: u64) -> Usage {
     usage
 }
 
-/// openat2(2) fails with EAGAIN where something is renamed just then.
+/// Retries openat2(2), which fails with EAGAIN if a concurrent rename interferes.
 fn retried(open: impl Fn() -> rustix::io::Result<OwnedFd>) -> Option<OwnedFd> {
     const TRIES_MAX: usize = 16;
     (0..TRIES_MAX).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN)))?.ok()
@@ -103,7 +103,7 @@ mod tests {
         let after = usage(folder.path(), u64::MAX);
         assert!(after.files == 12 && after.bytes < before.bytes + (64 << 10), "{after:?}");
         assert_eq!(after.charged_bytes(), after.bytes + 12 * FILE_BYTES);
-        assert!(usage(folder.path(), 1).files <= 2, "it stops where it is enough");
+        assert!(usage(folder.path(), 1).files <= 2, "it stops at the limit");
         assert_eq!(usage(&path("none"), 1), Usage::default());
     }
 

@@ -1,4 +1,4 @@
-//! What is asked of roots on block devices alone.
+//! Tests of roots on block devices only.
 
 use crate::Test;
 use crate::leaks::{PATIENCE, processes, traces};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub const TESTS: &[Test] = &[
-    ("requests_are_told_where_that_is_wanted", requests_are_told),
+    ("requests_are_logged_if_configured", requests_are_logged),
     ("servers_and_keepers_that_are_killed_leave_nothing", killed_servers_leave_nothing),
 ];
 
-/// Of devices that are written.
+/// For writable devices.
 pub const WRITTEN: &[Test] = &[("a_device_that_was_used_is_refused", a_device_that_was_used_is_refused)];
 
-pub const ONCE: &[Test] = &[("what_holds_a_root_is_named", what_holds_a_root_is_named)];
+pub const ONCE: &[Test] = &[("the_holder_of_a_root_is_named", the_holder_of_a_root_is_named)];
 
 fn device(stand: &Stand) -> Device {
     let Form::Image(device) = stand.backend.making.form else { unreachable!() };
@@ -25,29 +25,29 @@ fn device(stand: &Stand) -> Device {
 }
 
 fn a_device_that_was_used_is_refused(stand: &Stand) {
-    // As if the device of another root had come back.
+    // Simulates a device that belongs to another root.
     let (yard, layers) = (stand.folder.path(), ["layers/below".into()]);
     let mut image = ImagePlan::new(yard, Path::new("layers"), "used", &layers, &device(stand));
     image.operations.push(Operation::Stamp { folder: "layers/mounted".into(), name: "roots/0".into() });
     image.make(yard, &stand.ids).unwrap();
     let plan = RootPlan::new(Path::new("roots/used"), &["layers/used".into()], &stand.backend.making);
     let error = plan.make(yard, &stand.ids).unwrap_err().to_string();
-    let expected =
-        "failed to stamp roots/used/disk as roots/used: the device is not fresh: it has the stamp of roots/0";
+    let expected = "failed to stamp roots/used/disk as roots/used: \
+                    the device was used before: it has the stamp of roots/0";
     assert_eq!(error, expected);
     assert!(!stand.path("roots/used").exists());
     stand.remove();
     assert_eq!(traces(stand).devices, Vec::<PathBuf>::new());
 }
 
-fn requests_are_told(stand: &Stand) {
+fn requests_are_logged(stand: &Stand) {
     let form = Form::Image(Device { requests: Requests::Log, ..device(stand) });
     let making = Making { form, ..stand.backend.making };
-    let plan = RootPlan::new(Path::new("roots/told"), &["layers/image".into()], &making);
+    let plan = RootPlan::new(Path::new("roots/logged"), &["layers/image".into()], &making);
     let keeper = plan.make(stand.folder.path(), &stand.ids).unwrap();
-    let told = fs::read_to_string(stand.path("roots/told/requests")).unwrap();
+    let log = fs::read_to_string(stand.path("roots/logged/requests")).unwrap();
     plan.remove(stand.folder.path(), &stand.ids, keeper.as_ref()).unwrap();
-    assert!(told.contains(" Read ") && !stand.path("roots/1/requests").exists(), "{told}");
+    assert!(log.contains(" Read ") && !stand.path("roots/1/requests").exists(), "{log}");
 }
 
 fn killed_servers_leave_nothing(stand: &Stand) {
@@ -69,7 +69,7 @@ fn killed_servers_leave_nothing(stand: &Stand) {
         };
         kill_process(Pid::from_raw(number as i32).unwrap(), Signal::KILL).unwrap();
         let removed = plan.remove(stand.folder.path(), &stand.ids, Some(&keeper));
-        // Of a keeper that was killed there is no last word, and the folder is the next start's.
+        // A killed keeper does not report success, and its folder is left to the next start of Kilnyard.
         match victim {
             "keeper" => {
                 assert!(removed.is_err());
@@ -85,8 +85,8 @@ fn killed_servers_leave_nothing(stand: &Stand) {
     }
 }
 
-/// The device of a root whose file system somebody else looks at does not go, and it is said who that is.
-fn what_holds_a_root_is_named(stand: &Stand) {
+/// If another process uses the file system of a root's device, removal fails and the error names that process.
+fn the_holder_of_a_root_is_named(stand: &Stand) {
     let (plan, keeper) = stand.another("held");
     let keeper = keeper.unwrap();
     let inside = keeper.seen_from_outside(&plan.folder.join("disk"));

@@ -1,4 +1,4 @@
-//! Files of a root: what layers hold is seen as it is, and all that can be done with a file can be done.
+//! Files in a root: the content of layers appears unchanged, and all file operations work.
 
 use crate::Test;
 use crate::stand::{PLAIN, Stand};
@@ -12,11 +12,11 @@ pub const TESTS: &[Test] = &[
     ("links_go_across_folders", links_go_across_folders),
     ("attributes_and_capabilities_are_kept", attributes_and_capabilities_are_kept),
     ("folders_of_layers_can_be_moved", folders_of_layers_can_be_moved),
-    ("what_is_removed_can_be_made_again", what_is_removed_can_be_made_again),
+    ("removed_files_can_be_made_again", removed_files_can_be_made_again),
     ("programs_run", programs_run),
     ("sockets_and_pipes_connect", sockets_and_pipes_connect),
     ("large_files_have_holes", large_files_have_holes),
-    ("what_was_written_is_found_outside", what_was_written_is_found_outside),
+    ("written_files_are_found_outside", written_files_are_found_outside),
 ];
 
 fn layers_are_seen_as_they_are(stand: &Stand) {
@@ -24,7 +24,7 @@ fn layers_are_seen_as_they_are(stand: &Stand) {
     let expected =
         "file regular file\nfolder directory\nfolder/link symbolic link\npipe fifo\nsocket socket\n";
     assert_eq!(stand.run(PLAIN, types), expected);
-    // The list of access takes the place of the group's bits.
+    // The ACL's mask replaces the group permission bits.
     let described =
         stand.run(User::Root, "stat -c '%u:%g %a %y' file; cat file; getfacl -cn file | grep 1234");
     assert_eq!(described, "7:8 4750 2001-02-03 04:05:06.789000000 +0000\nbelow\nuser:1234:r--\n");
@@ -51,18 +51,18 @@ fn owners_and_modes_can_be_changed(stand: &Stand) {
     );
     assert_eq!(stand.run(PLAIN, "stat -c '%u:%g %a' file folder/deeper"), "9:10 604\n9:10 2711\n");
     assert_eq!(stand.run(PLAIN, "stat -c '%u:%g' folder/link"), "3:4\n");
-    // An ordinary user changes its own files alone.
+    // An ordinary user can change only its own files.
     stand.run(PLAIN, "chmod 700 folder/deeper/text");
     assert_ne!(stand.fails(PLAIN, "chmod 700 file").0, 0);
     assert_ne!(stand.fails(PLAIN, "chown 1000 file").0, 0);
 }
 
 fn links_go_across_folders(stand: &Stand) {
-    // Of a file of a layer, overlays tell two numbers after that, though it is one: so only of a new one is that asked.
+    // For a file of a layer, an overlay shows two inode numbers after that, so this is checked only for a new file.
     let script = "cp file fresh && ln fresh folder/again && mkdir new && ln folder/above new/above &&
         echo more >> new/above && cat folder/above && test fresh -ef folder/again && stat -c %h fresh new/above";
     assert_eq!(stand.run(User::Root, script), "above\nmore\n2\n2\n");
-    // What a layer holds under two names is never changed, whatever becomes of it above.
+    // A file with two names in a layer is never changed, whatever happens in the layer above.
     stand.run(User::Root, "echo changed > first");
     assert_eq!(fs::read_to_string(stand.path("layers/below/first")).unwrap(), "shared\n");
     assert_eq!(fs::read_to_string(stand.path("layers/below/folder/second")).unwrap(), "shared\n");
@@ -83,7 +83,7 @@ fn folders_of_layers_can_be_moved(stand: &Stand) {
     assert_eq!(stand.run(PLAIN, seen), "above\ndeeper\nlink\nsecond\ntext\ndeep\nabove\n5:6 2775\n");
 }
 
-fn what_is_removed_can_be_made_again(stand: &Stand) {
+fn removed_files_can_be_made_again(stand: &Stand) {
     stand.run(User::Root, "rm -r folder file && mkdir folder && echo new > file && echo back > gone");
     assert_eq!(
         stand.run(PLAIN, "ls -A folder; cat file gone; stat -c '%u %a' folder file"),
@@ -103,9 +103,9 @@ fn what_is_removed_can_be_made_again(stand: &Stand) {
 fn programs_run(stand: &Stand) {
     let script = "cp /usr/bin/cat own && printf '#!/own\\nthis\\n' > script && chmod 755 script && ./script && /tmp/x 2>/dev/null || echo none";
     assert_eq!(stand.run(User::Root, script), "#!/own\nthis\nnone\n");
-    // No program changes ids or capabilities by its file's.
-    assert_eq!(stand.run(PLAIN, "./capable && ./whoever -u"), "1000\n");
-    assert_eq!(stand.run(User::Root, "./capable && ./whoever -u"), "0\n");
+    // Programs do not gain ids or capabilities from their files.
+    assert_eq!(stand.run(PLAIN, "./capable && ./setuid-id -u"), "1000\n");
+    assert_eq!(stand.run(User::Root, "./capable && ./setuid-id -u"), "0\n");
 }
 
 fn sockets_and_pipes_connect(stand: &Stand) {
@@ -131,10 +131,10 @@ fn large_files_have_holes(stand: &Stand) {
     assert_eq!(stand.run(PLAIN, script), "5368709120\nend");
 }
 
-fn what_was_written_is_found_outside(stand: &Stand) {
+fn written_files_are_found_outside(stand: &Stand) {
     stand.run(PLAIN, "echo out > /tmp/output && umask 022 && mkdir /tmp/outputs && echo 1 > /tmp/outputs/1");
     assert_eq!(fs::read_to_string(stand.written("tmp/output")).unwrap(), "out\n");
     assert_eq!(fs::read_dir(stand.written("tmp/outputs")).unwrap().count(), 1);
-    // The layers stay as they were.
+    // The layers are unchanged.
     assert!(!stand.path("layers/below/tmp/output").exists() && !stand.path("layers/above/tmp").exists());
 }

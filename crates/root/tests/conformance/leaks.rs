@@ -1,4 +1,4 @@
-//! Nothing stays of a root that is gone, however it went.
+//! A root leaves no traces, whether it is removed or killed.
 
 use crate::Test;
 use crate::stand::{BACKENDS, PLAIN, Stand, own_ids, plan, sandbox_of};
@@ -13,15 +13,15 @@ pub const TESTS: &[Test] = &[
     ("roots_made_and_removed_or_killed_in_a_row_leave_nothing", roots_in_a_row_leave_nothing),
 ];
 
-/// How many roots are made in a row: each fifth is killed. The whole count is asked for by a variable.
+/// The number of roots made in a row; each fifth is killed. The variable overrides it.
 const COUNT: usize = 20;
 const COUNT_VARIABLE: &str = "KILNYARD_ROOTS";
-/// How this program knows that it is the one that is killed: the yard, the name of a root and a backend follow.
+/// The argument that starts this program as the one to be killed; the yard, the name of a root and a backend follow.
 const VICTIM: &str = "kilnyard-victim";
-/// A process is gone for certain by then.
+/// A process is certainly gone by then.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What could be left of the roots of a yard.
+/// Traces that the roots of a yard could leave.
 #[derive(Debug, PartialEq)]
 pub struct Traces {
     mounts: usize,
@@ -47,7 +47,7 @@ fn roots_in_a_row_leave_nothing(stand: &Stand) {
     for number in 0..count {
         let name = format!("row-{number}");
         if number % 5 == 4 {
-            // At moments that go through the whole life of a root, and past its making.
+            // At moments spread over the whole life of a root.
             let span_milliseconds = if stand.backend.is_on_device() { 360 } else { 60 };
             kill_at(stand, &name, Duration::from_millis((number * 7 % span_milliseconds) as u64));
         } else {
@@ -60,8 +60,8 @@ fn roots_in_a_row_leave_nothing(stand: &Stand) {
     assert_eq!(traces(stand), before);
 }
 
-/// Starts another program like this one that makes a root and runs a command in it, kills it, and does what the next start
-/// does.
+/// Starts this program again to make a root and run a command in it, kills it, and cleans up as the next start of
+/// Kilnyard does.
 fn kill_at(stand: &Stand, name: &str, moment: Duration) {
     let yard = stand.folder.path().to_str().unwrap();
     let mut victim = Command::new("/proc/self/exe")
@@ -86,7 +86,7 @@ fn kill_at(stand: &Stand, name: &str, moment: Duration) {
     remove_folder(stand.folder.path(), &Path::new("roots").join(name), &stand.ids).unwrap();
 }
 
-/// To be called first of all in `main`.
+/// Becomes the program to be killed if this one was started as that. Must be called first in `main`.
 pub fn be_killed_if_asked() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, word, yard, name, backend] = &arguments[..] else { return };
@@ -102,7 +102,8 @@ pub fn be_killed_if_asked() {
     std::process::exit(1);
 }
 
-/// Processes of the yard's roots: those of Kilnyard begin in it, and no other command of this test names it.
+/// Processes of the yard's roots: Kilnyard's have it as their working directory or in their command line, and no other
+/// command of this test mentions it.
 pub fn processes(yard: &Path) -> Vec<String> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -124,7 +125,7 @@ pub fn traces(stand: &Stand) -> Traces {
         paths.sort();
         paths
     };
-    // What is served has a name instead of a path.
+    // A served image has a name in which `~` replaces `/`.
     let names = [yard.to_string_lossy().into_owned(), yard.to_string_lossy().replace('/', "~")];
     let is_of_yard = |device: &PathBuf| {
         let file = fs::read_to_string(device.join("loop/backing_file")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What every way to make a root must do alike. Each test runs with each of them: real mounts, real processes, a base of
-//! two layers with everything in them that layers can have.
+//! Conformance tests for root backends. Every test runs with every backend, with real mounts and processes, and with
+//! a base of two layers that contain every kind of file.
 
 mod devices;
 mod files;
@@ -11,7 +11,7 @@ use kilnyard_root::{IdMap, Making, probe};
 use libtest_mimic::{Arguments, Trial};
 use stand::{BACKENDS, Stand, own_ids};
 
-/// A test, and whether it is for what is in memory alone.
+/// The name of a test and its function.
 type Test = (&'static str, fn(&Stand));
 
 fn main() {
@@ -35,7 +35,7 @@ fn main() {
         }
         let of_devices = devices::TESTS.iter().filter(|_| backend.is_on_device());
         let of_written = devices::WRITTEN.iter().filter(|_| backend.is_written_device());
-        // It waits for what does not come.
+        // Only with one backend, since it waits for a timeout.
         let once = devices::ONCE.iter().filter(|_| backend.name == "block");
         for (name, test) in of_devices.chain(of_written).chain(once) {
             let trial = Trial::test(format!("{}::{name}", backend.name), move || {
@@ -46,27 +46,28 @@ fn main() {
         }
         if backend.is_bounded {
             let test = move || {
-                walls::a_full_scratch_is_nobody_elses_trouble(&Stand::new(backend));
+                walls::a_full_scratch_leaves_other_roots_alone(&Stand::new(backend));
                 Ok(())
             };
-            let name = format!("{}::a_full_scratch_is_nobody_elses_trouble", backend.name);
+            let name = format!("{}::a_full_scratch_leaves_other_roots_alone", backend.name);
             trials.push(Trial::test(name, test).with_ignored_flag(refused.is_err()));
         }
     }
     if is_root() && std::env::var_os(AS_USER_VARIABLE).is_none() {
-        trials.push(Trial::test("all_of_it_as_an_ordinary_user", || {
-            all_of_it_as_an_ordinary_user();
+        trials.push(Trial::test("all_tests_as_an_ordinary_user", || {
+            all_tests_as_an_ordinary_user();
             Ok(())
         }));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Says to this program that it is the one that another one started as an ordinary user.
+/// Set in the process that runs all tests again as an ordinary user.
 const AS_USER_VARIABLE: &str = "KILNYARD_AS_USER";
-/// A user whom the machine does not know, and the ids of the user's roots after it.
+/// A user that does not exist on the machine; the ids of the user's roots follow this one.
 const USER: u32 = 0x7700_0000;
-/// Becomes that user in a namespace where the machine does know it: the folder of files for /etc, its number, the program.
+/// Becomes that user in a mount namespace whose `/etc` lists it. Arguments: the folder of files for `/etc`, the user
+/// id, the program.
 const AS_USER: &str = "etc=$1 id=$2; shift 2
 for file in passwd subuid subgid; do mount --bind \"$etc/$file\" \"/etc/$file\"; done
 exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \"$@\"";
@@ -75,8 +76,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs all tests once more as a user with nothing but a range of ids.
-fn all_of_it_as_an_ordinary_user() {
+/// Runs all tests again as an ordinary user with a range of ids.
+fn all_tests_as_an_ordinary_user() {
     let folder = stand::open_folder();
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     let line = format!("kilnyard-trial:x:{USER}:{USER}::/nonexistent:/bin/sh\n");
@@ -84,10 +85,10 @@ fn all_of_it_as_an_ordinary_user() {
     for file in ["subuid", "subgid"] {
         let range = format!("kilnyard-trial:{}:65536\n", USER + 1);
         std::fs::write(folder.path().join(file), range).unwrap();
-        // To be mounted over, it has to be there.
+        // A file must exist to be mounted over.
         std::fs::OpenOptions::new().append(true).create(true).open(format!("/etc/{file}")).unwrap();
     }
-    // Where this program lies not everybody may be.
+    // The user may not have access to this program's folder.
     let program = folder.path().join("conformance");
     std::fs::copy("/proc/self/exe", &program).unwrap();
     let mut command = std::process::Command::new("unshare");

@@ -1,4 +1,4 @@
-//! A yard with two layers and one root of them.
+//! The test fixture: a yard with two layers and a root made from them.
 
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
@@ -9,30 +9,30 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A way to make roots.
+/// A root backend with its settings.
 #[derive(Clone, Copy)]
 pub struct Backend {
     pub name: &'static str,
     pub making: Making,
-    /// Whether what a root writes has a bound of its own.
+    /// Whether each root has its own limit on writes.
     pub is_bounded: bool,
-    /// How many of the layers lie above an image, where there is one.
+    /// The number of layers above an image, if the backend has one.
     above: usize,
 }
 
 impl Backend {
-    /// Whether roots are on devices, which only root has.
+    /// Whether roots are on block devices, which requires root.
     pub fn is_on_device(&self) -> bool {
         matches!(self.making.form, Form::Image(_))
     }
 
-    /// Whether what roots write is on these devices too.
+    /// Whether the writes of roots go to these devices too.
     pub fn is_written_device(&self) -> bool {
         matches!(self.making.form, Form::Image(device) if device.file_system.is_written())
     }
 }
 
-/// What a root in memory may hold.
+/// The size limit of a root in memory.
 pub const MEMORY_BYTES: u64 = 48 << 20;
 
 const fn backend(name: &'static str, form: Form, place: Place) -> Backend {
@@ -40,7 +40,7 @@ const fn backend(name: &'static str, form: Form, place: Place) -> Backend {
     Backend { name, making: Making { form, place, flushes: Flushes::Discard }, is_bounded, above: 0 }
 }
 
-/// One whose roots hold as much, beside their layers.
+/// A block backend with as much room, in addition to the layers.
 const fn block(name: &'static str, file_system: FileSystem, is_bounded: bool) -> Backend {
     let device = Device { file_system, room_bytes: MEMORY_BYTES, requests: Requests::Forget };
     let making = Making { form: Form::Image(device), place: Place::Disk, flushes: Flushes::Discard };
@@ -54,19 +54,19 @@ pub const BACKENDS: [Backend; 9] = [
     backend("copy", Form::Copy, Place::Disk),
     block("block", FileSystem::Ext4, true),
     Backend { above: 1, ..block("block_below_a_layer", FileSystem::Ext4, true) },
-    // Its file systems are never as small.
+    // The minimum size of xfs is larger, so the limit does not hold.
     block("block_of_xfs", FileSystem::Xfs, false),
-    // What they write lies on the disk of the yard.
+    // Writes go to the yard's disk.
     block("block_of_erofs", FileSystem::Erofs, false),
     Backend { above: 1, ..block("block_of_erofs_below_a_layer", FileSystem::Erofs, false) },
 ];
 
-/// The layers, the uppermost first.
+/// The layers, uppermost first.
 const LAYER_NAMES: [&str; 2] = ["layers/above", "layers/below"];
 
 pub const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 
-/// The layers, made by root of the root: below, then above.
+/// Makes the layers as root inside: below, then above.
 const LAYERS: &str = r#"
 set -e
 umask 022
@@ -81,7 +81,7 @@ ln -s ../file folder/link
 mkfifo pipe
 python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'
 cp /usr/bin/true capable; setcap cap_chown=ep capable
-cp /usr/bin/id whoever; chown 4242 whoever; chmod 4755 whoever
+cp /usr/bin/id setuid-id; chown 4242 setuid-id; chmod 4755 setuid-id
 setfattr -n user.colour -v blue file
 setfacl -m u:1234:r file
 touch -d '2001-02-03 04:05:06.789' file
@@ -158,12 +158,12 @@ impl Stand {
         sandbox_of(self.folder.path(), &self.ids, plan, keeper, user, script)
     }
 
-    /// What a script prints that must end well.
+    /// Runs a script that must succeed. Returns its output.
     pub fn run(&self, user: User, script: &str) -> String {
         self.sandbox(user, script).run().unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// The exit code and the output of a script that must not end well.
+    /// Runs a script that must fail. Returns its exit code and output.
     pub fn fails(&self, user: User, script: &str) -> (i32, String) {
         match self.sandbox(user, script).run() {
             Err(RunError::Command { code, output }) => (code, output),
@@ -171,7 +171,7 @@ impl Stand {
         }
     }
 
-    /// What was written, seen from outside.
+    /// The path outside of a file that the root wrote.
     pub fn written(&self, inside: &str) -> PathBuf {
         let path = self.plan.written.join(inside);
         self.keeper

@@ -1,4 +1,4 @@
-//! Walls of a root: towards the machine, towards its layers, and towards other roots.
+//! Isolation of a root from the machine, from its layers, and from other roots.
 
 use crate::Test;
 use crate::stand::{MEMORY_BYTES, PLAIN, Stand};
@@ -6,15 +6,15 @@ use kilnyard_root::User;
 use std::fs;
 
 pub const TESTS: &[Test] = &[
-    ("there_are_no_devices_but_the_harmless_ones", there_are_no_devices_but_the_harmless_ones),
-    ("what_is_shown_for_reading_stays_so", what_is_shown_for_reading_stays_so),
-    ("no_way_leads_to_the_machine", no_way_leads_to_the_machine),
+    ("only_harmless_devices_exist", only_harmless_devices_exist),
+    ("read_only_mounts_stay_read_only", read_only_mounts_stay_read_only),
+    ("the_machine_cannot_be_reached", the_machine_cannot_be_reached),
     ("roots_of_one_base_do_not_see_each_other", roots_of_one_base_do_not_see_each_other),
-    ("layers_stay_as_they_are", layers_stay_as_they_are),
+    ("layers_are_never_changed", layers_are_never_changed),
 ];
 
-fn there_are_no_devices_but_the_harmless_ones(stand: &Stand) {
-    // What a device is mounted over is a plain file for whoever reads its folder.
+fn only_harmless_devices_exist(stand: &Stand) {
+    // The mount point of a device is a regular file, so `find` alone cannot recognise devices.
     let devices = r"find / \( -path /proc -o -path /usr -o -path /sys \) -prune -o -print | sort | while read -r path; do
         if [ ! -h $path ] && { [ -b $path ] || [ -c $path ]; }; then echo $path; fi; done";
     let expected = "/dev/full\n/dev/null\n/dev/pts/ptmx\n/dev/random\n/dev/tty\n/dev/urandom\n/dev/zero\n";
@@ -24,7 +24,7 @@ fn there_are_no_devices_but_the_harmless_ones(stand: &Stand) {
     }
 }
 
-fn what_is_shown_for_reading_stays_so(stand: &Stand) {
+fn read_only_mounts_stay_read_only(stand: &Stand) {
     assert_eq!(stand.run(PLAIN, "cat /inputs/source"), "source\n");
     for script in [
         "echo x > /inputs/source",
@@ -36,15 +36,15 @@ fn what_is_shown_for_reading_stays_so(stand: &Stand) {
         "mount --bind /tmp /inputs",
     ] {
         let (code, _) = stand.fails(User::Root, script);
-        assert_ne!(code, 127, "{script} could not be tried");
+        assert_ne!(code, 127, "{script}: command not found");
     }
     assert_eq!(fs::read_to_string(stand.path("inputs/source")).unwrap(), "source\n");
 }
 
-fn no_way_leads_to_the_machine(stand: &Stand) {
+fn the_machine_cannot_be_reached(stand: &Stand) {
     fs::write(stand.path("secret-of-the-machine"), "").unwrap();
     let yard = stand.folder.path().display().to_string();
-    // Out of a second root by a folder that was open before, and by every other process's root and folder.
+    // Escape attempts: from a chroot by a folder opened before, and by the root and working folder of every process.
     let script = r#"python3 -c '
 import glob, os
 found = open("/proc/self/mountinfo").read()
@@ -63,7 +63,7 @@ print(found, os.path.exists("YARD"))'"#;
     for word in [yard.as_str(), "secret-of-the-machine", "layers/below"] {
         let is_own_mount = |line: &&str| line.contains("lowerdir=") || line.contains(" - ");
         let line = seen.lines().find(|line| line.contains(word) && !is_own_mount(line));
-        assert_eq!(line, None, "{word} is seen");
+        assert_eq!(line, None, "{word} is visible");
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&yard), "a mount leaked");
@@ -79,7 +79,7 @@ fn roots_of_one_base_do_not_see_each_other(stand: &Stand) {
     assert_eq!(stand.run(PLAIN, "cat only-here"), "first\n");
 }
 
-fn layers_stay_as_they_are(stand: &Stand) {
+fn layers_are_never_changed(stand: &Stand) {
     let listing = || {
         let listing = std::process::Command::new("find")
             .args(["layers", "-printf", "%p %M %U:%G %s %T@ %l\n"])
@@ -101,8 +101,8 @@ fn layers_stay_as_they_are(stand: &Stand) {
     assert_eq!(listing(), before);
 }
 
-/// For what has a bound of its own; a disk is as large as it is.
-pub fn a_full_scratch_is_nobody_elses_trouble(stand: &Stand) {
+/// Only for backends with their own limit: a disk cannot be filled in a test.
+pub fn a_full_scratch_leaves_other_roots_alone(stand: &Stand) {
     let (plan, keeper) = stand.another("2");
     let fill = format!("head -c {} /dev/zero > /tmp/full", MEMORY_BYTES * 2);
     let (code, output) =
@@ -113,6 +113,6 @@ pub fn a_full_scratch_is_nobody_elses_trouble(stand: &Stand) {
     let seen = stand.sandbox_of(&plan, keeper.as_ref(), User::Root, &write).run();
     plan.remove(stand.folder.path(), &stand.ids, keeper.as_ref()).unwrap();
     assert_eq!(seen.unwrap(), format!("{}\nfine\n", MEMORY_BYTES / 2));
-    // Room comes back.
+    // Space is released.
     assert_eq!(stand.run(User::Root, "rm /tmp/full && echo again > /tmp/again && cat /tmp/again"), "again\n");
 }

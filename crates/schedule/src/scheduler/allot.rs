@@ -1,4 +1,4 @@
-//! Who starts, and who has how many cores.
+//! Decides which packages start, and how many cores each build gets.
 
 use super::{Limits, OVERTAKEN_SECONDS_MAX, Running, Scheduler, Sharing, Standing};
 use crate::event::{Action, Files, Pressure};
@@ -9,13 +9,13 @@ use kilnyard_model::graph::PackageId;
 /// The most ready packages that one decision passes over because their memory does not fit.
 const PASSED_OVER_MAX: usize = 16;
 
-/// Whether a package can be started on a machine.
+/// Whether a package can start on a machine.
 enum Room {
-    /// It can, and this many cores would be its own if it can use them.
+    /// It can start, and would get this many cores if it can use them.
     Cores(u32),
-    /// Those before it have all cores.
+    /// Packages before it take all cores.
     NoCores,
-    /// What it needs of memory or disk does not fit now.
+    /// Its memory or disk space does not fit now.
     NoSpace,
 }
 
@@ -30,7 +30,7 @@ impl Running {
     }
 }
 
-/// What a machine has left after the first core of each build, its memory and its disk.
+/// What is left of a machine after the first core, the memory and the disk space of each build.
 struct Spare {
     cores: u32,
     memory_bytes: u64,
@@ -49,7 +49,7 @@ impl Spare {
         }
     }
 
-    /// Gives a build as many further cores as it wants and there are, and the memory that they need.
+    /// Gives a build as many further cores as it wants and are left, with the memory they need.
     fn give(&mut self, memory_per_core_bytes: u64, wanted: u32) -> u32 {
         let fits = self.memory_bytes.checked_div(memory_per_core_bytes);
         let fits = fits.map_or(u32::MAX, |cores| u32::try_from(cores).unwrap_or(u32::MAX));
@@ -60,19 +60,20 @@ impl Spare {
     }
 }
 
-/// A build as far as it decides how many cores it has.
+/// The properties of a build that determine its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharer {
     /// The cores that it can use; at least 1.
     pub wants: u32,
-    /// What it holds of memory with one core.
+    /// Its memory with one core.
     pub memory_bytes: u64,
-    /// What it holds for each further one.
+    /// The memory that each further core adds.
     pub memory_per_core_bytes: u64,
 }
 
-/// The cores of each build on a machine, by the rule of the scheduler: one for each, and the others to those that come first,
-/// as far as they can use them and there is memory. `builds` are in the order of rank; no build has more than `jobs_max`.
+/// The cores of each build on a machine, by the scheduler's rule: one for each build, and the others to the first
+/// builds, as far as they can use them and memory suffices. `builds` are in order of rank; no build gets more than
+/// `jobs_max`.
 pub fn share_out(machine: &Machine, jobs_max: Option<u32>, builds: &[Sharer]) -> Vec<u32> {
     let memory = builds.iter().map(|build| build.memory_bytes);
     let mut spare = Spare {
@@ -88,7 +89,7 @@ pub fn share_out(machine: &Machine, jobs_max: Option<u32>, builds: &[Sharer]) ->
 }
 
 impl Scheduler {
-    /// Lets what is being built have gone on until now, by its estimates and its cores.
+    /// Advances running builds to the present, by their estimates and cores.
     pub(super) fn progress(&mut self, now_seconds: f64) {
         let passed_seconds = now_seconds - self.now_seconds;
         if passed_seconds > 0.0 {
@@ -105,7 +106,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts what is being built into the order of rank.
+    /// Sorts running builds by rank.
     pub(super) fn order_running(&mut self) {
         let (cores_max, speed_max) = (f64::from(self.cores_max()), self.speed_max());
         for running in &mut self.running {
@@ -118,14 +119,14 @@ impl Scheduler {
         }
     }
 
-    /// Starts what can be started, in the order of rank.
+    /// Starts ready packages in order of rank, as far as they fit.
     pub(super) fn start(&mut self, actions: &mut Vec<Action>) {
         let is_overdue = |(_, since): &(&PackageId, &f64)| self.now_seconds - **since > OVERTAKEN_SECONDS_MAX;
         let overdue = self.overtaken.iter().filter(is_overdue).min_by(|a, b| a.1.total_cmp(b.1));
         if let Some(package) = overdue.map(|(package, _)| *package) {
             match self.best_machine(package) {
                 Ok(machine) => self.start_on(package, machine, actions),
-                // The machines that it fits on have left: it waits for one, and holds up nothing.
+                // The machines that it fits on have left: it waits for one, and does not hold up others.
                 Err(_) if !self.fits_anywhere(package) => {}
                 Err(_) => return,
             }
@@ -143,7 +144,7 @@ impl Scheduler {
                     self.queue.remove(package);
                     passed_over.push(package);
                 }
-                // Later builds have no cores left.
+                // No cores are left for later packages.
                 Err(_) => break,
             }
         }
@@ -152,7 +153,7 @@ impl Scheduler {
         }
     }
 
-    /// The machine on which a package would be done first, or why there is none.
+    /// The machine on which a package would finish first, or why there is none.
     fn best_machine(&self, package: PackageId) -> Result<MachineId, Room> {
         let work = &self.works[package.index()];
         let mut best: Option<(f64, MachineId)> = None;
@@ -173,7 +174,7 @@ impl Scheduler {
         best.map(|(_, machine)| machine).ok_or(refusal)
     }
 
-    /// Whether a machine that is there has the memory for a package, were it idle.
+    /// Whether any present machine has enough memory for a package, if it were idle.
     fn fits_anywhere(&self, package: PackageId) -> bool {
         let needed_bytes = self.works[package.index()].memory_bytes;
         self.present().any(|machine| machine.memory_bytes.is_none_or(|bytes| bytes >= needed_bytes))
@@ -201,7 +202,7 @@ impl Scheduler {
             return Room::NoSpace;
         }
         let (files, needed_bytes) = self.placed(machine, package);
-        // What is expected of the disk is a guess, and an idle machine tries it.
+        // Expected disk use is a guess, so an idle machine tries it anyway.
         let is_disk_short = self.disk_bytes(files, package) > spare.disk_bytes && !running.is_empty();
         if needed_bytes > spare.memory_bytes || is_disk_short {
             return Room::NoSpace;
@@ -209,7 +210,7 @@ impl Scheduler {
         Room::Cores(spare.cores.min(self.cores_max()))
     }
 
-    /// Where the files of a package lie on a machine, and what it needs of memory with one core.
+    /// Where the files of a package go on a machine, and its memory with one core.
     fn placed(&self, machine: MachineId, package: PackageId) -> (Files, u64) {
         let work = &self.works[package.index()];
         let with_files = work.memory_bytes.saturating_add(work.files_bytes);
@@ -221,7 +222,7 @@ impl Scheduler {
         }
     }
 
-    /// What a package needs of the disk.
+    /// The disk space that a package needs.
     fn disk_bytes(&self, files: Files, package: PackageId) -> u64 {
         let work = &self.works[package.index()];
         let files_bytes = if files == Files::Disk { work.files_bytes } else { 0 };
@@ -234,7 +235,7 @@ impl Scheduler {
         actions.push(Action::Start { package, machine, cores: 1, files });
     }
 
-    /// A package is being built there from now on, with one core.
+    /// Records that a package is being built on a machine, with one core.
     pub(super) fn begin(&mut self, package: PackageId, machine: MachineId) {
         let (files, memory_bytes) = self.placed(machine, package);
         self.queue.remove(package);

@@ -1,16 +1,16 @@
-//! How packages move from one standing to the next, and what is learnt from results.
+//! How packages change state, and how results correct the priors.
 
 use super::{Running, Scheduler, Standing};
 use crate::work::{Basis, median};
 use kilnyard_model::graph::PackageId;
 
-/// The number of results from which priors are corrected, and again whenever there are twice as many: the first ones say
-/// little, and a correction costs a walk over the whole graph.
+/// The number of results after which priors are corrected; further corrections come each time that number doubles.
+/// The first results mean little, and a correction costs a walk over the whole graph.
 const SURPRISES_MIN: usize = 8;
 
 impl Scheduler {
-    /// A waiting package becomes ready if nothing keeps it.
-    pub(super) fn look_at(&mut self, package: PackageId) {
+    /// Makes a waiting package ready, unless something still holds it.
+    pub(super) fn make_ready(&mut self, package: PackageId) {
         let state = &mut self.packages[package.index()];
         if state.standing == Standing::Waiting && state.waits == 0 && !state.is_held {
             state.standing = Standing::Ready;
@@ -18,8 +18,8 @@ impl Scheduler {
         }
     }
 
-    /// The outputs of a package are there.
-    pub(super) fn there(&mut self, package: PackageId) {
+    /// Records that the outputs of a package are available.
+    pub(super) fn mark_built(&mut self, package: PackageId) {
         self.queue.remove(package);
         self.queue.await_no_more(package);
         self.overtaken.remove(&package);
@@ -28,13 +28,13 @@ impl Scheduler {
             let graph = self.graph.clone();
             for dependent in graph.dependents(package) {
                 self.packages[dependent.index()].waits -= 1;
-                self.look_at(*dependent);
+                self.make_ready(*dependent);
             }
         }
     }
 
-    /// A package is not to be built. A running build of it has its core until it ends.
-    pub(super) fn gone(&mut self, package: PackageId) {
+    /// Records that a package will not be built. If it is running, it keeps its core until it ends.
+    pub(super) fn mark_gone(&mut self, package: PackageId) {
         self.queue.remove(package);
         self.queue.await_no_more(package);
         self.overtaken.remove(&package);
@@ -44,7 +44,7 @@ impl Scheduler {
         }
     }
 
-    /// A package will not be built, nor will what waits for it.
+    /// Marks a package as failed, and blocks the packages that wait for it.
     pub(super) fn fail(&mut self, package: PackageId) {
         self.packages[package.index()].standing = Standing::Failed;
         let mut gone = vec![package];
@@ -57,9 +57,9 @@ impl Scheduler {
         self.set_times(&gone);
     }
 
-    /// A failed package is tried again, and what it blocked waits for it, unless something else blocks it too.
+    /// Retries a failed package, and unblocks its dependents that nothing else blocks.
     pub(super) fn retry(&mut self, package: PackageId) {
-        // Also of one whose cancelled build has not ended yet.
+        // Applies even if its cancelled build has not ended yet.
         self.packages[package.index()].is_alone = false;
         if self.packages[package.index()].standing != Standing::Failed {
             return;
@@ -80,10 +80,10 @@ impl Scheduler {
             }
         }
         self.set_times(&back);
-        self.look_at(package);
+        self.make_ready(package);
     }
 
-    /// Whether nothing that a package needs failed.
+    /// Whether no dependency of a package has failed.
     fn is_free(&self, package: PackageId) -> bool {
         self.graph.dependencies(package).iter().all(|dependency| {
             let standing = self.packages[dependency.index()].standing;
@@ -91,8 +91,8 @@ impl Scheduler {
         })
     }
 
-    /// Corrects priors by what packages with a prior took: the median of the ratios, so that a few odd ones
-    /// move nothing.
+    /// Corrects the priors by the actual times of packages with a prior. Uses the median of the ratios, so that a few
+    /// outliers have no effect.
     pub(super) fn learn(&mut self, package: PackageId, core_seconds: f64) {
         let work = &self.works[package.index()];
         let expected_seconds = work.core_seconds();

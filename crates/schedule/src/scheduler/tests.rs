@@ -1,4 +1,4 @@
-//! What the scheduler decides, event by event, and what holds whatever happens.
+//! Tests of the scheduler's decisions, event by event, and of its invariants.
 
 use super::*;
 use crate::event::Files;
@@ -11,7 +11,7 @@ fn parallel(serial: f64, parallel: f64) -> Work {
     Work { steps: vec![Step::Serial(serial), Step::Parallel(parallel)], ..Work::default() }
 }
 
-/// `long` before `next`, and `small` and `other` alone.
+/// `next` depends on `long`; `small` and `other` stand alone.
 fn sample() -> (Arc<Graph>, Vec<Work>) {
     let mut graph = Graph::new();
     let ids: Vec<PackageId> = ["long", "next", "small", "other"].iter().map(|name| graph.add(name)).collect();
@@ -63,19 +63,19 @@ fn cores_follow_the_path_and_come_back() {
     let wants = Event::Wants { package: LONG, cores: 8 };
     assert_eq!(apply(&mut scheduler, 10.0, wants), [cores(LONG, 6)]);
     assert_eq!(apply(&mut scheduler, 11.0, built(OTHER)), [cores(LONG, 7)]);
-    // A lower rank gets nothing of it, whatever it wants.
+    // A lower rank gets no further cores, whatever it wants.
     assert_eq!(apply(&mut scheduler, 12.0, Event::Wants { package: SMALL, cores: 8 }), []);
-    // In a serial stage the path gives its cores away, and takes them back.
+    // In a serial stage, the path gives its cores away, and takes them back afterwards.
     let serial = Event::Wants { package: LONG, cores: 1 };
     assert_eq!(apply(&mut scheduler, 13.0, serial), [cores(LONG, 1), cores(SMALL, 7)]);
     let wants = Event::Wants { package: LONG, cores: 4 };
     assert_eq!(apply(&mut scheduler, 14.0, wants), [cores(SMALL, 4), cores(LONG, 4)]);
-    // Now `small` has the longest path left, and `next` waits for a core.
+    // Now `small` has the longest remaining path, and `next` waits for a core.
     assert_eq!(apply(&mut scheduler, 15.0, built(LONG)), [cores(SMALL, 8)]);
 }
 
 #[test]
-fn nothing_is_started_while_higher_ranks_want_all_cores() {
+fn nothing_starts_while_higher_ranks_want_all_cores() {
     let mut scheduler = scheduler(2);
     apply(&mut scheduler, 0.0, Event::Hold(SMALL));
     apply(&mut scheduler, 0.0, Event::Hold(OTHER));
@@ -101,28 +101,28 @@ fn a_failure_takes_its_dependents_out_of_the_ranks_until_it_is_retried() {
     assert_eq!(apply(&mut scheduler, 1.0, ended(LONG, Outcome::Failed)), []);
     assert_eq!(scheduler.rank_seconds(LONG), 0.0);
     assert_eq!(scheduler.rank_seconds(NEXT), 0.0);
-    // It takes the core that is free, and `next` waits for it again.
+    // It takes the free core, and `next` waits for it again.
     assert_eq!(apply(&mut scheduler, 2.0, Event::Retry(LONG)), [start(LONG)]);
     assert_eq!(scheduler.rank_seconds(LONG), whole);
     assert_eq!(apply(&mut scheduler, 3.0, built(LONG)), [start(NEXT)]);
 }
 
 #[test]
-fn a_build_without_memory_is_tried_alone_and_on_disk() {
+fn a_build_that_ran_out_of_memory_is_tried_alone_and_on_disk() {
     let mut scheduler = scheduler(4);
     apply(&mut scheduler, 0.0, Event::Begin);
     assert_eq!(apply(&mut scheduler, 1.0, ended(LONG, Outcome::OutOfMemory)), []);
     assert_eq!(apply(&mut scheduler, 2.0, built(OTHER)), []);
     let alone = Action::Start { package: LONG, machine: HERE, cores: 1, files: Files::Disk };
     assert_eq!(apply(&mut scheduler, 3.0, built(SMALL)), [alone]);
-    // A second time it has failed.
+    // The second time, it has failed.
     assert_eq!(apply(&mut scheduler, 4.0, ended(LONG, Outcome::OutOfMemory)), []);
     assert_eq!(scheduler.ready(), 0);
     assert_eq!(scheduler.rank_seconds(NEXT), 0.0);
 }
 
 #[test]
-fn what_is_there_already_frees_what_waits_and_what_is_gone_blocks_them() {
+fn a_built_package_frees_its_dependents_and_a_gone_one_blocks_them() {
     let mut scheduler = scheduler(4);
     for package in [LONG, NEXT, SMALL, OTHER] {
         apply(&mut scheduler, 0.0, Event::Hold(package));
@@ -131,7 +131,11 @@ fn what_is_there_already_frees_what_waits_and_what_is_gone_blocks_them() {
     assert_eq!(apply(&mut scheduler, 0.0, Event::Release(NEXT)), [], "it waits for `long`");
     assert_eq!(apply(&mut scheduler, 1.0, Event::There(LONG)), [start(NEXT)]);
     apply(&mut scheduler, 1.0, Event::There(LONG));
-    assert_eq!(apply(&mut scheduler, 2.0, ended(NEXT, Outcome::Lost)), [start(NEXT)], "as if it never began");
+    assert_eq!(
+        apply(&mut scheduler, 2.0, ended(NEXT, Outcome::Lost)),
+        [start(NEXT)],
+        "as if it had never started"
+    );
     apply(&mut scheduler, 2.5, Event::Hold(NEXT));
     assert_eq!(apply(&mut scheduler, 3.0, ended(NEXT, Outcome::Lost)), []);
     assert_eq!(apply(&mut scheduler, 3.0, Event::Release(NEXT)), [start(NEXT)]);
@@ -143,7 +147,7 @@ fn what_is_there_already_frees_what_waits_and_what_is_gone_blocks_them() {
 }
 
 #[test]
-fn what_waits_for_a_failed_package_cannot_be_retried() {
+fn dependents_of_a_failed_package_cannot_be_retried() {
     let mut scheduler = scheduler(4);
     apply(&mut scheduler, 0.0, Event::Begin);
     apply(&mut scheduler, 1.0, ended(LONG, Outcome::Failed));
@@ -165,7 +169,7 @@ fn a_core_waits_a_moment_for_a_package_that_comes_before_all_ready_ones() {
     assert_eq!(apply(&mut scheduler, 1.0, Event::Tick), []);
     assert_eq!(apply(&mut scheduler, 2.0, Event::Release(LONG)), [start(LONG)]);
     assert_eq!(apply(&mut scheduler, 4.0, built(LONG)), [start(SMALL)]);
-    // `other` comes before `next`, which is ready; but not forever.
+    // The core waits for `other`, which precedes the ready `next`, but not forever.
     apply(&mut scheduler, 6.0, Event::Coming(OTHER));
     assert_eq!(apply(&mut scheduler, 7.0, built(SMALL)), []);
     assert_eq!(apply(&mut scheduler, 6.0 + COMING_SECONDS_MAX, Event::Tick), []);
@@ -197,7 +201,7 @@ fn pressure_holds_back_starts_unless_the_machine_is_idle() {
 }
 
 #[test]
-fn memory_bounds_starts_and_cores_and_nothing_is_overtaken_for_ever() {
+fn memory_bounds_starts_and_cores_and_nothing_is_overtaken_forever() {
     let mut graph = Graph::new();
     let names = ["large", "a", "b", "c", "d", "e"];
     let ids: Vec<PackageId> = names.iter().map(|name| graph.add(name)).collect();
@@ -216,25 +220,25 @@ fn memory_bounds_starts_and_cores_and_nothing_is_overtaken_for_ever() {
         });
         starts.collect()
     };
-    // 8 + 8 of 20; `large` has the second rank and does not fit.
+    // 8 + 8 of 20 are taken; `large` has the second rank and does not fit.
     assert_eq!(started(&apply(&mut scheduler, 0.0, Event::Begin)), [ids[1], ids[2]]);
-    // 4 are left, which is one more core.
+    // The 4 left are enough for one more core.
     assert_eq!(
         apply(&mut scheduler, 1.0, Event::Wants { package: ids[1], cores: 8 }),
         [Action::Cores { package: ids[1], cores: 2 }]
     );
-    // What the path can use comes before what is smaller than `large`.
+    // Demand of the path takes precedence over packages smaller than `large`.
     assert_eq!(apply(&mut scheduler, 2.0, built(ids[2])), [Action::Cores { package: ids[1], cores: 4 }]);
     let serial = Event::Wants { package: ids[1], cores: 1 };
     assert_eq!(started(&apply(&mut scheduler, 3.0, serial)), [ids[3]]);
-    // From now on it is the only one that may start.
+    // From now on, it is the only one that may start.
     let late = OVERTAKEN_SECONDS_MAX + 1.0;
     assert_eq!(started(&apply(&mut scheduler, late, built(ids[3]))), []);
     assert_eq!(started(&apply(&mut scheduler, late + 1.0, built(ids[1]))), [ids[0]]);
 }
 
 #[test]
-fn the_fastest_machine_that_has_room_is_taken() {
+fn the_fastest_machine_with_room_is_chosen() {
     let (graph, works) = sample();
     let machines = vec![Machine::of_cores(2), Machine { speed: 2.0, ..Machine::of_cores(4) }];
     let mut scheduler = Scheduler::new(graph, works, machines, Limits::default()).unwrap();
@@ -254,7 +258,7 @@ fn machines_come_and_go() {
     let start_there = |package| Action::Start { package, machine: there, cores: 1, files: Files::Memory };
     assert_eq!(apply(&mut scheduler, 2.0, joined(there, 1)), [start_there(SMALL)]);
     assert_eq!(apply(&mut scheduler, 3.0, Event::Closed(there)), []);
-    assert_eq!(apply(&mut scheduler, 4.0, built(SMALL)), [], "a closed machine takes nothing");
+    assert_eq!(apply(&mut scheduler, 4.0, built(SMALL)), [], "a closed machine takes no builds");
     assert_eq!(apply(&mut scheduler, 5.0, Event::Opened(there)), [start_there(OTHER)]);
     assert_eq!(apply(&mut scheduler, 6.0, ended(LONG, Outcome::Lost)), [start(LONG)]);
     apply(&mut scheduler, 7.0, Event::Stop);
@@ -264,7 +268,7 @@ fn machines_come_and_go() {
 }
 
 #[test]
-fn ranks_follow_the_machines_that_are_there() {
+fn ranks_follow_the_present_machines() {
     let mut scheduler = scheduler(4);
     let before = scheduler.rank_seconds(LONG);
     let about = Machine { speed: 2.0, ..Machine::of_cores(40) };
@@ -275,7 +279,7 @@ fn ranks_follow_the_machines_that_are_there() {
 }
 
 #[test]
-fn what_was_started_before_keeps_its_core() {
+fn a_build_of_an_earlier_scheduler_keeps_its_core() {
     let mut scheduler = scheduler(1);
     apply(&mut scheduler, 0.0, Event::Hold(OTHER));
     assert_eq!(apply(&mut scheduler, 0.0, Event::Running { package: OTHER, machine: HERE }), []);
@@ -284,7 +288,7 @@ fn what_was_started_before_keeps_its_core() {
 }
 
 #[test]
-fn what_fits_on_no_machine_that_is_there_holds_up_nothing() {
+fn a_package_too_large_for_the_present_machines_does_not_hold_up_others() {
     let (graph, mut works) = sample();
     works[LONG.index()].memory_bytes = 4 << 30;
     let small = Machine { memory_bytes: Some(2 << 30), ..Machine::of_cores(1) };
@@ -301,7 +305,7 @@ fn what_fits_on_no_machine_that_is_there_holds_up_nothing() {
 }
 
 #[test]
-fn priors_are_corrected_by_what_happens() {
+fn priors_are_corrected_by_results() {
     let mut graph = Graph::new();
     let ids: Vec<PackageId> = (0..10).map(|n| graph.add(&n.to_string())).collect();
     let mut works = vec![Work::serial(10.0, Basis::Prior); 9];
@@ -319,31 +323,31 @@ fn priors_are_corrected_by_what_happens() {
 }
 
 #[test]
-fn what_cannot_be_scheduled_is_named() {
+fn impossible_schedules_are_reported() {
     let (graph, works) = sample();
     let new = |graph: &Arc<Graph>, works: &[Work], machines: Vec<Machine>| {
         Scheduler::new(graph.clone(), works.to_vec(), machines, Limits::default()).unwrap_err().to_string()
     };
     let one = || vec![Machine::of_cores(1)];
-    assert_eq!(new(&graph, &works, vec![]), "there is no machine with a core to build on");
+    assert_eq!(new(&graph, &works, vec![]), "no machine to build on, or one without cores");
     assert_eq!(
         new(&graph, &works, vec![Machine::of_cores(0)]),
-        "there is no machine with a core to build on"
+        "no machine to build on, or one without cores"
     );
     let mut bad = works.clone();
     bad[2].steps = vec![Step::Serial(-1.0)];
-    assert_eq!(new(&graph, &bad, one()), "small would take -1 seconds");
+    assert_eq!(new(&graph, &bad, one()), "small has an invalid time of -1 seconds");
     bad[2].steps = vec![Step::Parallel(f64::NAN)];
-    assert_eq!(new(&graph, &bad, one()), "small would take NaN seconds");
+    assert_eq!(new(&graph, &bad, one()), "small has an invalid time of NaN seconds");
     bad[2] = Work { memory_bytes: 9, ..works[2].clone() };
     let small = vec![Machine { memory_bytes: Some(8), ..Machine::of_cores(1) }];
-    assert_eq!(new(&graph, &bad, small), "small needs 9 bytes of memory, and the largest machine has 8");
+    assert_eq!(new(&graph, &bad, small), "small needs 9 bytes of memory, but the largest machine has only 8");
     let mut cyclic = Graph::clone(&graph);
     cyclic.depend(LONG, NEXT);
     assert_eq!(new(&Arc::new(cyclic), &works, one()), "these packages wait for each other: long, next");
 }
 
-/// A made-up run.
+/// A random run.
 #[derive(Clone, Debug)]
 struct Made {
     graph: Arc<Graph>,
@@ -401,13 +405,13 @@ fn made() -> impl Strategy<Value = Made> {
         })
 }
 
-/// Watches a scheduler and checks for itself that every decision is allowed: it knows the graph, the machines and
-/// the actions, and nothing of the scheduler's state.
+/// Watches a scheduler and independently checks that every decision is allowed. It knows the graph, the machines and
+/// the actions, but nothing about the scheduler's state.
 struct Watched {
     scheduler: Scheduler,
     made: Made,
     built: Vec<bool>,
-    /// The machine, the cores, the memory without that of further cores, and the disk of what is being built.
+    /// The machine, the cores, the memory without that of further cores, and the disk space of each running build.
     running: BTreeMap<PackageId, (MachineId, u32, u64, u64)>,
     heard: Vec<(f64, Event, Vec<Action>)>,
 }
@@ -438,7 +442,7 @@ impl Watched {
             assert!(memory <= machine.memory_bytes.unwrap_or(u64::MAX), "{memory} of {machine:?}");
             let disk: u64 = on().map(|(_, (.., disk))| disk).sum();
             let most = on().map(|(_, (.., disk))| *disk).max().unwrap_or(0);
-            // One that is too large for the whole disk is tried, and leaves nothing to others.
+            // A package too large for the whole disk is tried, and leaves nothing for others.
             assert!(disk <= machine.disk_bytes.unwrap_or(u64::MAX).max(most), "{disk} of {machine:?}");
         }
     }
@@ -472,8 +476,8 @@ impl Policy for Watched {
 }
 
 proptest! {
-    /// Whatever the graph, the works and the machines: all is built, nothing before its dependencies, never more
-    /// cores, builds or memory than there are, no sooner than the bound, and the same events give the same actions.
+    /// For any graph, works and machines: everything is built, nothing before its dependencies, never with more
+    /// cores, builds or memory than available, no sooner than the bound; and the same events give the same actions.
     #[test]
     fn every_run_keeps_to_its_bounds_and_ends(made in made(), seed in any::<u64>()) {
         let mut watched = Watched::new(made.clone());
@@ -490,8 +494,8 @@ proptest! {
         }
     }
 
-    /// With failures, holds, bumps and retries in any order: what is left in the end waits for something that failed,
-    /// and after that was retried everything is built.
+    /// With failures, holds, bumps and retries in any order: in the end, only dependents of failed packages are left,
+    /// and after retries everything is built.
     #[test]
     fn nothing_is_forgotten(made in made(), choices in proptest::collection::vec(any::<u32>(), 1..300)) {
         let len = made.graph.len() as u32;
@@ -528,7 +532,7 @@ proptest! {
                                     Action::Start { package, machine, cores, .. } => {
                                         watched.running.insert(package, (machine, cores, 0, 0));
                                     }
-                                    // Cores that others have from now on; whose they were is checked with the next event.
+                                    // Later changes of cores; the previous owner is checked with the next event.
                                     Action::Cores { package, cores } => {
                                         if let Some(running) = watched.running.get_mut(&package) {
                                             running.1 = cores;

@@ -1,4 +1,4 @@
-//! A real GnuPG with a home of its own, for the tests beside it.
+//! Runs a real GnuPG with its own home folder, for the tests of this crate.
 
 #![allow(dead_code)]
 
@@ -10,17 +10,17 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A GnuPG home folder; its agent ends with it.
+/// A GnuPG home folder. Dropping it ends its agent.
 pub struct Gnupg {
     home: TempDir,
 }
 
 impl Gnupg {
-    /// Nothing, with a printed reason, where GnuPG is not installed.
+    /// Returns `None`, and prints the reason, if GnuPG is not installed.
     pub fn start(test: &str) -> Option<Gnupg> {
         for program in ["gpg", "gpgv"] {
             if Command::new(program).arg("--version").output().is_err() {
-                let _ = writeln!(std::io::stderr(), "skipped: {test}: there is no program {program}");
+                let _ = writeln!(std::io::stderr(), "skipped: {test}: {program} is not installed");
                 return None;
             }
         }
@@ -38,7 +38,7 @@ impl Gnupg {
         path
     }
 
-    /// Run gpg with a standard input; its standard output if it succeeds.
+    /// Runs gpg with this standard input. Returns its standard output, and panics if it fails.
     pub fn gpg<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8]) -> Vec<u8> {
         let output = self.try_gpg(arguments, input);
         assert!(output.status.success(), "gpg: {}", String::from_utf8_lossy(&output.stderr));
@@ -65,13 +65,13 @@ impl Gnupg {
         output
     }
 
-    /// Make a key and return its fingerprint; `when` is GnuPG's faked system time.
+    /// Makes a key and returns its fingerprint; `when` is GnuPG's faked system time.
     pub fn make_key(&self, user: &str, kind: &str, usage: &str, expire: &str, when: &str) -> String {
         self.gpg(&["--faked-system-time", when, "--quick-gen-key", user, kind, usage, expire], b"");
         self.fingerprints(user)[0].clone()
     }
 
-    /// A key that signs, made now, without expiry.
+    /// Makes a signing key without expiry, at the current time. Returns its fingerprint.
     pub fn make_signing_key(&self, user: &str) -> String {
         self.gpg(&["--quick-gen-key", user, "ed25519", "sign", "never"], b"");
         self.fingerprints(user)[0].clone()
@@ -104,7 +104,7 @@ impl Drop for Gnupg {
     }
 }
 
-/// Run gpgv; the text that it took out of a clearsigned message, if the signature is good.
+/// Runs gpgv. Returns the text of a clearsigned message if the signature is good, else the error output.
 pub fn gpgv(keyring: &Path, files: &[&Path]) -> Result<Vec<u8>, String> {
     let output = Command::new("gpgv")
         .arg("--keyring")

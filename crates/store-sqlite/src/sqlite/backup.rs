@@ -1,4 +1,4 @@
-//! Copies of a store that can take its place, and whether a store is whole.
+//! Checks, backs up and restores a store.
 
 use super::open::check_format;
 use super::{Sqlite, database};
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a copy is called behind its name until it is complete.
+/// Suffix of a copy until it is complete.
 const UNFINISHED: &str = ".new";
 
 /// A copy of the store could not be made.
@@ -29,13 +29,13 @@ fn copy_error(path: &Path, source: io::Error) -> StoreError {
 }
 
 impl Sqlite {
-    /// An error if the database is damaged. Every page is read, so this takes as long as reading the file.
+    /// Fails if the database is damaged. This reads every page, so it takes as long as reading the file.
     pub fn check(&self) -> Result<(), StoreError> {
         check(&self.connection, &self.path)
     }
 
-    /// Writes a copy that is whole, packed and durable, in place of an earlier one of this name. A damaged store is an
-    /// error, and the earlier copy stays.
+    /// Writes a complete, compact and durable copy, replacing an earlier one with this name. If the store is damaged,
+    /// this fails and the earlier copy stays.
     pub fn back_up(&self, to: &Path) -> Result<(), StoreError> {
         self.check()?;
         let unfinished = beside(to, UNFINISHED);
@@ -49,8 +49,8 @@ impl Sqlite {
         place(&unfinished, to).map_err(failed)
     }
 
-    /// Makes a file a store again from a copy of one that is whole. Nothing of another store may lie beside it: SQLite
-    /// would take its log for this one's.
+    /// Restores a store from a complete copy. No files of another store may be next to it: SQLite would apply that
+    /// store's write-ahead log to this one.
     pub fn restore(from: &Path, to: &Path) -> Result<(), StoreError> {
         check_file(from)?;
         let unfinished = beside(to, UNFINISHED);
@@ -59,7 +59,7 @@ impl Sqlite {
     }
 }
 
-/// An error if a file is no store that is whole, and of a format that is known.
+/// Fails if a file is not a complete store of a supported format.
 pub fn check_file(path: &Path) -> Result<(), StoreError> {
     let wrap = |error| database(path, error);
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(wrap)?;
@@ -69,7 +69,8 @@ pub fn check_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The files of a store: those that SQLite keeps beside it first, since they must never lie beside another one.
+/// The files of a store, in the order to remove or move them: SQLite's auxiliary files first, since they must never
+/// be next to another store.
 pub fn files(path: &Path) -> [PathBuf; 3] {
     [beside(path, "-wal"), beside(path, "-shm"), path.to_owned()]
 }
@@ -90,7 +91,7 @@ fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Gives a complete file its name, so that a power cut leaves the old one or this one.
+/// Gives a complete file its final name, so that a power failure leaves either the old file or this one.
 fn place(unfinished: &Path, to: &Path) -> io::Result<()> {
     std::fs::File::open(unfinished)?.sync_all()?;
     std::fs::rename(unfinished, to)?;
@@ -119,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_takes_the_place_of_a_damaged_store() {
+    fn a_backup_replaces_a_damaged_store() {
         let folder = tempfile::tempdir().unwrap();
         let (store, path) = store_in(folder.path());
         let copy = folder.path().join("copy.db");
         store.back_up(&copy).unwrap();
         store.back_up(&copy).unwrap();
         drop(store);
-        for spoil in [b"".as_slice(), b"this is no database, but it is long enough to look like one"] {
+        for spoil in [b"".as_slice(), b"this is not a database, but it is long enough to look like one"] {
             std::fs::write(&path, spoil).unwrap();
             check_file(&path).unwrap_err();
         }
@@ -144,7 +145,7 @@ mod tests {
         drop(store);
         let good = std::fs::read(&copy).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
-        // Among the rows: opening reads none of them.
+        // Damages rows, which opening does not read.
         let place = bytes.len() / 4 * 3;
         bytes[place..place + 4096].fill(0x5a);
         std::fs::write(&path, bytes).unwrap();

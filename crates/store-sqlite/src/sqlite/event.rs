@@ -1,4 +1,4 @@
-//! Reading events. What other rows keep for good is not written twice: it is read from them.
+//! Reads events. Data that other rows keep permanently is not stored twice: it is read from them.
 
 use super::Sqlite;
 use super::read::attempt;
@@ -23,7 +23,7 @@ const EVENTS: &str = "
 
 impl Sqlite {
     pub(super) fn read_events(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
-        // No number is as large; SQLite's are signed.
+        // SQLite's numbers are signed, and none of them is that large.
         let (seq, count_max) = (i64::try_from(seq).unwrap_or(i64::MAX), count_max.min(i64::MAX as usize));
         let rows = self.rows(EVENTS, (seq, count_max as i64), |row| {
             let target: String = row.get(6)?;
@@ -61,7 +61,7 @@ impl Sqlite {
     }
 }
 
-/// What an event reports; of a kind that a later version wrote, or wrote otherwise, only that there is one.
+/// Decodes an event's body. A kind that a later version added or changed gives [`Happening::Unknown`].
 fn happening(row: &Row) -> rusqlite::Result<Happening> {
     let kind: String = row.get(2)?;
     let parse = |text: Option<String>| text.and_then(|text| serde_json::from_str::<Value>(&text).ok());

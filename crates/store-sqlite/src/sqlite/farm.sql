@@ -1,9 +1,8 @@
--- Whose the rows are, who may write them, who wrote what, and what happened.
+-- Adds scopes, leads, attempts and events.
 
--- The one row of the store. Its ids are made here, once, and stay.
--- oldest_writer: the first format whose programs may write this store. A step that only adds leaves it as it is; a step that
--- takes something away sets it to its own format.
--- epoch: the number of the latest lead. builds: the highest number that a build ever had.
+-- The only row of the store. Its ids are made here, once, and never change. oldest_writer: the first format whose
+-- programs may write this store. A step that only adds does not change it; a step that removes something sets it to
+-- its own format. epoch: the number of the latest lead. builds: the highest build number ever used.
 CREATE TABLE store (
   only INTEGER PRIMARY KEY CHECK (only = 1),
   farm TEXT NOT NULL,
@@ -15,7 +14,8 @@ CREATE TABLE store (
 INSERT INTO store
 SELECT 1, lower(hex(randomblob(16))), lower(hex(randomblob(16))), 6, 0, coalesce(max(number), 0) FROM build;
 
--- What rows belong to. All rows of before belong to the first one, which is of the target of the yard that opens the store.
+-- What rows belong to. All existing rows belong to the first scope, which gets the target of the yard that opens the
+-- store.
 CREATE TABLE scope (
   number INTEGER PRIMARY KEY,
   farm TEXT NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE scope (
 ALTER TABLE run ADD COLUMN scope INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE build ADD COLUMN scope INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE request ADD COLUMN scope INTEGER NOT NULL DEFAULT 1;
--- The packages of a run and the stages of a build belong to what these belong to.
+-- The packages of a run and the stages of a build have the scope of the run or build.
 
 ALTER TABLE build ADD COLUMN attempt TEXT;
 ALTER TABLE build ADD COLUMN worker TEXT;
@@ -37,10 +37,11 @@ CREATE UNIQUE INDEX build_attempt ON build (attempt);
 DROP INDEX build_package;
 CREATE INDEX build_package ON build (scope, package, number);
 
--- Reasons as data, beside their words: rows of before have words alone, and a program that does not know a kind of reason shows the words.
+-- Reasons as data, in addition to their text. Older rows have only the text, and a program that does not know a kind of
+-- reason shows the text.
 ALTER TABLE run_package ADD COLUMN why TEXT;
 
--- What is kept of a package is kept for each target.
+-- Rows about a package become rows for each target.
 CREATE TABLE scoped_duration (
   scope INTEGER NOT NULL,
   package TEXT NOT NULL,
@@ -130,7 +131,7 @@ SELECT 1, name, version, state, reason, blamed, estimate, rank, dependencies, NU
 DROP TABLE plan_package;
 ALTER TABLE scoped_plan_package RENAME TO plan_package;
 
--- What was decided, one thing after another. What other rows keep for good is read from them: of a stage that ended there is its
+-- The log of decisions. Data that other rows keep permanently is read from them: a stage that ended has only its
 -- place among the stages of its build.
 CREATE TABLE event (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,

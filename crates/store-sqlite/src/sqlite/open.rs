@@ -1,8 +1,8 @@
-//! Opening: the file, its format, and whose rows it holds.
+//! Opens a store: the file, its format, and its scope.
 //!
-//! Formats change forward only. A step adds first, and what it replaces stays until a later step takes it away; the row
-//! `oldest_writer` says which programs may still write. So a program may write a store of a later format than its own, as long as
-//! nothing that it needs was taken away.
+//! Formats only change forward. A step first adds tables and columns; those that it replaces stay until a later step
+//! removes them. `oldest_writer` records which programs may still write. So a program may write a store of a later
+//! format than its own, as long as nothing that it needs was removed.
 
 use super::{Sqlite, database};
 use kilnyard_model::identity::{FarmId, Scope, YardId};
@@ -13,8 +13,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What makes a store of each format from one of the format before; the first makes it from nothing. A step that was
-/// released never changes: stores that it made are about.
+/// Each step migrates a store from the previous format to the next; the first one creates a store. Never change a
+/// released step: stores that it made exist.
 pub(super) const STEPS: [&str; 7] = [
     include_str!("schema.sql"),
     include_str!("imported.sql"),
@@ -26,25 +26,25 @@ pub(super) const STEPS: [&str; 7] = [
 ];
 /// The format that this version writes.
 pub(super) const FORMAT: i64 = STEPS.len() as i64;
-/// The first format that says which programs may write it.
-const SAYS_OLDEST_WRITER: i64 = 6;
+/// The first format that records which programs may write it.
+const HAS_OLDEST_WRITER: i64 = 6;
 /// How long a writer waits for another process's decision.
 const BUSY_WAIT: Duration = Duration::from_secs(20);
-/// How often it tries again where SQLite does not wait by itself.
+/// The pause between two tries where SQLite does not wait itself.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
-/// No rows belong to it: a store that cannot be written knows nothing of a target that it has no rows of.
+/// A scope without rows, for reading a store that does not have the target yet.
 const NO_SCOPE: i64 = 0;
 
 impl Sqlite {
-    /// Opens the store of a yard that builds for this target, or makes it. One of an earlier format is migrated; what it holds is of this
-    /// target from then on.
+    /// Opens or creates the store of a yard that builds for this target. A store of an earlier format is migrated; if
+    /// that format has no targets, all its rows become rows of this target.
     pub fn open(path: &Path, target: &Target) -> Result<Sqlite, StoreError> {
         let mut connection = Connection::open(path).map_err(|e| database(path, e))?;
         let began = Instant::now();
         let (number, scope) = loop {
             match prepare(&mut connection, path, target) {
-                // Another process makes the same store at this moment. SQLite does not wait by itself where the
-                // journal's mode changes.
+                // Another process is creating the same store. SQLite does not wait itself for a change of the journal
+                // mode.
                 Err(StoreError::Busy { .. }) if began.elapsed() < BUSY_WAIT => {
                     std::thread::sleep(BUSY_PAUSE);
                 }
@@ -54,13 +54,13 @@ impl Sqlite {
         Ok(Sqlite { connection, path: path.to_owned(), number, scope, epoch: 0 })
     }
 
-    /// Opens a store that cannot be written here, such as that of a file system that is mounted read-only. With a journal
-    /// that was not taken over by its last writer SQLite needs to write, and it is an error.
+    /// Opens a store that is read-only here, such as one on a file system mounted read-only. Fails if the last writer
+    /// left a write-ahead log, since SQLite would have to write to recover it.
     pub fn open_to_read(path: &Path, target: &Target) -> Result<Sqlite, StoreError> {
         let mut journal = path.as_os_str().to_owned();
         journal.push("-wal");
         let is_settled = std::fs::metadata(&journal).map_or(true, |metadata| metadata.len() == 0);
-        // What is immutable is read without a lock, and SQLite would not see the journal.
+        // SQLite reads an immutable file without locks and ignores the write-ahead log, so this requires an empty one.
         let text: String = path
             .to_string_lossy()
             .chars()
@@ -84,10 +84,10 @@ impl Sqlite {
     }
 }
 
-/// How many prepared statements are kept.
+/// How many prepared statements are cached.
 const STATEMENTS_MAX: usize = 64;
 
-/// Brings the store to this program's format. The number of its scope, and the scope.
+/// Migrates the store to this program's format. Returns the scope with its number.
 fn prepare(connection: &mut Connection, path: &Path, target: &Target) -> Result<(i64, Scope), StoreError> {
     let wrap = |error| database(path, error);
     connection.busy_timeout(BUSY_WAIT).map_err(wrap)?;
@@ -96,7 +96,7 @@ fn prepare(connection: &mut Connection, path: &Path, target: &Target) -> Result<
     connection
         .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;")
         .map_err(wrap)?;
-    // Who only reads need not wait for who writes.
+    // Readers do not wait for writers.
     if check_format(connection, path)? >= FORMAT {
         let scope = scope(connection, path, target)?;
         if let Some(number) = scope_number(connection, &scope).map_err(wrap)? {
@@ -126,11 +126,11 @@ fn prepare(connection: &mut Connection, path: &Path, target: &Target) -> Result<
     Ok((number, scope))
 }
 
-/// The store's format; an error where this program may not write it.
+/// The store's format. Fails if this program may not write it.
 pub(super) fn check_format(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let wrap = |error| database(path, error);
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrap)?;
-    if found < SAYS_OLDEST_WRITER {
+    if found < HAS_OLDEST_WRITER {
         return Ok(found);
     }
     let oldest: i64 =

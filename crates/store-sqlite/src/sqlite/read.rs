@@ -1,4 +1,4 @@
-//! Reading.
+//! Reads rows.
 
 use super::Sqlite;
 use kilnyard_model::attempt::Attempt;
@@ -21,7 +21,7 @@ fn lines(text: &str, separator: char) -> Vec<String> {
 /// The columns of a package.
 const PACKAGE: &str = "name, version, state, reason, blamed, estimate, rank, why";
 
-/// A row that begins with [`PACKAGE`].
+/// Decodes a row that starts with the columns of [`PACKAGE`].
 fn package_row(row: &Row) -> rusqlite::Result<Option<PackageRow>> {
     let state = row.get_ref(2)?.as_str()?;
     Ok(PackageState::parse(state).map(|state| PackageRow {
@@ -35,13 +35,13 @@ fn package_row(row: &Row) -> rusqlite::Result<Option<PackageRow>> {
     }))
 }
 
-/// A reason as it was recorded; by its words where there is nothing else, or nothing that this version understands.
+/// The recorded reason, or its text if this version cannot decode the data or there is none.
 fn reason(data: ValueRef, words: ValueRef) -> Reason {
     let known = data.as_str().ok().and_then(|text| serde_json::from_str(text).ok());
     known.unwrap_or_else(|| Reason::Words { text: words.as_str().unwrap_or_default().to_owned() })
 }
 
-/// A build's random id; of a text that is none there is none.
+/// A build's random id; `None` if the text is not a valid id.
 pub(super) fn attempt(value: ValueRef) -> Option<Attempt> {
     value.as_str().ok().and_then(|text| Attempt::parse(text).ok())
 }
@@ -81,7 +81,7 @@ impl Sqlite {
                 slots: row.get(6)?,
                 expected_seconds: row.get(7)?,
                 bound_seconds: row.get(8)?,
-                // Of a text that cannot be read the run is one that forced nothing.
+                // If the text cannot be decoded, the run counts as one that forced nothing.
                 forced: forced.and_then(|text| serde_json::from_str(&text).ok()),
             })
         })?;
@@ -89,7 +89,7 @@ impl Sqlite {
     }
 
     pub(super) fn read_last_builds(&self) -> Result<Vec<LastBuild>, StoreError> {
-        // SQLite takes the other columns from the row of the maximum.
+        // With max(), SQLite takes the other columns from the row of the maximum.
         let sql = "SELECT package, max(number), run, outcome FROM build WHERE scope = ?1 GROUP BY package";
         self.rows(sql, [self.number], |row| {
             Ok(LastBuild {
@@ -124,9 +124,7 @@ impl Sqlite {
     }
 
     fn known<T>(&self, rows: Vec<Option<T>>) -> Result<Vec<T>, StoreError> {
-        rows.into_iter()
-            .collect::<Option<_>>()
-            .ok_or_else(|| self.unreadable("a state", "it has no known name"))
+        rows.into_iter().collect::<Option<_>>().ok_or_else(|| self.unreadable("a state", "unknown name"))
     }
 
     pub(super) fn read_counts(&self, run: Number) -> Result<Vec<(PackageState, u64)>, StoreError> {
@@ -187,8 +185,8 @@ impl Sqlite {
     }
 
     pub(super) fn read_current(&self, name: Option<&str>) -> Result<Vec<Current>, StoreError> {
-        // To find the end of a scope's rows by the primary key, SQLite reads each of them whole, with the lines of its key. The plus
-        // makes it go through the table instead, in which it passes over them.
+        // By the primary key, SQLite would read each row of the scope whole, including the lines of its key. The plus
+        // sign makes it scan the table instead, where it skips these lines.
         let (lines_column, condition) = match name {
             Some(_) => ("key_lines", "scope = ?2 AND package = ?1"),
             None => ("''", "+scope = ?2 AND ?1 IS NULL"),
@@ -244,7 +242,7 @@ impl Sqlite {
             |row| Ok((row.get(0)?, row.get::<_, String>(1)?)),
         )?;
         let read = |(package, text): (String, String)| {
-            let builds = serde_json::from_str(&text).map_err(|e| self.unreadable("what a build took", e))?;
+            let builds = serde_json::from_str(&text).map_err(|e| self.unreadable("a measurement", e))?;
             Ok((package, builds))
         };
         rows.into_iter().map(read).collect()

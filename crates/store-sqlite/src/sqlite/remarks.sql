@@ -1,2 +1,2 @@
--- A line for each remark on the set of the plan.
+-- One line for each remark on the plan's set.
 ALTER TABLE plan ADD COLUMN remarks TEXT NOT NULL DEFAULT '';

@@ -1,4 +1,4 @@
-//! What only SQLite has: its file, its formats, and the kinds of what it reports.
+//! Tests of features that only SQLite has: its file, formats and errors.
 
 use super::open::{FORMAT, STEPS};
 use super::*;
@@ -8,7 +8,7 @@ use kilnyard_model::target::Target;
 use kilnyard_store::{ForcedRun, RunState};
 use std::time::Duration;
 
-/// A store of every kind of row, as commit 3ad06da made it.
+/// A store with rows of every kind, made by commit 3ad06da.
 const STORE_3: &str = include_str!("../../tests/stores/3.sql");
 
 fn target() -> Target {
@@ -36,7 +36,7 @@ fn number(store: &Sqlite, sql: &str) -> i64 {
     store.connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// What every migration of the store of commit 3ad06da keeps.
+/// Checks the rows that every migration of the store of commit 3ad06da keeps.
 fn has_all(store: &Sqlite) {
     let runs = store.runs().unwrap();
     assert_eq!(runs.iter().map(|run| run.number).collect::<Vec<_>>(), [4, 3]);
@@ -98,7 +98,7 @@ fn has_all(store: &Sqlite) {
 }
 
 #[test]
-fn a_store_of_an_earlier_format_is_migrated_and_keeps_all_it_has() {
+fn a_store_of_an_earlier_format_is_migrated_and_keeps_its_rows() {
     for format in 3..STEPS.len() {
         let folder = tempfile::tempdir().unwrap();
         let path = earlier(folder.path(), format);
@@ -122,7 +122,7 @@ fn a_store_of_an_earlier_format_is_migrated_and_keeps_all_it_has() {
             store.take_requests().unwrap(),
             [Request { kind: RequestKind::Retry, package: "acl".to_owned() }]
         );
-        // It is written as any other, and read again.
+        // It can be written and read like any other.
         let lead = store.lead().unwrap();
         assert_eq!((lead.epoch, lead.next_build), (1, 8));
         let end = Record::BuildEnded {
@@ -135,7 +135,7 @@ fn a_store_of_an_earlier_format_is_migrated_and_keeps_all_it_has() {
         store.record(&[end]).unwrap();
         drop(store);
         let store = Sqlite::open(&path, &target()).unwrap();
-        assert_eq!(store.scope(), &scope, "its ids stay");
+        assert_eq!(store.scope(), &scope, "the ids changed");
         assert!(store.builds_open(4).unwrap().is_empty());
         assert_eq!(store.events_since(0, 9).unwrap().len(), 1);
         store.check().unwrap();
@@ -146,7 +146,7 @@ fn a_store_of_an_earlier_format_is_migrated_and_keeps_all_it_has() {
 fn a_migration_that_fails_leaves_the_store_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = earlier(folder.path(), 5);
-    // What cannot be: the step makes a table of this name.
+    // Makes the migration fail, which creates a table of this name.
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE event (a)").unwrap();
     Sqlite::open(&path, &target()).unwrap_err();
     let connection = Connection::open(&path).unwrap();
@@ -182,7 +182,7 @@ fn a_store_that_only_later_programs_may_write_is_refused() {
             "{error:?}"
         );
         let text = error.to_string();
-        assert!(text.contains("is of format 99, which programs of format 98 and later may write"), "{text}");
+        assert!(text.contains("has format 99, which requires a program of format 98 or later"), "{text}");
     }
 }
 
@@ -202,7 +202,7 @@ fn a_store_to_which_a_later_program_only_added_is_read_and_written() {
     let mut store = Sqlite::open(&path, &target()).unwrap();
     store.lead().unwrap();
     store.import_durations(&[("a".to_owned(), 2.0, 1.0)]).unwrap();
-    // What it wrote and this program does not know is passed over, and its format stays.
+    // Unknown events are skipped, and the later format stays.
     let events = store.events_since(0, 9).unwrap();
     assert_eq!((events[0].version, &events[0].happening), (7, &kilnyard_store::Happening::Unknown));
     assert_eq!(number(&store, "PRAGMA user_version"), 99);
@@ -211,7 +211,7 @@ fn a_store_to_which_a_later_program_only_added_is_read_and_written() {
 }
 
 #[test]
-fn a_reason_of_a_later_program_is_known_by_its_words() {
+fn a_reason_of_a_later_program_is_shown_by_its_text() {
     let (store, _folder) = open();
     store
         .connection
@@ -224,7 +224,7 @@ fn a_reason_of_a_later_program_is_known_by_its_words() {
 }
 
 #[test]
-fn a_target_that_a_store_has_no_rows_of_is_read_all_the_same() {
+fn a_target_without_rows_can_be_read() {
     let (store, folder) = open();
     drop(store);
     let other = "any/linux/two/amd64".parse().unwrap();
@@ -233,16 +233,16 @@ fn a_target_that_a_store_has_no_rows_of_is_read_all_the_same() {
 }
 
 #[test]
-fn what_is_no_database_is_refused() {
+fn a_file_that_is_not_a_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kilnyard.db");
-    std::fs::write(&path, "this is no database, but it is long enough to look at").unwrap();
+    std::fs::write(&path, "this is not a database, but it is long enough to look like one").unwrap();
     let error = Sqlite::open(&path, &target()).unwrap_err().to_string();
     assert!(error.contains("kilnyard.db"), "{error}");
 }
 
 #[test]
-fn many_make_one_store_at_once() {
+fn concurrent_processes_create_one_store() {
     for _ in 0..20 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
@@ -257,7 +257,7 @@ fn many_make_one_store_at_once() {
 }
 
 #[test]
-fn what_the_database_reports_has_a_kind() {
+fn errors_of_the_database_are_classified() {
     let (mut store, folder) = open();
     let path = folder.path().join("kilnyard.db");
     let durations: Vec<_> = (0..2000).map(|number| (format!("package-{number}"), 1.0, 2.0)).collect();
@@ -292,7 +292,7 @@ fn what_the_database_reports_has_a_kind() {
 }
 
 #[test]
-fn an_older_store_that_cannot_be_written_says_so() {
+fn an_older_store_that_is_read_only_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = earlier(folder.path(), 3);
     let error = Sqlite::open_to_read(&path, &target()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Writing, each function one transaction.
+//! Writes rows. Each function is one transaction.
 
 use super::{Sqlite, database};
 use kilnyard_model::result::{FailureKind, StageResult};
@@ -21,10 +21,10 @@ fn value_of(value: &impl serde::Serialize) -> Result<Value> {
     serde_json::to_value(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-/// Why nothing is written.
+/// Why nothing was written.
 pub(super) enum Refused {
     Database(rusqlite::Error),
-    /// A build has what a build had before.
+    /// A number or attempt was used before.
     Used(String),
 }
 
@@ -68,13 +68,13 @@ pub(super) struct Writer<'a> {
     epoch: Number,
 }
 
-/// What an event is about, beside its scope.
+/// The rows that an event is about, in addition to its scope.
 #[derive(Default)]
 struct About<'a> {
     run: Option<Number>,
     package: Option<&'a str>,
     build: Option<Number>,
-    /// The place of a stage among those of its build.
+    /// The position of a stage in its build.
     place: Option<i64>,
 }
 
@@ -192,7 +192,7 @@ impl Writer<'_> {
         self.transaction.prepare_cached(sql)?.execute(values).map(|_| ())
     }
 
-    /// Reports what this transaction writes.
+    /// Adds an event about the other rows that this transaction writes.
     fn event(&self, kind: &str, about: About, at_seconds: f64, body: Option<&Value>) -> Result<()> {
         self.execute(
             "INSERT INTO event (epoch, type, version, scope, run, package, build, place, at, body)
@@ -223,7 +223,7 @@ impl Writer<'_> {
             return self.event("run-began", about, at_seconds, Some(&json!({ "is_resumed": true })));
         }
         self.event("run-ended", about, at_seconds, Some(&json!({ "state": state.as_str() })))?;
-        // Events are removed when a run has ended, so that none waits for it to begin.
+        // Old events are removed at the end of a run, so that its start is not delayed.
         self.execute(
             "DELETE FROM event WHERE seq < (
                SELECT min(seq) FROM event WHERE type = 'run-began' AND run > (SELECT max(number) FROM run) - ?1
@@ -232,7 +232,7 @@ impl Writer<'_> {
         )
     }
 
-    /// Keeps what a build took beside what those before it took.
+    /// Adds the measurement of a build to those of the package's earlier builds.
     fn measured(&self, build: Number, is_out_of_memory: bool) -> Result<()> {
         let mut select =
             self.transaction.prepare_cached("SELECT result FROM stage WHERE build = ?1 ORDER BY position")?;
@@ -265,14 +265,14 @@ impl Writer<'_> {
 
     fn build_began(&self, build: &BuildRow) -> Result<(), Refused> {
         let number = build.number as i64;
-        // Numbers count up, so that none is used again, even if its row is gone.
+        // Numbers only increase, so that none is used again, even if its row was removed.
         let is_free = self
             .transaction
             .prepare_cached("UPDATE store SET builds = ?1 WHERE builds < ?1")?
             .execute([number])?
             == 1;
         if !is_free {
-            return Err(Refused::Used(format!("build {number}, or a later one")));
+            return Err(Refused::Used(format!("build {number} or a later one")));
         }
         let attempt = build.attempt.map(|attempt| attempt.to_string());
         let is_used: bool = self
@@ -368,7 +368,7 @@ pub(super) fn request(
         "INSERT INTO request (kind, package, at, scope) VALUES (?1, ?2, ?3, ?4)",
         params![kind.as_str(), package, at_seconds, scope],
     )?;
-    // Who leaves a request leads nothing: it is of the lead that there is.
+    // A process that leaves a request does not lead, so the event gets the number of the current lead.
     let epoch: i64 = transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0))?;
     let writer = Writer { transaction: &transaction, scope, epoch: epoch as Number };
     let about = About { package: Some(package), ..About::default() };
@@ -377,7 +377,8 @@ pub(super) fn request(
 }
 
 pub(super) fn take_requests(connection: &mut Connection, scope: i64) -> Result<Vec<Request>> {
-    // It is asked many times a second, and mostly there is none: nothing is written then, not even on a full disk.
+    // This is called many times a second, mostly without a request. Then nothing is written, so it works on a full
+    // disk.
     let sql = "SELECT EXISTS (SELECT 1 FROM request WHERE scope = ?1)";
     let is_any: bool = connection.query_row(sql, [scope], |row| row.get(0))?;
     if !is_any {

@@ -1,4 +1,4 @@
--- A store of format 3, as the program of commit 3ad06da made it, with rows of every kind.
+-- A store of format 3 with rows of every kind, made by the program of commit 3ad06da.
 CREATE TABLE run (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   started REAL NOT NULL,

@@ -1,4 +1,4 @@
-//! Events: written with their decisions, ordered, complete and bounded.
+//! Events: atomic with their decisions, ordered, complete, and bounded in number.
 
 use super::{Open, attempt, build_row, connect, failure, leading, package_row, run_row, stage};
 use crate::{EVENT_RUNS_MAX, Event, Happening, Record, RequestKind, RunState, Store};
@@ -97,7 +97,7 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
     assert_eq!((events[2].ids.run, events[2].ids.package.as_deref()), (Some(run), Some("a")));
     assert_eq!((events[9].ids.run, events[9].ids.package.as_deref()), (None, Some("a")));
 
-    // Readers follow in steps of their own size.
+    // Readers choose the size of their steps.
     let (mut followed, mut seq) = (Vec::new(), 0);
     while let Some(last) = {
         let some = store.events_since(seq, 3).unwrap();
@@ -111,7 +111,7 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
     assert!(store.events_since(u64::MAX, ALL).unwrap().is_empty());
 }
 
-pub(super) fn events_come_with_their_decision_alone(open: Open) {
+pub(super) fn events_are_written_only_with_their_decision(open: Open) {
     let mut store = leading(open);
     let run = decide(&mut *store);
     let before = store.events_since(0, ALL).unwrap();
@@ -123,7 +123,7 @@ pub(super) fn events_come_with_their_decision_alone(open: Open) {
         blamed: None,
         at_seconds: 120.0,
     };
-    // The number of the build is used.
+    // The number of the build is already used.
     store.record(&[change.clone(), Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap_err();
     assert_eq!(store.events_since(0, ALL).unwrap(), before);
     let mut other = leading(open);
@@ -141,12 +141,12 @@ pub(super) fn events_are_kept_for_the_latest_runs(open: Open) {
     let events = store.events_since(0, ALL).unwrap();
     let mut kept: Vec<u64> = events.iter().filter_map(|event| event.ids.run).collect();
     kept.dedup();
-    assert_eq!(kept, runs[3..], "and the request before them is gone too");
+    assert_eq!(kept, runs[3..], "the request before them is removed, too");
     assert_eq!(events.len() as u64 % EVENT_RUNS_MAX, 0);
     assert!(
         events.iter().all(|event| event.happening != Happening::Requested { request: RequestKind::Bump })
     );
-    // What they reported is there, and numbers are not given again.
+    // The other rows stay, and numbers are not used again.
     assert_eq!(store.runs().unwrap().len(), runs.len());
     assert!(store.last_event().unwrap() > events.len() as u64);
 }

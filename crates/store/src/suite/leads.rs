@@ -1,4 +1,4 @@
-//! Who may write, whose rows they are, and what is used once.
+//! Leads, scopes, and numbers that are used once.
 
 use super::{Open, attempt, build_row, connect, leading, output, package_row, run_row, target};
 use crate::{Current, Plan, Record, RequestKind, RunState, Store, StoreError};
@@ -6,7 +6,7 @@ use kilnyard_model::order::Key;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::target::Target;
 
-pub(super) fn a_lead_fences_those_before_it(open: Open) {
+pub(super) fn a_lead_fences_earlier_leads(open: Open) {
     let mut never = connect(open);
     let refused = never.begin_run(&run_row(), &[]).unwrap_err();
     assert!(matches!(refused, StoreError::Fenced { own: 0, latest: 0, .. }), "{refused:?}");
@@ -17,7 +17,7 @@ pub(super) fn a_lead_fences_those_before_it(open: Open) {
     first.record(&[Record::BuildBegan(Box::new(build_row(4, run, "a")))]).unwrap();
     let lead = second.lead().unwrap();
     assert_eq!((lead.epoch, lead.next_build), (2, 5));
-    // Whatever the earlier one had in mind comes too late.
+    // Writes of the earlier leader come too late.
     let late = first.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap_err();
     assert!(matches!(late, StoreError::Fenced { own: 1, latest: 2, .. }), "{late:?}");
     let late = first.begin_run(&run_row(), &[]).unwrap_err();
@@ -28,7 +28,7 @@ pub(super) fn a_lead_fences_those_before_it(open: Open) {
     // Requests may come from anywhere.
     never.request(RequestKind::Retry, "a", 7.0).unwrap();
     second.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap();
-    // One that comes back is a new one.
+    // Leading again is a new lead.
     assert_eq!(first.lead().unwrap().epoch, 3);
     second.record(&[]).unwrap_err();
     first.record(&[]).unwrap();
@@ -50,10 +50,10 @@ pub(super) fn numbers_and_attempts_are_used_once(open: Open) {
     }
     let used = store.record(&[begin(4, 9), begin(5, 9)]).unwrap_err();
     assert!(used.to_string().contains(&attempt(9).to_string()), "{used}");
-    // What was refused used nothing.
+    // Refused writes use no numbers.
     assert_eq!((store.next_build().unwrap(), store.builds_in(run).unwrap().len()), (4, 1));
     store.record(&[begin(4, 9)]).unwrap();
-    // Another connection knows what was used as well.
+    // Another connection knows the used numbers, too.
     let mut other = connect(open);
     assert_eq!(other.lead().unwrap().next_build, 5);
     other.record(&[begin(4, 10)]).unwrap_err();
@@ -62,7 +62,7 @@ pub(super) fn numbers_and_attempts_are_used_once(open: Open) {
     assert_eq!(other.builds_of("b", 1).unwrap()[0].attempt, Some(attempt(10)));
 }
 
-pub(super) fn each_target_has_rows_of_its_own(open: Open) {
+pub(super) fn each_target_has_its_own_rows(open: Open) {
     let other_target: Target = "any/linux/two/arm64".parse().unwrap();
     let plan = |digest: &str| Plan {
         digest: digest.into(),
@@ -109,7 +109,7 @@ pub(super) fn each_target_has_rows_of_its_own(open: Open) {
         let requests = store.take_requests().unwrap();
         assert_eq!(requests.iter().map(|request| request.package.as_str()).collect::<Vec<_>>(), [name]);
     }
-    // Numbers are of the store: no two of its builds have the same.
+    // Numbers are unique in the whole store.
     assert!(second.1 > first.1 && second.0 > first.0);
     assert_eq!((one.scope().yard, one.scope().farm), (two.scope().yard, two.scope().farm));
     assert_eq!(two.scope().target, other_target);

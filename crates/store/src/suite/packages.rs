@@ -1,11 +1,11 @@
-//! Outputs of packages, and the times of their builds.
+//! Outputs of packages, and times of their builds.
 
 use super::{Open, build_row, failure, leading, output, run_row, stage};
 use crate::{Current, MEASURED_MAX, MeasuredStage, Record};
 use kilnyard_model::order::{Key, Stage};
 use kilnyard_model::result::{BuildOutcome, FailureKind, StageResult};
 
-pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
+pub(super) fn outputs_replace_only_those_of_the_same_package(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let current = |package: &str, outputs: &[&str]| Current {
@@ -42,7 +42,7 @@ pub(super) fn outputs_replace_those_of_the_same_package_alone(open: Open) {
     assert_eq!(store.durations().unwrap(), [("p".to_owned(), 10.0, 2.5)]);
 }
 
-pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
+pub(super) fn imported_times_are_used_until_a_package_is_built(open: Open) {
     let mut store = leading(open);
     let time = |name: &str, wall, cpu| (name.to_owned(), wall, cpu);
     store.import_durations(&[time("p", 30.0, 20.0), time("q", 3.0, 2.0)]).unwrap();
@@ -61,12 +61,12 @@ pub(super) fn imported_times_stand_in_until_a_package_is_built(open: Open) {
         .unwrap();
     assert_eq!(store.durations().unwrap()[0], time("p", 30.0, 20.0));
     store.record(&[ended(BuildOutcome::Built)]).unwrap();
-    // An import later on does not hide what was measured here.
+    // A later import does not replace times measured here.
     store.import_durations(&[time("p", 99.0, 99.0)]).unwrap();
     assert_eq!(store.durations().unwrap(), [time("p", 10.0, 0.0), time("q", 5.0, 4.0)]);
 }
 
-pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Open) {
+pub(super) fn builds_that_ran_out_of_memory_are_measured_too(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let end = |build, outcome, failure| Record::BuildEnded {
@@ -97,7 +97,7 @@ pub(super) fn the_last_builds_are_measured_and_those_without_memory_too(open: Op
                     at_seconds: 103.0,
                     stage: Box::new(stage(Stage::Fetch, 9.0)),
                 },
-                // It was made twice.
+                // Built twice.
                 Record::StageEnded {
                     build: number,
                     at_seconds: 103.0,
@@ -147,13 +147,13 @@ pub(super) fn outputs_are_ordered_by_name_and_package(open: Open) {
     let names: Vec<_> = all[1].outputs.iter().map(|output| output.name.as_str()).collect();
     assert_eq!((all.len(), names), (2, vec!["X", "a", "y"]));
     assert_eq!(store.current("unknown").unwrap(), None);
-    // Nothing is confirmed of a package that has no outputs.
+    // Confirming the key of a package without outputs does nothing.
     let key = Key { digest: "k2".into(), lines: Vec::new() };
     store.record(&[Record::KeyConfirmed { package: "unknown".into(), key }]).unwrap();
     assert_eq!(store.current("unknown").unwrap(), None);
 }
 
-/// What a package took is estimated from the cores that it had, whatever the run has.
+/// Estimates depend on the cores of a build's machine, not on those of the run.
 pub(super) fn a_build_has_its_own_worker_and_its_cores(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Requests and the plan that is kept.
+//! Requests and the stored plan.
 
 use super::{Open, connect, package_row};
 use crate::{Plan, PlanRow, PlanRowSeen, RequestKind};
@@ -18,7 +18,7 @@ pub(super) fn requests_are_taken_once_and_in_order(open: Open) {
     assert!(store.take_requests().unwrap().is_empty());
 }
 
-pub(super) fn a_plan_replaces_the_one_before(open: Open) {
+pub(super) fn a_plan_replaces_the_previous_one(open: Open) {
     let mut store = connect(open);
     assert_eq!(store.plan().unwrap(), None);
     let mut plan = Plan {
@@ -42,7 +42,7 @@ pub(super) fn a_plan_replaces_the_one_before(open: Open) {
     assert_eq!(store.planned("a").unwrap(), plan.packages.pop());
 }
 
-pub(super) fn packages_of_a_plan_pass_by_until_enough(open: Open) {
+pub(super) fn reading_a_plan_stops_when_asked(open: Open) {
     let mut store = connect(open);
     let row = |name: &str, dependencies: &[&str]| PlanRow {
         package: package_row(name, PackageState::Ready),
@@ -63,7 +63,7 @@ pub(super) fn packages_of_a_plan_pass_by_until_enough(open: Open) {
     let mut other = connect(open);
     let seen = store.at_once(|store| {
         let head = store.plan_head().unwrap().unwrap();
-        // What another process writes meanwhile is not seen.
+        // Concurrent writes are not visible.
         other.save_plan(&plan).unwrap();
         let mut seen = Vec::new();
         let mut each = |row: PlanRowSeen| {
@@ -78,7 +78,7 @@ pub(super) fn packages_of_a_plan_pass_by_until_enough(open: Open) {
     assert_eq!(store.plan().unwrap(), Some(plan));
 }
 
-pub(super) fn of_several_takers_one_has_each_request(open: Open) {
+pub(super) fn each_request_has_one_taker(open: Open) {
     const REQUESTS: usize = 40;
     const TAKERS: usize = 3;
     let mut store = connect(open);

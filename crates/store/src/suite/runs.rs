@@ -6,7 +6,7 @@ use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::reason::{Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
 
-pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
+pub(super) fn a_run_is_read_as_written(open: Open) {
     let mut store = leading(open);
     let rows = [package_row("b", PackageState::Ready), package_row("a", PackageState::Waiting)];
     let run = store.begin_run(&run_row(), &rows).unwrap();
@@ -52,11 +52,11 @@ pub(super) fn a_run_comes_back_as_it_was_written(open: Open) {
     assert_eq!(packages[0], package_row("a", PackageState::Waiting));
     assert_eq!((packages[1].state, packages[1].blamed.as_deref()), (PackageState::Failed, Some("b")));
     assert_eq!(store.counts(run).unwrap().len(), 2);
-    assert!(store.durations().unwrap().is_empty(), "a failed build is no estimate");
+    assert!(store.durations().unwrap().is_empty(), "a failed build gives no estimate");
     assert_eq!(store.next_build().unwrap(), number + 1);
 }
 
-pub(super) fn a_decision_that_fails_half_way_leaves_nothing(open: Open) {
+pub(super) fn a_failed_decision_writes_nothing(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
     store.record(&[Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap();
@@ -68,18 +68,18 @@ pub(super) fn a_decision_that_fails_half_way_leaves_nothing(open: Open) {
         blamed: None,
         at_seconds: 104.0,
     };
-    // The same number of a build twice is refused, and with it the change before.
+    // Using a build's number again is refused, together with the change before it.
     store.record(&[change, Record::BuildBegan(Box::new(build_row(1, run, "a")))]).unwrap_err();
     assert_eq!(store.package(run, "a").unwrap().unwrap().state, PackageState::Ready);
 }
 
-pub(super) fn runs_are_listed_from_the_latest_on(open: Open) {
+pub(super) fn runs_are_listed_latest_first(open: Open) {
     let mut store = leading(open);
     assert_eq!(store.last_run().unwrap(), None);
     assert!(store.runs().unwrap().is_empty());
     let first = store.begin_run(&run_row(), &[]).unwrap();
     let second = store.begin_run(&RunRow { forced: None, ..run_row() }, &[]).unwrap();
-    assert!(second > first, "numbers count up");
+    assert!(second > first, "numbers increase");
     let moved = |run, state, at_seconds| Record::Run { run, state, at_seconds };
     store.record(&[moved(first, RunState::Interrupted, 150.5)]).unwrap();
     let expected = [
@@ -88,7 +88,7 @@ pub(super) fn runs_are_listed_from_the_latest_on(open: Open) {
     ];
     assert_eq!(store.runs().unwrap(), expected);
     assert_eq!(connect(open).last_run().unwrap().as_ref(), Some(&expected[0]));
-    // A run that is resumed has no end again.
+    // A resumed run has no end time.
     store.record(&[moved(first, RunState::Running, 160.0)]).unwrap();
     assert_eq!(store.runs().unwrap()[1], RunRow { number: first, ..run_row() });
 }
@@ -104,7 +104,7 @@ pub(super) fn packages_of_a_run_are_ordered_and_counted(open: Open) {
     let run = store.begin_run(&run_row(), &rows).unwrap();
     let other = store.begin_run(&run_row(), &[package_row("z", PackageState::Ready)]).unwrap();
     let names = |rows: Vec<PackageRow>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
-    // The order of bytes, whatever the language of the machine or of the database.
+    // Ordered by bytes, whatever the locale of the machine or the database.
     assert_eq!(names(store.packages(run).unwrap()), ["B", "a", "a-b", "c"]);
     assert_eq!(names(store.packages_in_state(run, PackageState::Ready).unwrap()), ["a", "c"]);
     assert_eq!(names(store.packages(other).unwrap()), ["z"]);
@@ -114,7 +114,7 @@ pub(super) fn packages_of_a_run_are_ordered_and_counted(open: Open) {
     let mut counts = store.counts(run).unwrap();
     counts.sort_unstable_by_key(|(state, _)| state.as_str());
     let expected = [(PackageState::LeftOut, 1), (PackageState::Ready, 2), (PackageState::Waiting, 1)];
-    assert_eq!(counts, expected, "states that no package is in have no count");
+    assert_eq!(counts, expected, "states without packages have no count");
 }
 
 pub(super) fn builds_are_ordered_as_promised(open: Open) {
@@ -150,7 +150,7 @@ pub(super) fn builds_are_ordered_as_promised(open: Open) {
     assert_eq!(numbers(store.builds_of("p", 2).unwrap()), [4, 3]);
     assert!(store.builds_of("unknown", 2).unwrap().is_empty());
     assert_eq!(numbers(store.builds_in(run).unwrap()), [0, 1, 2, 3]);
-    assert_eq!(numbers(store.builds_open(run).unwrap()), [2, 1], "by their slots");
+    assert_eq!(numbers(store.builds_open(run).unwrap()), [2, 1], "ordered by slot");
     assert_eq!(numbers(store.builds_open(later).unwrap()), [4]);
     let mut last = store.last_builds().unwrap();
     last.sort_unstable_by(|one, other| one.package.cmp(&other.package));
@@ -163,8 +163,8 @@ pub(super) fn builds_are_ordered_as_promised(open: Open) {
     assert_eq!(last, [of("p", 4, later), of("q", 1, run), of("r", 2, run)]);
 }
 
-/// A reader in another process sees each decision whole or not at all, and `at_once` holds one moment still.
-pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
+/// A reader in another process sees each decision whole or not at all, and `at_once` reads a consistent snapshot.
+pub(super) fn a_reader_sees_only_whole_decisions(open: Open) {
     const DECISIONS: u32 = 60;
     let mut store = leading(open);
     let rows = [package_row("a", PackageState::Ready), package_row("b", PackageState::Ready)];
@@ -183,8 +183,12 @@ pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
                     })
                     .unwrap();
                 let reasons = reasons(&rows);
-                assert_eq!(reasons[0], reasons[1], "half of a decision was seen");
-                assert_eq!((&one.reason, &other.reason), (&rows[0].reason, &rows[1].reason), "time passed");
+                assert_eq!(reasons[0], reasons[1], "half of a decision is visible");
+                assert_eq!(
+                    (&one.reason, &other.reason),
+                    (&rows[0].reason, &rows[1].reason),
+                    "the snapshot changed"
+                );
                 seen += 1;
                 if reasons[0] == DECISIONS.to_string() {
                     return seen;
@@ -206,7 +210,7 @@ pub(super) fn a_reader_sees_whole_decisions_alone(open: Open) {
     });
 }
 
-pub(super) fn texts_and_numbers_come_back_as_they_were(open: Open) {
+pub(super) fn texts_and_numbers_are_read_as_written(open: Open) {
     let hostile = "'; DROP TABLE build; -- \"x\" \\ %s $1 \u{1b}[2J\u{fffd}ü\u{1f600}\nand a second line\t";
     let mut store = leading(open);
     let mut row = package_row(hostile, PackageState::Ready);
@@ -245,7 +249,7 @@ pub(super) fn texts_and_numbers_come_back_as_they_were(open: Open) {
         build: number,
         recipe_version: hostile.into(),
         revision: 3,
-        // The lines of a key are lines: none of them has an end of line.
+        // The lines of a key never contain a line break.
         key: Key { digest: "k".into(), lines: vec!["'quoted' \"twice\"".into(), "ü $1".into()] },
         outputs: vec![Output { description: hostile.into(), ..super::output(hostile) }],
     };

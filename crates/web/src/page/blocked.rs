@@ -1,4 +1,4 @@
-//! Who waits for whom, by culprit.
+//! Blocked packages, grouped by culprit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use super::view::{self, View};
 use crate::{PackageState, Report, words};
 use maud::{Markup, html};
 
-/// Culprits listed.
+/// Maximum number of culprits listed.
 const CULPRITS_MAX: usize = 200;
 
-/// Culprits whose list lies open; they stand in the way of most.
+/// Number of culprits that are not folded: those that block the most.
 const OPEN_MAX: usize = 12;
 
-/// Names listed for one culprit.
+/// Maximum number of names listed for one culprit.
 const NAMES_MAX: usize = 60;
 
-/// A culprit and the packages that wait for it.
+/// A culprit, if recorded, and the packages that it blocks.
 type Group<'a> = (Option<&'a str>, Vec<&'a str>);
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
@@ -24,14 +24,14 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         view.report.packages.iter().filter(|package| package.state == PackageState::Blocked).count() as u64;
     (!by_culprit(view.report).is_empty()).then_some(Section {
         id: "blocked",
-        heading: "Who waits for whom",
+        heading: "Blocked packages",
         count: (blocked > 0).then_some(blocked),
         content,
     })
 }
 
-/// The packages that each culprit keeps from being built, the worst culprit first. Both ends of the relation are
-/// recorded; either is enough. Packages without a known culprit come last, without a name.
+/// Groups blocked packages by culprit, the one that blocks the most first. Reports record both ends of the
+/// relation; either is enough. Packages without a known culprit come last, in a group without a name.
 fn by_culprit(report: &Report) -> Vec<Group<'_>> {
     let mut groups: BTreeMap<Option<&str>, BTreeSet<&str>> = BTreeMap::new();
     let mut claimed: BTreeSet<&str> = BTreeSet::new();

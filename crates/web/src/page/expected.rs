@@ -1,4 +1,4 @@
-//! What was possible, what was expected, and what happened.
+//! Compares the minimum time, the planned time and the run.
 
 use super::Section;
 use super::view::{self, View};
@@ -6,14 +6,14 @@ use crate::words::{self, duration, sane_seconds};
 use crate::{Report, RunState};
 use maud::{Markup, html};
 
-/// Steps of the path listed. Real paths have ten to sixty.
+/// Maximum number of steps of the longest path listed. Real paths have ten to sixty.
 const STEPS_MAX: usize = 100;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let report = view.report;
     let known =
         report.bound_seconds.is_some() || report.expected_wall_seconds.is_some() || !report.path.is_empty();
-    known.then_some(Section { id: "expected", heading: "Expected and happened", count: None, content })
+    known.then_some(Section { id: "expected", heading: "Plan and result", count: None, content })
 }
 
 fn content(view: &View<'_>) -> Markup {
@@ -25,19 +25,19 @@ fn content(view: &View<'_>) -> Markup {
     }
 }
 
-/// How good the schedule was, in words.
+/// Compares the run with the minimum and the plan, in words.
 fn verdict(report: &Report) -> String {
     let mut text = String::new();
     let wall = sane_seconds(report.wall_seconds);
     if let Some(bound) = report.bound_seconds.map(sane_seconds).filter(|bound| *bound > 0.0) {
-        text.push_str(&format!("No schedule can finish before {}: ", duration(bound)));
+        text.push_str(&format!("The minimum is {}: ", duration(bound)));
         text.push_str(
             "the longest path cannot be shortened, and the work cannot be spread over more cores. ",
         );
         if let (RunState::Finished, Some(ratio)) = (report.state, words::share(wall, bound)) {
             text.push_str(&format!("This run took {ratio:.2} times as long"));
-            // The bound holds for the times it was made from; beating it means that those were not these.
-            text.push_str(if ratio < 0.995 { ": the bound was made from longer times. " } else { ". " });
+            // The minimum holds for the build times that it was computed from. A faster run had shorter ones.
+            text.push_str(if ratio < 0.995 { ": the minimum assumes longer builds. " } else { ". " });
         }
     }
     if let (RunState::Finished, Some(expected)) =
@@ -46,11 +46,11 @@ fn verdict(report: &Report) -> String {
         let difference = wall - expected;
         text.push_str(&match words::share(difference.abs(), expected) {
             None => String::new(),
-            Some(share) if share < 0.02 => "It took what the plan expected.".to_owned(),
+            Some(share) if share < 0.02 => "It took as long as planned.".to_owned(),
             Some(_) if difference > 0.0 => {
-                format!("It took {} longer than the plan expected.", duration(difference))
+                format!("It took {} longer than planned.", duration(difference))
             }
-            Some(_) => format!("It took {} less than the plan expected.", duration(-difference)),
+            Some(_) => format!("It took {} less than planned.", duration(-difference)),
         });
     }
     text.trim_end().to_owned()
@@ -63,8 +63,8 @@ fn comparison(report: &Report) -> Markup {
     let rows: Vec<(&str, f64, &str)> = [
         ("Longest path", (path > 0.0).then_some(path), "thin"),
         ("CPU time over all cores", (work > 0.0).then_some(work), "thin"),
-        ("Lower bound", report.bound_seconds.map(sane_seconds), "bound"),
-        ("The plan expected", report.expected_wall_seconds.map(sane_seconds), "plan"),
+        ("Minimum", report.bound_seconds.map(sane_seconds), "bound"),
+        ("Planned", report.expected_wall_seconds.map(sane_seconds), "plan"),
         (happened, Some(sane_seconds(report.wall_seconds)), "happened"),
     ]
     .into_iter()
@@ -74,7 +74,7 @@ fn comparison(report: &Report) -> Markup {
     let bound = report.bound_seconds.map(sane_seconds).unwrap_or(0.0);
     let table = html! {
         table.comparison {
-            (view::table_head(&["What", "#Time", "#Of the bound", "~Drawn as a bar"]))
+            (view::table_head(&["What", "#Time", "#Of the minimum", "~Drawn as a bar"]))
             tbody {
                 @for (name, seconds, class) in rows {
                     tr class=(class) {
@@ -92,7 +92,7 @@ fn comparison(report: &Report) -> Markup {
             }
         }
     };
-    view::scrolling("Bound, plan and run", table)
+    view::scrolling("Minimum, plan and run", table)
 }
 
 fn path(view: &View<'_>) -> Markup {
@@ -152,12 +152,9 @@ mod tests {
             ..Report::default()
         };
         let text = verdict(&report);
-        assert!(
-            text.contains("1.08 times as long") && text.ends_with("18 s longer than the plan expected."),
-            "{text}"
-        );
+        assert!(text.contains("1.08 times as long") && text.ends_with("18 s longer than planned."), "{text}");
         let text = verdict(&Report { state: RunState::Running, ..report });
-        assert!(text.starts_with("No schedule") && !text.contains("times"), "{text}");
+        assert!(text.starts_with("The minimum") && !text.contains("times"), "{text}");
     }
 
     #[test]

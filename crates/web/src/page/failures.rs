@@ -1,26 +1,27 @@
-//! What failed: the stage, the message, the lines of the log that tell, who waits for it, and the whole log.
+//! Failures: the stage, the message, the relevant log lines, the blocked packages and a link to the log.
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::{ReportFailure, ReportPackage, clean, words};
 use maud::{Markup, html};
 
-/// Failures that lie open. After a bad day the rest is one line each, so that the page below stays within reach.
+/// Number of failures that are not folded. After a bad day, the rest take one line each, so that the sections
+/// below stay within reach.
 const OPEN_MAX: usize = 8;
 
-/// Lines of a log shown for one failure; the log itself is one click away.
+/// Maximum number of log lines shown for one failure. The log itself is one click away.
 const LINES_MAX: usize = 40;
 
-/// Characters of a line of a log. Linker and compiler commands run to tens of thousands.
+/// Maximum length of a log line. Linker and compiler commands have tens of thousands of characters.
 const LINE_CHARACTERS_MAX: usize = 400;
 
-/// Characters of a message.
+/// Maximum length of a message.
 const MESSAGE_CHARACTERS_MAX: usize = 600;
 
-/// Characters of a message where it stands in one line with the name.
+/// Maximum length of a message that follows the name on one line.
 const SUMMARY_CHARACTERS_MAX: usize = 160;
 
-/// Blocked packages named at a failure; the next section names more.
+/// Maximum number of blocked packages named in a failure. The next section names more.
 const BLOCKED_NAMES_MAX: usize = 8;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
@@ -53,7 +54,8 @@ fn article(view: &View<'_>, index: usize) -> Markup {
     }
 }
 
-/// The target of links stays inside: browsers open what hides the target of a link.
+/// A failure inside a `details` element. The link target is inside too: browsers open the element when a link
+/// leads there.
 fn folded_article(view: &View<'_>, index: usize) -> Markup {
     let package = view.package(index);
     html! {
@@ -82,7 +84,7 @@ fn failure(view: &View<'_>, package: &ReportPackage) -> Markup {
                 p.message { (clean::line(&failure.message, MESSAGE_CHARACTERS_MAX)) }
                 (lines(package, failure))
             }
-            None => p.message { "Nothing was recorded about the cause." },
+            None => p.message { "No cause was recorded." },
         }
         p.after {
             (log(package))
@@ -96,7 +98,7 @@ fn failure(view: &View<'_>, package: &ReportPackage) -> Markup {
     }
 }
 
-/// Stage, kind, time, attempts, in one line.
+/// Stage, kind, time and number of attempts, on one line.
 fn circumstances(package: &ReportPackage) -> String {
     let mut text = match &package.failure {
         Some(failure) => {
@@ -119,15 +121,15 @@ fn lines(package: &ReportPackage, failure: &ReportFailure) -> Markup {
     if failure.lines.is_empty() {
         return Markup::default();
     }
-    let matters = line_that_matters(failure);
-    let shown = lines_shown(failure.lines.len(), matters);
+    let relevant = relevant_line(failure);
+    let shown = lines_shown(failure.lines.len(), relevant);
     let label = format!("Log lines of {}", clean::name(&package.name, NAME_CHARACTERS_MAX));
     html! {
         pre.log aria-label=(label) role="group" {
             (gap(shown.start))
             @for index in shown.clone() {
                 @let text = clean::line(&failure.lines[index], LINE_CHARACTERS_MAX);
-                @if index != matters {
+                @if index != relevant {
                     (text)
                 } @else {
                     mark { (if text.is_empty() { " " } else { &*text }) }
@@ -139,7 +141,7 @@ fn lines(package: &ReportPackage, failure: &ReportFailure) -> Markup {
     }
 }
 
-/// Says how many lines are left out, where some are.
+/// A note with the number of omitted lines; empty if there are none.
 fn gap(lines: usize) -> Markup {
     html! {
         @if lines > 0 {
@@ -148,23 +150,23 @@ fn gap(lines: usize) -> Markup {
     }
 }
 
-/// The line that contains the message, or is contained in it; else the last.
-fn line_that_matters(failure: &ReportFailure) -> usize {
+/// Index of the first line that contains the message or is contained in it, otherwise of the last line.
+fn relevant_line(failure: &ReportFailure) -> usize {
     let message = clean::strip(&failure.message);
     let message = message.trim();
     let same = |line: &String| {
         let line = clean::strip(line);
         let line = line.trim();
-        // A brace or a single word is contained in any message and tells nothing.
+        // Any message contains a brace or some single word, so short lines say nothing.
         !message.is_empty()
             && (line.contains(message) || (line.chars().count() >= 12 && message.contains(line)))
     };
     failure.lines.iter().position(same).unwrap_or(failure.lines.len().saturating_sub(1))
 }
 
-/// Which lines are shown: all, or a window that holds the one that matters with more before it than after.
-fn lines_shown(lines: usize, matters: usize) -> std::ops::Range<usize> {
-    let start = (matters + LINES_MAX / 4 + 1).saturating_sub(LINES_MAX).min(lines.saturating_sub(LINES_MAX));
+/// The range of lines to show: all, or a window around the relevant one with more lines before it than after.
+fn lines_shown(lines: usize, relevant: usize) -> std::ops::Range<usize> {
+    let start = (relevant + LINES_MAX / 4 + 1).saturating_sub(LINES_MAX).min(lines.saturating_sub(LINES_MAX));
     start..lines.min(start + LINES_MAX)
 }
 
@@ -196,21 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn the_line_with_the_message_matters_else_the_last() {
+    fn the_relevant_line_has_the_message_or_is_the_last() {
         let lines = ["cc -c a.c", "\u{1b}[31ma.c:3: error: no `x`\u{1b}[0m", "}", "make: *** Error 1"];
-        assert_eq!(line_that_matters(&failure("a.c:3: error: no `x`", &lines)), 1);
-        assert_eq!(line_that_matters(&failure("the compiler said: a.c:3: error: no `x`", &lines)), 1);
-        assert_eq!(line_that_matters(&failure("ended with status 2 }", &lines)), 3);
-        assert_eq!(line_that_matters(&failure("", &lines)), 3);
-        assert_eq!(line_that_matters(&failure("", &[])), 0);
+        assert_eq!(relevant_line(&failure("a.c:3: error: no `x`", &lines)), 1);
+        assert_eq!(relevant_line(&failure("the compiler said: a.c:3: error: no `x`", &lines)), 1);
+        assert_eq!(relevant_line(&failure("ended with status 2 }", &lines)), 3);
+        assert_eq!(relevant_line(&failure("", &lines)), 3);
+        assert_eq!(relevant_line(&failure("", &[])), 0);
     }
 
     #[test]
-    fn the_window_always_holds_the_line_that_matters() {
+    fn the_window_always_includes_the_relevant_line() {
         for lines in [1, LINES_MAX, LINES_MAX + 1, 500] {
-            for matters in 0..lines {
-                let shown = lines_shown(lines, matters);
-                assert!(shown.contains(&matters), "{lines} {matters} {shown:?}");
+            for relevant in 0..lines {
+                let shown = lines_shown(lines, relevant);
+                assert!(shown.contains(&relevant), "{lines} {relevant} {shown:?}");
                 assert_eq!(shown.len(), lines.min(LINES_MAX));
             }
         }

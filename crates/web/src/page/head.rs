@@ -1,11 +1,11 @@
-//! The head of the document: title, policy, style.
+//! The head of the document: title, content security policy, style sheet.
 
 use super::result;
 use super::view::View;
 use maud::{Markup, PreEscaped, html};
 
-/// Nothing is loaded and nothing is run, whatever a build manages to get onto the page. The style is inline, so it
-/// must be allowed.
+/// Nothing is loaded and nothing runs, whatever a build manages to get onto the page. The style sheet is
+/// inline, so inline styles must be allowed.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 pub(crate) fn head(view: &View<'_>) -> Markup {

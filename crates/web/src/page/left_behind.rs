@@ -1,16 +1,16 @@
-//! What outlived its stage: processes that were ended, and what lay in shared memory.
+//! Leftovers of stages: processes that were killed, and objects in shared memory.
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::clean;
 use maud::{Markup, html};
 
-/// How many are listed.
+/// Maximum number of leftovers listed.
 const LEFT_MAX: usize = 200;
-/// Characters of what is said of one: a command line, a folder, and who started it.
+/// Maximum length of one description: a command line, a folder, and the process that started it.
 const LEFT_CHARACTERS_MAX: usize = 1000;
 
-/// Package, stage, and what was left.
+/// Package, stage and description of each leftover.
 fn all<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
     let stages = view
         .report
@@ -36,7 +36,7 @@ fn content(view: &View<'_>) -> Markup {
     let count = all(view).count();
     let table = html! {
         table.left-behind {
-            (view::table_head(&["Package", "Stage", "What was left, and who started it"]))
+            (view::table_head(&["Package", "Stage", "What was left, and what started it"]))
             tbody {
                 @for (package, stage, left) in all(view).take(LEFT_MAX) {
                     tr {

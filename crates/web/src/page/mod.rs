@@ -1,6 +1,6 @@
-//! The page: which sections there are, in which order, and what they have in common.
+//! The page: its sections, their order, and the parts that they share.
 //!
-//! A section that has nothing to say is not there at all, and neither is its link at the top.
+//! A section without content is left out, and so is its link at the top.
 
 mod blocked;
 mod expected;
@@ -23,16 +23,16 @@ use view::View;
 pub(crate) use timeline::stage_names;
 pub(crate) use view::{NAME_CHARACTERS_MAX, state_word};
 
-/// A part of the page: the name for links to it, its heading, and its content.
+/// A part of the page: its id for links, its heading and its content.
 struct Section {
     id: &'static str,
     heading: &'static str,
-    /// How many things it is about, where that says something.
+    /// The number of entries, if useful.
     count: Option<u64>,
     content: fn(&View<'_>) -> Markup,
 }
 
-/// The text of `index.html` for a report. Pure: the same report gives the same text.
+/// Renders the text of `index.html`. Pure: equal reports give equal texts.
 pub fn page(report: &Report) -> String {
     let view = View::new(report);
     let sections = sections(&view);
@@ -41,12 +41,12 @@ pub fn page(report: &Report) -> String {
         html lang="en" {
             (head::head(&view))
             body {
-                a.skip href="#content" { "Skip to the content" }
+                a.skip href="#content" { "Skip to content" }
                 header { (result::result(&view)) (links(&sections)) }
                 main #content {
                     @for one in &sections { (section(one, &view)) }
                     @if sections.is_empty() {
-                        p.empty { "Nothing was built, so there is nothing more to show." }
+                        p.empty { "Nothing was built, so there is nothing else to show." }
                     }
                 }
                 (footer(report))
@@ -56,7 +56,7 @@ pub fn page(report: &Report) -> String {
     clean::only_shown(page.into_string())
 }
 
-/// The sections that have something to say.
+/// The sections that have content.
 fn sections(view: &View<'_>) -> Vec<Section> {
     let all = [
         failures::section(view),
@@ -107,7 +107,7 @@ fn footer(report: &Report) -> Markup {
         footer {
             p {
                 "Made by Kilnyard " (clean::name(&report.kilnyard, NAME_CHARACTERS_MAX))
-                ". The same data for programs: "
+                ". The same data in machine-readable form: "
                 a href=(crate::REPORT_FILE) { (crate::REPORT_FILE) }
                 " (schema " (report.schema) "). Times are UTC."
             }

@@ -6,10 +6,10 @@ use crate::words::{self, sane_seconds};
 use crate::{PackageState, ReportPackage, clean};
 use maud::{Markup, html};
 
-/// Characters of a reason.
+/// Maximum length of a reason.
 const REASON_CHARACTERS_MAX: usize = 240;
 
-/// Stages, outputs and dependencies listed for one package.
+/// Maximum number of stages, outputs and dependencies listed for one package.
 const STAGES_MAX: usize = 16;
 const OUTPUTS_MAX: usize = 30;
 const NAMES_MAX: usize = 30;
@@ -30,7 +30,7 @@ fn content(view: &View<'_>) -> Markup {
     let table = html! {
         table.packages {
             (view::table_head(&HEADINGS))
-            // Rows come in groups of one state.
+            // Rows are grouped by state.
             @for rows in view.rows.chunk_by(|a, b| view.package(*a).state == view.package(*b).state) {
                 tbody {
                     @for index in rows {

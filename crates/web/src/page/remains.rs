@@ -1,24 +1,24 @@
-//! What the plan changed or left aside: cycles that were cut, packages that were left out.
+//! Changes that the plan made: cycles cut and packages left out.
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::clean;
 use maud::{Markup, html};
 
-/// Cut cycles listed.
+/// Maximum number of cut cycles listed.
 const CYCLES_MAX: usize = 200;
 
-/// Members of a cycle named.
+/// Maximum number of members named for one cycle.
 const MEMBERS_MAX: usize = 20;
 
-/// Packages left out that are listed.
+/// Maximum number of left-out packages listed.
 const LEFT_OUT_MAX: usize = 500;
 
-/// Lines of one explanation, and characters of one line.
+/// Maximum number of lines in an explanation, and of characters in a line.
 const REASON_LINES_MAX: usize = 40;
 const REASON_CHARACTERS_MAX: usize = 300;
 
-/// Characters of the first line of an explanation, where it stands beside the name.
+/// Maximum length of an explanation's first line where it follows the name.
 const SUMMARY_CHARACTERS_MAX: usize = 160;
 
 pub(super) fn cycles(view: &View<'_>) -> Option<Section> {
@@ -79,6 +79,6 @@ fn left_out_content(view: &View<'_>) -> Markup {
                 }
             }
         }
-        (view::cut_note(left_out.len().min(LEFT_OUT_MAX), left_out.len(), "packages left out"))
+        (view::cut_note(left_out.len().min(LEFT_OUT_MAX), left_out.len(), "left-out packages"))
     }
 }

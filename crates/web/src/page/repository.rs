@@ -1,11 +1,11 @@
-//! How to use what was built.
+//! How to install from the published repository.
 
 use super::Section;
 use super::view::View;
 use crate::{clean, words};
 use maud::{Markup, html};
 
-/// Characters of a path, a line or a fingerprint.
+/// Maximum length of a path, line or fingerprint.
 const FACT_CHARACTERS_MAX: usize = 1000;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
@@ -25,11 +25,11 @@ fn content(view: &View<'_>) -> Markup {
     let facts = [
         ("Key fingerprint", text(&repository.fingerprint)),
         ("Folder", text(&repository.path)),
-        ("Holds", words::counted(repository.packages, "package", "packages")),
+        ("Contents", words::counted(repository.packages, "package", "packages")),
     ];
     html! {
         @if !repository.sources_line.is_empty() {
-            p { "This line makes a machine use it; one click selects all of it." }
+            p { "Add this line to a machine to install from the repository. A click selects the whole line." }
             pre.copy { code { (text(&repository.sources_line)) } }
         }
         dl.pairs {

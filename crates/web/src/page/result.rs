@@ -1,4 +1,4 @@
-//! The top of the page: which run, and how it ended, in one sentence and a row of figures.
+//! The top of the page: which run, and its result, in one sentence and a row of figures.
 
 use super::view::{NAME_CHARACTERS_MAX, View};
 use crate::drawing::{Length, rectangle};
@@ -6,10 +6,10 @@ use crate::words::{self, count};
 use crate::{Counts, PackageState, Report, RunState, clean};
 use maud::{Markup, html};
 
-/// Remarks shown; a run has a handful.
+/// Maximum number of notes shown. A run has a handful.
 const NOTES_MAX: usize = 20;
 
-/// Characters of a remark.
+/// Maximum length of a note.
 const NOTE_CHARACTERS_MAX: usize = 1000;
 
 /// The title of the document, short enough for a tab.
@@ -96,7 +96,7 @@ fn sentence(report: &Report) -> String {
     part(
         waiting,
         match report.state {
-            RunState::Running => "to go",
+            RunState::Running => "left to build",
             RunState::Finished | RunState::Interrupted => "not built yet",
         },
     );
@@ -115,15 +115,16 @@ fn sentence(report: &Report) -> String {
         RunState::Interrupted => format!("interrupted after {time}"),
     };
     let mut text = format!("{} — {time}", parts.join(", "));
-    // More CPU time than the cores have comes from a clock or a count that is wrong; a sentence would only mislead.
+    // More CPU time than the cores provide comes from a wrong clock or core count; a sentence would only
+    // mislead.
     const SHARE_MAX: f64 = 1.05;
     let capacity = words::sane_seconds(report.wall_seconds) * f64::from(report.cores);
     let share = words::share(words::sane_seconds(report.cpu_seconds), capacity);
     if let Some(share) = share.filter(|share| *share <= SHARE_MAX) {
         let share = words::percent(share.min(1.0));
         text.push_str(&match report.cores {
-            1 => format!("; the one core was busy {share} of the time"),
-            cores => format!("; {share} of the {} cores were busy", words::number_word(u64::from(cores))),
+            1 => format!("; the core was {share} busy"),
+            cores => format!("; the {} cores were {share} busy", words::number_word(u64::from(cores))),
         });
     }
     text.push('.');
@@ -132,7 +133,7 @@ fn sentence(report: &Report) -> String {
 
 fn facts(report: &Report) -> Markup {
     let started = words::moment(report.started_seconds)
-        .unwrap_or_else(|| format!("unknown (the clock said {})", report.started_seconds));
+        .unwrap_or_else(|| format!("unknown (the clock showed {})", report.started_seconds));
     let slots = words::counted(u64::from(report.slots), "slot", "slots");
     let cores = words::counted(u64::from(report.cores), "core", "cores");
     let facts = [
@@ -155,7 +156,7 @@ fn facts(report: &Report) -> Markup {
     }
 }
 
-/// The figures that add up to the whole run: how many, what they are called, their class in the style sheet.
+/// The counts that add up to the whole run: number, name and class in the style sheet.
 fn figures(counts: &Counts) -> [(u64, &'static str, &'static str); 7] {
     [
         (counts.built, "built", "built"),
@@ -168,7 +169,7 @@ fn figures(counts: &Counts) -> [(u64, &'static str, &'static str); 7] {
     ]
 }
 
-/// One bar that shows the figures as shares. The figures below say the same, so it is hidden from readers that speak.
+/// A bar with the counts as shares. It is hidden from screen readers, since the figures below show the same.
 fn shares(counts: &Counts) -> Markup {
     let figures = figures(counts);
     let all: f64 = figures.iter().map(|(number, _, _)| *number as f64).sum();
@@ -236,7 +237,7 @@ mod tests {
         let counts = Counts { total: 14, built: 11, failed: 1, blocked: 2, ..Counts::default() };
         assert_eq!(
             sentence(&report(counts)),
-            "11 built, 1 failed, 2 wait for it — in 6 min 12 s; 96 % of the two cores were busy."
+            "11 built, 1 failed, 2 wait for it — in 6 min 12 s; the two cores were 96 % busy."
         );
         let counts = Counts { total: 9, built: 3, failed: 4, blocked: 1, skipped: 1, ..Counts::default() };
         assert!(
@@ -245,16 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_running_or_was_stopped_says_so() {
+    fn running_and_interrupted_runs_are_described() {
         let counts = Counts { total: 5, built: 2, waiting: 3, ..Counts::default() };
         let running = Report { state: RunState::Running, ..report(counts) };
-        assert!(sentence(&running).starts_with("2 built, 3 to go — 6 min 12 s so far; "));
+        assert!(sentence(&running).starts_with("2 built, 3 left to build — 6 min 12 s so far; "));
         let stopped = Report { state: RunState::Interrupted, cores: 0, ..report(counts) };
         assert_eq!(sentence(&stopped), "2 built, 3 not built yet — interrupted after 6 min 12 s.");
     }
 
     #[test]
-    fn a_run_without_builds_says_why() {
+    fn a_run_without_builds_gives_the_reason() {
         assert_eq!(
             sentence(&report(Counts::default())),
             "There was nothing to build: the run has no packages."

@@ -1,4 +1,4 @@
-//! Where the time went: the packages that took longest.
+//! The packages that took longest.
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
@@ -6,10 +6,10 @@ use crate::words::{self, sane_seconds};
 use crate::{ReportPackage, clean};
 use maud::{Markup, html};
 
-/// The most rows, for one screen.
+/// Maximum number of rows: one screen.
 const SLOWEST_MAX: usize = 20;
 
-/// A list of the slowest of one or two says nothing that the timeline does not.
+/// With fewer builds, the timeline shows the same.
 const BUILDS_MIN: usize = 3;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
@@ -68,7 +68,7 @@ fn row(view: &View<'_>, package: &ReportPackage, longest: f64) -> Markup {
     }
 }
 
-/// The stage that took most of the time, with its share.
+/// The stage that took the most time, with its share.
 fn main_stage(package: &ReportPackage) -> String {
     let longest = package
         .stages

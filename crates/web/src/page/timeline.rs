@@ -8,7 +8,7 @@ use crate::write::TIMELINE_FILE;
 use crate::{PackageState, clean, words};
 use maud::{Markup, html};
 
-/// Names of stages in the legend for one shade.
+/// Maximum number of stage names in one legend entry.
 const LEGEND_NAMES_MAX: usize = 6;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
@@ -25,7 +25,7 @@ fn content(view: &View<'_>) -> Markup {
         @if layout.builds_in_cells > 0 {
             p.cut {
                 (words::count(layout.builds_in_cells as u64)) " of " (words::count(layout.builds as u64))
-                " builds are too short to be drawn alone and are summed up: the stronger the colour, the busier the slot."
+                " builds are too short to be drawn separately. They are merged: the stronger the colour, the busier the slot."
             }
         }
         (view::cut_note(lanes, lanes + layout.lanes_hidden, "slots"))
@@ -47,7 +47,7 @@ fn legend(view: &View<'_>, layout: &Layout) -> Markup {
     }
 }
 
-/// The names of stages that share a shade.
+/// The names of the stages that share a shade.
 pub(crate) fn stage_names<S: AsRef<str>>(names: &[S]) -> String {
     let shown = names.iter().take(LEGEND_NAMES_MAX);
     let mut text: Vec<String> = shown.map(|name| clean::name(name.as_ref(), NAME_CHARACTERS_MAX)).collect();

@@ -1,4 +1,4 @@
-//! What the sections share: which packages have a row to link to, and how names and states are written.
+//! Shared by the sections: which packages have a row to link to, and how names and states are written.
 
 use maud::{Markup, Render, html};
 use std::collections::HashMap;
@@ -6,22 +6,22 @@ use std::collections::HashMap;
 use crate::drawing::Length;
 use crate::{PackageState, Report, ReportPackage, address, clean, words};
 
-/// Names, versions and words of a few characters are shown up to this length; no sane one is longer.
+/// Maximum length of a name, version or short phrase as shown. No sane one is longer.
 pub(crate) const NAME_CHARACTERS_MAX: usize = 120;
 
-/// Rows of the table of packages: about 1 KiB each. Browsers take some thousand rows easily; more is of no use in a
-/// table, and those that need a person come first anyway.
+/// Maximum number of rows in the table of packages, at about 1 KiB each. Browsers handle several thousand rows
+/// easily. More would be of no use in a table, and rows that need attention come first anyway.
 const ROWS_MAX: usize = 3000;
 
-/// Failures shown. Beyond this many the cause is one and the same.
+/// Maximum number of failures shown. Beyond this many, they all have the same cause.
 const FAILURES_MAX: usize = 400;
 
-/// A report with what can be looked up in it.
+/// A report with indexes for lookups.
 pub(crate) struct View<'a> {
     pub(crate) report: &'a Report,
-    /// The packages that have a row, in the order of the table.
+    /// The packages that have a row, in table order.
     pub(crate) rows: Vec<usize>,
-    /// The packages whose failure is shown in full, in the order of the page.
+    /// The packages whose failure is shown in full, in page order.
     pub(crate) failures: Vec<usize>,
     /// How many packages failed.
     pub(crate) failed: usize,
@@ -40,7 +40,7 @@ impl<'a> View<'a> {
         let mut failures: Vec<usize> =
             order.iter().copied().filter(|i| report.packages[*i].state == PackageState::Failed).collect();
         let failed = failures.len();
-        // The package that blocks the most comes first; the sort is stable, so the rest stays in order of name.
+        // The package that blocks the most comes first. The sort is stable, so ties stay ordered by name.
         failures.sort_by_key(|index| std::cmp::Reverse(report.packages[*index].blocks.len()));
         failures.truncate(FAILURES_MAX);
         order.truncate(ROWS_MAX);
@@ -68,7 +68,7 @@ impl<'a> View<'a> {
         &self.report.packages[index]
     }
 
-    /// The name of a package as a link to its failure, its row, or as plain text, whichever there is.
+    /// A package name: linked to its failure or else its row, or plain text if it has neither.
     pub(crate) fn link(&self, name: &str) -> Markup {
         let shown = clean::name(name, NAME_CHARACTERS_MAX);
         html! {
@@ -80,7 +80,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Names one after the other, and how many more there are beyond `names_max`.
+    /// A list of names, with the number of further ones beyond `names_max`.
     pub(crate) fn links<S: AsRef<str>>(&self, names: &[S], names_max: usize) -> Markup {
         html! {
             @for (position, name) in names.iter().take(names_max).enumerate() {
@@ -93,13 +93,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The failure of a package, if it is shown in full.
+    /// Whether the package's failure is shown in full.
     pub(crate) fn has_failure(&self, index: usize) -> bool {
         self.with_failure[index]
     }
 }
 
-/// What needs a person first.
+/// Sort order: states that need attention come first.
 fn state_rank(state: PackageState) -> u8 {
     match state {
         PackageState::Failed => 0,
@@ -113,7 +113,7 @@ fn state_rank(state: PackageState) -> u8 {
     }
 }
 
-/// The state in words.
+/// The state, for readers.
 pub(crate) fn state_word(state: PackageState) -> &'static str {
     match state {
         PackageState::Built => "built",
@@ -127,7 +127,7 @@ pub(crate) fn state_word(state: PackageState) -> &'static str {
     }
 }
 
-/// The state as a class of the style sheet.
+/// The state's classes in the style sheet.
 pub(crate) fn state_class(state: PackageState) -> &'static str {
     match state {
         PackageState::Built => "state built",
@@ -139,7 +139,7 @@ pub(crate) fn state_class(state: PackageState) -> &'static str {
     }
 }
 
-/// A link to a log, or only the text where the path cannot be linked to.
+/// A link to a log, or plain text if the path cannot be linked to.
 pub(crate) fn log_link(path: Option<&str>, text: &str, class: &str) -> Markup {
     html! {
         @match path.and_then(address::relative) {
@@ -149,13 +149,13 @@ pub(crate) fn log_link(path: Option<&str>, text: &str, class: &str) -> Markup {
     }
 }
 
-/// A table that may be wider than the screen: it scrolls by itself, with the keyboard too.
+/// A container for a table that may be wider than the screen. It scrolls by itself, also with the keyboard.
 pub(crate) fn scrolling(label: &str, inside: Markup) -> Markup {
     html! { div.scroll role="region" aria-label=(label) tabindex="0" { (inside) } }
 }
 
-/// The head of a table. A heading that starts with `#` stands over numbers; one that starts with `~` is there
-/// for those who hear the page, because the column explains itself to those who see it.
+/// The head of a table. A heading that starts with `#` belongs to a column of numbers. One that starts with `~`
+/// is only for screen readers, because the column is clear to readers who see it.
 pub(crate) fn table_head(headings: &[&'static str]) -> Markup {
     html! {
         thead {
@@ -175,7 +175,7 @@ pub(crate) fn table_head(headings: &[&'static str]) -> Markup {
     }
 }
 
-/// Says that a list was cut, where it was.
+/// A note that a list was cut; empty if it was not.
 pub(crate) fn cut_note(shown: usize, all: usize, what: &str) -> Markup {
     html! {
         @if all > shown {
@@ -188,7 +188,7 @@ pub(crate) fn cut_note(shown: usize, all: usize, what: &str) -> Markup {
     }
 }
 
-/// A cell with a bar; the number beside it says the same.
+/// A cell with a bar, hidden from screen readers: the number next to it has the same value.
 pub(crate) fn bar(start: f64, width: f64) -> Markup {
     let [start, width] = [start, width].map(|share| Length::Share(share).render().0);
     html! { td.drawn { span.strip style={ "--start:" (start) ";--width:" (width) } aria-hidden="true" {} } }

@@ -1,4 +1,4 @@
-//! Draws a timeline that was laid out.
+//! Draws a computed layout.
 
 use super::layout::{Bar, Cell, Label, Lane, Layout, PLOT_SHARE};
 use crate::drawing::{Anchor, Area, Length, label, rectangle, vertical};
@@ -7,8 +7,8 @@ use crate::words;
 use crate::{PackageState, Report, ReportPackage, clean};
 use maud::{Markup, PreEscaped, html};
 
-/// The share of the drawing left of the lanes, for their labels. What remains on the right is room for the last
-/// label of the axis.
+/// The share of the width to the left of the lanes, for their labels. The remainder on the right leaves room
+/// for the last label of the axis.
 const GUTTER_SHARE: f64 = 0.065;
 
 /// Heights in pixels.
@@ -16,16 +16,16 @@ const AXIS_HEIGHT: u32 = 24;
 const NAMED_LANE: LaneHeights = LaneHeights { lane: 42, bar_top: 19, bar: 18 };
 const PLAIN_LANE: LaneHeights = LaneHeights { lane: 14, bar_top: 2, bar: 11 };
 
-/// Narrower bars would not be visible.
+/// Minimum width of a bar. Narrower ones would be invisible.
 const WIDTH_MIN: f64 = 0.0009;
 
-/// Wider bars get a gap in front, so that neighbours look like two.
+/// Wider bars have a gap in front, so that adjacent builds are distinguishable.
 const GAP_WIDTH_MIN: f64 = 0.004;
 
-/// The number of lanes from which the axis is drawn at the bottom too.
+/// With this many lanes or more, the axis is repeated at the bottom.
 const TWO_AXES_LANES_MIN: usize = 13;
 
-/// Stages named in the tooltip of a bar.
+/// Maximum number of stages in the tooltip of a bar.
 const TOOLTIP_STAGES_MAX: usize = 12;
 
 struct LaneHeights {
@@ -34,7 +34,7 @@ struct LaneHeights {
     bar: u32,
 }
 
-/// Draws the timeline of `report`. The drawing carries its own title and description.
+/// Draws the timeline of `report`, including a title and a description for screen readers.
 pub(crate) fn draw(layout: &Layout, report: &Report) -> Markup {
     let (parts, height) = parts(layout, report);
     html! {
@@ -62,7 +62,7 @@ pub(super) fn parts(layout: &Layout, report: &Report) -> (Markup, u32) {
     (parts, AXIS_HEIGHT * axes + lanes_height + 2)
 }
 
-/// The hatches: what failed, and what is still being built. They say without colour what the colour says.
+/// Hatching for failed and for running builds, so that these do not depend on colour.
 pub(super) const HATCH: &str = concat!(
     r#"<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">"#,
     r#"<rect class="hatch-ground" width="6" height="6"/><path class="hatch-line" d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5"/>"#,
@@ -80,11 +80,11 @@ fn describe(layout: &Layout) -> String {
     );
     if layout.builds_in_cells > 0 {
         text.push_str(&format!(
-            " {} too short to be drawn alone are summed up in cells.",
+            " {} too short to be drawn separately are merged into cells.",
             words::count(layout.builds_in_cells as u64)
         ));
     }
-    text.push_str(" The table of packages says the same in words.");
+    text.push_str(" The table of packages has the same information as text.");
     text
 }
 
@@ -92,7 +92,7 @@ fn place(fraction: f64) -> f64 {
     GUTTER_SHARE + PLOT_SHARE * if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) }
 }
 
-/// The place of a rectangle in its lane: wide enough to be seen, never past the end of the lane.
+/// The area of a rectangle in its lane: at least the minimum width.
 fn area(start: f64, width: f64, top: u32, height: u32) -> Area {
     let from = place(start);
     let to = place(start + width).max(from + WIDTH_MIN);
@@ -105,7 +105,7 @@ fn axis(layout: &Layout, lanes_height: u32, at_bottom_too: bool) -> Markup {
         g.axis {
             @for tick in &layout.ticks {
                 @let x = Length::Share(place(tick.at));
-                // The first and the last label would stick out.
+                // Centred labels would stick out at both ends.
                 @let anchor = match tick.at {
                     at if at <= 0.0 => Anchor::Start,
                     at if at > 0.985 => Anchor::End,
@@ -176,7 +176,7 @@ fn draw_bar(bar: &Bar, report: &Report, y: u32, height: u32) -> Markup {
     }
 }
 
-/// The classes of the shades in the style sheet.
+/// The style sheet's classes for the shades.
 pub(crate) const SHADE_CLASSES: [&str; super::layout::SHADES] =
     ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"];
 

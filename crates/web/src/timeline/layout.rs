@@ -1,4 +1,4 @@
-//! Where each build is drawn: numbers only.
+//! The positions of builds in the drawing, as numbers only.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,78 +6,78 @@ use super::ticks::{Tick, ticks};
 use crate::words::sane_seconds;
 use crate::{PackageState, Report, ReportPackage};
 
-/// More lanes than this make a drawing taller than anyone scrolls.
+/// More lanes would make the drawing too tall to scroll through.
 const LANES_MAX: usize = 64;
 
-/// The most lanes with room for the names of builds.
+/// Maximum number of lanes for which there is room for build names.
 const NAMED_LANES_MAX: usize = 16;
 
-/// Bars of single builds in the whole drawing. With their tooltips they are about 200 bytes each.
+/// Maximum number of separate bars in the drawing, at about 200 bytes each with tooltips.
 const BARS_MAX: usize = 3000;
 
-/// Segments of stages in the whole drawing; builds beyond it are drawn in one piece.
+/// Maximum number of stage segments in the drawing. Builds beyond it are drawn in one piece.
 const SEGMENTS_MAX: usize = 9000;
 
-/// Cells of all lanes together.
+/// Maximum number of cells in all lanes.
 const CELLS_MAX: usize = 6000;
 
-/// Cells of one lane: at the usual width one is about three pixels wide.
+/// Maximum number of cells in a lane. At the usual width, a cell is about three pixels wide.
 const LANE_CELLS_MAX: usize = 360;
 
-/// A build gets a bar of its own if it is at least as wide as this many cells, or if there are few builds anyway.
+/// A build at least this many cells wide gets a separate bar. In small runs, every build does.
 const BAR_CELLS_MIN: f64 = 2.0;
 
-/// Runs with fewer builds are drawn build by build.
+/// Up to this many builds, every build gets a separate bar.
 const SINGLE_BUILDS_MAX: usize = 600;
 
-/// Names remembered for the tooltip of a cell.
+/// Number of names in the tooltip of a cell.
 const CELL_NAMES_MAX: usize = 3;
 
-/// The shades that the style sheet has for stages.
+/// Number of shades for stages in the style sheet.
 pub(crate) const SHADES: usize = 8;
 
-/// The narrowest that the drawing gets, and the width at which longer labels appear, both in pixels. The style
-/// sheet knows the same numbers.
+/// The minimum width of the drawing, and the width at which longer labels appear, in pixels. The style sheet
+/// has the same numbers.
 const WIDTH_NARROW: f64 = 820.0;
 pub(super) const WIDTH_WIDE: f64 = 1120.0;
 
-/// The share of the drawing that the lanes have, beside their labels.
+/// The lanes' share of the drawing's width. The rest is for labels.
 pub(crate) const PLOT_SHARE: f64 = 0.92;
 
-/// The width of a character of a label in pixels, on the safe side.
+/// Width of a label's character in pixels, generously estimated.
 const CHARACTER_WIDTH: f64 = 7.0;
 
-/// The whole drawing.
+/// Everything to draw. Positions and widths are fractions of the lanes' width.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) range_seconds: f64,
     pub(crate) ticks: Vec<Tick>,
     pub(crate) lanes: Vec<Lane>,
-    /// Lanes that did not fit.
+    /// Number of lanes that did not fit.
     pub(crate) lanes_hidden: usize,
-    /// Builds that have a place on the drawing, shown alone or in a cell.
+    /// Number of builds in the drawing, separate or in a cell.
     pub(crate) builds: usize,
-    /// How many of them are shown only in a cell.
+    /// Number of builds that are only part of a cell.
     pub(crate) builds_in_cells: usize,
-    /// Whether there is room for names.
+    /// Whether there is room for build names.
     pub(crate) named: bool,
-    /// The names of the stages by shade, as far as they are drawn.
+    /// Names of the drawn stages, by shade.
     pub(crate) legend: Vec<Vec<String>>,
 }
 
-/// What one slot did.
+/// The builds of one slot.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Lane {
-    /// Builds without a recorded slot share one lane.
+    /// Absent for the lane of builds without a recorded slot.
     pub(crate) slot: Option<u32>,
     pub(crate) bars: Vec<Bar>,
     pub(crate) cells: Vec<Cell>,
 }
 
-/// One build.
+/// A build with a separate bar.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Bar {
-    /// Its place in the packages of the report.
+    /// Index into the report's packages.
     pub(crate) package: usize,
     pub(crate) start: f64,
     pub(crate) width: f64,
@@ -85,7 +85,7 @@ pub(crate) struct Bar {
     pub(crate) label: Label,
 }
 
-/// One stage of a build.
+/// The part of a bar that a stage takes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Segment {
     pub(crate) stage: usize,
@@ -94,7 +94,7 @@ pub(crate) struct Segment {
     pub(crate) width: f64,
 }
 
-/// Where the name of a build fits.
+/// At which widths of the drawing a build's name fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     Never,
@@ -102,27 +102,27 @@ pub(crate) enum Label {
     Always,
 }
 
-/// A stretch of a lane in which builds are too short to be drawn alone.
+/// A section of a lane whose builds are too short to be drawn separately.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Cell {
     pub(crate) start: f64,
     pub(crate) width: f64,
-    /// The share of the stretch in which these builds ran.
+    /// The share of the section during which these builds ran.
     pub(crate) busy: f64,
     pub(crate) builds: usize,
     pub(crate) failed: usize,
-    /// A few of them.
+    /// The first few of these builds.
     pub(crate) packages: Vec<usize>,
 }
 
-/// A build as far as the drawing is concerned.
+/// A build's place in time.
 struct Build {
     package: usize,
     start: f64,
     end: f64,
 }
 
-/// Decides where everything goes.
+/// Computes the positions of everything.
 pub(crate) fn layout(report: &Report) -> Layout {
     let mut slots: BTreeMap<Option<u32>, Vec<Build>> = BTreeMap::new();
     let mut range: f64 = sane_seconds(report.wall_seconds);
@@ -136,15 +136,15 @@ pub(crate) fn layout(report: &Report) -> Layout {
     if builds == 0 {
         return Layout::default();
     }
-    // Slots that did nothing are drawn too: an empty lane tells that a smaller machine would have done.
+    // Slots without builds are drawn too: an empty lane shows that a smaller machine would have been enough.
     for slot in 0..report.slots.min(LANES_MAX as u32) {
         slots.entry(Some(slot)).or_default();
     }
-    // The lane without a slot sorts first and belongs last.
+    // The lane without a slot sorts first but belongs last.
     let unknown = slots.remove(&None).map(|builds| (None, builds));
     let lanes_all = slots.len() + usize::from(unknown.is_some());
     let shown: Vec<(Option<u32>, Vec<Build>)> = slots.into_iter().chain(unknown).take(LANES_MAX).collect();
-    // A range of zero (a broken clock) would make every fraction meaningless.
+    // A range of zero (from a broken clock) would make all fractions meaningless.
     let range = if range > 0.0 { range } else { 1.0 };
     let mut layout = Layout {
         range_seconds: range,
@@ -188,7 +188,7 @@ pub(crate) fn layout(report: &Report) -> Layout {
     layout
 }
 
-/// Whether there is anything to draw.
+/// Whether any build has a place in time.
 pub(crate) fn has_builds(report: &Report) -> bool {
     report.packages.iter().enumerate().any(|(package, facts)| build_of(package, facts).is_some())
 }
@@ -196,13 +196,13 @@ pub(crate) fn has_builds(report: &Report) -> bool {
 /// The place of a build in time, if it has one.
 fn build_of(package: usize, facts: &ReportPackage) -> Option<Build> {
     let start = facts.started_seconds.filter(|seconds| !seconds.is_nan())?;
-    // A build that began before the run (a clock that jumped) is drawn from the start of the run on.
+    // A build that starts before the run (after a clock jump) is drawn from the start of the run.
     let start = sane_seconds(start);
     let end = sane_seconds(start + sane_seconds(facts.wall_seconds));
     Some(Build { package, start, end })
 }
 
-/// The builds that get a bar of their own: all where there are few, else the longest and the failed, within bounds.
+/// The builds that get a separate bar: all in a small run, otherwise the longest, up to a limit.
 fn builds_alone(lanes: &[(Option<u32>, Vec<Build>)], range: f64, cells: usize) -> BTreeSet<usize> {
     let all = lanes.iter().flat_map(|(_, builds)| builds);
     let few = lanes.iter().map(|(_, builds)| builds.len()).sum::<usize>() <= SINGLE_BUILDS_MAX;
@@ -214,7 +214,7 @@ fn builds_alone(lanes: &[(Option<u32>, Vec<Build>)], range: f64, cells: usize) -
     candidates.into_iter().take(BARS_MAX).map(|build| build.package).collect()
 }
 
-/// The stages of a build, cut to the time of the build.
+/// The stages of a build, clipped to its time.
 fn segments_of(facts: &ReportPackage, build: &Build, range: f64, shades: &mut Shades) -> Vec<Segment> {
     facts
         .stages
@@ -234,7 +234,7 @@ fn segments_of(facts: &ReportPackage, build: &Build, range: f64, shades: &mut Sh
         .collect()
 }
 
-/// Whether the name of a build fits before the next one begins.
+/// At which widths the name of a build fits before the next one begins.
 fn label(facts: &ReportPackage, room: f64) -> Label {
     let needed = (facts.name.chars().count() as f64 + 1.0) * CHARACTER_WIDTH;
     match room * PLOT_SHARE {
@@ -244,7 +244,7 @@ fn label(facts: &ReportPackage, room: f64) -> Label {
     }
 }
 
-/// Adds short builds to the cells that they touch.
+/// Adds short builds to the cells that they overlap.
 fn cells_of(builds: &[Build], report: &Report, range: f64, cells: usize) -> Vec<Cell> {
     let width = 1.0 / cells as f64;
     let mut lane: BTreeMap<usize, Cell> = BTreeMap::new();
@@ -264,7 +264,7 @@ fn cells_of(builds: &[Build], report: &Report, range: f64, cells: usize) -> Vec<
             });
             let overlap = end.min(cell_start + width) - start.max(cell_start);
             cell.busy = (cell.busy + overlap.max(0.0) / width).min(1.0);
-            // A build is counted where it ends, so that the numbers of the cells add up.
+            // A build counts in the cell in which it ends, so that the numbers of all cells add up.
             if index == last {
                 cell.builds += 1;
                 cell.failed += usize::from(report.packages[build.package].state == PackageState::Failed);
@@ -277,7 +277,7 @@ fn cells_of(builds: &[Build], report: &Report, range: f64, cells: usize) -> Vec<
     lane.into_values().collect()
 }
 
-/// Which stage has which shade.
+/// Assigns shades to stages.
 #[derive(Default)]
 struct Shades {
     of: HashMap<String, usize>,
@@ -285,9 +285,9 @@ struct Shades {
 }
 
 impl Shades {
-    /// The usual stages always look the same; others take the shades in turn, bounded in memory.
+    /// The usual stages always have the same shade. Others share the last one. Memory is bounded.
     fn shade(&mut self, stage: &str) -> usize {
-        /// Hostile builds could name a stage anew each time; names beyond this many are not in the legend.
+        /// Hostile builds could invent stage names without end. Names beyond this many are not in the legend.
         const NAMES_MAX: usize = 24;
         if let Some(shade) = self.of.get(stage) {
             return *shade;
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_slots_and_overlaps_stay_within_the_bounds() {
+    fn hostile_slots_and_overlaps_stay_within_bounds() {
         let packages: Vec<ReportPackage> = (0..20_000)
             .map(|n| {
                 let mut package = build("p", u32::MAX - n, 0.0, 1e300);

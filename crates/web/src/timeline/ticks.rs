@@ -1,11 +1,11 @@
-//! The time axis: round steps, and few enough of them that their labels do not touch.
+//! The time axis: round steps, few enough that labels do not touch.
 
 use crate::words;
 
-/// The most labels that fit on the narrowest drawing.
+/// Maximum number of steps. This many labels fit on the narrowest drawing.
 const TICKS_MAX: usize = 10;
 
-/// Steps that people count time in.
+/// Step sizes in which people count time.
 const STEPS_SECONDS: [f64; 24] = [
     1.0,
     2.0,
@@ -36,13 +36,13 @@ const STEPS_SECONDS: [f64; 24] = [
 /// One mark on the axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// Where, as a fraction of the width.
+    /// Position, as a fraction of the width.
     pub(crate) at: f64,
-    /// What stands there.
+    /// Text at the mark.
     pub(crate) label: String,
 }
 
-/// The marks for an axis from zero to `range_seconds`.
+/// The marks of an axis from zero to `range_seconds`.
 pub(crate) fn ticks(range_seconds: f64) -> Vec<Tick> {
     let range = words::sane_seconds(range_seconds);
     if range <= 0.0 {
@@ -51,17 +51,17 @@ pub(crate) fn ticks(range_seconds: f64) -> Vec<Tick> {
     let step = step_seconds(range);
     (0..=TICKS_MAX)
         .map(|index| index as f64 * step)
-        // The tolerance keeps the last tick where range / step is a whole number but for rounding.
+        // The tolerance keeps the last tick if range / step is an integer except for rounding.
         .take_while(|seconds| *seconds <= range * (1.0 + 1e-9))
         .map(|seconds| Tick { at: (seconds / range).min(1.0), label: label(seconds, step) })
         .collect()
 }
 
-/// The smallest round step that gives few enough ticks.
+/// The smallest round step that results in few enough ticks.
 fn step_seconds(range: f64) -> f64 {
     let enough = |step: &f64| range / step <= TICKS_MAX as f64;
     if range < TICKS_MAX as f64 / 2.0 {
-        // Below a second people count in tenths, as with everything else.
+        // Below a second, use decimal fractions.
         let power = 10f64.powf((range / TICKS_MAX as f64).log10().floor());
         return [power, 2.0 * power, 5.0 * power, 10.0 * power].into_iter().find(enough).unwrap_or(range);
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_few_rise_and_stay_inside_for_every_range() {
+    fn ticks_are_few_ascending_and_inside_for_every_range() {
         let mut range = 1e-6;
         while range < 1e12 {
             let ticks = ticks(range);

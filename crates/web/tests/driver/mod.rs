@@ -1,5 +1,5 @@
-//! A real browser, driven through the WebDriver protocol of chromedriver over loopback: just enough HTTP and just
-//! enough of the protocol for the tests of the page.
+//! Drives a real browser by the WebDriver protocol of chromedriver over loopback, with just enough of HTTP and
+//! of the protocol for the tests of the page.
 
 use std::io::{BufRead, BufReader, Error, Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A browser that does not answer within this is broken; the first start on a busy machine is slow.
+/// A browser that takes longer to respond is broken. The first start on a busy machine is slow.
 const ANSWER_SECONDS_MAX: u64 = 120;
 
-/// The browser has no connections: no services of its own, and no name resolves.
+/// The browser has no network connections: no background services, and no host name resolves.
 const ARGUMENTS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -25,7 +25,7 @@ const ARGUMENTS: [&str; 9] = [
     "--host-resolver-rules=MAP * ~NOTFOUND",
 ];
 
-/// A running browser with one window. Dropping it ends it.
+/// A running browser with one window. Ended on drop.
 pub struct Browser {
     driver: Child,
     port: u16,
@@ -34,13 +34,13 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts a browser, or says why the test `name` is skipped.
+    /// Starts a browser. If one cannot be started, prints why the test `name` is skipped and returns none.
     pub fn start(name: &str) -> Option<Browser> {
         for program in ["chromedriver", "chromium"] {
             if let Err(error) =
                 Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status()
             {
-                let _ = writeln!(std::io::stderr(), "skipped: {name}: {program} cannot be run: {error}");
+                let _ = writeln!(std::io::stderr(), "skipped: {name}: cannot run {program}: {error}");
                 return None;
             }
         }
@@ -56,18 +56,18 @@ impl Browser {
             .lines()
             .map_while(Result::ok)
             .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok())
-            .expect("chromedriver says its port");
+            .expect("chromedriver prints its port");
         let mut browser =
             Browser { driver, port, session: String::new(), profile: tempfile::tempdir().unwrap() };
         let mut arguments: Vec<String> = ARGUMENTS.iter().map(|argument| (*argument).to_owned()).collect();
         arguments.push(format!("--user-data-dir={}", browser.profile.path().display()));
         let options = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": arguments}}}});
-        let session = browser.request("POST", "/session", Some(&options)).expect("a browser starts");
+        let session = browser.request("POST", "/session", Some(&options)).expect("the browser starts");
         browser.session = session["sessionId"].as_str().expect("a session has an id").to_owned();
         Some(browser)
     }
 
-    /// Sets the size of the window, which is what the page sees.
+    /// Sets the size of the viewport.
     pub fn resize(&self, width: u32, height: u32) {
         self.command(
             "Emulation.setDeviceMetricsOverride",
@@ -75,25 +75,24 @@ impl Browser {
         );
     }
 
-    /// Chooses between `light` and `dark`, and between `screen` and `print`.
+    /// Sets the medium (`screen` or `print`) and the colour scheme (`light` or `dark`).
     pub fn scheme(&self, media: &str, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.command("Emulation.setEmulatedMedia", json!({"media": media, "features": features}));
     }
 
-    /// Switches off the scripts of pages.
+    /// Disables scripts in pages.
     pub fn without_scripts(&self) {
         self.command("Emulation.setScriptExecutionDisabled", json!({"value": true}));
     }
 
-    /// Opens a file, at the element that `fragment` names where it is not empty.
+    /// Opens a file, at `fragment` (`#id`) if that is not empty.
     pub fn open(&self, path: &Path, fragment: &str) {
         let address = format!("file://{}{fragment}", path.display());
         self.request("POST", &self.path("/url"), Some(&json!({"url": address}))).unwrap();
     }
 
-    /// What an expression of JavaScript gives in the page. It runs beside the page, so it works where the page may run
-    /// none.
+    /// Evaluates a JavaScript expression in the page. This works even if the page may not run scripts.
     pub fn ask(&self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true});
         let answer = self.command("Runtime.evaluate", parameters);
@@ -148,7 +147,7 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// The session first: it is what ends the browser. A driver that is only killed leaves it running.
+    /// Ends the session first, which ends the browser. Killing only the driver would leave the browser running.
     fn drop(&mut self) {
         if !self.session.is_empty() {
             let _ = self.request("DELETE", &self.path(""), None);

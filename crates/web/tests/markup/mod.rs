@@ -1,9 +1,9 @@
-//! A strict reader of the markup that the page is written in: every tag closed in order, every attribute quoted, ids
-//! unique, links inside the page answered, no script, and nothing that is not a number where SVG wants one.
+//! A strict reader of the page's markup: every tag closed in order, every attribute quoted, ids unique,
+//! internal links resolved, no scripts, and only numbers where SVG requires one.
 
 use std::collections::HashSet;
 
-/// The elements that the page may have. A new one is added here on purpose.
+/// The elements that the page may use. Adding one here is a deliberate step.
 const ELEMENTS: &str = " html head meta title style body header nav main footer section article div span p a b strong \
     mark code pre h1 h2 h3 ul ol li dl dt dd table thead tbody tr th td details summary svg g defs pattern rect path \
     circle line text desc ";
@@ -11,7 +11,7 @@ const ELEMENTS: &str = " html head meta title style body header nav main footer 
 /// Attributes whose values must be plain SVG lengths.
 const LENGTHS: [&str; 9] = ["x", "y", "x1", "x2", "y1", "y2", "width", "height", "cx"];
 
-/// Reads a page and says what is wrong with it, if something is.
+/// Reads a page and returns the first problem found.
 pub fn check(page: &str) -> Result<(), String> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").ok_or("no document type")?;
     let mut open: Vec<&str> = Vec::new();
@@ -23,7 +23,7 @@ pub fn check(page: &str) -> Result<(), String> {
     while let Some(at) = rest.find('<') {
         let (text, tag) = rest.split_at(at);
         check_text(text, open.last() == Some(&"style"))?;
-        let end = tag.find('>').ok_or("a tag does not end")?;
+        let end = tag.find('>').ok_or("unterminated tag")?;
         let (inside, after) = (&tag[1..end], &tag[end + 1..]);
         rest = after;
         if let Some(name) = inside.strip_prefix('/') {
@@ -32,7 +32,7 @@ pub fn check(page: &str) -> Result<(), String> {
                 last => return Err(format!("</{name}> closes {last:?}")),
             }
         }
-        // HTML has elements that are never closed; of them the page uses one.
+        // HTML has elements that are never closed. The page uses one of them.
         let alone = inside.strip_suffix('/').or(inside.starts_with("meta ").then_some(inside));
         let inside = alone.unwrap_or(inside);
         let (name, attributes) = inside.split_once(' ').unwrap_or((inside, ""));
@@ -42,10 +42,10 @@ pub fn check(page: &str) -> Result<(), String> {
         for (attribute, value) in read_attributes(attributes)? {
             check_text(value, false)?;
             if attribute.starts_with("on") {
-                return Err(format!("a handler: {attribute}"));
+                return Err(format!("event handler {attribute}"));
             }
             if LENGTHS.contains(&attribute) && !is_length(value) {
-                return Err(format!("{name} {attribute}={value:?} is no length"));
+                return Err(format!("{name} {attribute}={value:?} is not a length"));
             }
             match attribute {
                 "id" if !ids.insert(value) => {
@@ -54,7 +54,7 @@ pub fn check(page: &str) -> Result<(), String> {
                 "href" => match value.strip_prefix('#') {
                     Some(target) => _ = targets.insert(target),
                     None if value.contains(':') || value.starts_with('/') => {
-                        return Err(format!("a link to {value}"));
+                        return Err(format!("link to {value}"));
                     }
                     None => {}
                 },
@@ -75,8 +75,8 @@ pub fn check(page: &str) -> Result<(), String> {
     }
 }
 
-/// Text has no bare `<`, `>` or `"`, and `&` only as one of the references that the page uses. Every attribute is
-/// quoted by `"`, so that an apostrophe is a character like others.
+/// Checks that text has no bare `<`, `>` or `"`, and `&` only in one of the references that the page uses.
+/// Attributes are quoted with `"`, so an apostrophe is an ordinary character.
 fn check_text(text: &str, style: bool) -> Result<(), String> {
     if style {
         return Ok(());
@@ -99,10 +99,10 @@ fn read_attributes(mut rest: &str) -> Result<Vec<(&str, &str)>, String> {
     let mut attributes = Vec::new();
     while !rest.is_empty() {
         let (name, after) =
-            rest.split_once("=\"").ok_or_else(|| format!("an attribute without a value: {rest:?}"))?;
-        let (value, after) = after.split_once('"').ok_or_else(|| format!("an open value: {after:?}"))?;
+            rest.split_once("=\"").ok_or_else(|| format!("attribute without a value: {rest:?}"))?;
+        let (value, after) = after.split_once('"').ok_or_else(|| format!("unterminated value: {after:?}"))?;
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            return Err(format!("the attribute name {name:?}"));
+            return Err(format!("invalid attribute name {name:?}"));
         }
         attributes.push((name, value));
         rest = after.strip_prefix(' ').unwrap_or(after);
@@ -117,7 +117,7 @@ fn is_length(value: &str) -> bool {
 }
 
 #[test]
-fn the_reader_finds_what_it_looks_for() {
+fn the_reader_finds_each_kind_of_error() {
     let page = |body: &str| format!("<!DOCTYPE html>\n<html><body>{body}</body></html>\n");
     assert_eq!(check(&page("<p id=\"a\">x &amp; y</p><a href=\"#a\">z</a>")), Ok(()));
     for wrong in [

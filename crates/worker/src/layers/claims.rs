@@ -1,21 +1,21 @@
-//! Who makes what just now: nothing is made twice at the same time.
+//! Records the layers being made, so that two builds never make the same one at the same time.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often somebody who waits looks whether it was cancelled.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a waiting build checks whether it was cancelled.
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// See the module. A leaf lock: nothing else is done while it is held.
+/// See the module. A leaf lock: no other lock is taken while it is held.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     names: Mutex<HashSet<String>>,
     changed: Condvar,
 }
 
-/// The right to make some things. Dropping it gives it back.
+/// The exclusive right to make some layers. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Claim {
     claims: Arc<Claims>,
@@ -23,14 +23,14 @@ pub(crate) struct Claim {
 }
 
 impl Claims {
-    /// All of these names at once, when nobody has any of them; none if cancelled.
+    /// Claims all these names at once, as soon as all are free. `None` if cancelled.
     pub(super) fn claim(claims: &Arc<Claims>, names: Vec<String>, cancel: &AtomicBool) -> Option<Claim> {
         let mut taken = claims.names.lock().unwrap_or_else(PoisonError::into_inner);
         while names.iter().any(|name| taken.contains(name)) {
             if cancel.load(Ordering::Relaxed) {
                 return None;
             }
-            let waited = claims.changed.wait_timeout(taken, LOOK_INTERVAL);
+            let waited = claims.changed.wait_timeout(taken, CANCEL_CHECK_INTERVAL);
             taken = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         taken.extend(names.iter().cloned());

@@ -1,4 +1,4 @@
-//! Images of layers, for roots on block devices: kept among the layers of dependencies, within the same bound.
+//! Images of layers, for roots on block devices. They are stored with the dependency layers, within the same bound.
 
 use super::{FOLDER, Layers, Standing};
 use kilnyard_mirror::Sha256Hex;
@@ -8,21 +8,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// The image's name among the files of its layer.
+/// The image's file name in its layer.
 const FILE: &str = "image";
 
-/// An image that roots can be made of, and that stays as long as this.
+/// An image that roots can be made of. It is not removed before this is dropped.
 #[derive(Debug)]
 pub struct Image {
     /// Relative to the yard.
     path: PathBuf,
-    /// How many layers it holds, the lowest ones of a root.
+    /// The number of layers in it, the lowest ones of a root.
     holds: usize,
     _standing: Option<Standing>,
 }
 
 impl Image {
-    /// Makes one in a folder of the yard that is there, for whoever removes that folder.
+    /// Makes an image in an existing folder of the yard. The caller removes that folder.
     pub fn make(
         yard: &Path,
         folder: &Path,
@@ -34,25 +34,25 @@ impl Image {
         Ok(Image::made(folder, layers))
     }
 
-    /// The one that was made of these layers in a folder before.
+    /// An existing image that [`Image::make`] made of these layers in a folder.
     pub fn made(folder: &Path, layers: &[String]) -> Image {
         Image { path: folder.join(FILE), holds: layers.len(), _standing: None }
     }
 
-    /// The layers of a root, with the image in the place of those that it holds.
+    /// Replaces the layers of a root that are in the image by the image.
     pub(crate) fn below(&self, layers: &[String]) -> Vec<PathBuf> {
         let above = layers.len().saturating_sub(self.holds);
         layers[..above].iter().map(PathBuf::from).chain([self.path.clone()]).collect()
     }
 }
 
-/// The layers of a root that an image of it holds: all but those of dependencies, which another root has in another way.
+/// The layers of a root that go into its image: all but the dependency layers, which differ between roots.
 pub(crate) fn imaged(layers: &[String]) -> &[String] {
     let above = layers.iter().take_while(|layer| Path::new(layer).starts_with(FOLDER)).count();
     &layers[above..]
 }
 
-/// Where the image of the layers of a root is kept, and how it is made there; none if the root has none.
+/// The image for a root with these layers, and the plan to make it. `None` if the form of the root has no image.
 pub(crate) fn planned(yard: &Path, layers: &[String], form: Form) -> Option<(Image, ImagePlan)> {
     let Form::Image(device) = form else { return None };
     let layers = imaged(layers);
@@ -67,14 +67,14 @@ fn plan(yard: &Path, folder: &Path, layers: &[String], device: &Device) -> Image
 
 fn name(layers: &[String], device: &Device) -> String {
     let Device { file_system, room_bytes, .. } = device;
-    // Who only reads it needs none.
+    // A read-only file system needs no free space.
     let room_bytes = if file_system.is_written() { *room_bytes } else { 0 };
     let text = format!("{file_system} {room_bytes} {layers:?}");
     format!("images/{}", Sha256Hex::of(text.as_bytes()).as_str())
 }
 
 impl Layers {
-    /// The image of the layers of a root, made if it is not there; none if it was cancelled.
+    /// The image for a root with these layers, which is made if it does not exist. `None` if cancelled.
     pub(crate) fn image(
         &self,
         layers: &[String],
@@ -83,7 +83,7 @@ impl Layers {
     ) -> Result<Option<Image>, RunError> {
         let layers = imaged(layers);
         let name = name(layers, device);
-        // Whoever needs the same waits for it.
+        // Other builds that need the same image wait for it.
         let Some(_claim) = self.claim(vec![name.clone()], cancel) else { return Ok(None) };
         let mut standing = self.stand_on(std::slice::from_ref(&name));
         if standing.is_none() {
@@ -91,15 +91,15 @@ impl Layers {
             let made = self.make_image(&part, layers, device);
             let kept = made.and_then(|()| Ok(self.keep(&name, &self.yard.join(&part), None, None)?));
             if let Err(error) = kept {
-                // What cannot be removed is by the next sweep.
+                // The next sweep removes what could not be removed now.
                 self.remove(&part);
                 return Err(error);
             }
             standing = self.stand_on(std::slice::from_ref(&name));
-            // What could not be removed is tried again by the next sweep.
+            // The next sweep removes what could not be removed now.
             let _ = self.evict();
         }
-        let standing = standing.ok_or_else(|| io::Error::other("an image that was just made is gone"))?;
+        let standing = standing.ok_or_else(|| io::Error::other("a new image was removed meanwhile"))?;
         let path = self.files(&name).join(FILE);
         Ok(Some(Image { path, holds: layers.len(), _standing: Some(standing) }))
     }
@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_of_dependencies_lie_above_an_image() {
+    fn dependency_layers_are_stacked_above_an_image() {
         let layers = ["layers/dependencies/sets/1/files", "layers/kit-1", "layers/base-1"].map(str::to_owned);
         assert_eq!(imaged(&layers), ["layers/kit-1", "layers/base-1"]);
         let (image, _) = planned(Path::new("/nowhere"), &layers, Form::Image(Device::default())).unwrap();
         let below = image.below(&layers);
         assert_eq!((below.len(), &below[0]), (2, &PathBuf::from(&layers[0])));
         assert!(below[1].starts_with("layers/dependencies/images"));
-        // Another base, and another size, are other images.
+        // A different base or size gives a different image.
         let name_of =
             |layers: &[String], room_bytes| name(layers, &Device { room_bytes, ..Device::default() });
         assert_ne!(name_of(&layers, 1), name_of(&layers, 2));

@@ -1,4 +1,4 @@
-//! What is written beside a layer.
+//! The record stored with each layer.
 
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::tree::Manifest;
@@ -9,51 +9,51 @@ use std::time::SystemTime;
 
 const FILE: &str = "layer.json";
 
-/// A set of packages that was configured.
+/// A set of packages that was configured or installed together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Set {
-    /// The layers that builds begin with, relative to the yard.
+    /// The base layers, relative to the yard.
     pub(crate) base: Vec<String>,
-    /// The hashes of all packages, in order.
+    /// Sorted hashes of all packages.
     pub(crate) packages: Vec<String>,
-    /// The layers that it lies on, without the base, the uppermost first.
+    /// The layers below it, without the base, the uppermost first.
     pub(crate) stack: Vec<String>,
 }
 
 impl Set {
-    /// The name of its layer: sets of the same packages over the same base are the same.
+    /// The name of its layer, which depends on the packages and the base only.
     pub(crate) fn name(&self) -> String {
         let text = format!("{:?} {:?}", self.base, self.packages);
         format!("sets/{}", Sha256Hex::of(text.as_bytes()).as_str())
     }
 
-    /// All its layers, without the base, the uppermost first.
+    /// Its own layer and those below, without the base, the uppermost first.
     pub(crate) fn layers(&self) -> Vec<String> {
         std::iter::once(self.name()).chain(self.stack.iter().cloned()).collect()
     }
 }
 
-/// What makes layers, and how they are kept: what another version made is made again.
+/// Version of the layers and their records: layers of another version are made again.
 const FORMAT: u32 = 1;
 
-/// What is known of a layer.
+/// The record of a layer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     format: u32,
-    /// The boot of the machine that it was made in.
+    /// The id of the boot that made it.
     pub(super) boot: String,
-    /// Whether it was synchronized since.
+    /// Whether it was synced to the disk since.
     pub(super) is_safe: bool,
     pub(super) bytes: u64,
-    /// What its files were; none if an older Kilnyard made it.
+    /// Detects lost files; absent if an older Kilnyard made the layer.
     #[serde(default)]
     pub(super) manifest: Option<Manifest>,
-    /// What it is, if it is that of a set.
+    /// Absent for packages and images.
     pub(super) set: Option<Set>,
 }
 
 impl Kept {
-    /// Removes the record of a layer, which then counts as left over.
+    /// Removes the record of a layer, so that the next start removes the layer.
     pub(super) fn forget(folder: &Path) {
         let _ = fs_err::remove_file(folder.join(FILE));
     }
@@ -63,13 +63,13 @@ impl Kept {
         Kept { format: FORMAT, boot: boot.to_owned(), is_safe: false, bytes, manifest: Some(manifest), set }
     }
 
-    /// Whether all of it is there, in this boot of the machine.
+    /// Whether the layer is known to be complete: synced, or made in this boot.
     pub(super) fn is_whole(&self, boot: &str) -> bool {
         self.format == FORMAT && (self.is_safe || (self.boot == boot && !boot.is_empty()))
     }
 
     pub(super) fn read(layer: &Path) -> io::Result<Kept> {
-        // One that is still being made has another name.
+        // A layer in the making has an extension.
         if layer.extension().is_some() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -89,15 +89,15 @@ impl Kept {
         std::fs::File::open(layer.join(FILE))?.set_modified(used)
     }
 
-    /// When it was used last.
+    /// When the layer was last used.
     pub(super) fn used(layer: &Path) -> io::Result<SystemTime> {
         fs_err::metadata(layer.join(FILE))?.modified()
     }
 
-    /// Says that it is used now.
+    /// Records that the layer is used now.
     #[expect(clippy::disallowed_methods, reason = "it is compared with times of files alone")]
     pub(super) fn touch(layer: &Path) {
-        // At worst it goes too early, and is made again.
+        // If this fails, the layer may be evicted too early, and is made again.
         let _ = std::fs::File::open(layer.join(FILE)).and_then(|file| file.set_modified(SystemTime::now()));
     }
 }

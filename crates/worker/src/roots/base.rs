@@ -1,4 +1,4 @@
-//! Commands that change a base layer itself.
+//! Runs commands that change a base layer itself.
 
 use super::commands::{environment_of, user_of};
 use crate::fakeroot;
@@ -9,26 +9,26 @@ use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, View, base_operations};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folders of such a command, relative to the yard.
+/// The folders of a command that changes a base layer, relative to the yard.
 #[derive(Clone, Copy, Debug)]
 pub struct BaseFolders<'a> {
-    /// The layer.
+    /// The base layer, which becomes the command's root.
     pub layer: &'a Path,
-    /// For files that the command needs.
+    /// Holds temporary files of the sandbox.
     pub beside: &'a Path,
 }
 
-/// A command that changes a base layer itself.
+/// A command that changes a base layer itself, ready to run.
 #[derive(Debug)]
 pub struct BaseSandbox {
-    /// What runs it.
+    /// Runs the command, as long as this struct lives.
     pub sandbox: Sandbox,
-    /// The command's files have owners as long as this lives.
+    /// Simulates the owners of the command's files.
     _session: Option<Session>,
 }
 
 impl BaseSandbox {
-    /// What runs a command in a layer of a yard.
+    /// Prepares a command for a base layer of a yard.
     pub fn new(
         yard: &Path,
         folders: BaseFolders<'_>,
@@ -56,7 +56,7 @@ impl BaseSandbox {
     }
 }
 
-/// Runs a command in a base layer; its output. See [`BaseSandbox`].
+/// Runs a command in a base layer, and returns its output. See [`BaseSandbox`].
 pub fn run_in_base(
     yard: &Path,
     folders: BaseFolders<'_>,

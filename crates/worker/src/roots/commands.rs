@@ -1,4 +1,4 @@
-//! What a command of a root begins with: what it sees, who it is, and what it may do.
+//! The sandbox of a command in a root: its mounts, its user, and its permissions.
 
 use super::RootFolder;
 use crate::local::ShownFolder;
@@ -10,28 +10,28 @@ use kilnyard_root::{Access, Flushes, Nesting, Operation, Sandbox, User, View};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where inputs are shown in a root.
+/// Mount point of inputs in a root.
 const INPUTS_INSIDE: &str = "/kilnyard/inputs";
 
-/// Where Kilnyard's own small files are shown in a root.
+/// Mount point of Kilnyard's own small files in a root.
 const TEXTS_INSIDE: &str = "/kilnyard/texts";
 
-/// What commands may do.
+/// Permissions of commands.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    /// What becomes of their requests to bring data to the disk.
+    /// How sync requests are handled.
     pub(super) flushes: Flushes,
-    /// Whether they may make namespaces of their own.
+    /// Whether commands may make their own namespaces.
     pub(super) nesting: Nesting,
-    /// Folders, inside, that the builder may write in.
+    /// Folders inside the root that the builder may write to, if there is only one id.
     pub(super) open: Vec<String>,
 }
 
-/// What makes up owners, where there is one id alone.
+/// Simulated file owners, if there is only one id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
     pub(super) session: Option<Arc<Session>>,
-    /// Programs of the root that the session stands in for.
+    /// Programs of the root that the session replaces.
     pub(super) fakeroots: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Owners {
 pub(super) struct Jobserver {
     /// Relative to the yard.
     path: PathBuf,
-    /// Programs of the root that know jobservers.
+    /// Programs of the root that support jobservers.
     clients: Vec<String>,
 }
 
@@ -51,20 +51,20 @@ impl Default for Terms {
 }
 
 impl RootFolder {
-    /// Says whether commands of the root may make namespaces of their own.
+    /// Sets whether commands of the root may make their own namespaces.
     pub fn nesting(mut self, nesting: Nesting) -> RootFolder {
         self.terms.nesting = nesting;
         self
     }
 
-    /// Gives commands that build the jobserver of their build, and these programs that know what to do with it.
+    /// Gives the build's jobserver to its build commands; `clients` are the programs of the root that support it.
     pub(crate) fn with_jobserver(mut self, path: &Path, clients: &[String]) -> RootFolder {
         let path = path.strip_prefix(&self.yard).ok().map(Path::to_owned);
         self.jobserver = path.map(|path| Jobserver { path, clients: clients.to_vec() });
         self
     }
 
-    /// The sandbox of a command that builds: it has the jobserver, if there is one.
+    /// The sandbox of a build command, which has the jobserver, if there is one.
     pub(crate) fn building_sandbox(&self, command: &CommandOrder) -> Sandbox {
         let mut sandbox = self.sandbox(command);
         if let (Some(jobserver), View::Root(operations)) = (&self.jobserver, &mut sandbox.view) {
@@ -75,7 +75,7 @@ impl RootFolder {
         sandbox
     }
 
-    /// What a command of this root performs before it runs.
+    /// The operations that every command of this root performs before it runs.
     pub fn entering(&self) -> Vec<Operation> {
         let own = [("inputs", INPUTS_INSIDE), ("texts", TEXTS_INSIDE)];
         let mut binds: Vec<_> = own
@@ -101,14 +101,14 @@ impl RootFolder {
         operations
     }
 
-    /// Gives a builder with an id of its own the folder that the layers' builder has.
+    /// Hands the build folder of the layers over to a builder with its own id.
     fn handing_over(&self) -> Option<Operation> {
         let from = self.lasting.apart.as_ref()?.number;
         Some(Operation::HandOver { folder: BUILDER_FOLDER.into(), from, to: BUILDER_ID })
     }
 
-    /// What a command of the builder performs besides, last: with one id alone nobody else would keep it from writing to the
-    /// files of the root's root.
+    /// The additional, last operation of the builder's commands. If there is only one id, nothing else would keep
+    /// them from writing to files of the root's own root user.
     pub fn entering_of_builder(&self) -> Option<Operation> {
         let open = self.terms.open.iter().map(PathBuf::from).collect();
         (self.ids.is_alone() && !self.terms.open.is_empty()).then_some(Operation::Seal { open })
@@ -134,7 +134,7 @@ impl RootFolder {
     }
 }
 
-/// Adds what takes paths of the machine to the operations of a command.
+/// Inserts operations that use paths of the machine before the pivot, after which those paths are out of reach.
 fn before_pivot(operations: &mut Vec<Operation>, more: Vec<Operation>) {
     let pivot = operations.iter().position(|operation| matches!(operation, Operation::Pivot { .. }));
     let at = pivot.unwrap_or(operations.len());
@@ -148,7 +148,8 @@ pub(super) fn user_of(account: Account) -> User {
     }
 }
 
-/// The same few variables for every command, then its own, then those of the session that root's commands have.
+/// The common variables, unless the command overrides them, then its own, then those of the session for root's
+/// commands.
 pub(super) fn environment_of(command: &CommandOrder, session: Option<&Session>) -> Vec<(String, String)> {
     let name = match command.account {
         Account::Root => "root",

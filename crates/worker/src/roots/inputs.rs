@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 impl RootFolder {
-    /// Puts inputs into the root's folder of inputs, by hard link where that is possible, and texts into another: sources and
-    /// archives decide the names of inputs, and what is written under such a name would be written into the store of
-    /// distfiles.
+    /// Puts inputs into the root's input folder, as hard links if possible, and texts into a separate folder: sources
+    /// and archives choose the names of inputs, and writing a text under such a name would overwrite a file of the
+    /// distfile store.
     pub fn provide(
         &self,
         inputs: &[Input],
@@ -28,12 +28,12 @@ impl RootFolder {
     }
 }
 
-/// Never writes into a file that is there: it may be one of the store's.
+/// Never writes into an existing file: it may be a file of the store.
 fn provide_input(source: &Path, target: &Path) -> io::Result<()> {
     match fs_err::hard_link(source, target) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-        // They may be on different file systems, or the file may have as many names as it can.
+        // They may be on different file systems, or the file may have the maximum number of links.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             match fs_err::OpenOptions::new().write(true).create_new(true).open(target) {
                 Ok(mut file) => return io::copy(&mut fs_err::File::open(source)?, &mut file).map(|_| ()),
@@ -46,7 +46,7 @@ fn provide_input(source: &Path, target: &Path) -> io::Result<()> {
     match is_same_content(source, target)? {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "two inputs with different content are named `{}`; the source that lists both is at fault",
+            "two inputs of the source have the same name `{}`, but different content",
             target.file_name().unwrap_or_default().to_string_lossy()
         ))),
     }
@@ -73,5 +73,5 @@ fn is_same_content(one: &Path, other: &Path) -> io::Result<bool> {
 
 fn safe_name(name: &str) -> io::Result<&str> {
     let is_safe = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
-    is_safe.then_some(name).ok_or_else(|| io::Error::other(format!("`{name}` is no name of a file")))
+    is_safe.then_some(name).ok_or_else(|| io::Error::other(format!("`{name}` is not a file name")))
 }

@@ -1,4 +1,4 @@
-//! Roots of failed builds, kept for a person to look into.
+//! Roots of failed builds, which are kept for inspection.
 
 use super::{RootFolder, read_layers};
 use crate::apart;
@@ -14,18 +14,19 @@ impl RootFolder {
     /// The folder of the last failed build of a package, whether it exists or not.
     pub fn of_failed(yard: &Path, package: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
         let name = failed_name(package);
-        // It may have stood on more than builds begin with.
+        // It may have had more layers than builds start from.
         let known = read_layers(&yard.join("roots").join(&name));
         let ids = apart::noted(&yard.join("roots").join(&name), ids);
         RootFolder::at(yard, &name, &ids, known.as_deref().unwrap_or(layers))
     }
 
-    /// Where the root of the last failed build of a package is, if it is kept.
+    /// The path of the root of a package's last failed build, whether it is kept or not.
     pub fn failed_path(yard: &Path, package: &str) -> PathBuf {
         yard.join("roots").join(failed_name(package))
     }
 
-    /// Keeps the root of a failed build in place of the one kept before.
+    /// Keeps the root of a failed build, replacing the package's previous one. Beyond `kept_max` roots, the oldest
+    /// are removed.
     pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> Result<(), RunError> {
         let kept = RootFolder::of_failed(&self.yard, package, &self.ids, &[]);
         kept.remove_or_set_aside();
@@ -34,7 +35,7 @@ impl RootFolder {
             return Ok(());
         }
         if let Some(held) = &self.lasting.held {
-            // A person looks into it later; memory and devices are for builds.
+            // The root is inspected later; memory and devices are for builds.
             self.bring_to_disk(&held.keeper)?;
             held.keeper.end()?;
         }
@@ -47,7 +48,7 @@ impl RootFolder {
         Ok(())
     }
 
-    /// Copies what is in memory or on a device to where it would be if the root had been made on the disk.
+    /// Copies files in memory or on a device to the place they would have in a root on the disk.
     fn bring_to_disk(&self, keeper: &Keeper) -> Result<(), RunError> {
         let work = self.plan.work_folder().zip(self.shown.work_inside.as_deref());
         if let Some((work, inside)) = work {
@@ -55,7 +56,7 @@ impl RootFolder {
         }
         if work.is_none() || self.plan.has_device() {
             let to = self.plan.folder.join(self.plan.written.file_name().unwrap_or_default());
-            // What is held may be on the disk already.
+            // Held files may be on the disk already.
             if to != self.plan.written {
                 self.copy(keeper, &self.plan.written, &to)?;
             }
@@ -79,8 +80,8 @@ impl RootFolder {
     }
 }
 
-/// The name of the folder of a failed build's root. A package of a tree is known by its folder in it. The name must
-/// not have what ends an option of an overlay: a comma.
+/// The folder name of a failed build's root. Packages of a tree are named by their folder in it, so slashes are
+/// replaced. The name must not contain a comma, which ends an option of an overlay mount.
 fn failed_name(package: &str) -> String {
     format!("failed-{}", package.replace('/', "~"))
 }
@@ -96,7 +97,7 @@ fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     Ok(found)
 }
 
-/// The layers that roots of failed builds stand on, relative to the yard.
+/// The layers that kept roots of failed builds use, relative to the yard.
 pub(crate) fn layers_of_failed(yard: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let folders = failed(yard)?;
     let layers =

@@ -8,22 +8,22 @@ use kilnyard_model::order::BuildOrder;
 use kilnyard_root::{Flushes, IdMap, ImagePlan, Making, RootPlan, Roots, used_bytes};
 use std::path::{Path, PathBuf};
 
-/// What the root of a build is planned from.
+/// The facts that the root of a build is planned from.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildFacts<'a> {
-    /// What is built.
+    /// The build.
     pub order: &'a BuildOrder,
-    /// What the order names, as this machine has it.
+    /// The order's layers and folders on this machine.
     pub local: &'a Local,
-    /// How roots are made.
+    /// The configured kind of roots.
     pub roots: Roots,
     /// Whether work folders may be in memory.
     pub works_in_memory: bool,
-    /// What the build is expected to write.
+    /// The expected size of the files that the build writes.
     pub written_bytes: u64,
 }
 
-/// The plan of a root that is not there yet.
+/// The plan of a root that does not exist yet.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: RootPlan,
@@ -31,7 +31,7 @@ pub(crate) struct Planned {
 }
 
 impl RootFolder {
-    /// The root that a build would get if memory has room for what it is expected to write; nothing is made.
+    /// The root that a build would get if memory has room for its files. Nothing is made.
     pub fn planned(yard: &Path, name: &str, ids: &IdMap, facts: &BuildFacts<'_>) -> RootFolder {
         let BuildFacts { order, local, roots, .. } = *facts;
         let memory = facts.wanted_memory(&|layer: &str| used_bytes(&yard.join(layer)));
@@ -41,20 +41,19 @@ impl RootFolder {
         RootFolder::of_plan(yard, ids, planned).of_order(order, local)
     }
 
-    /// How the image is made that the root of a build would be on, if that is on a device.
+    /// The plan of the image for the root of a build, if the root would be on a block device.
     pub fn planned_image(yard: &Path, layers: &[String], roots: Roots) -> Option<ImagePlan> {
         planned_image(yard, layers, roots.of_build().form).map(|(_, plan)| plan)
     }
 }
 
 impl Planned {
-    /// The plan of a root of these layers.
     pub(super) fn of(name: &str, layers: &[String], making: &Making, image: Option<&Image>) -> Planned {
         let plan = RootPlan::new(&Path::new("roots").join(name), &layers_below(layers, image), making);
         Planned { plan, flushes: making.flushes }
     }
 
-    /// The plan of the root of a build, which several commands go through.
+    /// Like [`Planned::of`], for a build, whose root several commands use.
     pub(crate) fn of_build(
         name: &str,
         layers: &[String],
@@ -68,7 +67,7 @@ impl Planned {
 }
 
 impl BuildFacts<'_> {
-    /// How much memory the build should be promised for its files; none if they are to be on the disk.
+    /// How much memory the build should be promised for its files; `None` if they belong on the disk.
     pub(crate) fn wanted_memory(&self, layer_bytes: &dyn Fn(&str) -> u64) -> Option<u64> {
         if self.roots.is_in_memory() {
             let layers = self.local.layers.iter().filter(|_| self.roots.copies_to_memory());
@@ -79,7 +78,7 @@ impl BuildFacts<'_> {
     }
 }
 
-/// The layers of a root, with an image in the place of those that it holds.
+/// The layers of a root; an image replaces the layers in it.
 fn layers_below(layers: &[String], image: Option<&Image>) -> Vec<PathBuf> {
     image.map_or_else(|| layers.iter().map(PathBuf::from).collect(), |image| image.below(layers))
 }

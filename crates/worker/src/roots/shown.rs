@@ -1,4 +1,4 @@
-//! What commands of a root see besides its layers and inputs, and where that is outside.
+//! Folders that commands of a root see in addition to its layers and inputs, and their paths outside.
 
 use super::RootFolder;
 use crate::local::{Local, ShownFolder};
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
-    /// Folders of the machine, for reading.
+    /// Read-only folders of the machine.
     pub(super) folders: Vec<ShownFolder>,
-    /// Folders that commands may write in.
+    /// Folders that commands may write to.
     pub(super) writable: Vec<ShownFolder>,
-    /// Where commands see the folder in memory that they work in, if only that one is there.
+    /// Path of the work folder inside the root, if only that folder is in memory.
     pub(super) work_inside: Option<String>,
 }
 
 impl RootFolder {
-    /// What belongs to the root of a build besides its files.
+    /// Adds the folders and programs of a build's order.
     pub(crate) fn of_order(self, order: &BuildOrder, local: &Local) -> RootFolder {
         let mut root = self.of_root_order(&order.root, local);
         root.owners.fakeroots.clone_from(&order.fakeroots);
@@ -28,7 +28,7 @@ impl RootFolder {
         root
     }
 
-    /// Shows what belongs to a root besides its layers and inputs.
+    /// Adds the folders of an order.
     pub fn of_root_order(self, order: &RootOrder, local: &Local) -> RootFolder {
         let composed = local.composed.iter().enumerate();
         let composed = composed.map(|(number, folder)| ShownFolder {
@@ -41,19 +41,19 @@ impl RootFolder {
         root
     }
 
-    /// Where a folder lies that is made of links for this root.
+    /// The path of a folder made of links for this root.
     pub(crate) fn composed(&self, number: usize) -> PathBuf {
         self.path().join(format!("folder-{number}"))
     }
 
-    /// Shows folders, inside, that nothing writes to without the overlay, for reading, where one layer alone has them.
+    /// Mounts folders that nothing writes to read-only and without the overlay, if only one layer has them.
     pub fn sealing(mut self, folders: &[String]) -> RootFolder {
         let sealed: Vec<ShownFolder> = folders.iter().filter_map(|inside| self.sealed(inside)).collect();
         self.shown.folders.extend(sealed);
         self
     }
 
-    /// A folder as the one layer has it that has it: an overlay costs something for each file that is opened.
+    /// The folder in the only layer that has it; absent if several have it. An overlay makes opening a file slower.
     fn sealed(&self, inside: &str) -> Option<ShownFolder> {
         let below = Path::new(inside).strip_prefix("/").ok()?;
         let lower = self.plan.lower().iter().map(|layer| self.yard.join(layer));
@@ -63,14 +63,14 @@ impl RootFolder {
         Some(ShownFolder { source, inside: inside.to_owned() })
     }
 
-    /// Shows folders of the machine in the root, for reading.
+    /// Mounts folders of the machine in the root, read-only.
     pub fn showing(mut self, folders: &[ShownFolder]) -> RootFolder {
         self.shown.folders = folders.to_vec();
         self
     }
 
-    /// Gives the root's own root a folder to write in, at this path inside; [`RootFolder::added`] is the same from
-    /// outside.
+    /// Adds a folder at this path inside that the root's own root user may write to; outside, it is
+    /// [`RootFolder::added`].
     pub fn adding_at(self, inside: &str) -> Result<RootFolder, RunError> {
         let added = self.added();
         fs_err::create_dir(&added)?;
@@ -78,31 +78,32 @@ impl RootFolder {
         Ok(self.writing_to(&ShownFolder { source: added, inside: inside.to_owned() }))
     }
 
-    /// Lets commands of the root write in a folder of the machine that belongs to the root's own root.
+    /// Lets commands of the root write to a folder of the machine that belongs to the root's own root user.
     pub fn writing_to(mut self, folder: &ShownFolder) -> RootFolder {
         self.shown.writable.push(folder.clone());
         self
     }
 
-    /// The folder that commands of the root write in, seen from outside.
+    /// The path outside of the folder that [`RootFolder::adding_at`] adds.
     pub fn added(&self) -> PathBuf {
         self.path().join("added")
     }
 
-    /// A folder of the root as it was written, seen from outside. A build may have put links in its way, which lead
-    /// elsewhere outside than they do inside: there must be none. To be asked when nothing of the root runs any more.
+    /// The path outside of a folder of written files. Fails if any part of the path is a symbolic link: a build may
+    /// have made one, and it would lead elsewhere outside the root than inside. Call this only when no process of the
+    /// root runs.
     pub fn written_without_links(&self, inside: &str) -> io::Result<PathBuf> {
         let (base, below) = self.place_of(inside);
         without_links(&base, &below)
     }
 
-    /// A path of the root as it was written, seen from outside.
+    /// The path outside of a written file or folder, without a check for links.
     pub fn written(&self, inside: &str) -> PathBuf {
         let (base, below) = self.place_of(inside);
         base.join(below)
     }
 
-    /// The folder that holds a path of the root, seen from outside, and where in it that is.
+    /// The outside folder that contains a path of the root, and the path relative to it.
     fn place_of(&self, inside: &str) -> (PathBuf, PathBuf) {
         let inside = Path::new(inside);
         let below = |folder: &str| inside.strip_prefix(folder).ok().map(Path::to_owned);
@@ -121,13 +122,13 @@ impl RootFolder {
     }
 }
 
-/// A path below a folder that belongs to a build, if no part of it is a link.
+/// Joins a path to a folder that a build has written to, if no part of the path is a symbolic link.
 pub(crate) fn without_links(base: &Path, below: &Path) -> io::Result<PathBuf> {
     let mut path = base.to_owned();
     for part in below.components() {
         path.push(part);
         if fs_err::symlink_metadata(&path)?.is_symlink() {
-            return Err(io::Error::other(format!("{} is a link", path.display())));
+            return Err(io::Error::other(format!("{} is a symbolic link", path.display())));
         }
     }
     Ok(path)

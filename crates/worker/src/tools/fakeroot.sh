@@ -1,6 +1,6 @@
 #!/bin/sh
-# Stands in for fakeroot in a root that has one id alone. The session lasts as long as the root, so that what was given to
-# somebody stays so from one call to the next: there is no state to save or to load.
+# Replaces fakeroot in a root that has only one id. The session lasts as long as the root, so that files keep their
+# owners from one call to the next: there is no state to save or to load.
 saved=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -9,7 +9,7 @@ while [ $# -gt 0 ]; do
     -[ibfl] | --lib | --faked | --fd-base) shift 2 ;;
     -[ibfl]?* | --lib=* | --faked=* | --fd-base=* | --static=*) shift ;;
     -u | --unknown-is-real) echo 'fakeroot: unknown files belong to root here' >&2; shift ;;
-    -v | --version) echo 'fakeroot version 1.31, as Kilnyard has it'; exit ;;
+    -v | --version) echo 'fakeroot version 1.31 (Kilnyard)'; exit ;;
     -h | --help) echo 'usage: fakeroot [COMMAND [ARGUMENT...]]'; exit ;;
     --) shift; break ;;
     -*) echo "fakeroot: $1 is not an option of fakeroot" >&2; exit 1 ;;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands in for a program in the root of a build. Where its caller allows several jobs (`-j 8`), the program takes them
-# from the jobserver of the build instead of starting as many by itself, so that cores can be given and taken while it
-# runs. What was allowed one job keeps to it: it was not written for more.
+# Wraps a program in the root of a build. If the caller allows several jobs (`-j 8`), the program takes them from the
+# build's jobserver instead of starting that many itself, so that cores can be given and taken while it runs. If the
+# caller allows one job, that stays so: the build may not support more.
 server=/kilnyard/tools/jobserver

@@ -12,7 +12,7 @@ for argument do
 done
 [ "$jobs" = 1 ] && exec "$real" "$@"
 
-# The same arguments without those.
+# Remove these arguments.
 count=$# is_next=no
 while [ "$count" -gt 0 ]; do
   argument=$1

@@ -1,6 +1,6 @@
 [ -p "$server" ] || exec "$real" "$@"
 
-# What cargo is told comes here by build scripts that pass it on. make before 4.4 knows descriptors alone.
+# Build scripts of cargo pass its jobserver on to make. make before 4.4 only knows descriptors.
 case ${MAKEFLAGS-} in
   *--jobserver-auth=fifo:"$server"*)
     exec 9<>"$server"

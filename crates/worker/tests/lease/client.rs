@@ -1,4 +1,4 @@
-//! A worker that takes part by messages alone, over channels that carry bytes and lose each third of them.
+//! A worker that communicates by messages only, over channels of bytes that lose every third message.
 
 use super::{Outcome, PACK, Trying, kept, lease};
 use kilnyard_model::attempt::Attempt;
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-/// The way from the worker, which loses each third message.
+/// The worker's transport, which loses every third message.
 struct Lossy {
     sender: Sender<Vec<u8>>,
     count: Cell<u32>,
@@ -28,7 +28,7 @@ impl Transport for Lossy {
     }
 }
 
-/// A coordinator's end, which answers what it hears.
+/// The coordinator's end, which answers messages.
 struct Desk {
     inbox: Inbox,
     heard: Receiver<Vec<u8>>,
@@ -45,12 +45,13 @@ impl Desk {
         self.inbox.deliver(encode(message).unwrap());
     }
 
-    /// Answers until there is a result of the lease.
+    /// Answers messages until the result of the lease arrives.
     fn wait_for(&mut self, lease: &Lease) -> BuildResult {
         let session = Session::from(Attempt::from_bytes(SESSION));
         let mut taken = 0;
         while self.result.is_none() {
-            let bytes = self.heard.recv_timeout(Duration::from_secs(120)).expect("the worker says nothing");
+            let bytes =
+                self.heard.recv_timeout(Duration::from_secs(120)).expect("no message from the worker");
             let message = open::<ToCoordinator>(&bytes).unwrap();
             assert_eq!(message.capabilities, ["family:debian"]);
             match message.body {
@@ -115,7 +116,7 @@ fn hello() -> Hello {
     }
 }
 
-/// Lets a worker take part as long as `coordinate` takes.
+/// Runs a worker until `coordinate` returns.
 fn with_worker(trying: &Trying, coordinate: impl FnOnce(&mut Desk)) -> Result<(), ClientError> {
     let (inbox, incomings) = Inbox::new();
     let (sender, heard) = mpsc::channel();
@@ -146,11 +147,11 @@ pub fn a_worker_takes_part_by_messages() -> Outcome {
         assert_eq!((result.build, outputs.len(), &*outputs[0].name), (7, 1, "one"));
         assert!(trying.has(&outputs[0]));
         assert_eq!(desk.stages, [Stage::Build, Stage::Collect]);
-        // The next one on the same way, which fails.
+        // The next lease in the same session, which fails.
         let next = Lease { build: 8, attempt: Attempt::from_bytes([8; 16]), ..lease("echo no; exit 3") };
         let failure = desk.wait_for(&next).outcome.unwrap_err();
         assert_eq!((failure.kind, failure.stage), (FailureKind::Command, Stage::Build));
-        // One that is cancelled while it goes on.
+        // A lease that is cancelled while it runs.
         desk.cancels_in = Some(Stage::Build);
         let endless = Lease { build: 9, attempt: Attempt::from_bytes([9; 16]), ..lease("sleep 600") };
         assert_eq!(desk.wait_for(&endless).outcome.unwrap_err().kind, FailureKind::Cancelled);
@@ -180,7 +181,7 @@ pub fn a_worker_that_is_closed_leaves_no_build() -> Outcome {
         };
         while !is_building(desk.heard.recv_timeout(Duration::from_secs(120)).unwrap()) {}
     })?;
-    assert!(began.elapsed() < Duration::from_secs(500), "it waited for the build");
+    assert!(began.elapsed() < Duration::from_secs(500), "the worker waited for the build");
     Ok(())
 }
 

@@ -1,14 +1,15 @@
-//! Writes settings of a table into a configuration, and leaves every other byte as it is.
+//! Writes settings into a table of a configuration and leaves every other byte unchanged.
 //!
-//! `toml_edit` changes the document and keeps comments and layout, but writes every line end as a line feed. So its text is
-//! compared with the old one line by line: lines that are equal are taken from the old text, byte for byte.
+//! `toml_edit` changes the document and keeps comments and layout, but writes every line ending as a line feed.
+//! Its output is therefore compared with the old text line by line, and equal lines are copied from the old
+//! text byte for byte.
 
 use similar::{ChangeTag, TextDiff};
 use std::fmt;
 use std::ops::Range;
 use toml_edit::{Decor, Document, Item, Value};
 
-/// What some editors put before the first line.
+/// Some editors write this before the first line.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Why settings were not written.
@@ -20,21 +21,21 @@ pub enum Refusal {
         line: usize,
         /// In characters, from 1.
         column: usize,
-        /// The words of the parser.
+        /// The parser's message, on one line.
         problem: String,
     },
-    /// The configuration has another value already.
+    /// The setting already has another value.
     SaysOtherwise {
         /// From 1.
         line: usize,
-        /// The whole line.
+        /// The whole line, trimmed.
         says: String,
     },
-    /// Something else has the name of the table, or of a setting.
+    /// Something else has the name of the table or of a setting.
     Shape {
         /// From 1.
         line: usize,
-        /// The table, or the setting with the table before it.
+        /// The table's name, or `table.setting`.
         name: String,
         /// `a table` or `a value`.
         wanted: &'static str,
@@ -47,31 +48,31 @@ impl fmt::Display for Refusal {
             Refusal::Unreadable { line, column, problem } => {
                 write!(f, "line {line}, column {column}: {problem}")
             }
-            Refusal::SaysOtherwise { line, says } => write!(f, "line {line} says `{says}` already"),
+            Refusal::SaysOtherwise { line, says } => write!(f, "line {line} already says `{says}`"),
             Refusal::Shape { line, name, wanted } => write!(f, "line {line}: `{name}` is not {wanted}"),
         }
     }
 }
 
-/// A text with settings.
+/// A configuration with the settings written into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edited {
     /// The whole text, with comments and order as they were.
     pub text: String,
-    /// The lines that went, after `-`, and those that came, after `+`, in the order of the text.
+    /// Removed lines after `-` and added lines after `+`, in the order of the text.
     pub changes: Vec<String>,
 }
 
-/// What becomes of a setting that has another value.
+/// What to do with a setting that has another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Otherwise {
-    /// It stays, and nothing is changed.
+    /// Keep it, and change nothing.
     Refuse,
-    /// It is given up.
+    /// Replace it.
     Replace,
 }
 
-/// The text with these settings, keys and strings, in this table.
+/// Sets these string values (key and value) in `table`.
 pub fn set(
     text: &str,
     table: &str,
@@ -81,7 +82,7 @@ pub fn set(
     let before = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let read = Document::parse(before).map_err(|error| {
         let (line, column) = place(before, error.span().unwrap_or(0..0));
-        // The library explains some errors in several lines.
+        // Some messages of the library have several lines.
         Refusal::Unreadable { line, column, problem: error.message().replace('\n', ", ") }
     })?;
     let line_of = |span: Option<Range<usize>>| place(before, span.unwrap_or(0..0)).0;
@@ -125,7 +126,7 @@ pub fn set(
     Ok(with_lines_of(text, &document.to_string()))
 }
 
-/// Gives a key a value; the spaces and the comment around an old one stay.
+/// Sets a key. If it had a value, the spaces and the comment around the value stay.
 fn put(table: &mut Item, key: &str, value: &str) {
     let mut value = Value::from(value);
     if let Some(old) = table.get(key).and_then(Item::as_value) {
@@ -135,14 +136,14 @@ fn put(table: &mut Item, key: &str, value: &str) {
         && let Some(space) = last.decor().suffix().and_then(|suffix| suffix.as_str()).map(str::to_owned)
         && space.trim().is_empty()
     {
-        // The space before the closing brace comes before it again, not before a comma.
+        // Move the space before the closing brace behind the new value, so that it does not precede a comma.
         last.decor_mut().set_suffix("");
         *value.decor_mut() = Decor::new(" ", space);
     }
     table[key] = Item::Value(value);
 }
 
-/// The new text with each line that it has in common with the old one as it was there, and what changed.
+/// Takes each line that both texts have from the old text, with its line ending, and lists the changes.
 fn with_lines_of(old: &str, new: &str) -> Edited {
     let (mark, body) = match old.strip_prefix(BYTE_ORDER_MARK) {
         Some(body) => (BYTE_ORDER_MARK, body),
@@ -164,7 +165,7 @@ fn with_lines_of(old: &str, new: &str) -> Edited {
             changes.push(format!("-{line}"));
             continue;
         }
-        // The old text may have had no end of its last line.
+        // The last line of the old text may lack a line ending.
         if text.len() > mark.len() && !text.ends_with('\n') {
             text.push_str(newline);
         }
@@ -182,7 +183,7 @@ fn with_lines_of(old: &str, new: &str) -> Edited {
     Edited { text, changes }
 }
 
-/// Line and column, from 1, of the beginning of a span.
+/// Line and column of the start of a span, both from 1.
 fn place(text: &str, span: Range<usize>) -> (usize, usize) {
     let before = text.get(..span.start).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -206,7 +207,7 @@ mod tests {
         let after = refused(&text).unwrap();
         assert_eq!(after.replacen("backend = \"overlay\"\nscratch = \"memory\"\n", "", 1), text);
         assert!(after.contains("\n[root]\nbackend = \"overlay\"\nscratch = \"memory\"\n# backend"));
-        // Once more there is nothing to do.
+        // A second time, there is nothing to do.
         assert_eq!(refused(&after).unwrap(), after);
     }
 
@@ -226,12 +227,12 @@ mod tests {
                 "[root]\nscratch = 'memory' # fast\n".into(),
                 "[root]\nscratch = 'memory' # fast\nbackend = \"overlay\"\n".into(),
             ),
-            // What stands below a table's last line belongs to the next one.
+            // Comments below the last line of a table belong to the next table.
             (
                 "# top\n[root]\n  flushes = \"keep\" # \t\n\n# of b\n[b]\n".into(),
                 format!("# top\n[root]\n  flushes = \"keep\" # \t\n{lines}\n# of b\n[b]\n"),
             ),
-            // An array over lines, with comments and odd spaces, and texts that look like tables.
+            // A multi-line array with comments and odd spacing, and strings that contain table headers.
             (
                 "[root]\nlist = [ # a\n  1,\t2, # b\n  # c\n  ]\n[b]\na = \"\"\"\n[root]\nx = 1 \n\"\"\"\n#end".into(),
                 format!(
@@ -264,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_set_otherwise_is_replaced_only_by_force() {
+    fn a_different_value_is_replaced_only_by_force() {
         let text = "[root]\n  backend = \"copy\"  # no overlays \"here\"\nflushes = \"keep\"\n";
         let says = "backend = \"copy\"  # no overlays \"here\"".to_owned();
         assert_eq!(refused(text), Err(Refusal::SaysOtherwise { line: 2, says }));
-        // A line that would be added before it does not count.
+        // A line that would be inserted above it does not count.
         let says = "scratch = \"disk\"".to_owned();
         let other = Err(Refusal::SaysOtherwise { line: 2, says });
         assert_eq!(refused("[root]\nscratch = \"disk\"\n"), other);
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn line_ends_and_a_byte_order_mark_stay_as_they_are() {
-        // Both kinds of line ends, one within a text, and none at the end.
+        // Both kinds of line endings, one inside a string, and none at the end.
         let text = "\u{feff}a = 1\r\n[root] # x\nbackend = 'copy'\r\nb = \"\"\"1\r\n2\n3\"\"\"\n# end";
         let edited = set(text, "root", &MEMORY, Otherwise::Replace).unwrap();
         let expected = "\u{feff}a = 1\r\n[root] # x\nbackend = \"overlay\"\r\nb = \"\"\"1\r\n2\n3\"\"\"\nscratch = \"memory\"\r\n# end";
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_toml_is_refused_with_its_place() {
+    fn invalid_toml_is_rejected_with_its_position() {
         for (text, at, part) in [
             ("no toml", (1, 4), "key with no value"),
             ("[root]\na = 1\n\n[root]\nb = 2\n", (4, 2), "duplicate key"),
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_name_of_a_table_or_a_setting_is_refused_with_its_line() {
+    fn a_name_clash_with_a_table_or_setting_is_rejected_with_its_line() {
         for (text, line, name, wanted) in [
             ("a = 1\nroot = 1\n", 2, "root", "a table"),
             ("\n[[root]]\nbackend = \"copy\"\n", 2, "root", "a table"),

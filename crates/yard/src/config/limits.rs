@@ -1,4 +1,4 @@
-//! The table `limits`: what one build may take of the machine.
+//! The table `limits`: how much of the machine a single build may use.
 
 use super::Size;
 use kilnyard_ecosystem::OutputBounds;
@@ -6,20 +6,20 @@ use kilnyard_process::LimitRules;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Compilers and linkers with many inputs have thousands open.
+/// Compilers and linkers with many inputs have thousands of files open.
 const OPEN_FILES: u32 = 16_384;
-/// A shell, a compiler and a make with a jobserver have some dozens.
+/// A shell, a compiler and a make with a jobserver need several dozen.
 const OPEN_FILES_MIN: u32 = 64;
-/// The largest that Linux gives by default to a process of root (fs.nr_open).
+/// The default of fs.nr_open, the most that Linux allows even to processes of root.
 const OPEN_FILES_MAX: u32 = 1 << 20;
-/// Most builds write less than 2 GiB; browsers some 30.
+/// Most builds write less than 2 GiB; browsers write about 30 GiB.
 const DISK_BYTES: u64 = 32 << 30;
-/// Twice the largest real packages.
+/// Twice the size of the largest real packages.
 const UNPACKED_BYTES: u64 = 20 << 30;
-/// Five times what the package with the most files has is what is read at all.
+/// Five times the file count of the package with the most files. Archives with more files are not read.
 const UNPACKED_FILES: u64 = 1_000_000;
 
-/// See the module.
+/// Limits of all builds, and of packages that have their own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Limits {
@@ -31,7 +31,7 @@ pub struct Limits {
     packages: BTreeMap<String, Own>,
 }
 
-/// What one package has in place of that.
+/// Limits of one package, in place of the general ones.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct Own {
@@ -61,18 +61,15 @@ impl Limits {
             if !(OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&count) {
                 let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
                 return Err(format!(
-                    "limits: open-files{of} is {count}, and must be at least {OPEN_FILES_MIN} and at most {OPEN_FILES_MAX}"
+                    "limits: open-files{of} is {count}, must be from {OPEN_FILES_MIN} to {OPEN_FILES_MAX}"
                 ));
             }
         }
         if self.unpacked.0 > widest.unpacked_bytes_max {
-            return Err(format!("limits: unpacked is more than {}G", widest.unpacked_bytes_max >> 30));
+            return Err(format!("limits: unpacked must be at most {}G", widest.unpacked_bytes_max >> 30));
         }
         if !(1..=widest.files_max as u64).contains(&self.unpacked_files) {
-            return Err(format!(
-                "limits: unpacked-files must be at least 1 and at most {}",
-                widest.files_max
-            ));
+            return Err(format!("limits: unpacked-files must be from 1 to {}", widest.files_max));
         }
         Ok(())
     }
@@ -87,7 +84,7 @@ impl Limits {
         }
     }
 
-    /// The same of the packages that have their own.
+    /// The rules for packages that have their own limits; `rules` fills in the rest.
     pub fn of_packages(&self, rules: LimitRules) -> BTreeMap<String, LimitRules> {
         let of = |own: &Own| LimitRules {
             memory_bytes_min: own.memory.map_or(rules.memory_bytes_min, |size| size.0),
@@ -98,7 +95,7 @@ impl Limits {
         self.packages.iter().map(|(name, own)| (name.clone(), of(own))).collect()
     }
 
-    /// What outputs may unpack to.
+    /// Bounds on the unpacked outputs of a package.
     pub fn output_bounds(&self) -> OutputBounds {
         OutputBounds { unpacked_bytes_max: self.unpacked.0, files_max: self.unpacked_files as usize }
     }

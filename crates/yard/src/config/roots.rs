@@ -4,7 +4,7 @@ use super::Size;
 use kilnyard_root::{Backend, Device, FileSystem, Flushes, Requests, Roots, Scratch};
 use serde::Deserialize;
 
-/// What a person says of roots.
+/// How roots are made, as configured.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Root {
@@ -17,7 +17,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// The same for the code that makes them.
+    /// Converts the table, with defaults for what it leaves out.
     pub fn roots(self) -> Roots {
         let room_bytes = self.room.map_or(Device::ROOM_BYTES, |room| room.0);
         let device = Device { file_system: self.file_system, room_bytes, requests: self.requests };

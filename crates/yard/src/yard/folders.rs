@@ -1,5 +1,5 @@
-//! The folders of a yard, opened beneath it without following links: another user may have laid one where Kilnyard writes and
-//! removes, and so may an archive that was unpacked as a yard.
+//! The folders of a yard. They are opened beneath it without following symbolic links: another user, or an
+//! archive that was unpacked as a yard, may have put one where Kilnyard writes and removes.
 
 use super::{user_name, user_of};
 use crate::error::{Context, Error, Kind, Result};
@@ -12,20 +12,20 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// For files that are Kilnyard's own, and read by web servers and by the users of roots.
+/// Mode of folders with Kilnyard's own files, which web servers and the users of roots read.
 const OPEN: u32 = 0o755;
-/// For secrets, and for files that builds and packages made: programs among them may give their owner's rights to any user of
-/// the machine who can reach them.
+/// Mode of folders with secrets, or with files that builds and packages made: set-id programs among them may
+/// give their owner's rights to any user who can reach them.
 const CLOSED: u32 = 0o700;
 
-/// The lock's file, in `state`.
+/// The lock file, in `state`.
 const LOCK: &str = "lock";
 
-/// The number of the yard's range of ids, in `state`.
+/// The file in `state` with the number of the yard's id range.
 const RANGE: &str = "range";
 const RANGE_BYTES_MAX: u64 = 16;
 
-/// In the order in which they are made: the range of ids that roots have lies in the first.
+/// In the order of creation: the first one holds the id range that the roots need.
 const FOLDERS: [(&str, u32); 8] = [
     ("state", CLOSED),
     ("index", OPEN),
@@ -37,11 +37,11 @@ const FOLDERS: [(&str, u32); 8] = [
     ("repository", OPEN),
 ];
 
-/// Folders whose owner is the root of roots, who has no other right in the yard.
+/// Folders owned by the root user of roots, who has no other rights in the yard.
 const OF_ROOTS: [&str; 2] = [LAYERS, "roots"];
 const LAYERS: &str = "layers";
 
-/// Refuses a yard of another user: its owner could lead this process anywhere.
+/// Rejects a yard that belongs to another user: its owner could make this process write anywhere.
 pub fn check_owner(folder: &Path) -> Result<()> {
     let Ok(metadata) = fs_err::metadata(folder) else { return Ok(()) };
     let (owner, own) = (std::os::unix::fs::MetadataExt::uid(&metadata), rustix::process::geteuid().as_raw());
@@ -51,12 +51,12 @@ pub fn check_owner(folder: &Path) -> Result<()> {
     let (owner, own) = (user_of(owner), user_of(own));
     let message = format!("the yard {} belongs to the user {owner}, not to {own}", folder.display());
     Err(Error::usage(message).hint(format!(
-        "runuser -u {owner} -- kilnyard ...; or --foreign-yard, if you trust {owner} with all that {own} may do"
+        "runuser -u {owner} -- kilnyard ...; or --foreign-yard, if you trust {owner} with all rights of {own}"
     )))
 }
 
-/// Makes the folders that a yard has, and closes those that have to be closed, whatever the umask is and whatever an earlier
-/// Kilnyard did.
+/// Creates the folders of a yard and closes those that must be closed, whatever the umask is and whatever an
+/// earlier Kilnyard did.
 pub fn make(folder: &Path) -> Result<()> {
     let failed = || format!("make the folders of the yard {}", folder.display());
     if !folder.is_dir() {
@@ -75,7 +75,7 @@ pub fn make(folder: &Path) -> Result<()> {
         };
         let opened = open(folder, name).context(Kind::Machine, failed()).map_err(|error| {
             error.hint(format!(
-                "a folder in place of the link; mount --bind, if {name} has to lie on another disk"
+                "a folder in place of the link; or mount --bind, if {name} has to be on another disk"
             ))
         })?;
         if is_new && name == LAYERS {
@@ -91,7 +91,7 @@ pub fn make(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The ids of a yard's roots, for the user who runs this.
+/// The ids of a yard's roots when this user runs it.
 pub fn ids(folder: &Path) -> IdMap {
     let text = open(folder, "state").and_then(|state| {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -105,7 +105,8 @@ pub fn ids(folder: &Path) -> IdMap {
     IdMap::of_this_user(&user_name(), range).0
 }
 
-/// Gives a yard that has no layers yet a range of ids, one of those that the user has: roots of two yards are different users then.
+/// Picks one of the user's id ranges for a yard that has no layers yet, so that roots of two yards run as
+/// different users.
 fn choose_range(folder: &Path) -> std::io::Result<()> {
     let range = rand::rngs::OsRng.gen_range(0..IdMap::ranges_of_this_user(&user_name()));
     let state = open(folder, "state")?;
@@ -118,7 +119,7 @@ fn open(folder: &Path, name: &str) -> std::io::Result<OwnedFd> {
     tree::open_beneath(folder, Path::new(name))
 }
 
-/// Gives a folder its owner and its mode.
+/// Sets a folder's owner and mode. Fails if the folder belongs to an unexpected user.
 fn settle(
     opened: &OwnedFd,
     name: &str,
@@ -144,34 +145,36 @@ fn settle(
     Ok(())
 }
 
-/// Whether a folder of roots has ids that roots had before `/etc/subuid` was changed. Only root could give it to them.
+/// Whether a folder of roots has the ids that roots had before `/etc/subuid` changed. Only root can have given
+/// it to them.
 fn is_of_other_roots(name: &str, facts: &Stat, own: u32) -> bool {
     own == 0 && OF_ROOTS.contains(&name) && facts.st_mode & 0o077 == 0
 }
 
-/// Opens the file of the lock, made if `makes`. It must be a file of the yard alone.
+/// Opens the lock file, and creates it if `makes` is set. It must be a regular file with a single link.
 pub fn lock_file(folder: &Path, makes: bool) -> std::io::Result<File> {
     let state = open(folder, "state")?;
     let making = if makes { OFlags::CREATE | OFlags::RDWR } else { OFlags::RDONLY };
-    // Something that waits for another end, such as a fifo, is opened at once, and refused.
+    // `NONBLOCK`: opening a fifo, for example, returns at once instead of waiting for the other end. It is
+    // rejected below.
     let flags = making | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(&state, LOCK, flags, Mode::from_raw_mode(0o644)).map_err(|error| match error {
-        Errno::LOOP => std::io::Error::other("it is a link; remove it"),
+        Errno::LOOP => std::io::Error::other("it is a symbolic link; remove it"),
         other => other.into(),
     })?;
     let facts = fstat(&file)?;
     if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile || facts.st_nlink != 1 {
-        return Err(std::io::Error::other("it is no file of this yard alone; remove it"));
+        return Err(std::io::Error::other("it is not a regular file with a single link; remove it"));
     }
     Ok(file.into())
 }
 
-/// Refuses a file of `state` that is a link: what opens it would follow it.
+/// Rejects a symbolic link in `state`, which an open would follow.
 pub fn check_no_link(folder: &Path, name: &str) -> std::io::Result<()> {
     let state = open(folder, "state")?;
     match rustix::fs::statat(&state, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(facts) if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile => {
-            Err(std::io::Error::other(format!("state/{name} is no file; remove it")))
+            Err(std::io::Error::other(format!("state/{name} is not a regular file; remove it")))
         }
         Ok(_) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),

@@ -1,5 +1,5 @@
-//! From a resolved set to the first build that is handed out, in the way of `kilnyard build`: the plan, the run in
-//! the store, ranks, the first order. The build itself is none: its roots are not there, and the run is ended.
+//! From a resolved set to the first build that is assigned, as in `kilnyard build`: the plan, the run in the
+//! store, ranks, the first order. Nothing is built: the layers of roots do not exist, and the run is ended.
 
 use super::Part;
 use super::sham::ShamTree;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The longest that it may take.
+/// Maximum wall time.
 const WALL_SECONDS_MAX: f64 = 1.0;
 
 pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &ShamTree, trial: &Trial<'_>) -> Result<Part> {
@@ -43,14 +43,14 @@ pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &ShamTree, trial: &Trial<
     let (mut wall, mut cpu) = (Vec::new(), Vec::new());
     let mut first = None;
     for pair in 1..=pairs {
-        crate::go_on()?;
+        crate::check_interrupt()?;
         let scan = Scan { text: text.clone(), failed: Vec::new() };
         let workshop =
             Workshop::new(settings.clone(), scan, None).context(Kind::Usage, "resolve the scan")?;
         let packages = kilnyard_ecosystem::Ecosystem::graph(&workshop).len();
         part.facts.insert("packages".to_owned(), json!(packages));
         if packages == 0 {
-            part.notes.push("nothing of the scan can be built, so there is no first build".to_owned());
+            part.notes.push("no package of the scan can be built, so there is no first build".to_owned());
             return Ok(part);
         }
         let yard = yard(scratch.path("yard"), &settings, trial)?;
@@ -58,7 +58,7 @@ pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &ShamTree, trial: &Trial<
         wall.push(found.wall_seconds);
         cpu.push(found.cpu_seconds);
         first = Some((found.package, packages));
-        trial.say(format_args!("first build: pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("first build: pair {pair} of {pairs} measured"));
     }
     if let Some((package, packages)) = first {
         let count = words::count(packages as u64, "package");
@@ -76,7 +76,7 @@ fn settings(tree: &ShamTree, distfiles: PathBuf) -> Settings {
     Settings {
         tree: tree.folder.clone(),
         distfiles,
-        // There are none, so that nothing is built.
+        // There are no layers, so nothing is built.
         layers: Vec::new(),
         layers_digest: String::new(),
         prefix: "/usr/pkg".to_owned(),
@@ -87,9 +87,9 @@ fn settings(tree: &ShamTree, distfiles: PathBuf) -> Settings {
     }
 }
 
-/// A new yard, in place of the one before.
+/// Creates a new yard in place of the previous one.
 fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard> {
-    let failed = "make a yard for the benchmark";
+    let failed = "create a yard for the benchmark";
     if folder.exists() {
         fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
     }
@@ -134,5 +134,5 @@ fn to_first_build(yard: &Yard, set: Set, trial: &Trial<'_>) -> Result<Found> {
         });
         true
     })?;
-    found.ok_or_else(|| Error::new(Kind::Internal, "no build was handed out"))
+    found.ok_or_else(|| Error::new(Kind::Internal, "no build was assigned"))
 }

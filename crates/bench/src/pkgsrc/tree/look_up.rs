@@ -1,4 +1,4 @@
-//! One look-up in the index of a repository, by a program that is started for it.
+//! A single look-up in the index of a repository, by a newly started program.
 
 use super::Part;
 use crate::Trial;
@@ -12,15 +12,15 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-/// How many packages the repository has: about as many as pkgsrc.
+/// Number of packages, about as many as in pkgsrc.
 const PACKAGES: usize = 30_000;
-/// How many look-ups are measured for a pair: one alone is less than what the clock and the rest of the machine blur.
+/// Number of look-ups per pair. A single one takes less time than the clock and other load blur.
 const LOOK_UPS: usize = 200;
-/// How many lines a package's description has.
+/// Number of lines in a package's description.
 const LINES: usize = 15;
-/// The most that a look-up may use, besides starting the program.
+/// Maximum CPU time of a look-up in addition to starting the program.
 const CPU_SECONDS_MAX: f64 = 1e-4;
-/// How a look-up ends in a file that is not there.
+/// Exit code of a look-up if the file does not exist.
 const NO_FILE: i32 = Kind::Usage as i32;
 
 pub fn measure(scratch: &Scratch, trial: &Trial<'_>) -> Result<Part> {
@@ -40,7 +40,7 @@ pub fn measure(scratch: &Scratch, trial: &Trial<'_>) -> Result<Part> {
     child::measure(look_up(&index, last), Some(&answer), &[0])?;
     let answer = fs_err::read_to_string(&answer).or_internal("read an answer")?;
     if answer != stanza(last) {
-        return Err(Error::new(Kind::Internal, "the answer of kilnyard index look-up is wrong"));
+        return Err(Error::new(Kind::Internal, "wrong answer from kilnyard index look-up"));
     }
     let (mut starting, mut more, mut itself) = (Vec::new(), Vec::new(), Vec::new());
     let nothing = scratch.path("nothing");
@@ -55,12 +55,13 @@ pub fn measure(scratch: &Scratch, trial: &Trial<'_>) -> Result<Part> {
         starting.push(median(&without));
         more.push(median(&with) - median(&without));
         itself.push(median(&with) - median(&in_nothing));
-        trial.say(format_args!("look-up: pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("look-up: pair {pair} of {pairs} measured"));
     }
-    let more = Series::new("look_up_cpu_seconds", "index look-up, CPU besides starting", Unit::Seconds, more);
+    let more =
+        Series::new("look_up_cpu_seconds", "index look-up, CPU in addition to starting", Unit::Seconds, more);
     let is_met = more.median() <= CPU_SECONDS_MAX;
-    // Most of it is reading the command line, which `--version` has less of.
-    let label = "index look-up, CPU besides one without a file";
+    // Most of the difference is parsing the command line, which is shorter for `--version`.
+    let label = "index look-up, CPU in addition to one without a file";
     let itself = Series::new("look_up_itself_cpu_seconds", label, Unit::Seconds, itself);
     let starting = Series::new("starting_cpu_seconds", "starting the program, CPU", Unit::Seconds, starting);
     let bytes = fs_err::metadata(&index).map_or(0, |metadata| metadata.len());
@@ -73,10 +74,10 @@ pub fn measure(scratch: &Scratch, trial: &Trial<'_>) -> Result<Part> {
         series: vec![more, itself, starting],
         facts,
         notes: vec![format!(
-            "an index of {PACKAGES} packages, the median of {LOOK_UPS} look-ups a pair; there is no peer: pkg_add \
-             and pkgin read the whole of pkg_summary"
+            "an index of {PACKAGES} packages, the median of {LOOK_UPS} look-ups per pair; there is no peer: pkg_add \
+             and pkgin read all of pkg_summary"
         )],
-        target: format!("at most {} ms of CPU besides starting", CPU_SECONDS_MAX * 1e3),
+        target: format!("at most {} ms of CPU time in addition to starting", CPU_SECONDS_MAX * 1e3),
         is_met: Some(is_met),
     })
 }

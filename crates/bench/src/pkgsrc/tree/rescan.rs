@@ -1,11 +1,11 @@
-//! What a rescan has to ask again: where nothing changed, and where a few Makefiles did.
+//! Decides which directories a rescan has to query again, if nothing changed and if a few Makefiles changed.
 
 use super::Part;
 use super::sham::ShamTree;
 use crate::Trial;
+use crate::check_interrupt;
 use crate::error::{Context, Kind, Result};
 use crate::figures::{Series, Unit};
-use crate::go_on;
 use crate::scratch::Scratch;
 use crate::words;
 use kilnyard_ecosystem::pkgsrc::kept::{Current, Journal, Kept};
@@ -14,18 +14,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-/// How many directories are changed.
+/// Number of changed directories.
 const CHANGED: usize = 20;
-/// The longest that the decision may take.
+/// Maximum wall time of the decision.
 const WALL_SECONDS_MAX: f64 = 2.0;
-/// What answers depend on besides the tree is of no matter here.
+/// Stands for the facts other than the tree that answers depend on, which do not matter here.
 const FACTS: &str = "benchmark";
 
 pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<Part> {
     let pairs = trial.pairs;
     let kept = scratch.path("kept");
-    let failed = "keep the answers of the scan";
-    // No file is too new to be kept: all of them are there already.
+    let failed = "store the answers of the scan";
+    // Accept all files as old enough: they already exist.
     let began_nanoseconds = i128::MAX;
     let mut journal = Journal::begin(&kept, &tree.places(), FACTS, &Current::default(), began_nanoseconds)
         .context(Kind::Machine, failed)?;
@@ -33,17 +33,18 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
         journal.add(location, stanzas).context(Kind::Machine, failed)?;
     }
     drop(journal);
-    // Of what says nothing, nothing is known; it is asked each time.
+    // If a directory does not list the files that it reads, its answer cannot be reused, and it is queried each
+    // time.
     let silent: BTreeSet<&String> =
-        tree.answers.keys().filter(|location| !tree.telling.contains(*location)).collect();
-    let each = (tree.apart.len() / CHANGED).max(1);
-    let changed: Vec<&String> = tree.apart.iter().step_by(each).take(CHANGED).collect();
+        tree.answers.keys().filter(|location| !tree.listing.contains(*location)).collect();
+    let each = (tree.unshared.len() / CHANGED).max(1);
+    let changed: Vec<&String> = tree.unshared.iter().step_by(each).take(CHANGED).collect();
     let with_changed: BTreeSet<&String> = silent.iter().chain(&changed).copied().collect();
     let (mut unchanged_wall, mut changed_wall) = (Vec::new(), Vec::new());
     let mut is_correct = true;
     let mut asked_counts = (0, 0);
     for pair in 1..=pairs {
-        go_on()?;
+        check_interrupt()?;
         let (seconds, asked) = decide(&kept, tree)?;
         unchanged_wall.push(seconds);
         asked_counts.0 = asked.len();
@@ -54,7 +55,7 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
         asked_counts.1 = asked.len();
         is_correct &= asked == with_changed;
         change_back(tree, &changed, &times)?;
-        trial.say(format_args!("rescan: pair {pair} of {pairs} is measured"));
+        trial.say(format_args!("rescan: pair {pair} of {pairs} measured"));
     }
     let series = vec![
         Series::new(
@@ -79,30 +80,30 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
     facts.insert("asked_changed".to_owned(), json!(asked_counts.1));
     facts.insert("is_correct".to_owned(), json!(is_correct));
     let notes = vec![format!(
-        "{} directories, {}: {} to be asked as they are, {} after {} of their Makefiles changed: {}",
+        "{} directories, {}: {} to query if unchanged, {} after {} Makefiles changed: {}",
         tree.answers.len(),
         words::count(tree.files as u64, "file"),
         asked_counts.0,
         asked_counts.1,
         changed.len(),
-        if is_correct { "just these" } else { "NOT the ones that should be" },
+        if is_correct { "the right ones" } else { "NOT the right ones" },
     )];
     let is_fast = series.iter().all(|series| series.median() <= WALL_SECONDS_MAX);
-    let target = format!("what changed and nothing else, in at most {WALL_SECONDS_MAX} s of wall time");
+    let target = format!("only changed directories, decided in at most {WALL_SECONDS_MAX} s of wall time");
     Ok(Part { name: "rescan", series, facts, notes, target, is_met: Some(is_correct && is_fast) })
 }
 
-/// The directories that would be asked, and how long it took to know.
+/// Returns the time of the decision and the directories that a rescan would query.
 fn decide<'a>(kept: &Path, tree: &'a ShamTree) -> Result<(f64, BTreeSet<&'a String>)> {
     let places = tree.places();
     let started = Instant::now();
-    let kept = Kept::read(kept, FACTS).context(Kind::Machine, "read what is kept")?;
+    let kept = Kept::read(kept, FACTS).context(Kind::Machine, "read the stored answers")?;
     let current = kept.current(&places);
     let seconds = started.elapsed().as_secs_f64();
     Ok((seconds, tree.answers.keys().filter(|location| !current.stanzas.contains_key(*location)).collect()))
 }
 
-/// Changes the Makefiles of directories; when each was written before.
+/// Changes the Makefiles of these directories. Returns their previous modification times.
 fn change(tree: &ShamTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
     let failed = "change a Makefile";
     let one = |location: &&String| {
@@ -113,7 +114,7 @@ fn change(tree: &ShamTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
     locations.iter().map(one).collect()
 }
 
-/// Restores them, as if they had not been touched.
+/// Restores the Makefiles and their modification times.
 fn change_back(tree: &ShamTree, locations: &[&String], times: &[SystemTime]) -> Result<()> {
     let failed = "change a Makefile back";
     for (location, time) in locations.iter().zip(times) {

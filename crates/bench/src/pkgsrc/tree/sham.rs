@@ -1,4 +1,4 @@
-//! A tree of empty files, made of what a scan says that make read.
+//! A tree of empty files: those that make reads according to a scan.
 
 use crate::error::{Context, Kind, Result};
 use kilnyard_ecosystem::pkgsrc::kept::Places;
@@ -6,33 +6,33 @@ use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// What every directory has to fetch: one file, which is there.
+/// The only file that each directory has to fetch. It already exists.
 pub const SOURCE: &str = "source-1.0.tar.gz";
 const SOURCE_BYTES: u64 = 1_000_000;
 
-/// See the module.
+/// A tree with the files that a scan names.
 pub struct ShamTree {
-    /// Where it is.
+    /// The tree's folder.
     pub folder: PathBuf,
-    /// Where make saw it, if the scan says.
+    /// The path of the tree as make saw it, if the scan shows it.
     pub inside: Option<&'static str>,
-    /// What each directory answered.
+    /// The answer of each directory.
     pub answers: BTreeMap<String, Vec<u8>>,
-    /// The directories that say which files make read for them.
-    pub telling: HashSet<String>,
-    /// How many files there are.
+    /// Directories that list the files that make reads for them.
+    pub listing: HashSet<String>,
+    /// Number of files.
     pub files: usize,
     /// Directories whose Makefile no other directory reads.
-    pub apart: Vec<String>,
+    pub unshared: Vec<String>,
 }
 
 impl ShamTree {
-    /// Makes it. Files outside of it are not made.
+    /// Creates the tree. Files outside of it are not created.
     pub fn make(scan: &ScanFile, folder: PathBuf) -> Result<ShamTree> {
         let inside = scan.stanzas.iter().find_map(place_of_tree);
         let mut answers: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut readers: HashMap<String, Reader> = HashMap::new();
-        let mut telling = HashSet::new();
+        let mut listing = HashSet::new();
         for stanza in &scan.stanzas {
             let answer = answers.entry(stanza.location.to_owned()).or_default();
             answer.extend(stanza.text());
@@ -41,7 +41,7 @@ impl ShamTree {
             }
             let read = stanza.get("SCAN_DEPENDS").unwrap_or_default();
             if !read.trim_ascii().is_empty() {
-                telling.insert(stanza.location.to_owned());
+                listing.insert(stanza.location.to_owned());
             }
             for path in read.split_ascii_whitespace().filter_map(|file| below(inside, stanza.location, file))
             {
@@ -61,21 +61,21 @@ impl ShamTree {
             let text = format!("$NetBSD$\n\nSize ({SOURCE}) = {SOURCE_BYTES} bytes\n");
             write(&folder.join(location).join("distinfo"), &text)?;
         }
-        let is_apart = |location: &&String| {
+        let is_unshared = |location: &&String| {
             let makefile = readers.get(&format!("{location}/Makefile"));
             matches!(makefile, Some(Reader::One(reader)) if reader == *location)
         };
-        let apart = answers.keys().filter(is_apart).cloned().collect();
-        Ok(ShamTree { folder, inside, files: readers.len(), apart, answers, telling })
+        let unshared = answers.keys().filter(is_unshared).cloned().collect();
+        Ok(ShamTree { folder, inside, files: readers.len(), unshared, answers, listing })
     }
 
-    /// Where its files are.
+    /// The paths of the tree outside and inside of roots.
     pub fn places(&self) -> Places {
-        // Without a place of its own, no file that is named from / on is of the tree.
+        // If the scan does not show the path, no absolute file name is part of the tree.
         Places { tree: self.folder.clone(), inside: Some(self.inside.unwrap_or("/nowhere")) }
     }
 
-    /// Makes a folder with what has to be fetched.
+    /// Creates a folder with the files to fetch.
     pub fn make_distfiles(folder: &Path) -> Result<()> {
         let failed = "make a distfile";
         fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
@@ -90,17 +90,18 @@ enum Reader {
     Several,
 }
 
-/// Where make saw the tree: make names some files by all of their path, and then the directory is part of it.
+/// The path of the tree as make saw it. make names some files by their full path, which then includes the
+/// directory.
 fn place_of_tree(stanza: &Stanza) -> Option<&'static str> {
     let read = stanza.get("SCAN_DEPENDS")?;
     let within = format!("/{}/../../", stanza.location);
     let place = read.split_ascii_whitespace().find_map(|file| Some(file.split_once(&within)?.0))?;
-    // `Places` is for the one place in a root, which is a constant; so this text lives as long as the program.
+    // `Places` requires a static string, since roots use a constant; so this text is never freed.
     (place.len() > 1 && place.starts_with('/') && !place.contains(".."))
         .then(|| place.to_owned().leak() as &str)
 }
 
-/// A file's path below the tree; none where it is outside.
+/// A file's path relative to the tree. Absent if the file is outside.
 fn below(inside: Option<&str>, location: &str, file: &str) -> Option<String> {
     let file = match file.starts_with('/') {
         true => file.strip_prefix(inside?)?.strip_prefix('/')?.to_owned(),
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_made_below_the_tree_alone() {
+    fn files_are_only_created_below_the_tree() {
         let inside = Some("/usr/pkgsrc");
         let below = |file: &str| below(inside, "a/one", file);
         assert_eq!(below("Makefile").unwrap(), "a/one/Makefile");
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_what_the_scan_names() {
+    fn a_tree_has_the_files_that_the_scan_names() {
         let text =
             b"PKGNAME=x-1\nPKG_LOCATION=a/x\nSCAN_DEPENDS=Makefile ../b/Makefile /t/a/x/../../mk/y.mk\n\
             PKGNAME=b-1\nPKG_LOCATION=a/b\nSCAN_DEPENDS=Makefile ../../../out /etc/z\n\
@@ -155,7 +156,7 @@ mod tests {
             assert!(tree.folder.join(path).is_file(), "{path}");
         }
         assert!(!folder.path().join("out").exists());
-        assert_eq!((tree.files, tree.telling.len()), (3, 2));
-        assert_eq!(tree.apart, ["a/x"], "that of a/b is read by a/x, and a/c says nothing");
+        assert_eq!((tree.files, tree.listing.len()), (3, 2));
+        assert_eq!(tree.unshared, ["a/x"], "a/x reads the Makefile of a/b, and a/c lists no files");
     }
 }

@@ -27,7 +27,7 @@ fn good(name: &str) -> Output {
     output(name, "1.0-1+bk2", "amd64", "")
 }
 
-/// Judges outputs of a build of tool 1.0-1+bk2 beside what is published and what else is declared.
+/// Checks outputs of a build of tool 1.0-1+bk2 against published packages and other declarations.
 fn judge(
     outputs: Vec<Output>,
     published: &str,
@@ -71,7 +71,7 @@ fn refused(outputs: Vec<Output>, published: &str, words: &[&str]) {
 }
 
 #[test]
-fn what_the_source_declares_is_admitted() {
+fn declared_outputs_are_admitted() {
     let debug = output("tool-dbgsym", "1.0-1+bk2", "amd64", "Auto-Built-Package: debug-symbols\n");
     let doc = output("tool-doc", "1.0-1+bk2", "all", "");
     let all = vec![good("tool"), good("libtool1"), good("tool-udeb"), debug, doc];
@@ -83,13 +83,13 @@ fn a_name_that_the_source_does_not_declare_is_refused() {
     let words = ["bash_99_amd64.deb", "the package bash", "source tool does not declare", "tool, libtool1"];
     refused(vec![output("bash", "99", "amd64", "")], "", &words);
     refused(vec![output("bash", "99+bk2", "amd64", "")], "", &words[1..]);
-    // Nor do debug symbols of such a name.
+    // Debug symbols of such a name are refused as well.
     let debug = output("bash-dbgsym", "1.0-1+bk2", "amd64", "Auto-Built-Package: debug-symbols\n");
     refused(vec![debug], "", &["the package bash-dbgsym"]);
 }
 
 #[test]
-fn architecture_and_kind_are_those_that_are_declared() {
+fn architecture_and_kind_must_match_the_declaration() {
     refused(vec![output("tool", "1.0-1+bk2", "all", "")], "", &["is for all", "declares tool for any"]);
     refused(vec![good("tool-doc")], "", &["is for amd64", "declares tool-doc for all"]);
     refused(vec![good("only-hurd")], "", &["declares only-hurd for hurd-any"]);
@@ -100,7 +100,7 @@ fn architecture_and_kind_are_those_that_are_declared() {
 }
 
 #[test]
-fn debug_symbols_are_known_by_their_field_and_architecture() {
+fn debug_symbols_are_recognized_by_their_field_and_architecture() {
     refused(vec![good("tool-dbgsym")], "", &["Auto-Built-Package"]);
     let of_all = output("tool-doc-dbgsym", "1.0-1+bk2", "all", "Auto-Built-Package: debug-symbols\n");
     refused(vec![of_all], "", &["is for all"]);
@@ -109,11 +109,11 @@ fn debug_symbols_are_known_by_their_field_and_architecture() {
 }
 
 #[test]
-fn a_version_carries_the_number_of_its_rebuild() {
+fn a_version_must_contain_its_rebuild_number() {
     for version in ["1.0-1", "99", "1.0-1+bk1", "1.0-1+bk20", "1.0-1+bk"] {
-        refused(vec![output("tool", version, "amd64", "")], "", &["does not carry", "+bk2"]);
+        refused(vec![output("tool", version, "amd64", "")], "", &["does not contain", "+bk2"]);
     }
-    // The versions of gcc-defaults, lvm2 and the cross compilers are of their own.
+    // gcc-defaults, lvm2 and the cross compilers have their own version schemes.
     for version in ["4:12.2.0-3+bk2", "2:1.02.185-2+bk2", "12.2.0-14+bk2cross1"] {
         judge(vec![output("tool", version, "amd64", "")], "", &[], &[]).unwrap();
     }
@@ -127,7 +127,7 @@ fn another_version_of_the_source_is_refused() {
 }
 
 #[test]
-fn a_version_is_above_the_published_one() {
+fn a_version_must_be_above_the_published_one() {
     for published in ["1.0-1+bk2", "1.0-1+bk10", "1:0.5-1+bk1"] {
         let index = format!("Package: tool\nVersion: {published}\n");
         refused(vec![good("tool")], &index, &["not above", published, "epoch", "kilnyard publish"]);
@@ -136,7 +136,7 @@ fn a_version_is_above_the_published_one() {
 }
 
 #[test]
-fn a_name_of_another_source_is_refused_until_the_configuration_gives_it() {
+fn a_name_of_another_source_is_refused_until_the_configuration_transfers_it() {
     let published = "Package: tool\nSource: other\nVersion: 0.1+bk1\n";
     refused(
         vec![good("tool")],
@@ -146,7 +146,7 @@ fn a_name_of_another_source_is_refused_until_the_configuration_gives_it() {
     judge(vec![good("tool")], published, &[], &[("tool", "tool")]).unwrap();
     let error = judge(vec![good("tool")], "", &[("tool", "other")], &[]).unwrap_err();
     assert!(error.contains("(other, tool)") && error.contains("takeover."), "{error}");
-    // What another source has taken over is made all the same, and is not kept.
+    // A package that another source has taken over is still built, but not kept.
     let debug = output("tool-dbgsym", "1.0-1+bk2", "amd64", "Auto-Built-Package: debug-symbols\n");
     let outputs = vec![good("tool"), debug, good("libtool1")];
     let admitted = judge(outputs, "", &[("tool", "other")], &[("tool", "other")]).unwrap();

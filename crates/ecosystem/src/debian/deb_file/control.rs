@@ -1,4 +1,4 @@
-//! The control member: the control file, and the scripts and tables beside it.
+//! The control member: the control file, and the scripts and tables next to it.
 
 use std::io::{self, Read};
 
@@ -9,19 +9,19 @@ use crate::debian::deb822::Stanza;
 
 const MEMBER: &str = "control archive";
 
-/// The whole control archive, unpacked. Checksum and symbol tables of the largest packages are a few MiB.
+/// Limit on the whole unpacked control archive. Checksum and symbol tables of the largest packages are a few MiB.
 const UNPACKED_BYTES_MAX: u64 = 64 << 20;
 
-/// The control file alone. The longest real ones, with thousands of `Provides`, are a few hundred KiB.
+/// Limit on the control file alone. The longest real ones, with thousands of `Provides`, are a few hundred KiB.
 const CONTROL_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Control archives have a dozen files.
+/// Real control archives have about a dozen files.
 const ENTRY_COUNT_MAX: usize = 1024;
 
-/// What the control member holds.
+/// The contents of the control member.
 pub(super) struct Control {
     pub(super) text: String,
-    /// Name, mode and bytes, in the order of the names.
+    /// Name, mode and bytes, sorted by name.
     others: Vec<(Vec<u8>, u32, Vec<u8>)>,
 }
 
@@ -69,7 +69,7 @@ impl Control {
                             }
                             .into());
                         }
-                        // The sum is bounded by what the whole archive may unpack to.
+                        // The sum is bounded by the unpacked size of the whole archive.
                         let content =
                             read_bytes(&entry, bytes, MEMBER, "control archive", UNPACKED_BYTES_MAX)?;
                         others.push((entry.path, entry.mode, content));
@@ -91,12 +91,11 @@ impl Control {
         }
     }
 
-    /// The control file, and the control files besides it and `md5sums`, without their modes.
+    /// The control file, and the other control files except `md5sums`, without their modes.
     pub(super) fn into_parts(self) -> (String, Vec<ControlMember>) {
         (self.text, self.others.into_iter().map(|(name, _, content)| (name, content)).collect())
     }
 
-    /// The value of `Version`.
     pub(super) fn version(&self) -> Result<String, DebProblem> {
         let version = Stanza::new(&self.text).get("Version").filter(|version| !version.is_empty());
         version.map(str::to_owned).ok_or(DebProblem::NoVersion)

@@ -33,8 +33,8 @@ pub(super) fn read(
     }
 }
 
-/// Whether the entry is the Debian changelog that every rebuild adds to: whole, or what debhelper puts apart for an
-/// architecture when a changelog's entry is of a rebuild alone.
+/// Whether the entry is the Debian changelog that every rebuild extends: either the whole changelog, or the part
+/// that debhelper splits off per architecture for a binary-only entry.
 fn is_own_changelog(entry: &Entry, own: &Own) -> bool {
     if !matches!(entry.kind, Kind::File | Kind::HardLink) {
         return false;
@@ -57,7 +57,7 @@ fn is_own_changelog(entry: &Entry, own: &Own) -> bool {
     let is_word = |word: &[u8]| {
         !word.is_empty() && word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
     };
-    // A native package has nothing but a Debian changelog, and with another ending it is another file
+    // A native package has only a Debian changelog; with any other suffix it is a different file
     // (`changelog.html.gz`).
     let is_own_architecture = |word: &[u8]| word == own.architecture.as_bytes() || word == b"all";
     is_of(name, b"changelog.Debian", &is_word)

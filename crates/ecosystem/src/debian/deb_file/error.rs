@@ -1,101 +1,101 @@
-//! What can be wrong with a `.deb`; every text reads after "failed to".
+//! Errors of reading a `.deb`; every text reads after "failed to".
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::archive::ArchiveProblem;
 
-/// Why a `.deb` could not be read.
+/// The reason why a `.deb` could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DebFileError {
-    /// The file system said no.
+    /// The file could not be opened or read.
     #[error("open the package file {}", path.display())]
     Read {
-        /// The package file.
+        /// Path of the package file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is not a package, is damaged, or is beyond a bound.
+    /// The file is not a package, is damaged, or exceeds a limit.
     #[error("read {} as a Debian package", path.display())]
     Format {
-        /// The package file.
+        /// Path of the package file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         #[source]
         problem: DebProblem,
     },
 }
 
-/// What is wrong with the bytes of a `.deb`; every text reads after "failed to read it:".
+/// A fault in the bytes of a `.deb`; every text reads after "failed to read it:".
 #[derive(Debug, thiserror::Error)]
 pub enum DebProblem {
-    /// The file does not begin as an `ar` archive.
+    /// The file does not begin like an `ar` archive.
     #[error("it is not an ar archive")]
     NotAnArchive,
-    /// A member header is not one.
+    /// A member header is malformed.
     #[error("the member header at byte {offset} is damaged: {reason}")]
     MemberHeader {
-        /// Where the header begins.
+        /// Offset of the header in the file.
         offset: u64,
-        /// Which part of it is wrong.
+        /// The faulty part of the header.
         reason: &'static str,
     },
     /// A member claims more bytes than the file has left.
-    #[error("member {member} claims {claimed_bytes} bytes where {left_bytes} are left")]
+    #[error("member {member} claims {claimed_bytes} bytes, but only {left_bytes} are left")]
     MemberTooLong {
-        /// The member's name.
+        /// Member name.
         member: String,
-        /// What its header says.
+        /// The size in its header.
         claimed_bytes: u64,
-        /// What the file has.
+        /// The bytes that the file has left.
         left_bytes: u64,
     },
     /// More members than any package has.
     #[error("it has more than {limit} members")]
     TooManyMembers {
-        /// The bound.
+        /// Largest accepted number of members.
         limit: usize,
     },
-    /// A member that must be there is not.
+    /// A required member is missing.
     #[error("it has no {member} member")]
     MissingMember {
-        /// The missing member, without its compressor's suffix.
+        /// The missing member, without its compression suffix.
         member: &'static str,
     },
-    /// Another member where a certain one must be.
-    #[error("it has the member {found} in the place of {expected}")]
+    /// A different member than the expected one.
+    #[error("it has the member {found} in place of {expected}")]
     UnexpectedMember {
-        /// The member's name.
+        /// Name of the actual member.
         found: String,
-        /// What must be there.
+        /// The member that belongs there.
         expected: &'static str,
     },
-    /// A member is compressed in a way that is not supported.
-    #[error("member {member} is compressed in an unsupported way")]
+    /// A member uses an unsupported compression.
+    #[error("member {member} has an unsupported compression")]
     UnsupportedCompression {
-        /// The member's name.
+        /// Member name.
         member: String,
     },
     /// The format's version is not 2.
     #[error("its format version is {found:?}, not 2")]
     FormatVersion {
-        /// What `debian-binary` says, shortened.
+        /// The content of `debian-binary`, shortened.
         found: String,
     },
-    /// One of its archives is not as it must be.
+    /// One of its archives is invalid.
     #[error(transparent)]
     Archive(#[from] ArchiveProblem),
     /// The control archive has no `control` file, or two.
     #[error("its control archive has {count} control files")]
     ControlFileCount {
-        /// How many.
+        /// Number of control files found.
         count: usize,
     },
-    /// The control file is not UTF-8, as policy demands.
+    /// The control file is not UTF-8, which Policy requires.
     #[error("its control file is not UTF-8")]
     ControlNotText,
-    /// The control file has no usable `Version`.
+    /// The control file has no `Version`, or an empty one.
     #[error("its control file has no version")]
     NoVersion,
 }

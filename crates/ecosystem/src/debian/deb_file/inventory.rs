@@ -1,4 +1,4 @@
-//! What a package puts where: its control files and the names, kinds and owners of its files.
+//! The inventory of a package: its control files, and the names, kinds and owners of its files.
 
 use super::control::ControlMember;
 use super::{DebFileError, DebProblem};
@@ -11,21 +11,19 @@ const MEMBER: &str = "data archive";
 const UNPACKED_BYTES_MAX: u64 = 64 << 30;
 /// The packages with the most files have about 200,000.
 const ENTRY_COUNT_MAX: usize = 1_000_000;
-/// All that is kept of the entries in memory, but for their number.
+/// Limit on the names and attributes of all entries, which are kept in memory.
 const NAMES_BYTES_MAX: usize = 256 << 20;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(in crate::debian) struct Inventory {
-    /// The control file.
     pub(in crate::debian) control: String,
-    /// The other control files: name and bytes.
+    /// The other control members: name and bytes.
     pub(in crate::debian) members: Vec<ControlMember>,
-    /// The entries in the archive's order.
+    /// The data entries, in the archive's order.
     pub(in crate::debian) entries: Vec<Entry>,
 }
 
-/// Reads a package once.
 pub(in crate::debian) fn read(path: &Path) -> Result<Inventory, DebFileError> {
     let read_error = |source| DebFileError::Read { path: path.to_owned(), source };
     let file = fs_err::File::open(path).map_err(read_error)?;

@@ -1,11 +1,10 @@
-//! The canonical form of a package whose own version is left out.
+//! The canonical form of a package, with its own version masked.
 
 use crate::archive::{Canonical, Numbers};
 
-/// A change of the form changes this line, and with it every digest.
+/// Identifies the form. Change this when the form changes; it changes every digest.
 const FORM: &[u8] = b"kilnyard deb content 1";
 
-/// Collects the canonical form.
 pub(super) struct Masking {
     pub(super) canonical: Canonical,
     own_version: Vec<u8>,
@@ -18,12 +17,12 @@ impl Masking {
         Self { canonical: Canonical::new(FORM), own_version, numbers: numbers.clone() }
     }
 
-    /// Bytes without the numbers of the rebuild.
+    /// Adds bytes without rebuild numbers.
     pub(super) fn unnumbered(&mut self, bytes: &[u8]) {
         self.canonical.literal(&self.numbers.without(bytes));
     }
 
-    /// Bytes with the mark in the place of every occurrence of the own version.
+    /// Adds bytes with a placeholder for every occurrence of the package's own version.
     pub(super) fn masked(&mut self, bytes: &[u8]) {
         let bytes = self.numbers.without(bytes);
         let mut begin = 0;
@@ -36,7 +35,7 @@ impl Masking {
     }
 }
 
-/// Where `word` stands in `bytes` as a whole word, left to right, without overlap.
+/// Offsets of `word` in `bytes` as a whole word, left to right, without overlap.
 fn occurrences(bytes: &[u8], word: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     if word.is_empty() {
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn masking_forgets_the_version_and_nothing_else() {
+    fn masking_hides_the_version_and_nothing_else() {
         assert_eq!(masked("1", "a (= 1), libb1"), masked("2", "a (= 2), libb1"));
         assert_ne!(masked("1", "a (= 1), libb1"), masked("2", "a (= 2), libb2"));
         assert_ne!(masked("1", "a (= 1)"), masked("1", "a (= 2)"));

@@ -1,4 +1,4 @@
-//! The `ar` layer: a magic line, then members with a 60-byte text header each, padded to even length.
+//! The `ar` layer: a magic line, then members, each with a 60-byte text header, padded to an even length.
 
 use std::io::{self, Read, Take};
 
@@ -8,15 +8,16 @@ use crate::archive::{ArchiveProblem, Compression};
 const MAGIC: &[u8; 8] = b"!<arch>\n";
 const HEADER_BYTES: usize = 60;
 
-/// A package has three members; signatures (`_gpgorigin` and its like) may add a few. More is not a package.
+/// A package has three members; signatures (`_gpgorigin` and the like) may add a few. A file with more is not a
+/// package.
 const MEMBER_COUNT_MAX: usize = 16;
 
-/// Members one after the other; what the caller leaves of one is read (and so hashed) before the next.
+/// Iterates over the members. The unread rest of one member is read (and thus hashed) before the next.
 pub(super) struct Members<R> {
     source: Take<R>,
     offset: u64,
     size_bytes: u64,
-    /// What the current member has beyond `source`'s limit: the padding byte.
+    /// The padding byte of the current member, beyond `source`'s limit.
     padding: u64,
     count: usize,
 }
@@ -47,7 +48,7 @@ impl<R: Read> Members<R> {
         self.source.into_inner()
     }
 
-    /// The next member that is not to be ignored; a name that begins with `_` is, by the format's rule.
+    /// The next member that is not ignored; by the format's rule, names that begin with `_` are.
     pub(super) fn next_significant(&mut self) -> Result<Option<String>, DebProblem> {
         loop {
             match self.next()? {
@@ -57,10 +58,10 @@ impl<R: Read> Members<R> {
         }
     }
 
-    /// Reads what is left of the current member.
+    /// Reads the rest of the current member.
     pub(super) fn finish_member(&mut self) -> Result<(), DebProblem> {
         let damaged = |source| ArchiveProblem::Content { member: "archive", source }.into();
-        // The end of the file may stand in the place of the last member's padding.
+        // The file may end in place of the last member's padding.
         let left = self.source.limit();
         if io::copy(&mut self.source, &mut io::sink()).map_err(damaged)? < left {
             return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
@@ -84,11 +85,11 @@ impl<R: Read> Members<R> {
         let mut header = [0; HEADER_BYTES];
         self.source.set_limit(HEADER_BYTES as u64);
         self.source.read_exact(&mut header).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => bad("it is cut off"),
+            io::ErrorKind::UnexpectedEof => bad("it is truncated"),
             _ => ArchiveProblem::Content { member: "archive", source: error }.into(),
         })?;
         if &header[58..] != b"`\n" {
-            return Err(bad("it has no end mark"));
+            return Err(bad("it has no end marker"));
         }
         let name = text(&header[..16]).ok_or_else(|| bad("its name is not printable"))?;
         let name = name.strip_suffix('/').unwrap_or(name).to_owned();
@@ -119,7 +120,7 @@ fn text(field: &[u8]) -> Option<&str> {
     text.bytes().all(|byte| byte.is_ascii_graphic()).then_some(text)
 }
 
-/// The compression of the member `name`, which must be `stem` with one of the known suffixes.
+/// The compression of the member `name`, which must be `stem` plus a known suffix.
 pub(super) fn compression(name: &str, stem: &'static str) -> Result<Compression, DebProblem> {
     let suffix = name
         .strip_prefix(stem)

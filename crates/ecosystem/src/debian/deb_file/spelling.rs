@@ -1,9 +1,10 @@
-//! A Debian version as Python's packaging tools write it.
+//! Debian versions as Python's packaging tools write them.
 
-/// The version in the form of PEP 440 (`1.5+deb12u1+bk2` is `1.5+deb12u1.bk2`, `2022.09~rc1+bk2` is `2022.9+rc1.bk2`).
+/// Converts a version to the form of PEP 440 (`1.5+deb12u1+bk2` becomes `1.5+deb12u1.bk2`, `2022.09~rc1+bk2`
+/// becomes `2022.9+rc1.bk2`).
 ///
-/// PEP 440 has one `+`, after which parts are joined by dots. Native packages convert their version so before they give it
-/// to setuptools, and setuptools drops leading zeros.
+/// PEP 440 allows one `+`; the parts after it are joined by dots. Native packages convert their version this way
+/// before they give it to setuptools, and setuptools drops leading zeros.
 pub(super) fn of_python(version: &str) -> String {
     let is_public = |character: char| character.is_ascii_alphanumeric() || character == '.';
     let end = version.find(|character| !is_public(character)).unwrap_or(version.len());

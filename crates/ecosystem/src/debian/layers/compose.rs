@@ -1,6 +1,6 @@
-//! What dpkg's database has to say for packages whose layers are stacked, and which of them cannot be.
+//! Composes dpkg's database for stacked packages, and finds the packages that cannot be stacked.
 
-use super::facts::{Facts, beside_links};
+use super::facts::{Facts, merged_usr};
 use super::{ADMIN, configure, triggers};
 use crate::{Composition, Part, Stack};
 use kilnyard_model::order::InputText;
@@ -29,7 +29,7 @@ pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Compositio
         match checked {
             Ok(facts) => {
                 for entry in &facts.entries {
-                    let path = beside_links(&entry.path);
+                    let path = merged_usr(&entry.path);
                     match entry.folder {
                         Some(attributes) => drop(folders.insert(path, attributes)),
                         None => drop(files.insert(path)),
@@ -50,11 +50,11 @@ pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Compositio
             }
         }
     };
-    // What is there keeps its owner and permissions, whatever packages say.
+    // Existing folders keep their owner and permissions, even if packages say otherwise.
     let mut kept = BTreeMap::new();
     for entry in layered.iter().flat_map(|(_, facts)| &facts.entries) {
         let Some(attributes) = entry.folder else { continue };
-        let path = beside_links(&entry.path);
+        let path = merged_usr(&entry.path);
         match system.there(&path)? {
             Some(There::Folder(there)) if there != attributes && !path.is_empty() => {
                 kept.insert(path, there);
@@ -81,23 +81,23 @@ pub(super) fn compose(below: &Stack, packages: &[Part]) -> io::Result<Compositio
     Ok(composition)
 }
 
-/// What is at a path below.
+/// The kind of file at a path in the stack below.
 #[derive(Clone, Copy, Debug)]
 enum There {
     Folder(Attributes),
     Other,
 }
 
-/// What is installed below.
+/// The system that is installed in the stack below.
 struct System<'a> {
     below: &'a Stack<'a>,
-    /// What was checked already: packages have most folders in common.
+    /// Cached lookups: packages have most folders in common.
     seen: RefCell<HashMap<String, Option<There>>>,
-    /// Names in the database.
+    /// Names of all packages in the database.
     names: HashSet<String>,
-    /// Paths of packages, without a slash in front, where folders of programs are below `/usr`.
+    /// Paths of installed packages, without a leading slash, with `/bin`, `/lib` and the like moved below `/usr`.
     paths: HashSet<String>,
-    /// Paths that belong elsewhere: diversions, and owners that an administrator sets.
+    /// Paths with special treatment: diversions, and owners set by an administrator.
     special: HashSet<String>,
 }
 
@@ -109,10 +109,11 @@ impl<'a> System<'a> {
         let mut paths = HashSet::new();
         for name in below.names(&format!("{ADMIN}/info"))?.iter().filter(|name| name.ends_with(".list")) {
             let list = read(&format!("info/{name}"))?;
-            paths.extend(list.lines().map(|path| beside_links(path.trim_start_matches('/'))));
+            paths.extend(list.lines().map(|path| merged_usr(path.trim_start_matches('/'))));
         }
-        let path_of = |path: &str| beside_links(path.trim_start_matches('/'));
-        // Three lines each: from, to, by whom; and user, group, mode, path.
+        let path_of = |path: &str| merged_usr(path.trim_start_matches('/'));
+        // `diversions` has three lines per entry: from, to, package; `statoverride` has user, group, mode and path
+        // on one line.
         let mut special: HashSet<String> =
             read("diversions")?.lines().filter(|line| line.starts_with('/')).map(path_of).collect();
         special.extend(read("statoverride")?.lines().filter_map(|line| line.split(' ').nth(3)).map(path_of));
@@ -137,7 +138,7 @@ impl<'a> System<'a> {
         Ok(there)
     }
 
-    /// The reason why a package cannot be a layer above this and others.
+    /// Fails with the reason why a package cannot be a layer above this system and the other packages.
     fn check(
         &self,
         facts: &Facts,
@@ -145,35 +146,35 @@ impl<'a> System<'a> {
         folders: &BTreeMap<String, Attributes>,
     ) -> Result<(), String> {
         if self.names.contains(facts.field("Package")) {
-            return Err("another version of it, or what is left of one, is there".to_owned());
+            return Err("another version of it, or the remains of one, is already installed".to_owned());
         }
         for entry in &facts.entries {
-            let path = beside_links(&entry.path);
+            let path = merged_usr(&entry.path);
             if self.special.contains(&path) {
-                return Err(format!("/{path} is diverted, or has an owner of its own"));
+                return Err(format!("/{path} is diverted or has an overridden owner"));
             }
             match entry.folder {
                 None if self.paths.contains(&path)
                     || files.contains(&path)
                     || folders.contains_key(&path) =>
                 {
-                    return Err(format!("another package has /{path} too"));
+                    return Err(format!("another package also has /{path}"));
                 }
                 Some(_) if files.contains(&path) => {
-                    return Err(format!("/{path} is no folder in another package"));
+                    return Err(format!("/{path} is not a folder in another package"));
                 }
                 Some(attributes) => match self.there(&path).map_err(|error| error.to_string())? {
                     Some(There::Other) if !is_of_programs(&entry.path) => {
-                        return Err(format!("/{path} is there, and is no folder"));
+                        return Err(format!("/{path} exists and is not a folder"));
                     }
                     None if folders.get(&path).is_some_and(|others| *others != attributes) => {
-                        return Err(format!("another package has another owner or mode of /{path}"));
+                        return Err(format!("another package has a different owner or mode for /{path}"));
                     }
                     _ => {}
                 },
                 None if entry.is_link => {
                     if let Some(There::Folder(_)) = self.there(&path).map_err(|error| error.to_string())? {
-                        return Err(format!("/{path} is a folder there"));
+                        return Err(format!("/{path} is an existing folder"));
                     }
                 }
                 None => {}
@@ -183,12 +184,12 @@ impl<'a> System<'a> {
     }
 }
 
-/// Whether a path is one of the folders that are links into `/usr`.
+/// Whether a path is one of the top-level folders that are links into `/usr`.
 fn is_of_programs(path: &str) -> bool {
-    !path.contains('/') && beside_links(path) != path
+    !path.contains('/') && merged_usr(path) != path
 }
 
-/// Names and states of the packages in dpkg's status file.
+/// Package names and states from dpkg's status file.
 pub(super) fn states(status: &str) -> HashMap<String, String> {
     let mut states = HashMap::new();
     let mut name = None;
@@ -208,7 +209,7 @@ mod tests {
     use kilnyard_model::order::Dependency;
     use std::path::{Path, PathBuf};
 
-    /// A system of one layer with a package `there`.
+    /// A system with one layer and one installed package, `there`.
     fn system() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
@@ -229,7 +230,7 @@ mod tests {
         folder
     }
 
-    /// A package with files and folders (which end with a slash).
+    /// A package with these files, and folders (which end with a slash).
     fn description(name: &str, paths: &[&str], triggers: &str, conffiles: &[&str]) -> String {
         let entries: Vec<serde_json::Value> = paths
             .iter()
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_says_what_unpacking_would_have_written() {
+    fn the_database_equals_the_result_of_unpacking() {
         let system = system();
         let one = description(
             "one",
@@ -294,7 +295,8 @@ mod tests {
         );
         assert_eq!(text(&composition, "file-triggers"), "/etc two\n");
         assert_eq!(text(&composition, "triggers"), "one-trigger one/noawait\n");
-        // Who activates a trigger without waiting, or one that is not waited for, is not named.
+        // A package is not listed if it activates a trigger without waiting, or activates one that needs no
+        // waiting.
         assert_eq!(
             text(&composition, "unincorporated"),
             "/etc one\n/usr/share/man one\nldconfig -\none-trigger -\n"
@@ -302,13 +304,13 @@ mod tests {
     }
 
     #[test]
-    fn what_dpkg_treats_specially_is_left_to_it() {
+    fn paths_that_dpkg_treats_specially_are_left_to_it() {
         let system = system();
         for (paths, triggers, reason) in [
-            (&["usr/bin/tool"][..], "", "another package has /usr/bin/tool too"),
-            (&["bin/", "bin/tool"], "", "another package has /usr/bin/tool too"),
+            (&["usr/bin/tool"][..], "", "another package also has /usr/bin/tool"),
+            (&["bin/", "bin/tool"], "", "another package also has /usr/bin/tool"),
             (&["usr/bin/moved"], "", "diverted"),
-            (&["usr/linked/", "usr/linked/x"], "", "is no folder"),
+            (&["usr/linked/", "usr/linked/x"], "", "is not a folder"),
             (&["usr/share/x"], "interest a b", "its triggers"),
             (&["usr/share/x"], "frobnicate a", "its triggers"),
         ] {
@@ -319,7 +321,7 @@ mod tests {
         }
         for name in ["there", "gone"] {
             let composition = composed(system.path(), &[description(name, &["usr/share/x"], "", &[])]);
-            assert!(composition.by_manager[0].1.contains("is there"), "{composition:?}");
+            assert!(composition.by_manager[0].1.contains("is already installed"), "{composition:?}");
         }
         let twice = ["one", "two"].map(|name| description(name, &["usr/share/x"], "", &[]));
         let composition = composed(system.path(), &twice);
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_that_is_none_is_left_to_the_package_manager() {
+    fn packages_with_an_invalid_description_are_left_to_the_package_manager() {
         let system = system();
         let composition = composed(system.path(), &["{}".to_owned(), String::new()]);
         assert_eq!(composition.by_manager.len(), 2);

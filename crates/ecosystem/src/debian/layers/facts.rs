@@ -1,4 +1,4 @@
-//! What is known of a package so that it can be a layer.
+//! The facts about a package that decide how it becomes a layer.
 
 use super::preinst;
 use crate::Part;
@@ -10,40 +10,38 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// The form of the text: what another version wrote is read from the package again.
+/// Version of the text format: texts of other versions are discarded and read from the package again.
 const FORMAT: u32 = 1;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Facts {
     format: u32,
-    /// Why the package cannot be a layer, if it cannot.
+    /// The reason why the package cannot be a layer, if there is one.
     pub(super) reason: Option<String>,
-    /// Why its script before unpacking may matter, as long as that was not tried.
+    /// Why its `preinst` script may have an effect, until a trial shows that it has none.
     pub(super) untried: Option<String>,
-    /// The control file.
     pub(super) control: String,
     pub(super) entries: Vec<Entry>,
-    /// Configuration files, without the slash in front.
+    /// Configuration files, without the leading slash.
     pub(super) conffiles: Vec<String>,
-    /// The file `triggers`.
+    /// Content of the control member `triggers`.
     pub(super) triggers: String,
 }
 
-/// What a package has at a path.
+/// A path in a package.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Without a slash in front or behind; empty for the root itself.
+    /// Without leading or trailing slash; empty for the root itself.
     pub(super) path: String,
     /// Permissions, user and group, if it is a folder.
     pub(super) folder: Option<(u32, u32, u32)>,
-    /// Whether it is a symbolic link.
     #[serde(default)]
     pub(super) is_link: bool,
 }
 
 impl Facts {
-    /// Reads a package.
+    /// Reads the facts from a package file.
     pub(super) fn of(file: &Path) -> Result<Facts, String> {
         let inventory = inventory::read(file).map_err(|error| {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
@@ -63,14 +61,14 @@ impl Facts {
         })
     }
 
-    /// The reason where it cannot be a layer.
+    /// Fails with the reason if the package cannot be a layer.
     fn from(inventory: &Inventory) -> Result<Facts, String> {
         let mut conffiles = Vec::new();
         let mut triggers = String::new();
         let mut untried = None;
         for (name, content) in &inventory.members {
             let text = || {
-                std::str::from_utf8(content).map_err(|_| "it has a control file that is no text".to_owned())
+                std::str::from_utf8(content).map_err(|_| "it has a control file that is not UTF-8".to_owned())
             };
             match name.as_slice() {
                 b"preinst" => untried = preinst::check(text()?).err(),
@@ -85,7 +83,7 @@ impl Facts {
             entries.iter().filter(|entry| entry.folder.is_none()).map(|entry| entry.path.as_str()).collect();
         for conffile in &conffiles {
             if !files.contains(conffile.as_str()) {
-                return Err(format!("its configuration file /{conffile} is not in it"));
+                return Err(format!("it does not contain its configuration file /{conffile}"));
             }
         }
         let control = inventory.control.clone();
@@ -96,56 +94,61 @@ impl Facts {
             || !is_architecture(field("Architecture"))
             || !is_word(field("Version"))
         {
-            return Err("its name, version or architecture is none".to_owned());
+            return Err("its name, version or architecture is missing or invalid".to_owned());
         }
         if let Some(field) =
             ["Status", "Conffiles", "Config-Version"].into_iter().find(|field| stanza.get(field).is_some())
         {
-            return Err(format!("it has the field {field}, which is dpkg's own"));
+            return Err(format!("it has the field {field}, which is reserved for dpkg"));
         }
         if stanza.fault().is_some() || control.trim().contains("\n\n") {
-            return Err("its control file is no single paragraph".to_owned());
+            return Err("its control file is not a single stanza".to_owned());
         }
         Ok(Facts { format: FORMAT, reason: None, untried, control, entries, conffiles, triggers })
     }
 
-    /// The same after a trial of the script before unpacking.
+    /// The facts after a trial showed that the `preinst` script has no effect.
     pub(super) fn harmless(self) -> Facts {
         Facts { untried: None, ..self }
     }
 
-    /// As text, to be kept.
+    /// Serializes the facts to be kept.
     pub(super) fn to_text(&self) -> serde_json::Result<String> {
         serde_json::to_string(self)
     }
 
-    /// What is known of the package of a part, if it is that one.
+    /// The facts in a part's description, after checking that they belong to its package.
     pub(super) fn of_part(part: &Part) -> Result<Facts, String> {
         let facts = Facts::parse(part.description)?;
         let (name, version) = (facts.field("Package"), facts.field("Version"));
         match name == part.package.name && version == part.package.version {
             true => Ok(facts),
-            false => Err(format!("the package says that it is {name} {version}")),
+            false => Err(format!("the package identifies itself as {name} {version}")),
         }
     }
 
-    /// What [`Facts::to_text`] wrote.
+    /// Parses the output of [`Facts::to_text`].
     pub(super) fn parse(text: &str) -> Result<Facts, String> {
         let facts: Facts = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if facts.format == FORMAT { Ok(facts) } else { Err("it is in another version's form".to_owned()) }
+        if facts.format == FORMAT {
+            Ok(facts)
+        } else {
+            Err("its description has the format of another version".to_owned())
+        }
     }
 
-    /// Why it cannot be a layer as it is known now.
+    /// The current reason why it cannot be a layer.
     pub(super) fn obstacle(&self) -> Option<&String> {
         self.reason.as_ref().or(self.untried.as_ref())
     }
 
-    /// A field of the control file.
+    /// A field of the control file; empty if it is absent.
     pub(super) fn field(&self, name: &str) -> &str {
         Stanza::new(&self.control).get(name).unwrap_or("")
     }
 
-    /// The name under which dpkg keeps what it knows: of packages that may be there for several architectures, with that.
+    /// The base name of the package's files in dpkg's database; it includes the architecture if the package can be
+    /// installed for several architectures.
     pub(super) fn info_name(&self) -> String {
         match self.field("Multi-Arch") {
             "same" => format!("{}:{}", self.field("Package"), self.field("Architecture")),
@@ -153,7 +156,7 @@ impl Facts {
         }
     }
 
-    /// The list of its files, as dpkg keeps it.
+    /// The list of its files in dpkg's format.
     pub(super) fn list(&self) -> String {
         let line = |entry: &Entry| match entry.path.as_str() {
             "" => "/.\n".to_owned(),
@@ -162,12 +165,12 @@ impl Facts {
         self.entries.iter().map(line).collect()
     }
 
-    /// Configuration files where the layer has them.
+    /// Configuration files at their paths in the layer.
     pub(super) fn conffiles_as_new(&self) -> String {
-        self.conffiles.iter().map(|path| format!("{}\n", beside_links(path))).collect()
+        self.conffiles.iter().map(|path| format!("{}\n", merged_usr(path))).collect()
     }
 
-    /// Its paragraph in dpkg's status file when it is unpacked.
+    /// Its stanza in dpkg's status file after unpacking.
     pub(super) fn status(&self) -> String {
         let mut text = format!("{}\nStatus: install ok unpacked\n", self.control.trim());
         if !self.conffiles.is_empty() {
@@ -179,8 +182,8 @@ impl Facts {
     }
 }
 
-/// A path as it is where the folders of programs are links into `/usr`.
-pub(super) fn beside_links(path: &str) -> String {
+/// A path on a merged-`/usr` system, where the top-level program folders are links into `/usr`.
+pub(super) fn merged_usr(path: &str) -> String {
     const MOVED: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libo32", "libx32"];
     match path.split_once('/') {
         Some((top, _)) if MOVED.contains(&top) => format!("usr/{path}"),
@@ -191,9 +194,9 @@ pub(super) fn beside_links(path: &str) -> String {
 
 fn entry(entry: &crate::archive::Entry) -> Result<Entry, String> {
     let path = std::str::from_utf8(&entry.path).ok().filter(|path| !path.contains('\n'));
-    let path = path.ok_or("the name of a file is no text of one line")?;
+    let path = path.ok_or("a file name is not UTF-8 or has a line break")?;
     if path.split('/').any(|part| part == "..") || path.starts_with("var/lib/dpkg/") {
-        return Err(format!("it has a file {path}"));
+        return Err(format!("it contains the file {path}"));
     }
     if !entry.extended.is_empty() {
         return Err(format!("/{path} has extended attributes"));
@@ -209,24 +212,24 @@ fn entry(entry: &crate::archive::Entry) -> Result<Entry, String> {
     Ok(Entry { path: path.to_owned(), folder, is_link: entry.kind == Kind::SymbolicLink })
 }
 
-/// Unpacking, and what is done to the layer then, must not follow a link out of it.
+/// Unpacking a package, and the later work on its layer, must not follow a link out of the layer.
 fn stays_in_its_folder(inventory: &Inventory, entries: &[Entry]) -> Result<(), String> {
     const FOLDERS: [&str; 4] = ["usr", "var", "var/lib", "var/lib/dpkg"];
     let others: HashSet<&str> =
         entries.iter().filter(|entry| entry.folder.is_none()).map(|entry| entry.path.as_str()).collect();
     for Entry { path, folder, .. } in entries {
         let is_of_programs =
-            path.strip_prefix("usr/").is_some_and(|top| !top.contains('/') && beside_links(top) == *path);
+            path.strip_prefix("usr/").is_some_and(|top| !top.contains('/') && merged_usr(top) == *path);
         if folder.is_none() && (is_of_programs || FOLDERS.contains(&path.as_str())) {
-            return Err(format!("/{path} is no folder in it"));
+            return Err(format!("its /{path} is not a folder"));
         }
         if path == "DEBIAN" || path.starts_with("DEBIAN/") {
-            return Err("it has a folder DEBIAN".to_owned());
+            return Err("it contains a folder DEBIAN".to_owned());
         }
         let mut above = path.as_str();
         while let Some((folder, _)) = above.rsplit_once('/') {
             if others.contains(folder) {
-                return Err(format!("it has files below /{folder}, which is no folder"));
+                return Err(format!("it has files below /{folder}, which is not a folder"));
             }
             above = folder;
         }
@@ -235,7 +238,7 @@ fn stays_in_its_folder(inventory: &Inventory, entries: &[Entry]) -> Result<(), S
         let target = String::from_utf8_lossy(&entry.link_target);
         let target = target.trim_start_matches("./").trim_start_matches('/');
         if !others.contains(target) {
-            return Err(format!("it has a link to /{target}, which it does not have"));
+            return Err(format!("it has a hard link to /{target}, which it does not contain"));
         }
     }
     Ok(())
@@ -260,11 +263,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_programs_are_below_usr() {
+    fn program_folders_are_below_usr() {
         for (path, beside) in
             [("bin/ls", "usr/bin/ls"), ("lib", "usr/lib"), ("library/x", "library/x"), ("etc/a", "etc/a")]
         {
-            assert_eq!(beside_links(path), beside);
+            assert_eq!(merged_usr(path), beside);
         }
     }
 
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_configuration_files_are_not_for_layers() {
+    fn flags_of_configuration_files_are_rejected() {
         assert_eq!(conffiles_of("/etc/a\n\n/etc/b\n").unwrap(), ["etc/a", "etc/b"]);
         assert!(conffiles_of("remove-on-upgrade /etc/a\n").is_err());
     }

@@ -1,10 +1,10 @@
-//! Whether a package's script before unpacking matters where nothing of the package was there.
+//! Decides whether a package's `preinst` script has an effect at its first installation.
 
-/// Programs that do nothing then, with any arguments: they look at an earlier version.
+/// Programs that do nothing at a first installation, with any arguments: they only handle an earlier version.
 const IDLE: [&str; 1] = ["dpkg-maintscript-helper"];
 
-/// An error with the reason, unless the script does nothing at a first installation: comments, `set`, `exit 0`, and calls of
-/// [`IDLE`] programs.
+/// Fails with the reason unless the script does nothing at a first installation: only comments, `set`, `exit 0`,
+/// and calls of [`IDLE`] programs.
 pub(super) fn check(script: &str) -> Result<(), String> {
     for line in script.lines().map(str::trim) {
         let mut words = line.split_whitespace();
@@ -19,13 +19,13 @@ pub(super) fn check(script: &str) -> Result<(), String> {
             _ => false,
         };
         if !is_idle {
-            return Err(format!("its script before unpacking has `{line}`"));
+            return Err(format!("its preinst script has the line `{line}`"));
         }
     }
     Ok(())
 }
 
-/// Whether the only thing to be replaced in a line is the script's own arguments at the end.
+/// Whether the only expansion in a line is the script's own arguments at the end.
 fn is_plain_call(line: &str) -> bool {
     line.strip_suffix("-- \"$@\"").is_some_and(|call| !call.contains(['`', '$', ';', '|', '&', '<', '>']))
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_that_look_at_earlier_versions_do_not_matter() {
+    fn scripts_that_only_handle_earlier_versions_have_no_effect() {
         let helper = "#!/bin/sh\nset -e\n# Automatically added by dh_installdeb/13\n\
                       dpkg-maintscript-helper rm_conffile /etc/a 1.0\\~ -- \"$@\"\n# End\nexit 0\n";
         assert_eq!(check(helper), Ok(()));
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_matters() {
+    fn unknown_commands_may_have_an_effect() {
         for script in [
             "#!/bin/sh\ndpkg-divert --add /bin/x\n",
             "set -e; adduser x",

@@ -1,4 +1,4 @@
-//! Which triggers unpacking packages would have activated (deb-triggers(5)).
+//! Finds the triggers that unpacking a set of packages would have activated (deb-triggers(5)).
 
 use super::ADMIN;
 use super::facts::Facts;
@@ -6,35 +6,35 @@ use crate::Stack;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// An interest, a name or a path, with who has it.
+/// A package's interest in a trigger, which is a name or a path.
 #[derive(Debug)]
 struct Interest {
     trigger: String,
     package: String,
-    /// Who activates it does not wait until it was processed.
+    /// The activating package does not wait until the trigger is processed.
     is_noawait: bool,
 }
 
-/// What has to be added to dpkg's database of triggers.
+/// Additions to dpkg's trigger database.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Triggers {
     /// Lines of `triggers/File`.
     pub(super) file: String,
-    /// Lines `TRIGGER PACKAGE` for the files of `triggers` named by their triggers.
+    /// Lines `TRIGGER PACKAGE`, for the files in `triggers` that are named after their triggers.
     pub(super) explicit: String,
     /// Lines of `triggers/Unincorp`.
     pub(super) unincorporated: String,
 }
 
-/// What follows from packages that are added to a stack. An error names a directive that is not known, by the place of its
-/// package.
+/// The triggers that adding packages to a stack would activate. The inner error is an unknown directive, with the
+/// index of its package.
 pub(super) fn of(
     below: &Stack,
     packages: &[(usize, &Facts)],
 ) -> io::Result<Result<Triggers, (usize, String)>> {
     let mut interests = known(below)?;
     let mut triggers = Triggers::default();
-    // `-`, or the packages that wait for it.
+    // `-`, or the packages that wait for the trigger.
     let mut activated: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut activate = |trigger: &str, by: &str, is_noawait: bool| {
         let who = if is_noawait { "-" } else { by };
@@ -49,7 +49,9 @@ pub(super) fn of(
             let (directive, trigger) = match (words.next(), words.next(), words.next()) {
                 (None, ..) => continue,
                 (Some(directive), Some(trigger), None) => (directive, trigger.to_owned()),
-                _ => return Ok(Err((*place, format!("its triggers have the line `{line}`")))),
+                _ => {
+                    return Ok(Err((*place, format!("its triggers file has the unsupported line `{line}`"))));
+                }
             };
             let is_noawait = directive.ends_with("-noawait");
             match directive {
@@ -63,7 +65,9 @@ pub(super) fn of(
                 "activate" | "activate-await" | "activate-noawait" => {
                     activations.push((trigger, package.clone(), is_noawait));
                 }
-                _ => return Ok(Err((*place, format!("its triggers have the line `{line}`")))),
+                _ => {
+                    return Ok(Err((*place, format!("its triggers file has the unsupported line `{line}`"))));
+                }
             }
         }
     }
@@ -81,14 +85,14 @@ pub(super) fn of(
             let is_below = |entry: &str| {
                 entry.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
-            // A package of its own interest is configured in any case.
+            // A package with its own interest is configured in any case.
             if interest.package != package && facts.entries.iter().any(|entry| is_below(&entry.path)) {
                 activate(&interest.trigger, &package, interest.is_noawait);
             }
         }
     }
     for (trigger, who) in activated {
-        // A package that waits says more than that none does.
+        // A waiting package takes precedence over `-`.
         let waiting: Vec<&str> = who.iter().map(String::as_str).filter(|who| *who != "-").collect();
         let who = if waiting.is_empty() { "-".to_owned() } else { waiting.join(" ") };
         triggers.unincorporated.push_str(&format!("{trigger} {who}\n"));
@@ -96,7 +100,7 @@ pub(super) fn of(
     Ok(Ok(triggers))
 }
 
-/// The interests of what is installed.
+/// The interests of the installed packages.
 fn known(below: &Stack) -> io::Result<Vec<Interest>> {
     let folder = format!("{ADMIN}/triggers");
     let mut interests = Vec::new();
@@ -108,7 +112,7 @@ fn known(below: &Stack) -> io::Result<Vec<Interest>> {
         interests.push(Interest { trigger: trigger.to_owned(), package: package.to_owned(), is_noawait });
     };
     for name in below.names(&folder)? {
-        // Files of dpkg's own begin with a capital, as no trigger does.
+        // dpkg's own files begin with a capital letter; triggers do not.
         if name == "File" {
             for line in below.read(&format!("{folder}/File"))?.unwrap_or_default().lines() {
                 if let Some((trigger, package)) = line.split_once(' ') {

@@ -1,6 +1,7 @@
-//! The part of Lua that settings are written in: assignments of texts, numbers, tables and earlier values (Lua 5.4
-//! reference manual, 3.1 to 3.4). Nothing is run: what would have to be is an unknown value with a reason, and a
-//! statement that decides or repeats is passed over whole, with everything it sets made unknown.
+//! The subset of Lua used for settings: assignments of strings, numbers, tables and earlier values (Lua 5.4
+//! reference manual, 3.1 to 3.4). Nothing is run: an expression that would need to run becomes an unknown value
+//! with a reason, and conditional statements and loops are skipped whole, with everything that they set made
+//! unknown.
 
 mod lexer;
 
@@ -8,42 +9,41 @@ use super::BobConfigError;
 pub(super) use lexer::Token;
 use std::collections::{HashMap, HashSet};
 
-/// Tables and brackets within each other; a person's file has five.
+/// Nesting depth of tables and brackets; a hand-written file has up to five.
 const DEPTH_MAX: usize = 100;
 
-/// Assignments; each looks through those before it.
+/// Limit on assignments; each one searches those before it.
 const ASSIGNMENTS_MAX: usize = 10_000;
 
-/// Values that are taken over from one place to another; a table of tables could double with every line.
+/// Limit on values copied from one place to another; a table of tables could double with every line.
 const COPIES_MAX: usize = 1_000_000;
 
-/// As much text counts as one value.
+/// This much text counts as one value.
 const COPY_BYTES: usize = 16;
 
-/// No text that is put together is longer.
+/// Limit on the length of a concatenated string.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(String),
-    /// As it is written.
+    /// The number as it is written.
     Number(String),
     Boolean(bool),
-    /// Items in their order, with their line; items without a name have their number.
+    /// Items in order, with their line; items without a name are named by their number.
     Table(Vec<(String, usize, Value)>),
     /// `read_pkgpaths("file")`, a function of bob's own: a file with locations.
     Locations(String),
-    /// Something that would have to be run; why.
+    /// A value that only running the code could determine; the reason.
     Unknown(String),
 }
 
-/// What a file sets, in its order.
+/// The settings of a file, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Settings {
-    /// Global names.
+    /// Global names, with line and value.
     pub globals: Vec<(String, usize, Value)>,
-    /// Statements that are no assignment: their first word, their line and why they are passed over.
+    /// Statements other than assignments: first word, line, and the reason why they are skipped.
     pub others: Vec<(String, usize, String)>,
 }
 
@@ -58,7 +58,7 @@ struct Parser {
 
 type Result<T> = std::result::Result<T, BobConfigError>;
 
-/// Reads a file.
+/// Parses a file.
 pub(super) fn read(text: &str) -> Result<Settings> {
     let tokens = lexer::tokens(text)?;
     let mut parser = Parser {
@@ -91,7 +91,7 @@ fn unknown(reason: impl Into<String>) -> Value {
 
 const CALLS: &str = "it calls a function";
 const COMPUTES: &str = "it is computed";
-const CONDITION: &str = "it is set only under a condition, and nothing is run";
+const CONDITION: &str = "it is set in conditional code, which is not run";
 
 impl Parser {
     fn peek(&self) -> &Token {
@@ -169,7 +169,7 @@ impl Parser {
                 let reason = if word == "function" {
                     "functions are not run"
                 } else {
-                    "it decides or repeats, and nothing is run"
+                    "it is conditional code, which is not run"
                 };
                 self.settings.others.push((word.to_owned(), line, reason.to_owned()));
                 self.skip_block(0)
@@ -196,7 +196,7 @@ impl Parser {
         Ok(values)
     }
 
-    /// An assignment, or a call, which is passed over.
+    /// Parses an assignment, or a call, which is skipped.
     fn assignment(&mut self, first: String, line: usize) -> Result<()> {
         let mut targets = Vec::new();
         loop {
@@ -207,7 +207,7 @@ impl Parser {
                     self.at = start;
                     self.expression(0)?;
                     if self.is("=") || self.is(",") {
-                        let reason = "what it sets is computed".to_owned();
+                        let reason = "the name that it sets is computed".to_owned();
                         self.settings.others.push((first.clone(), line, reason));
                         targets.push(Vec::new());
                     } else if targets.is_empty() && self.at > start + 1 {
@@ -231,7 +231,7 @@ impl Parser {
         Ok(())
     }
 
-    /// `name`, `name.field` or `name["field"]`, and so on; none where it is something else.
+    /// Parses `name`, `name.field`, `name["field"]` and the like; `None` if it is something else.
     fn target(&mut self) -> Result<Option<Vec<String>>> {
         let mut path = vec![self.name()?];
         loop {
@@ -276,14 +276,14 @@ impl Parser {
         Ok(())
     }
 
-    /// Passes over a statement with all that is in it; what it could set is not known any more.
+    /// Skips a statement and everything in it; all values that it could set become unknown.
     fn skip_block(&mut self, within: usize) -> Result<()> {
         let (mut depth, mut brackets, mut is_open, mut is_head) = (0_usize, 0_usize, false, false);
         let mut locals = HashSet::new();
         loop {
             match self.peek() {
                 Token::End => return Ok(()),
-                // The names of a loop are its own.
+                // The variables of a loop are local to it.
                 Token::Symbol("for") => is_head = true,
                 Token::Symbol("if" | "do" | "function" | "repeat") => {
                     (depth, is_open, is_head) = (depth + 1, true, false);
@@ -302,7 +302,7 @@ impl Parser {
                     if self.is("=") || self.is(",") || self.is("[") {
                         self.set(&path, line, unknown(CONDITION))?;
                     }
-                    // Its fields are no names of their own; its last token is passed below.
+                    // Its fields are not separate names; its last token is skipped below.
                     self.at -= 1;
                 }
                 Token::Name(_) => {
@@ -403,7 +403,7 @@ impl Parser {
         }
     }
 
-    /// Fields and calls behind a name.
+    /// Parses the fields and calls that follow a name.
     fn suffixes(&mut self, mut path: String, mut value: Value, depth: usize) -> Result<Value> {
         loop {
             if self.takes(".") {
@@ -432,7 +432,7 @@ impl Parser {
         Ok(value)
     }
 
-    /// The arguments of a call; the only one, if it is only one.
+    /// Parses the arguments of a call; returns the argument if there is exactly one.
     fn call(&mut self, depth: usize) -> Result<Option<Value>> {
         if self.takes(":") {
             self.name()?;
@@ -500,12 +500,12 @@ impl Parser {
 }
 
 fn not_set(path: &str) -> Value {
-    unknown(format!("it refers to `{path}`, which is not set before it"))
+    unknown(format!("it refers to `{path}`, which is not set before"))
 }
 
 fn get(value: Value, field: &str, path: &str) -> Value {
     match value {
-        // Of several with one name the last one counts.
+        // If a name occurs several times, the last one counts.
         Value::Table(items) => {
             let found = items.into_iter().rev().find(|(name, _, _)| name == field);
             found.map_or_else(|| not_set(path), |(_, _, value)| value)
@@ -532,6 +532,6 @@ fn set_in(value: &mut Value, path: &[String], line: usize, new: Value) {
 fn text(token: Token) -> Value {
     match token {
         Token::Text(Some(text)) => Value::Text(text),
-        _ => unknown("it is no text"),
+        _ => unknown("it is not a string"),
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A file as a person has it.
+/// A realistic configuration file.
 const REAL: &str = r#"--[[
   The builds of our Linux machine.
 ]]
@@ -63,7 +63,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn a_file_as_people_have_it_is_carried_over() {
+fn a_realistic_file_is_carried_over() {
     let moved = config(REAL).moved();
     assert_eq!(moved.wanted, Some(Wanted::Some(vec!["mail/mutt".into(), "sysutils/coreutils".into()])));
     let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
@@ -75,30 +75,30 @@ fn a_file_as_people_have_it_is_carried_over() {
 }
 
 #[test]
-fn what_is_not_carried_over_is_told_with_its_line() {
-    assert_eq!(reason(REAL, "if"), "18: it decides or repeats, and nothing is run");
+fn unsupported_settings_are_reported_with_their_line() {
+    assert_eq!(reason(REAL, "if"), "18: it is conditional code, which is not run");
     assert_eq!(reason(REAL, "pkgsrc.build_user"), "26: it calls `os.getenv`");
-    assert_eq!(reason(REAL, "pkgsrc.unheard_of"), "31: it is no setting of bob's");
+    assert_eq!(reason(REAL, "pkgsrc.unheard_of"), "31: it is not a setting of bob");
     assert_eq!(reason(REAL, "sandboxes.setup"), format!("37: {OWN_ROOTS}"));
     assert_eq!(reason(REAL, "sandboxes.environment"), format!("36: {ENVIRONMENT}"));
     assert_eq!(reason(REAL, "publish.report"), format!("15: {UPLOADS}"));
     assert_eq!(reason(REAL, "dynamic.jobs"), "45: it is computed");
     assert_eq!(
         reason("options = { build_threads = cores }", "options.build_threads"),
-        "1: it refers to `cores`, which is not set before it"
+        "1: it refers to `cores`, which is not set before"
     );
     assert_eq!(reason("options = { build_threads = -1 }", "options.build_threads"), "1: it is computed");
     assert_eq!(
         reason("options = { build_threads = 0x4 }", "options.build_threads"),
-        "1: `0x4` is no number from 1 to 4096"
+        "1: `0x4` is not a number from 1 to 4096"
     );
     assert_eq!(reason("pkgsrc = { make = {} }", "pkgsrc.make"), "1: it is neither a text nor a number");
-    assert_eq!(reason("pkgsrc = {}\npkgsrc[k] = 1", "pkgsrc"), "2: what it sets is computed");
+    assert_eq!(reason("pkgsrc = {}\npkgsrc[k] = 1", "pkgsrc"), "2: the name that it sets is computed");
     assert_eq!(reason("print('x')", "print"), "1: it calls a function");
 }
 
 #[test]
-fn a_name_that_stands_twice_in_a_table_is_told_once() {
+fn a_duplicate_name_in_a_table_is_reported_once() {
     let moved = config("pkgsrc = { make = '/m', prefix = '/p', make = f() }").moved();
     assert_eq!(moved.values, [(Key::Prefix, "/p".to_owned())]);
     assert_eq!(
@@ -125,7 +125,7 @@ fn packages_come_from_a_list_a_file_or_the_whole_tree() {
 }
 
 #[test]
-fn what_is_set_where_it_is_not_sure_to_run_is_not_believed() {
+fn settings_in_conditional_code_are_unknown() {
     for text in [
         "if x then pkgsrc.make = '/m' elseif y then z() else pkgsrc.make = '/n' end",
         "for i = 1, 2 do if x then pkgsrc.make = '/m' end end",
@@ -150,7 +150,7 @@ fn what_is_set_where_it_is_not_sure_to_run_is_not_believed() {
 }
 
 #[test]
-fn values_are_taken_from_what_is_set_before() {
+fn values_can_refer_to_earlier_ones() {
     let text = "local t = { a = { 'x', 'y' }, ['b c'] = 2, a2 = true }\n\
                 x = t.a[2] .. t['b c'] .. [[\nz]]\ny, z = t.a2, t\nw = (\"a\")\nlocal l = 1\nl = 2\nv = l\n";
     let config = config(text);
@@ -164,19 +164,21 @@ fn values_are_taken_from_what_is_set_before() {
 }
 
 #[test]
-fn what_cannot_be_read_or_grows_is_refused() {
-    assert_eq!(error("a = {\n1,\n"), "line 3: there is `the end of the file` where a value is expected");
-    assert_eq!(error("a = 1 2"), "line 1: there is `2` where a statement is expected");
-    assert_eq!(error("a"), "line 1: there is `the end of the file` where = is expected");
+fn malformed_and_growing_files_are_rejected() {
+    assert_eq!(error("a = {\n1,\n"), "line 3: expected a value, found `the end of the file`");
+    assert_eq!(error("a = 1 2"), "line 1: expected a statement, found `2`");
+    assert_eq!(error("a"), "line 1: expected =, found `the end of the file`");
     assert_eq!(
         error(&format!("a = {}", "{".repeat(200))),
-        "line 1: too many tables or brackets are within each other"
+        "line 1: tables or brackets are nested too deeply"
     );
-    assert!(error(&format!("a = {}", "(".repeat(200_000))).starts_with("line 1: too many"));
-    assert!(error(&format!("a = {}1", "f{".repeat(200_000))).starts_with("line 1: too many"));
-    assert!(error(&format!("a = {}", "function until ".repeat(50_000))).starts_with("line 1: too many"));
+    assert!(error(&format!("a = {}", "(".repeat(200_000))).starts_with("line 1: tables or brackets"));
+    assert!(error(&format!("a = {}1", "f{".repeat(200_000))).starts_with("line 1: tables or brackets"));
+    assert!(
+        error(&format!("a = {}", "function until ".repeat(50_000))).starts_with("line 1: tables or brackets")
+    );
     assert!(error(&" ".repeat(TEXT_BYTES_MAX + 1)).starts_with("it has 1048577 bytes"));
-    assert_eq!(error(&"a = 1\n".repeat(10_001)), "line 10001: there are too many assignments");
+    assert_eq!(error(&"a = 1\n".repeat(10_001)), "line 10001: too many assignments");
     let doubling = format!("a = {{ 1 }}\n{}", "a = { a, a }\n".repeat(60));
     assert!(config(&doubling).get("a").is_none());
     let text = format!("a = 'xx'\n{}", "a = a .. a\n".repeat(60));

@@ -1,37 +1,37 @@
-//! What make reads in other directories without a word of it: the options of what a package is linked with are asked
-//! from a make of their own there (`mk/pkg-build-options.mk`, which a `buildlink3.mk` includes).
+//! The files that make reads in other directories without reporting them: for the options of linked packages, it
+//! runs a separate make in their directories (`mk/pkg-build-options.mk`, which a `buildlink3.mk` includes).
 //!
-//! Of that make no list of files comes back. It is made up from what the makefiles of the directory include by names
-//! that can be read without make; a name that is made up of variables is not seen. What they include of `mk` counts, but is
-//! not read further: the one who asked read these files too, nearly all of them.
+//! That make returns no list of files. The list is reconstructed from the makefiles of the directory: every
+//! included file whose name can be determined without make. A name composed of variables is missed. Included files
+//! of `mk` count but are not followed: the package that asks also read nearly all of them.
 
 use super::fact::Places;
 use super::normal;
 use std::collections::BTreeSet;
 
-/// The file by which a directory is asked.
+/// The file through which a directory is asked.
 const ASKED_BY: &str = "/buildlink3.mk";
-/// What such a file says where its directory is asked.
+/// The text in such a file that causes the query.
 const ASKS: &str = "pkg-build-options.mk";
-/// What options follow from; either may come to be.
+/// The files that determine options; either may be created later.
 const BEGINNINGS: [&str; 2] = ["Makefile", "options.mk"];
-/// Files that say how to depend on something; no options follow from what they include.
+/// Files that describe how to depend on a package; the files that they include do not affect options.
 const ABOUT: [&str; 2] = ["buildlink3.mk", "builtin.mk"];
 /// More files than the makefiles of any directory include.
 const FILES_MAX: usize = 1000;
 
-/// The directory that may be asked where this file is read.
+/// The directory that make may ask when it reads this file.
 pub(super) fn folder<'a>(places: &Places, path: &'a str) -> Option<&'a str> {
     let folder = places.of_tree(path)?.strip_suffix(ASKED_BY)?;
     (folder.matches('/').count() == 1).then_some(folder)
 }
 
-/// The files that a make which is asked in a directory reads there and from there, relative to the tree, whether
-/// they are there or not; none if none was asked.
+/// The files that make reads when a directory is asked, relative to the tree, including missing ones; empty if the
+/// directory is not asked.
 pub(super) fn files(places: &Places, folder: &str) -> Vec<String> {
     let text = |path: &str| {
         let bytes = places.find(path).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
-        // Comments of old trees are not all UTF-8.
+        // Comments in old trees are not all UTF-8.
         String::from_utf8_lossy(&bytes).into_owned()
     };
     if !text(&format!("{folder}{ASKED_BY}")).contains(ASKS) {
@@ -48,7 +48,7 @@ pub(super) fn files(places: &Places, folder: &str) -> Vec<String> {
             continue;
         }
         for included in text(&path).lines().filter_map(included) {
-            // make looks beside the file that includes it, and then where it was started.
+            // make searches the folder of the including file, and then the folder in which it was started.
             for from in [beside, folder] {
                 open.extend(places.of_tree(&normal(from, included)).map(str::to_owned));
             }
@@ -57,7 +57,7 @@ pub(super) fn files(places: &Places, folder: &str) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// The file that a line includes, if its name can be read without make.
+/// The file that a line includes, if its name can be determined without make.
 fn included(line: &str) -> Option<&str> {
     let line = line.strip_prefix('.')?.trim_start();
     let line = line.trim_start_matches(['-', 's', 'd']).strip_prefix("include")?.trim_start();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_includes_by_a_plain_name_is_read() {
+    fn includes_with_a_plain_name_are_found() {
         for (line, expected) in [
             (".include \"options.mk\"", Some("options.mk")),
             (".  include \"../../mk/bsd.pkg.mk\" # last", Some("../../mk/bsd.pkg.mk")),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_directory_that_is_asked_are_found_as_far_as_their_texts_say() {
+    fn files_of_an_asked_directory_are_found_through_plain_includes() {
         let tree = tempfile::tempdir().unwrap();
         for (path, text) in [
             ("x/gtk/buildlink3.mk", "pkgbase := gtk\n.include \"../../mk/pkg-build-options.mk\"\n"),

@@ -1,4 +1,4 @@
-//! A file of a tree as it was when make read it, and where that file is.
+//! The state of a tree's file when make read it, and its path on this machine.
 
 use crate::hex;
 use sha2::{Digest, Sha256};
@@ -7,21 +7,21 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a record says of a file that was not there.
+/// Marks a missing file in a record.
 const ABSENT: &str = "absent";
 
-/// Where the files are that make read.
+/// Maps the paths that make saw to files on this machine.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The tree.
+    /// The tree's folder on this machine.
     pub tree: PathBuf,
-    /// Where make saw it, if that was in a root: then files outside of it are of the root's layers, which do not
-    /// change.
+    /// The tree's path as make saw it, if make ran in a root: then files outside the tree belong to the root's
+    /// layers, which do not change.
     pub inside: Option<&'static str>,
 }
 
 impl Places {
-    /// Where a file is, by its path relative to the tree or from / on; none where it is of a layer.
+    /// The file at a path, which is absolute or relative to the tree; `None` if it belongs to a layer.
     pub(super) fn find(&self, path: &str) -> Option<PathBuf> {
         match self.inside {
             Some(inside) if path.starts_with('/') => {
@@ -32,7 +32,7 @@ impl Places {
         }
     }
 
-    /// A path relative to the tree; none where it is not of the tree.
+    /// Converts a path to one relative to the tree; `None` if it is outside the tree.
     pub(super) fn of_tree<'a>(&self, path: &'a str) -> Option<&'a str> {
         let tree = self.inside.map_or_else(|| self.tree.to_str(), Some)?;
         match path.starts_with('/') {
@@ -42,7 +42,7 @@ impl Places {
     }
 }
 
-/// A file, or that there was none.
+/// The recorded state of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     Absent,
@@ -54,7 +54,7 @@ fn modified_nanoseconds(metadata: &Metadata) -> i128 {
 }
 
 impl Fact {
-    /// What is so now.
+    /// Reads the current state of a file.
     pub(super) fn of(path: &Path) -> io::Result<Fact> {
         let metadata = match fs_err::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Fact::Absent),
@@ -69,7 +69,7 @@ impl Fact {
         })
     }
 
-    /// The fact as it is now, if the file is the same still: by its content where its time or number is another.
+    /// The current fact if the file is still the same; if its time or inode differs, its content decides.
     pub(super) fn still(&self, path: &Path) -> Option<Fact> {
         let metadata = std::fs::metadata(path);
         let Fact::Present { sha256, size_bytes, modified_nanoseconds: modified, inode } = self else {
@@ -89,7 +89,7 @@ impl Fact {
             .filter(|now| matches!(now, Fact::Present { sha256: of_now, .. } if of_now == sha256))
     }
 
-    /// Whether the file was written before this time; what is not there was.
+    /// Whether the file was written before this time; true for a missing file.
     pub(super) fn is_before(&self, nanoseconds: i128) -> bool {
         match self {
             Fact::Absent => true,
@@ -97,7 +97,7 @@ impl Fact {
         }
     }
 
-    /// A record of the journal without its first word.
+    /// Formats a journal record without its first word.
     pub(super) fn write(&self, path: &str) -> String {
         match self {
             Fact::Absent => format!("{ABSENT} 0 0 0 {path}"),
@@ -107,7 +107,7 @@ impl Fact {
         }
     }
 
-    /// Reads what [`Fact::write`] wrote.
+    /// Parses the output of [`Fact::write`].
     pub(super) fn read(record: &str) -> Option<(&str, Fact)> {
         let mut words = record.splitn(5, ' ');
         let (sha256, size, modified) = (words.next()?, words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! Adds to what is kept.
+//! Writes the journal of kept scan results.
 
 use super::fact::{Fact, Places};
 use super::{BEGINNING, Current, asked, checksum, each_file};
@@ -6,22 +6,22 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// See the module.
+/// A journal that is being written; results are appended.
 #[derive(Debug)]
 pub struct Journal {
     file: fs_err::File,
     places: Places,
-    /// What is known of files already, so that none is read twice.
+    /// Known facts about files, so that no file is read twice.
     facts: HashMap<String, Fact>,
-    /// Files that there is a record of.
+    /// Files that have a record.
     recorded: HashSet<String>,
-    /// Directories that were checked for whether they are asked for their options.
+    /// Directories for which the files behind their options are recorded.
     checked: HashSet<String>,
-    /// Files that were written later than this may have changed while they were read.
+    /// Files written after this time may have changed while they were read.
     began_nanoseconds: i128,
 }
 
-/// What is added together with one answer.
+/// The records that are written together with one result.
 #[derive(Default)]
 struct Addition {
     text: Vec<u8>,
@@ -30,7 +30,7 @@ struct Addition {
 }
 
 impl Journal {
-    /// Begins a new journal with answers that are right; it takes the place of the old one at once.
+    /// Starts a new journal with the results that are still valid, and atomically replaces the old one.
     pub fn begin(
         path: &Path,
         places: &Places,
@@ -59,7 +59,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds an answer. One that read a file which is changing, or is gone, is not kept.
+    /// Adds a result. It is not kept if it depends on a file that is being changed or no longer exists.
     pub fn add(&mut self, location: &str, stanzas: &[u8]) -> io::Result<()> {
         let mut new = Addition::default();
         let is_known = each_file(location, stanzas, &mut |path| {
@@ -76,8 +76,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records a file, if it is not yet; whether an answer that follows from it can be kept. What is of a layer needs
-    /// no record.
+    /// Records a file unless it already is; returns whether a result that depends on it can be kept. Files of
+    /// layers need no record.
     fn record(&mut self, path: &str, missing: Missing, new: &mut Addition) -> bool {
         if self.recorded.contains(path) || new.files.iter().any(|other| other == path) {
             return true;
@@ -99,7 +99,8 @@ impl Journal {
         is_good
     }
 
-    /// Records what make reads elsewhere since it read this file; whether that can be kept.
+    /// Records the files that make reads elsewhere because it read this one; returns whether the result can be
+    /// kept.
     fn ask(&mut self, path: &str, new: &mut Addition) -> bool {
         let Some(folder) = asked::folder(&self.places, path) else { return true };
         if self.checked.contains(folder) || new.folders.iter().any(|other| other == folder) {
@@ -118,11 +119,11 @@ impl Journal {
     }
 }
 
-/// What is to be done where a file is not there.
+/// How a missing file is handled.
 #[derive(Clone, Copy)]
 enum Missing {
-    /// make says that it read it: nothing is known any more.
+    /// make reports that it read the file, so the result cannot be trusted.
     Refused,
-    /// It would be read if it were there.
+    /// make would read the file if it existed.
     Recorded,
 }

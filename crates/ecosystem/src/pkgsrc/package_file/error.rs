@@ -1,87 +1,88 @@
-//! What can be wrong with a package file; every text reads after "failed to".
+//! Errors of reading a package file; every text reads after "failed to".
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::archive::ArchiveProblem;
 
-/// Why a package file could not be read.
+/// The reason why a package file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageFileError {
-    /// The file system said no.
+    /// The file could not be opened or read.
     #[error("open the package file {}", path.display())]
     Read {
-        /// The package file.
+        /// Path of the package file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is not a package, is not whole, or is beyond a bound.
+    /// The file is not a package, is incomplete, or exceeds a limit.
     #[error("read {} as a binary package", path.display())]
     Format {
-        /// The package file.
+        /// Path of the package file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         #[source]
         problem: PackageProblem,
     },
 }
 
-/// What is wrong with the bytes of a package file; every text reads after "failed to read it:".
+/// A fault in the bytes of a package file; every text reads after "failed to read it:".
 #[derive(Debug, thiserror::Error)]
 pub enum PackageProblem {
-    /// There is nothing in it.
+    /// The file has no bytes.
     #[error("it is empty")]
     Empty,
-    /// It is an `ar` archive, as signed packages are.
-    #[error(
-        "it is a signed package, which is not supported: publish it unsigned, the repository is signed as a whole"
-    )]
+    /// The file is an `ar` archive, like signed packages.
+    #[error("signed packages are not supported: publish it unsigned; the repository is signed as a whole")]
     Signed,
-    /// It is packed in a way that is not supported.
-    #[error("it is packed by {name}, which is not supported: set PKG_COMPRESSION to gzip, xz, zstd or none")]
+    /// The file has an unsupported compression.
+    #[error(
+        "it is compressed with {name}, which is not supported: set PKG_COMPRESSION to gzip, xz, zstd or none"
+    )]
     UnsupportedCompression {
-        /// The packer.
+        /// Name of the compressor.
         name: &'static str,
     },
-    /// The archive within is not as it must be.
+    /// The archive within is invalid.
     #[error(transparent)]
     Archive(#[from] ArchiveProblem),
-    /// The archive ends without its end mark.
-    #[error("it is cut off: its archive has no end mark")]
+    /// The archive has no end marker.
+    #[error("it is truncated: its archive has no end marker")]
     CutOff,
-    /// A file that every package has is not there.
+    /// A file that every package has is missing.
     #[error("it has no {name}")]
     Missing {
-        /// The file.
+        /// Name of the missing file.
         name: &'static str,
     },
-    /// A file of the metadata is there twice, and readers would disagree.
+    /// A metadata file occurs twice, and readers would disagree on which one counts.
     #[error("it has {name} twice")]
     Twice {
-        /// The file.
+        /// Name of the duplicate file.
         name: &'static str,
     },
-    /// A file of the metadata stands behind other files, where the package tools do not look for it.
-    #[error("its {name} stands behind the files that it installs")]
+    /// A metadata file follows other files, where the package tools do not find it.
+    #[error("its {name} comes after the files that it installs")]
     Late {
-        /// The file.
+        /// Name of the misplaced file.
         name: &'static str,
     },
-    /// A file of the metadata is no file, or its text ends at a zero byte for the package tools.
+    /// A metadata file is not a regular file, or contains a zero byte, at which the package tools would end the
+    /// text.
     #[error("its {name} is not text")]
     NotText {
-        /// The file.
+        /// Name of the faulty file.
         name: &'static str,
     },
-    /// The packing list names no package, or several.
+    /// The packing list has no `@name`, or several.
     #[error("its packing list has {count} names")]
     NameCount {
-        /// How many.
+        /// Number of names found.
         count: usize,
     },
-    /// The packing list's name cannot be the one of a package.
-    #[error("its name {name:?} is none of a package")]
+    /// The packing list has an invalid package name.
+    #[error("its name {name:?} is not a valid package name")]
     Name {
         /// The name, shortened.
         name: String,

@@ -1,23 +1,23 @@
-//! The metadata: the entries whose names begin with `+`, in front of the files.
+//! The metadata: the entries with names that begin with `+`, before the files.
 
 use std::io::Read;
 
 use super::{MEMBER, PackageProblem};
 use crate::archive::{Contents, Entry, Kind, read_bytes};
 
-/// One file of the metadata. The largest packing lists, with 100,000 files, are 10 MiB.
+/// Limit on one metadata file. The largest packing lists, with 100,000 files, are 10 MiB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// What becomes of a file of the metadata.
+/// How a metadata file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// It counts for the content.
+    /// It is part of the content digest.
     Counts,
-    /// Its text is needed, and it counts for the content.
+    /// Its text is needed, and it is part of the content digest.
     Read,
-    /// Its text is needed, and it counts but for the lines that say when and where.
+    /// Its text is needed, and it is part of the content digest, except for the lines with time and place.
     BuildInformation,
-    /// Its text is needed, and it does not count.
+    /// Its text is needed, but it is not part of the content digest.
     LeftOut,
 }
 
@@ -28,7 +28,7 @@ const BUILD_INFORMATION: &str = "+BUILD_INFO";
 const RECIPE_VERSIONS: &str = "+BUILD_VERSION";
 const SIZE: &str = "+SIZE_PKG";
 
-/// The names that the package tools look for in front of the files. Another one that begins with `+` is a file.
+/// The names that the package tools expect before the files. Any other name that begins with `+` is a file.
 const FILES: [(&str, Use); 15] = [
     (CONTENTS, Use::Read),
     (COMMENT, Use::Read),
@@ -47,10 +47,10 @@ const FILES: [(&str, Use); 15] = [
     ("+INSTALLED_INFO", Use::Counts),
 ];
 
-/// Lines of `+BUILD_INFO` that say when and where a package was built.
+/// Lines of `+BUILD_INFO` with the time and place of a build.
 const TIME_AND_PLACE: [&[u8]; 2] = [b"BUILD_DATE=", b"BUILD_HOST="];
 
-/// The metadata so far.
+/// The metadata read so far.
 #[derive(Default)]
 pub(super) struct Metadata {
     seen: [bool; FILES.len()],
@@ -59,7 +59,7 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    /// Takes the next entry, whatever it is, into the metadata and the contents.
+    /// Adds the next entry, of any kind, to the metadata and the contents.
     pub(super) fn take(
         &mut self,
         mut entry: Entry,
@@ -99,7 +99,7 @@ impl Metadata {
         Ok(contents.add(entry, &mut read.as_slice(), MEMBER)?)
     }
 
-    /// The texts, where those that every package has are there.
+    /// The texts; fails if one that every package has is missing.
     pub(super) fn complete(mut self) -> Result<Texts, PackageProblem> {
         let mut text = |name: &'static str| {
             let number = FILES.iter().position(|(other, _)| *other == name);
@@ -121,22 +121,22 @@ fn without_time_and_place(text: &[u8]) -> Vec<u8> {
     text.split_inclusive(|byte| *byte == b'\n').filter(is_kept).flatten().copied().collect()
 }
 
-/// What the metadata that a summary is made of say.
+/// The texts of the metadata from which a summary is made.
 pub(super) struct Texts {
     /// The packing list.
     pub(super) contents: String,
     pub(super) comment: String,
     pub(super) description: String,
-    /// `NAME=value` lines; empty where the package says nothing of its build.
+    /// `NAME=value` lines; empty if the package has no build information.
     pub(super) build_information: String,
-    /// The version of each file of the recipe; empty where it is not said.
+    /// The version of each recipe file; empty if it is not recorded.
     pub(super) recipe_versions: String,
-    /// The size of the files; empty where it is not said.
+    /// The size of the files; empty if it is not recorded.
     pub(super) size: String,
 }
 
 impl Texts {
-    /// Why the package may not be put on a public server, where that is said.
+    /// The reason why the package must not be put on a public server, if it states one.
     pub(super) fn restricted(&self) -> Option<&str> {
         let mut values =
             self.build_information.lines().filter_map(|line| line.strip_prefix("NO_BIN_ON_FTP="));

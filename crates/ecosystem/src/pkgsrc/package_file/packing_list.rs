@@ -1,14 +1,14 @@
-//! The packing list, `+CONTENTS` (pkg_create(1)): a line a file, and commands that begin with `@`.
+//! The packing list, `+CONTENTS` (pkg_create(1)): one line per file, and commands that begin with `@`.
 
 use super::PackageProblem;
 
-/// What the C library takes for a blank.
+/// The characters that `isspace(3)` accepts.
 const BLANKS: [char; 6] = [' ', '\t', '\n', '\x0b', '\x0c', '\r'];
 
-/// Room for an ending such as `.tgz` in the longest name that file systems have.
+/// Leaves room for a suffix such as `.tgz` in the longest name that file systems accept.
 const NAME_BYTES_MAX: usize = 240;
 
-/// How much of a bad name an error shows.
+/// Characters of an invalid name that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
 /// A line of a packing list that a summary repeats.
@@ -19,23 +19,23 @@ pub(super) enum Line<'a> {
     Conflict(&'a str),
 }
 
-/// What a packing list says of packages.
+/// The facts about packages in a packing list.
 #[derive(Debug)]
 pub(super) struct PackingList<'a> {
     pub(super) name: &'a str,
-    /// What a summary repeats, in order.
+    /// The lines that a summary repeats, in order.
     pub(super) lines: Vec<Line<'a>>,
-    /// The exact names of what the package was built with.
+    /// The exact names of the packages that it was built with.
     pub(super) built_with: Vec<&'a str>,
 }
 
 impl<'a> PackingList<'a> {
-    /// Commands that say nothing of packages are passed over, and so is one without its argument.
+    /// Ignores other commands, and commands without an argument.
     pub(super) fn parse(text: &'a str) -> Result<Self, PackageProblem> {
         let mut names = Vec::new();
         let (mut lines, mut built_with) = (Vec::new(), Vec::new());
         for line in text.split('\n') {
-            // As the package tools do: an argument may follow its command without a blank.
+            // Like the package tools, this accepts an argument that follows its command without a blank.
             let argument = |command: &str| {
                 let argument = line.strip_prefix(command)?.trim_matches(BLANKS);
                 (!argument.is_empty()).then_some(argument)
@@ -59,7 +59,7 @@ impl<'a> PackingList<'a> {
     }
 }
 
-/// A name and a version, in the characters that those of pkgsrc have: it becomes a file name.
+/// Whether this is a name and a version in pkgsrc's character set: it becomes a file name.
 fn is_package_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'+');
     name.len() <= NAME_BYTES_MAX
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_packages_is_found_in_order() {
+    fn facts_about_packages_are_found_in_order() {
         let text = "@cwd /usr/pkg\n@pkgcfl b-[0-9]*\n@name a-1.0nb2 \nbin/a\n@comment @name x-1\n@pkgdep\tc>=1<2\r\n\
                     @blddep c-1.5\n@pkgdep\n@blddepd-2\n@ignore\n@name";
         let list = PackingList::parse(text).unwrap();
@@ -86,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_name_and_it_is_one() {
+    fn exactly_one_valid_name_is_required() {
         let error = |text: &str| PackingList::parse(text).unwrap_err().to_string();
         assert_eq!(error("bin/a\n"), "its packing list has 0 names");
         assert_eq!(error("@name a-1\n@name a-1\n"), "its packing list has 2 names");
         let long = format!("{}-1", "a".repeat(NAME_BYTES_MAX));
         for bad in ["a", "a-", "-1", ".a-1", "../a-1", "a/b-1", "a b-1", "é-1", "a-1\u{7f}", &long] {
-            assert!(error(&format!("@name {bad}\n")).contains("is none of a package"), "{bad}");
+            assert!(error(&format!("@name {bad}\n")).contains("is not a valid package name"), "{bad}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The stanza of a summary, as `pkg_info -X` prints it.
+//! Renders the stanza of a summary, as `pkg_info -X` prints it.
 
 use super::metadata::Texts;
 use super::packing_list::{Line, PackingList};
 
-/// What is repeated of `+BUILD_INFO`, in the order in which it stands there.
+/// The fields of `+BUILD_INFO` that a summary repeats, in the order of that file.
 const REPEATED: [&str; 14] = [
     "PKGPATH",
     "CATEGORIES",
@@ -42,7 +42,7 @@ pub(super) fn render(list: &PackingList<'_>, texts: &Texts) -> String {
     stanza
 }
 
-/// Lines as the package tools see them: a carriage return belongs to its line.
+/// Splits lines like the package tools: a carriage return belongs to its line.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line))
 }

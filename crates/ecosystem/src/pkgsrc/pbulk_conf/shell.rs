@@ -1,12 +1,12 @@
-//! The part of the shell's language that settings are written in: words, quotes, references, comments, and the
-//! operators that keep commands apart (POSIX, Shell Command Language, 2.2, 2.3, 2.9 and 2.10).
+//! The subset of the shell language used for settings: words, quotes, references, comments, and the operators that
+//! separate commands (POSIX, Shell Command Language, 2.2, 2.3, 2.9 and 2.10).
 
 use super::PbulkConfError;
 
-/// A word or what stands between words.
+/// A word or an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A word.
+    /// A word, as its parts.
     Word(Vec<Piece>),
     /// An operator; the end of a line is `\n`.
     Operator(&'static str),
@@ -15,22 +15,22 @@ pub(super) enum Token {
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Text as it stands.
+    /// Unquoted text.
     Plain(String),
-    /// Text that was quoted.
+    /// Quoted text.
     Quoted(String),
     /// `$name` or `${name}`.
     Reference(String),
-    /// Something that only a shell could tell; why.
+    /// A part that only a shell could evaluate; the reason.
     Unknown(&'static str),
 }
 
 pub(super) const RUNS_A_COMMAND: &str = "it runs a command";
-const EXPANDS: &str = "it is computed by a `${...}` that is not understood";
+const EXPANDS: &str = "it is computed by an unsupported `${...}`";
 const COMPUTES: &str = "it is computed";
 const OF_THE_SHELL: &str = "it depends on the shell that runs it";
 
-/// The operators, longer ones before what they begin with.
+/// The operators; longer ones come before their prefixes.
 const OPERATORS: [&str; 19] = [
     "<<-", "<<", "<>", "<&", "<", ">>", ">|", ">&", ">", "&&", "&", "||", "|", ";;", ";&", ";", "(", ")",
     "\n",
@@ -42,7 +42,7 @@ struct Lexer<'a> {
     line: usize,
 }
 
-/// Takes a text apart into tokens, each with the number of its line from 1. Here-documents are left out.
+/// Splits a text into tokens, each with its line number, from 1. Here-documents are skipped.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, PbulkConfError> {
     let mut lexer = Lexer { text, at: 0, line: 1 };
     let mut tokens: Vec<(usize, Token)> = Vec::new();
@@ -183,7 +183,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What `$` or a backquote begins.
+    /// Parses the expansion that `$` or a backquote begins.
     fn expansion(&mut self) -> Result<Piece, PbulkConfError> {
         let line = self.line;
         if self.next() == Some('`') {
@@ -227,7 +227,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Up to the bracket that closes; quotes hide brackets.
+    /// The text up to the closing bracket; quotes hide brackets.
     fn balanced(
         &mut self,
         open: char,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_hide_what_they_hold() {
+    fn quotes_hide_their_content() {
         assert_eq!(words("a='b $c #'d"), [[plain("a="), quoted("b $c #"), plain("d")]]);
         assert_eq!(words("a=\\$b"), [[plain("a="), quoted("$"), plain("b")]]);
         let reference = Piece::Reference("c".to_owned());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_run_is_skipped_whole() {
+    fn commands_to_run_are_skipped_whole() {
         let unknown = |reason| [plain("a="), Piece::Unknown(reason), plain("z")];
         assert_eq!(words("a=$(b \")\" $(c d))z"), [unknown(RUNS_A_COMMAND)]);
         assert_eq!(words("a=`b; c \\` d`z"), [unknown(RUNS_A_COMMAND)]);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_is_named_with_its_line() {
+    fn unclosed_quotes_and_brackets_are_reported_with_their_line() {
         for (text, what) in
             [("\na='b", "'"), ("\na=\"b", "\""), ("\na=$(b", "$("), ("\na=${b", "${"), ("\n`", "`")]
         {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A file as a person has it after some years.
+/// A realistic file after some years of use.
 const REAL: &str = r#"# Version of the configuration file.
 config_version=0.68
 
@@ -53,7 +53,7 @@ fn reason(text: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_file_as_people_have_it_is_carried_over() {
+fn a_realistic_file_is_carried_over() {
     let without_condition = REAL.replace("make=/opt/bin/make; ", "");
     let moved = conf(&without_condition).moved();
     assert_eq!(moved.wanted, Some(Wanted::File("/etc/limited_list".to_owned())));
@@ -73,7 +73,7 @@ fn a_file_as_people_have_it_is_carried_over() {
 }
 
 #[test]
-fn other_settings_can_be_asked_for() {
+fn other_settings_can_be_queried() {
     let conf = conf(REAL);
     assert_eq!(conf.get("base_url"), Some("http://reports.example.org/2026Q3/NetBSD-10"));
     assert_eq!(conf.get("report_subject_prefix"), Some("pkgsrc-2026Q3"));
@@ -84,27 +84,24 @@ fn other_settings_can_be_asked_for() {
 }
 
 #[test]
-fn what_only_a_shell_can_tell_is_reported_with_its_line() {
+fn settings_that_need_a_shell_are_reported_with_their_line() {
     assert_eq!(reason(REAL, "packages"), "27: it runs a command");
-    assert_eq!(reason(REAL, "make"), "34: it is set only under a condition, and no shell is run");
-    assert_eq!(reason(REAL, "varbase"), "34: it is set only under a condition, and no shell is run");
-    assert_eq!(reason(REAL, "keep_wrkdir"), "37: it is set only under a condition, and no shell is run");
-    assert_eq!(reason(REAL, "if"), "33: it decides or repeats, and no shell is run");
-    assert_eq!(reason(REAL, "."), "36: it reads another file, which is not followed");
-    assert_eq!(reason(REAL, "bzip2"), "39: `@BZIP2@` is filled in where pbulk is installed");
+    assert_eq!(reason(REAL, "make"), "34: it is set in conditional code, which is not run");
+    assert_eq!(reason(REAL, "varbase"), "34: it is set in conditional code, which is not run");
+    assert_eq!(reason(REAL, "keep_wrkdir"), "37: it is set in conditional code, which is not run");
+    assert_eq!(reason(REAL, "if"), "33: it is conditional code, which is not run");
+    assert_eq!(reason(REAL, "."), "36: it reads another file, which is not evaluated");
+    assert_eq!(reason(REAL, "bzip2"), "39: `@BZIP2@` is replaced when pbulk is installed");
     assert_eq!(reason(REAL, "build_clients"), format!("10: {OTHER_MACHINES}"));
     assert_eq!(reason(REAL, "branch"), format!("4: {NO_SETTING}"));
-    assert_eq!(reason("make=$HOME/bmake\n", "make"), "1: it refers to `HOME`, which is not set before it");
-    assert_eq!(reason("a=`b`\nmake=$a\n", "make"), "2: it refers to `a`, which is not carried either");
-    assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is not known here");
-    assert_eq!(
-        reason("make=${make:-/bin/make}", "make"),
-        "1: it is computed by a `${...}` that is not understood"
-    );
+    assert_eq!(reason("make=$HOME/bmake\n", "make"), "1: it refers to `HOME`, which is not set before");
+    assert_eq!(reason("a=`b`\nmake=$a\n", "make"), "2: it refers to `a`, which is not carried over either");
+    assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is unknown here");
+    assert_eq!(reason("make=${make:-/bin/make}", "make"), "1: it is computed by an unsupported `${...}`");
 }
 
 #[test]
-fn every_setting_is_told_once() {
+fn every_setting_is_reported_once() {
     let moved = conf(REAL).moved();
     let mut names: Vec<&str> = moved.carried.iter().map(|carried| &carried.name[..]).collect();
     names.extend(moved.not_carried.iter().map(|refused| &refused.name[..]));
@@ -115,7 +112,7 @@ fn every_setting_is_told_once() {
 }
 
 #[test]
-fn what_is_set_where_it_is_not_sure_to_run_is_not_believed() {
+fn settings_in_conditional_code_are_unknown() {
     for text in [
         "case $x in\nyes) make=/m ;;\nesac",
         "case $x in yes) make=/m;; esac",
@@ -164,15 +161,12 @@ fn an_empty_or_absent_list_asks_for_all_of_the_tree() {
 }
 
 #[test]
-fn what_cannot_be_read_or_grows_is_refused() {
-    assert_eq!(
-        PbulkConf::parse("\nmake=\"/m").unwrap_err().to_string(),
-        "line 2: `\"` is not closed up to the end of the file"
-    );
+fn malformed_and_growing_files_are_rejected() {
+    assert_eq!(PbulkConf::parse("\nmake=\"/m").unwrap_err().to_string(), "line 2: `\"` is not closed");
     let long = " ".repeat(TEXT_BYTES_MAX + 1);
     assert_eq!(PbulkConf::parse(&long), Err(PbulkConfError::TooLong { bytes: TEXT_BYTES_MAX + 1 }));
     let doubling = format!("make=xx\n{}", "make=$make$make\n".repeat(40));
-    assert!(reason(&doubling, "make").ends_with("which is not carried either"));
+    assert!(reason(&doubling, "make").ends_with("which is not carried over either"));
     let many: String = (0..600).map(|number| format!("x{number}=$make\n")).collect();
     let many = format!("make=xx\n{}{many}", "make=$make$make\n".repeat(14));
     assert!(reason(&many, "x599").ends_with("the values are too long"));

@@ -1,18 +1,19 @@
-//! Depths: how many packages a failure would break.
+//! Depths: the number of packages that a failure would break.
 
 use kilnyard_model::graph::{Graph, PackageId};
 
-/// How many packages are counted at once: a row of bits of these for all packages stays in a processor's cache.
+/// Number of packages counted at a time: one such row of bits for every package fits into a processor's cache.
 const BLOCK_PACKAGES: usize = 512;
 const WORDS: usize = BLOCK_PACKAGES / u64::BITS as usize;
 
-/// For each package of a graph the number of packages that depend on it, directly or through others, itself
-/// included. A member of a cycle counts all of the cycle.
+/// For each package of a graph, the number of packages that depend on it, directly or indirectly, itself included.
+/// A member of a cycle counts all of the cycle.
 ///
-/// Takes the dependents' sets as rows of bits, a block of columns at a time: edges times packages over 64 steps,
-/// which is a fraction of a second for all of pkgsrc, where walking from every package is minutes.
+/// The sets of dependents are rows of bits, processed one block of columns at a time. This takes edges times
+/// packages over 64 steps: a fraction of a second for all of pkgsrc, whereas a walk from every package takes
+/// minutes.
 pub fn depths(graph: &Graph) -> Vec<u32> {
-    // The members of a cycle are one: they have the same set.
+    // The members of a cycle count as one package: they have the same set.
     let mut leader: Vec<PackageId> = graph.packages().collect();
     for members in graph.cycles() {
         for member in &members {
@@ -48,7 +49,7 @@ pub fn depths(graph: &Graph) -> Vec<u32> {
     leader.iter().map(|leader| depths[leader.index()]).collect()
 }
 
-/// All packages, each behind those that depend on it.
+/// All packages, each one after its dependents.
 fn dependents_first(dependents: &[Vec<PackageId>]) -> Vec<PackageId> {
     let mut dependencies: Vec<Vec<PackageId>> = vec![Vec::new(); dependents.len()];
     for (number, others) in dependents.iter().enumerate() {
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_counts_whole() {
+    fn a_member_of_a_cycle_counts_all_of_it() {
         // 0 and 1 need each other, 2 needs 1, 0 needs 3.
         assert_eq!(depths(&graph(4, &[(0, 1), (1, 0), (2, 1), (0, 3)])), [3, 3, 1, 4]);
     }

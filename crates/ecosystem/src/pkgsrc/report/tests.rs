@@ -17,7 +17,7 @@ fn stanza(name: &str, location: &str, maintainer: &str, reason: &str) -> Vec<u8>
         .into_bytes()
 }
 
-/// A build in which everything happens that the layout knows.
+/// A build with every case of the layout.
 fn build() -> Vec<(Vec<u8>, Status, u32)> {
     vec![
         (stanza("zlib-1.3", "devel/zlib", "a@example.org", ""), Status::Done, 20),
@@ -49,7 +49,7 @@ fn text(header: &Header, packages: &[Package]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Written by hand, column by column, from what create-report-txt.awk 1.9 prints.
+/// Written by hand, column by column, according to the output of create-report-txt.awk 1.9.
 const EXPECTED: &str = "\
 pkgsrc bulk build report
 ========================
@@ -98,7 +98,7 @@ net/ab                                     2 e@example.org
 ";
 
 #[test]
-fn the_text_is_laid_out_as_pbulk_does() {
+fn the_text_has_pbulks_layout() {
     assert_eq!(text(&header(), &packages(&build())), EXPECTED);
 }
 
@@ -114,7 +114,7 @@ fn a_build_without_failures_has_an_empty_list() {
 }
 
 #[test]
-fn long_names_and_large_numbers_push_the_columns_on() {
+fn long_names_and_large_numbers_shift_the_columns() {
     let name = "n".repeat(60);
     let build = [(stanza("a-1", &name, "m", ""), Status::Failed, 1_234_568)];
     assert!(text(&header(), &packages(&build)).ends_with(&format!("\n{name}  1234567 m\n")));
@@ -148,7 +148,7 @@ fn the_report_has_each_stanza_with_depth_and_status() {
 }
 
 #[test]
-fn the_facts_of_a_build_stay_in_their_lines() {
+fn facts_of_a_build_cannot_add_lines() {
     let mut header = header();
     header.compiler = "gcc\nBASE_URL=x".to_owned();
     let mut out = Vec::new();

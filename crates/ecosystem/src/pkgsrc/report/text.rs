@@ -1,24 +1,24 @@
-//! `report.txt`, in the layout that programs which read these mails know.
+//! `report.txt`, in the layout that programs which read these mails expect.
 
 use super::{Header, Package, Status, minute, one_line};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The name under which `meta/report` is announced: the publisher compresses it with xz, and collectors unpack
-/// it by this name.
+/// The announced name of `meta/report`: the publisher compresses the file with xz, and collectors unpack it under
+/// this name.
 pub const REPORT_FILE: &str = "report.xz";
 
-/// The number of locations that break most, in the list.
+/// Number of locations listed as breaking the most packages.
 const BREAKERS_MAX: usize = 25;
 
-/// What pbulk's resolver writes into `PKG_FAIL_REASON`.
+/// The text that pbulk's resolver writes into `PKG_FAIL_REASON`.
 const UNRESOLVED: &[u8] = b"could not resolve dependency";
 
 const RULE: &str = "-------------------------------------------------------------------------";
 const LONG_RULE: &str =
     "-----------------------------------------------------------------------------------------------";
 
-/// What the layout needs of a stanza.
+/// The fields of a stanza that the layout needs.
 #[derive(Clone, Copy, Default)]
 struct Fields<'a> {
     name: &'a [u8],
@@ -51,19 +51,19 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// No name of a field is longer.
+/// No field name is longer.
 const FIELD_BYTES_MAX: usize = 64;
 
 /// A location with failures.
 #[derive(Default)]
 struct Location<'a> {
-    /// How many packages its failures break, all together.
+    /// Number of packages that its failures break, in total.
     breaks: u64,
-    /// Who maintains the last one that failed.
+    /// Maintainer of the last package that failed.
     maintainer: &'a [u8],
-    /// Its packages that failed.
+    /// Its failed packages.
     failed: Vec<(Fields<'a>, u32)>,
-    /// Whether another package of it did not fail.
+    /// Whether another of its packages did not fail.
     is_mixed: bool,
 }
 
@@ -76,7 +76,7 @@ pub fn write_text(out: &mut impl Write, header: &Header, packages: &[Package]) -
         let location = locations.entry(fields.location).or_default();
         match package.status {
             Status::Failed => {
-                // pbulk tells how many others break.
+                // pbulk reports the number of other packages that break.
                 let others = package.depth.saturating_sub(1);
                 location.breaks += u64::from(others);
                 location.maintainer = fields.maintainer;
@@ -134,7 +134,7 @@ fn write_breakers(out: &mut impl Write, locations: &BTreeMap<&[u8], Location>) -
         .filter(|(_, location)| location.breaks > 0)
         .map(|(name, found)| (*name, found))
         .collect();
-    // As `sort -rn` leaves them: among equal numbers the last name is first.
+    // In the order of `sort -rn`: among equal numbers, the last name comes first.
     breakers.sort_by(|(one, left), (other, right)| (right.breaks, other).cmp(&(left.breaks, one)));
     if breakers.is_empty() {
         return Ok(());
@@ -174,7 +174,7 @@ fn write_failures(out: &mut impl Write, locations: &BTreeMap<&[u8], Location>) -
     Ok(())
 }
 
-/// A line of a list, indented by this many columns; nothing is said where nothing breaks.
+/// A line of a list, indented by this many columns; the number is omitted if nothing breaks.
 fn write_line(
     out: &mut impl Write,
     indent: usize,
@@ -187,13 +187,13 @@ fn write_line(
         write_padded(out, name, 44 - indent)?;
     } else {
         write_padded(out, name, 37 - indent)?;
-        // A number always has a blank of its own before it.
+        // There is always a blank before the number.
         write!(out, " {:>6}", format!(" {breaks}"))?;
     }
     write_rest(out, maintainer)
 }
 
-/// A name that may not be UTF-8, with blanks behind it up to a width in bytes.
+/// Writes a name that may not be UTF-8, padded with blanks to a width in bytes.
 fn write_padded(out: &mut impl Write, name: &[u8], width: usize) -> io::Result<()> {
     out.write_all(name)?;
     write!(out, "{:width$}", "", width = width.saturating_sub(name.len()))

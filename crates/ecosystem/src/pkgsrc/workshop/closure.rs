@@ -1,4 +1,4 @@
-//! What is installed for a build, or for a try of what it made.
+//! The packages that are installed for a build, or for the test of its output.
 
 use super::{ByName, Stocked, Workshop};
 use crate::Impossible;
@@ -8,14 +8,15 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use std::collections::BTreeSet;
 
-/// A step of a walk in depth.
+/// A step of a depth-first walk.
 enum Step {
     Enter(PackageId),
     Leave(PackageId),
 }
 
 impl Workshop {
-    /// The direct dependencies of a package and all that these need to run, each once and behind those that it needs.
+    /// The direct dependencies of a package and all their run-time dependencies, each listed once and after its own
+    /// dependencies.
     pub(super) fn installed_for(
         &self,
         package: PackageId,
@@ -24,7 +25,7 @@ impl Workshop {
         self.all_needed(self.graph.dependencies(package).iter().copied().collect(), stock)
     }
 
-    /// What an output needs to run.
+    /// All run-time dependencies of an output.
     pub(super) fn runtime_of(
         &self,
         package: PackageId,
@@ -53,17 +54,17 @@ impl Workshop {
                 continue;
             }
             open.push(Step::Leave(id));
-            let Stocked { output, needed } = stock[id.index()]
-                .as_ref()
-                .ok_or_else(|| Impossible { explanation: format!("{} is not there", self.graph.name(id)) })?;
+            let Stocked { output, needed } = stock[id.index()].as_ref().ok_or_else(|| Impossible {
+                explanation: format!("{} has no output", self.graph.name(id)),
+            })?;
             let needed = needed.get_or_init(|| self.needed_by(id, output)).as_ref();
             open.extend(needed.map_err(Impossible::clone)?.iter().copied().map(Step::Enter));
         }
         Ok(found)
     }
 
-    /// The packages that an output's patterns mean: of the ones that its package was resolved to need, as `pkg_add`
-    /// will find them by the exact names that were there at the build.
+    /// Resolves an output's patterns among the resolved dependencies of its package. `pkg_add` finds the same ones,
+    /// by the exact names at the time of the build.
     fn needed_by(&self, package: PackageId, output: &Output) -> Result<Vec<PackageId>, Impossible> {
         let candidates: ByName = self
             .graph
@@ -74,14 +75,14 @@ impl Workshop {
         let mut needed = Vec::new();
         for text in description::depends(&output.description) {
             let impossible = |why: String| Impossible {
-                explanation: format!("{} needs {text}, and {why}", self.package_name(package)),
+                explanation: format!("{} needs {text}, but {why}", self.package_name(package)),
             };
             let pattern = Pattern::parse(text).map_err(|error| impossible(error.to_string()))?;
             let matching = candidates.iter().filter(|(name, _)| pattern.matches(&PackageName::new(name)));
             let chosen = matching.max_by(|(a, _), (b, _)| PackageName::new(a).compare(&PackageName::new(b)));
             match chosen {
                 Some((_, id)) => needed.push(*id),
-                None => return Err(impossible("none of what it was resolved to need is that".to_owned())),
+                None => return Err(impossible("none of its resolved dependencies matches".to_owned())),
             }
         }
         Ok(needed)

@@ -1,10 +1,11 @@
-//! Which packages of a scan are in a set, and by which names they go.
+//! Selects the packages of a scan that are in a set, and names them.
 //!
-//! A package is known by its directory, such as `mail/mutt`, whatever its version. Of a directory with several
-//! packages each has its own name behind it: `devel/py-hg:py39-hg`, or with the version where only that tells them apart.
+//! A package is named after its directory, such as `mail/mutt`, whatever its version. In a directory with several
+//! packages, each one's own name is appended: `devel/py-hg:py39-hg`, with the version if only that distinguishes
+//! them.
 //!
-//! A directory that is asked for brings all of its packages; everything else comes because a package of the set needs
-//! it, just the one that was chosen.
+//! A requested directory adds all of its packages; every other package is added because a package of the set
+//! depends on it, and only the chosen one.
 
 use super::{LeftOutPackage, Package, Scan, Workshop, split};
 use crate::pkgsrc::recipe_files::RecipeFiles;
@@ -19,7 +20,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 impl Workshop {
-    /// Resolves a scan. The set is what these directories bring, or everything.
+    /// Resolves a scan. The set consists of the packages in these directories and their dependencies, or of
+    /// everything.
     pub fn new(settings: Settings, scan: Scan, wanted: Option<&[String]>) -> Result<Workshop, ScanFileError> {
         let files = RecipeFiles::new(&settings.tree);
         let mut packages = Vec::new();
@@ -35,7 +37,7 @@ impl Workshop {
             let mut in_graph = HashMap::new();
             let members = members(&file.stanzas, &resolved, wanted);
             for duplicate in &file.duplicates {
-                remarks.push(format!("{} is there twice; the first one counts", duplicate.0));
+                remarks.push(format!("{} occurs twice; the first one counts", duplicate.0));
             }
             remarks.extend(remarks_of(&file.stanzas, &resolved, &members));
             for number in members {
@@ -62,7 +64,7 @@ impl Workshop {
             }
             for (number, id) in &in_graph {
                 for dependency in &resolved.depends[*number] {
-                    // What a buildable package needs is buildable and in the set.
+                    // The dependencies of a buildable package are buildable and in the set.
                     if let Some(dependency) = in_graph.get(&dependency.index()) {
                         graph.depend(*id, *dependency);
                     }
@@ -91,7 +93,7 @@ impl Workshop {
     }
 }
 
-/// The numbers of the packages of the set.
+/// The numbers of the set's packages.
 fn members(stanzas: &[Stanza], resolved: &Resolved, wanted: Option<&[String]>) -> Vec<usize> {
     let Some(wanted) = wanted else { return (0..stanzas.len()).collect() };
     let wanted: HashSet<&str> = wanted.iter().map(String::as_str).collect();
@@ -107,7 +109,7 @@ fn members(stanzas: &[Stanza], resolved: &Resolved, wanted: Option<&[String]>) -
     (0..stanzas.len()).filter(|number| is_member[*number]).collect()
 }
 
-/// What the resolver noticed about packages of the set.
+/// The resolver's remarks about packages of the set.
 fn remarks_of(stanzas: &[Stanza], resolved: &Resolved, members: &[usize]) -> Vec<String> {
     let members: HashSet<usize> = members.iter().copied().collect();
     let is_member = |id: &PackageId| members.contains(&id.index());
@@ -120,7 +122,7 @@ fn remarks_of(stanzas: &[Stanza], resolved: &Resolved, members: &[usize]) -> Vec
             stanzas[chosen.index()].location
         )),
         Remark::PassedOver { pattern, chosen, passed_over } if is_member(chosen) => {
-            Some(format!("{pattern}: {} is taken, since {} is not built", name(chosen), name(passed_over)))
+            Some(format!("{pattern}: {} is used, because {} is not built", name(chosen), name(passed_over)))
         }
         _ => None,
     };
@@ -145,13 +147,13 @@ fn names(stanzas: &[Stanza]) -> Vec<String> {
     stanzas.iter().map(name).collect()
 }
 
-/// Where a stanza is in the text that it was read from.
+/// The position of a stanza in the text that it was read from.
 fn place(stanza: &Stanza, text: &[u8]) -> std::ops::Range<usize> {
     let start = stanza.offset(text);
     start..start + stanza.text().len()
 }
 
-/// More than any recipe says; a guess of more years would spoil every other one.
+/// More than any recipe has; an absurdly high estimate would distort all others.
 const WEIGHT_MAX: u32 = 100_000;
 
 fn package(stanza: &Stanza, text: &[u8]) -> Package {
@@ -174,11 +176,11 @@ fn package(stanza: &Stanza, text: &[u8]) -> Package {
     }
 }
 
-/// How many of a package's unmet dependencies its explanation has: all that depend on it have the same, and no tree has
-/// as many but a hostile or broken one.
-const UNMET_TOLD_MAX: usize = 20;
+/// Number of unmet dependencies in a package's explanation. All its dependents share the explanation, and only a
+/// hostile or broken tree has more.
+const UNMET_SHOWN_MAX: usize = 20;
 
-/// Why a package is left out, down to who is to blame.
+/// Explains why a package is left out, down to the cause.
 fn explanation(
     number: usize,
     stanzas: &[Stanza],
@@ -200,7 +202,7 @@ fn explanation(
         }
         Outcome::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
         Outcome::Unresolved(unmet) => {
-            for unmet in unmet.iter().take(UNMET_TOLD_MAX) {
+            for unmet in unmet.iter().take(UNMET_SHOWN_MAX) {
                 lines.push(unmet.to_string());
                 if let Unmet::NoMatch { location, .. } = &**unmet
                     && let Some((_, said)) = failed.iter().find(|(other, _)| other == location)
@@ -208,11 +210,8 @@ fn explanation(
                     lines.push(format!("the scan of {location} failed: {said}"));
                 }
             }
-            if unmet.len() > UNMET_TOLD_MAX {
-                lines.push(format!(
-                    "and {} more dependencies that cannot be had",
-                    unmet.len() - UNMET_TOLD_MAX
-                ));
+            if unmet.len() > UNMET_SHOWN_MAX {
+                lines.push(format!("and {} more unmet dependencies", unmet.len() - UNMET_SHOWN_MAX));
             }
         }
         Outcome::InCycle(cycle) => {

@@ -1,7 +1,7 @@
-//! A set in which one directory says something else than before.
+//! Updates a set with a new scan of one directory.
 //!
-//! The whole set is resolved again, so that what is built is what the next scan would find. A run goes by the graph that it
-//! was planned from: where more changes than the package itself, it is for the next run.
+//! The whole set is resolved again, so that a build matches the result of the next scan. A run keeps the graph that
+//! it was planned with: if more changes than the package itself, the change is left to the next run.
 
 use super::{Scan, Workshop};
 use crate::pkgsrc::scan_file::ScanFile;
@@ -9,7 +9,7 @@ use crate::{Ecosystem, Impossible};
 use kilnyard_model::graph::PackageId;
 
 impl Workshop {
-    /// The set with what the directory of a package says now.
+    /// The set after a new scan of a package's directory.
     pub(super) fn rescanned(&self, package: PackageId, said: &[u8]) -> Result<Workshop, Impossible> {
         let location = &self.packages[package.index()].recipe.location;
         let impossible = |explanation: String| Impossible { explanation };
@@ -34,7 +34,7 @@ impl Workshop {
         Ok(now)
     }
 
-    /// An explanation where more is another thing than the package itself.
+    /// Fails with an explanation if anything but the package itself has changed.
     fn compare(&self, package: PackageId, now: &Workshop) -> Result<(), String> {
         let (name, graph) = (self.graph.name(package), &self.graph);
         let left_out = |name: &str| now.left_out.iter().find(|left_out| left_out.name == name);
@@ -43,11 +43,11 @@ impl Workshop {
         }
         if let Some(gone) = graph.packages().find(|id| now.graph.find(graph.name(*id)).is_none()) {
             let gone = graph.name(gone);
-            let why = left_out(gone).map_or("it is gone", |left_out| left_out.explanation.as_str());
-            return Err(format!("by its recipe as it is now {gone} could not be built: {why}"));
+            let why = left_out(gone).map_or("it no longer exists", |left_out| left_out.explanation.as_str());
+            return Err(format!("with the current recipe, {gone} could not be built: {why}"));
         }
         if let Some(new) = now.graph.packages().find(|id| graph.find(now.graph.name(*id)).is_none()) {
-            return Err(format!("it needs {} now, which is not in this run", now.graph.name(new)));
+            return Err(format!("it now needs {}, which is not in this run", now.graph.name(new)));
         }
         let is_other = |id: &PackageId| {
             graph.name(*id) != now.graph.name(*id)
@@ -55,13 +55,13 @@ impl Workshop {
         };
         match graph.packages().find(is_other) {
             Some(other) => {
-                Err(format!("by its recipe as it is now {} needs other packages", graph.name(other)))
+                Err(format!("with the current recipe, {} needs other packages", graph.name(other)))
             }
             None => Ok(()),
         }
     }
 
-    /// A package that this one needs, and of which nothing is there.
+    /// Fails with the first dependency of this package that has no output.
     pub(super) fn first_missing(
         &self,
         package: PackageId,
@@ -69,7 +69,7 @@ impl Workshop {
     ) -> Result<(), Impossible> {
         let missing = self.graph.dependencies(package).iter().find(|id| !is_there(**id));
         missing.map_or(Ok(()), |id| {
-            let explanation = format!("it needs {} now, which is not there yet", self.graph().name(*id));
+            let explanation = format!("it now needs {}, which is not built yet", self.graph().name(*id));
             Err(Impossible { explanation })
         })
     }

@@ -1,9 +1,9 @@
-//! The files of a base root: packages of a release, downloaded and extracted by mmdebstrap, then installed by their own
-//! dpkg.
+//! The files of a base root: mmdebstrap downloads and extracts packages of a release, then the release's own dpkg
+//! installs them.
 //!
-//! The two steps happen in different sandboxes, because they trust different things. Downloading needs the network and the
-//! machine's apt, but runs nothing of the packages. Their maintainer scripts run in the second sandbox: a root like that of
-//! any build, with the yard's ids, no network, and nothing of the machine's files and processes.
+//! The two steps run in different sandboxes, because they trust different things. Downloading needs the network and
+//! the machine's apt, but runs no code from the packages. Their maintainer scripts run in the second sandbox: a root
+//! like that of any build, with the yard's ids, no network, and no access to the machine's files and processes.
 
 use super::super::config::DebianRoot;
 use super::WORK;
@@ -20,22 +20,22 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Where the sandbox that downloads shows the folder of its work. The yard's own path may lead through folders that are
-/// closed to the root's ids, this one always exists, and neither apt nor tar needs what it hides.
+/// Where the download sandbox mounts its working folder. The yard's own path may lead through folders that the root's
+/// ids cannot enter; this path always exists, and neither apt nor tar needs the files that it hides.
 const SHOWN: &str = "/sys";
-/// Below the folder of the work.
+/// The extracted packages, below the working folder.
 const TARGET: &str = "root";
 const KEYRING: &str = "keyring.gpg";
 const SOURCES: &str = "sources.list";
-/// mmdebstrap's own hooks that merge folders of programs where the release has them merged. Packages would do it later, by
-/// renaming the folders that running programs are in.
+/// mmdebstrap's own hooks that merge `/bin`, `/lib` and `/sbin` into `/usr` if the release has them merged. Otherwise
+/// packages would do it later, by renaming the folders that running programs are in.
 const MERGED: &str = "/usr/share/mmdebstrap/hooks/maybe-merged-usr";
-/// How many lines of the log an error shows.
+/// Number of last log lines that an error shows.
 const LINES_SHOWN: usize = 8;
-/// The longest beginning of a line that a phase is recognized by.
+/// How much of a line is kept to recognize a phase.
 const LINE_BYTES_MAX: usize = 64;
 
-/// The beginning of a line of the log, and the phase that it means.
+/// A prefix of a log line, and the phase that begins with that line.
 type Phase = (&'static str, &'static str);
 
 const DOWNLOADING: &[Phase] = &[
@@ -46,8 +46,8 @@ const DOWNLOADING: &[Phase] = &[
 const INSTALLING: &[Phase] =
     &[("Preparing to unpack", "unpacking packages"), ("Setting up", "configuring packages")];
 
-/// Installs what was extracted. dpkg gets all packages at once and configures them in the order of their dependencies;
-/// `--force-depends` is for pre-dependencies, which it does not sort by, and whose files are there already.
+/// Installs the extracted packages. dpkg gets all packages at once and configures them in dependency order.
+/// `--force-depends` is for pre-dependencies: dpkg does not sort by them, and their files are already there.
 const INSTALL: &str = r#"
 printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
@@ -65,7 +65,7 @@ if [ -e /etc/machine-id ]; then
 fi
 "#;
 
-/// Makes a layer of the release's packages.
+/// Makes a layer from the release's packages.
 pub fn bootstrap(
     yard: &Yard,
     root: &DebianRoot,
@@ -85,7 +85,7 @@ pub fn bootstrap(
     made.and(finished.map(|_| ()))
 }
 
-/// What both steps have in common.
+/// Context shared by both steps.
 struct Making<'a> {
     yard: &'a Yard,
     ids: &'a IdMap,
@@ -125,7 +125,7 @@ impl<'a> Making<'a> {
             kilnyard_process::run(sandbox, &mut output, limits, self.cancel, None, &mut |_| print());
         match outcome.end {
             End::Exit(0) => Ok(()),
-            End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while the base root was made")),
+            End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while making the base root")),
             end => Err(self.failed(&end)),
         }
     }
@@ -137,7 +137,7 @@ impl<'a> Making<'a> {
             error.causes.push(reason.clone());
         }
         if let End::Limit(passed, _) = end {
-            error.causes.push(format!("it passed a limit: {passed:?}"));
+            error.causes.push(format!("limit exceeded: {passed:?}"));
         }
         let _ = self.log.flush();
         let text = kilnyard_process::read_log(&path).unwrap_or_default();
@@ -151,12 +151,12 @@ impl<'a> Making<'a> {
     }
 }
 
-/// Passes output on to the log and notes the phase that it shows.
+/// Writes output to the log and records the phase that it reveals.
 struct Phases<'a> {
     log: &'a mut Log,
     phases: &'a [Phase],
     phase: &'a AtomicUsize,
-    /// The beginning of the current line.
+    /// The beginning of the current line, up to [`LINE_BYTES_MAX`].
     line: Vec<u8>,
 }
 
@@ -181,7 +181,7 @@ impl Write for Phases<'_> {
     }
 }
 
-/// Downloads the packages and extracts them, without running anything of theirs.
+/// Downloads and extracts the packages, without running any code from them.
 fn download(making: &mut Making, root: &DebianRoot) -> Result<()> {
     let (yard, ids) = (making.yard, making.ids);
     let failed = "make the base root";
@@ -189,12 +189,12 @@ fn download(making: &mut Making, root: &DebianRoot) -> Result<()> {
     fs_err::create_dir_all(yard.path("roots")).context(Kind::Machine, failed)?;
     make_layer(yard, ids, WORK)?;
     let keyring = &root.keyring;
-    // Its own path may be closed to the root's ids.
+    // The root's ids may not be able to read the keyring at its own path.
     let copied = fs_err::read(keyring).and_then(|keys| fs_err::write(yard.path(WORK).join(KEYRING), keys));
     copied.context(Kind::Usage, "read the archive's keyring").map_err(|error| {
         error.hint(Remedy::from("keyring in kilnyard.toml; ").then_packages(&["debian-archive-keyring"]))
     })?;
-    // No other user of the machine may enter the folder above.
+    // Other users of the machine cannot enter the folder above.
     fs_err::write(yard.path(WORK).join(SOURCES), sources(root)).context(Kind::Machine, failed)?;
     let show = Operation::Bind { source: WORK.into(), target: SHOWN.into(), access: Access::Write };
     let mut sandbox = Sandbox::of_machine(&yard.folder, ids, Task::Program(arguments(root)));
@@ -206,7 +206,7 @@ fn download(making: &mut Making, root: &DebianRoot) -> Result<()> {
 
 fn arguments(root: &DebianRoot) -> Vec<String> {
     let (release, architecture) = (&root.release, &root.architecture);
-    // Those of mmdebstrap's variant "buildd", which installs them as well.
+    // The packages of mmdebstrap's variant "buildd"; that variant would also install them.
     let essential = format!(
         "--include=?narrow(?or(?archive(^{release}$),?codename(^{release}$)),?architecture({architecture}),\
          ?or(?essential,?priority(^required$),?exact-name(usr-is-merged)))"
@@ -216,7 +216,7 @@ fn arguments(root: &DebianRoot) -> Vec<String> {
         "--variant=extract",
         "--mode=root",
         "--format=directory",
-        // What is downloaded is installed later, in a root that has devices and processes of its own.
+        // The packages are installed later, in a root that has devices and processes of its own.
         "--skip=chroot/mount,cleanup/apt,output/dev,output/mknod",
         "--include=apt",
         "--include=build-essential",
@@ -235,8 +235,8 @@ fn arguments(root: &DebianRoot) -> Vec<String> {
     arguments
 }
 
-/// The apt sources of the base. They are a file, since an address may have a password, and arguments can be read by every user
-/// of the machine.
+/// The apt sources of the base. They go into a file, because an address may contain a password, and every user of the
+/// machine can read the arguments of a process.
 fn sources(root: &DebianRoot) -> String {
     let (mirror, components) = (&root.mirror.all()[0], root.components.join(" "));
     let line = |suite| format!("deb [signed-by={SHOWN}/{KEYRING}] {mirror} {suite} {components}\n");
@@ -247,10 +247,10 @@ fn environment(ids: &IdMap, given: &Environment) -> Vec<(String, String)> {
     let path = ("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
     let mut environment = vec![path, ("TMPDIR".to_owned(), SHOWN.to_owned())];
     if ids.is_alone() {
-        // All files belong to the one user there is.
+        // All files belong to the only user.
         environment.push(("TAR_OPTIONS".to_owned(), "--no-same-owner".to_owned()));
     }
-    // apt reads these, each in lower case alone.
+    // apt reads these only in lower case.
     let proxies = ["http_proxy", "https_proxy", "no_proxy"];
     let proxy = |name: &&str| Some(((*name).to_owned(), given.get(name)?.to_owned()));
     environment.extend(proxies.iter().filter_map(proxy));
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_are_recognized_in_pieces_of_output_and_bounded() {
+    fn phases_are_recognized_in_partial_writes_and_lines_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Log::create(&folder.path().join("log"), Default::default()).unwrap();
         let phase = AtomicUsize::new(DOWNLOADING.len());

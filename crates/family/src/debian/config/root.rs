@@ -1,22 +1,22 @@
-//! The root that builds begin with: a release of Debian, bootstrapped.
+//! Configuration of the base root: a bootstrapped Debian release.
 
 use kilnyard_mirror::without_password;
 use kilnyard_model::target::{Target, TargetError};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// One address or several.
+/// One mirror URL or several.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Mirrors {
-    /// One.
+    /// A single URL, written as a string.
     One(String),
-    /// Several, tried in order.
+    /// Several URLs, tried in order.
     Several(Vec<String>),
 }
 
 impl Mirrors {
-    /// All addresses, without a slash at the end.
+    /// All URLs, without trailing slashes.
     pub fn all(&self) -> Vec<String> {
         let all = match self {
             Mirrors::One(mirror) => std::slice::from_ref(mirror),
@@ -25,41 +25,41 @@ impl Mirrors {
         all.iter().map(|mirror| mirror.trim_end_matches('/').to_owned()).collect()
     }
 
-    /// All addresses for people, without a password.
+    /// All URLs for display, with passwords removed.
     pub fn shown(&self) -> String {
         without_password(&self.all().join(" or "))
     }
 }
 
-/// A root of Debian.
+/// A Debian base root, such as the table `[pkgsrc.root]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DebianRoot {
-    /// The release's codename.
+    /// Codename of the release, such as `bookworm`.
     pub release: String,
-    /// The architecture, by Debian's name; this machine's by default.
+    /// Debian's name of the architecture; this machine's by default.
     #[serde(default = "own_architecture")]
     pub architecture: String,
-    /// The base address of the archive, or several with the same content.
+    /// Base URL of the archive, or several URLs with the same content.
     pub mirror: Mirrors,
-    /// Further suites of the same archive.
+    /// More suites of the same archive.
     #[serde(default)]
     pub suites: Vec<String>,
-    /// Components.
+    /// Components of each suite; `main` by default.
     #[serde(default = "main_component")]
     pub components: Vec<String>,
-    /// Who may sign the archive.
+    /// The keys that may sign the archive.
     #[serde(default = "debian_keyring")]
     pub keyring: PathBuf,
-    /// Whether the archive is refused after its `Valid-Until`.
+    /// Whether to reject the archive after its `Valid-Until`.
     #[serde(default = "checks_valid_until")]
     pub check_valid_until: bool,
-    /// Packages besides the essential and build-essential ones.
+    /// Packages in addition to the essential and build-essential ones.
     #[serde(default)]
     pub packages: Vec<String>,
 }
 
-/// The system that all roots are of.
+/// The operating system of all roots.
 const SYSTEM: &str = "linux";
 
 /// This machine's architecture, by Debian's name.
@@ -75,28 +75,28 @@ pub fn own_architecture() -> String {
     name.to_owned()
 }
 
-/// The default component of an archive.
+/// Default of `components`.
 pub fn main_component() -> Vec<String> {
     vec!["main".to_owned()]
 }
 
-/// Whether an archive is refused after its `Valid-Until` by default.
+/// Default of `check-valid-until`.
 pub fn checks_valid_until() -> bool {
     true
 }
 
-/// Where Debian's own keyring is.
+/// Default of `keyring`: Debian's own keyring.
 pub fn debian_keyring() -> PathBuf {
     "/usr/share/keyrings/debian-archive-keyring.gpg".into()
 }
 
 impl DebianRoot {
-    /// What a family builds in such a root.
+    /// The target of a family's builds in this root.
     pub fn target(&self, family: &str) -> Result<Target, TargetError> {
         Target::new(family, SYSTEM, &self.release, &self.architecture)
     }
 
-    /// What is wrong with it, if anything.
+    /// Validates the table; the error says what to fix.
     pub fn check(&self) -> Result<(), String> {
         word("release", &self.release)?;
         self.target("any").map_err(|error| error.to_string())?;
@@ -112,15 +112,13 @@ impl DebianRoot {
         for mirror in self.mirror.all() {
             if !["http://", "https://", "file:///"].iter().any(|scheme| mirror.starts_with(scheme)) {
                 let shown = without_password(&mirror);
-                return Err(format!(
-                    "the mirror `{shown}` does not begin with http://, https:// or file:///"
-                ));
+                return Err(format!("mirror `{shown}` does not begin with http://, https:// or file:///"));
             }
-            // A password with a slash would end the host early, and stand in every message about it.
+            // A slash in a password would end the host early, and every message about the mirror would show the rest.
             if without_password(&mirror).split('/').skip(3).any(|part| part.contains('@')) {
                 return Err(
-                    "a mirror has an @ behind the first slash of its path: write %40 for it, and in a \
-                            password %2F for a slash"
+                    "a mirror has an @ after the first slash of its path: write @ as %40, and a slash in a \
+                            password as %2F"
                         .to_owned(),
                 );
             }
@@ -134,5 +132,5 @@ fn word(name: &str, value: &str) -> Result<(), String> {
         && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'/' | b'+'))
         && !value.contains("..")
         && !value.starts_with(['/', '-']);
-    is_word.then_some(()).ok_or_else(|| format!("`{value}` cannot be a {name}"))
+    is_word.then_some(()).ok_or_else(|| format!("`{value}` is not a valid {name}"))
 }

@@ -1,68 +1,69 @@
-//! What a `Release` file says of its own age, and whether that can be accepted.
+//! The age of a `Release` file, and whether to accept it.
 //!
-//! A mirror, or an attacker between, can hold back updates (freeze) or give an older state (rollback); both are signed
-//! and were valid once. So the date must be there, must not be of the future, and must not be before the latest one
-//! seen; and an index past its `Valid-Until` is refused, also where the mirror says that nothing has changed.
+//! A mirror, or an attacker in between, can withhold updates (freeze) or serve an older state (rollback); both states
+//! are signed and were valid once. Therefore the date must be present, must not be in the future, and must not be
+//! before the latest date seen. An index past its `Valid-Until` is rejected, even if the mirror says that nothing has
+//! changed.
 
 use jiff::{SignedDuration, Timestamp};
 use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_model::foreign::Foreign;
 
-/// How far the clocks of the archive and of this machine may differ: a machine whose clock runs on local time is off by
-/// up to 14 hours.
+/// How far the archive's clock may be ahead of this machine's: a machine whose clock runs on local time is off by up
+/// to 14 hours.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// The dates of a `Release` file.
+/// The parsed dates of a `Release` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dates {
-    /// When it was made.
+    /// When the file was made.
     pub date: Timestamp,
-    /// Until when it may be used; absent where the archive sets no limit.
+    /// When the file expires; absent if the archive sets no limit.
     pub valid_until: Option<Timestamp>,
 }
 
-/// Why a `Release` file is not accepted. The text reads after its name.
+/// Why a `Release` file is rejected. The text reads after the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is no date, and without one a rollback cannot be seen.
+    /// Without a date, a rollback cannot be detected.
     #[error("has no Date")]
     NoDate,
-    /// A date that cannot be read.
-    #[error("has a {field} that is no date: `{}`", Foreign(text))]
+    /// A date that cannot be parsed.
+    #[error("has a {field} that is not a date: `{}`", Foreign(text))]
     NotADate {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// Its value.
         text: String,
     },
-    /// It was made later than now.
-    #[error("is dated {date}, and now is {now}")]
+    /// The date is more than a day in the future.
+    #[error("is dated {date}, which is in the future: this machine's clock says {now}")]
     Ahead {
-        /// The date.
+        /// `Date` of the file.
         date: Timestamp,
-        /// The clock of this machine.
+        /// This machine's clock.
         now: Timestamp,
     },
-    /// An earlier one was newer.
-    #[error("is dated {date}, and one of {seen} was seen before")]
+    /// A newer file of this suite was accepted before.
+    #[error("is dated {date}, but a newer one of {seen} was seen before")]
     Older {
-        /// The date.
+        /// `Date` of the file.
         date: Timestamp,
-        /// The latest date that was seen.
+        /// The latest date seen.
         seen: Timestamp,
     },
-    /// It may not be used any more.
-    #[error("was valid until {until}, and now is {now}")]
+    /// The file has expired.
+    #[error("was valid until {until}; this machine's clock says {now}")]
     Expired {
-        /// The last moment.
+        /// `Valid-Until` of the file.
         until: Timestamp,
-        /// The clock of this machine.
+        /// This machine's clock.
         now: Timestamp,
     },
 }
 
 impl Dates {
-    /// The dates of a `Release` file.
+    /// Parses the dates of a `Release` file.
     pub fn of(release: Stanza) -> Result<Dates, Refused> {
         let field = |field: &'static str| {
             let parsed =
@@ -72,7 +73,7 @@ impl Dates {
         Ok(Dates { date: field("Date")?.ok_or(Refused::NoDate)?, valid_until: field("Valid-Until")? })
     }
 
-    /// Whether an index of these dates is accepted now. `seen` is the latest date of this suite so far.
+    /// Checks that an index with these dates is acceptable now. `seen` is the latest date of this suite so far.
     pub fn check(&self, seen: Option<Timestamp>, now: Timestamp) -> Result<(), Refused> {
         if self.date.duration_since(now) > AHEAD_MAX {
             return Err(Refused::Ahead { date: self.date, now });
@@ -83,7 +84,7 @@ impl Dates {
         }
     }
 
-    /// Whether an index that was accepted before may still be used.
+    /// Checks that an index that was accepted before has not expired.
     pub fn check_expiry(&self, now: Timestamp) -> Result<(), Refused> {
         match self.valid_until {
             Some(until) if until < now => Err(Refused::Expired { until, now }),
@@ -92,7 +93,7 @@ impl Dates {
     }
 }
 
-/// A date of a `Release` file (RFC 2822, in UTC).
+/// Parses a date of a `Release` file (RFC 2822, in UTC).
 pub fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim().replace("UTC", "+0000");
     jiff::fmt::rfc2822::parse(&text).ok().map(|date| date.timestamp())
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_must_be_there_and_be_one() {
+    fn the_date_must_be_present_and_valid() {
         assert_eq!(dates("Suite: x"), Err(Refused::NoDate));
         for (text, field) in [
             ("Date: yesterday", "Date"),
@@ -126,7 +127,7 @@ mod tests {
             );
         }
         let shown = dates("Date: \u{1b}[2J").unwrap_err().to_string();
-        assert_eq!(shown, "has a Date that is no date: `\\u{1b}[2J`");
+        assert_eq!(shown, "has a Date that is not a date: `\\u{1b}[2J`");
         for zone in ["UTC", "GMT", "+0000"] {
             let text = format!("Date: {}", NOON.replace("UTC", zone));
             assert_eq!(dates(&text).unwrap().date, hours(0), "{zone}");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_the_future_nor_the_past_is_accepted() {
+    fn future_dates_and_rollbacks_are_rejected() {
         let made = dates(&format!("Date: {NOON}")).unwrap();
         assert_eq!(made.check(None, hours(0)), Ok(()));
         assert_eq!(made.check(None, hours(-23)), Ok(()));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_time_it_is_refused() {
+    fn an_expired_file_is_rejected() {
         let until = "Valid-Until: Sat, 17 Jun 2023 12:00:00 UTC";
         let made = dates(&format!("Date: {NOON}\n{until}")).unwrap();
         assert_eq!(made.check(None, hours(7 * 24)), Ok(()));

@@ -1,7 +1,7 @@
-//! Index files on their way from an archive into the yard, and from there into memory.
+//! Copies index files from an archive into the yard, and reads them from there into memory.
 //!
-//! On the way in nothing is held: the bytes are unpacked, counted, hashed and packed again as they pass. They stay bytes,
-//! and become a text where they are read.
+//! The copy is streamed: the bytes are decompressed, counted, hashed and compressed again as they pass. They are
+//! converted to text only when they are read.
 
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_ecosystem::{Compression, decompress};
@@ -14,20 +14,20 @@ use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// The largest index file, packed or unpacked: five times the largest of Debian.
+/// The largest index file, compressed or not: five times Debian's largest.
 pub const INDEX_BYTES_MAX: u64 = 256 << 20;
 
-/// All index files of a yard together, unpacked, since all of them are in memory at once: four times those of Debian's
+/// The total size of a yard's index files, uncompressed; all of them are in memory at once. Four times Debian
 /// unstable with its sources.
 const INDEXES_BYTES_MAX: u64 = 512 << 20;
 
-/// Read at a time.
+/// Bytes read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How our own copies are packed: fast to read, and half as large again as xz.
+/// The compression level of our own copies: fast to read, and half as large again as xz.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Why a file of the yard is not the text of an index.
+/// Why an index file of the yard cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum Unreadable {
     #[error("it has more than {INDEX_BYTES_MAX} bytes")]
@@ -36,11 +36,11 @@ enum Unreadable {
     Io(#[from] io::Error),
 }
 
-/// Unpacks an index file and keeps it at `target`, where it is whole or not at all. `expected` is the hash of what is
-/// unpacked, where the archive names it.
+/// Decompresses an index file and stores our copy at `target` atomically. `expected` is the hash of the uncompressed
+/// file, if the archive lists it.
 pub fn keep(fetched: &Path, suffix: &str, expected: Option<&Sha256Hex>, target: &Path) -> Result<()> {
     let compression = Compression::of_suffix(suffix).unwrap_or(Compression::None);
-    let mut file = fs_err::File::open(fetched).context(Kind::Machine, "open what was fetched")?;
+    let mut file = fs_err::File::open(fetched).context(Kind::Machine, "open the fetched file")?;
     write_whole_by(target, |out| {
         let mut unpacked = decompress(&mut file, compression, INDEX_BYTES_MAX)?;
         let mut packed = zstd::Encoder::new(out, ZSTD_LEVEL)?;
@@ -59,14 +59,14 @@ pub fn keep(fetched: &Path, suffix: &str, expected: Option<&Sha256Hex>, target: 
         let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         match expected {
             Some(expected) if expected.as_str() != hash => {
-                Err(io::Error::other(format!("its SHA-256 is {hash}, and the Release file says {expected}")))
+                Err(io::Error::other(format!("its SHA-256 is {hash}, but the Release file says {expected}")))
             }
             _ => Ok(()),
         }
     })
 }
 
-/// Reads index files, with one bound for all of them.
+/// Reads index files, with one limit on their total size.
 pub struct Reader<'a> {
     yard: &'a Yard,
     left_bytes: u64,
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         Reader { yard, left_bytes: INDEXES_BYTES_MAX }
     }
 
-    /// The text of an index file of the yard.
+    /// Reads and decompresses an index file of the yard.
     pub fn read(&mut self, name: &str) -> Result<String> {
         let bytes = unpacked(&self.yard.path("index").join(name))
             .context(Kind::Machine, format!("read the index {name}"))
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
             })?;
         self.left_bytes = self.left_bytes.checked_sub(bytes.len() as u64).ok_or_else(|| {
             let message =
-                format!("the indexes of this yard have more than {INDEXES_BYTES_MAX} bytes together");
+                format!("the indexes of this yard have more than {INDEXES_BYTES_MAX} bytes in total");
             Error::new(Kind::Machine, message).hint("fewer suites or components in kilnyard.toml")
         })?;
         Ok(deb822::text_of(bytes))
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_beyond_the_bound_is_refused_and_leaves_nothing() {
+    fn a_file_that_unpacks_beyond_the_limit_is_rejected_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (fetched, target) = (folder.path().join("Packages.xz"), folder.path().join("Packages.zst"));
         fs_err::write(&fetched, xz(io::repeat(0xff).take(INDEX_BYTES_MAX + 1))).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_kept_and_read_as_a_text_of_the_same_length() {
+    fn invalid_utf8_is_kept_and_read_as_text_of_the_same_length() {
         let folder = tempfile::tempdir().unwrap();
         let (fetched, target) = (folder.path().join("Packages"), folder.path().join("Packages.zst"));
         fs_err::write(&fetched, b"Package: a\nMaintainer: J\xfcrgen\n").unwrap();

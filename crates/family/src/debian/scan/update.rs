@@ -1,4 +1,4 @@
-//! One suite of an archive, brought up to date: its `InRelease` verified, its index files fetched and kept.
+//! Updates one suite of an archive: verifies its `InRelease`, then fetches and keeps its index files.
 
 use super::KeptSuite;
 use super::release::{Dates, Refused, parse};
@@ -16,7 +16,7 @@ use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::Yard;
 use std::sync::atomic::AtomicBool;
 
-/// What a suite is brought up to date with.
+/// The inputs for updating one suite.
 pub struct Update<'a> {
     pub yard: &'a Yard,
     pub debian: &'a Debian,
@@ -25,17 +25,17 @@ pub struct Update<'a> {
     pub cancel: &'a AtomicBool,
     pub say: &'a dyn Fn(&str),
     pub suite: &'a str,
-    /// The `Date` of the latest `Release` file of this suite that was accepted, whatever the mirror and the components
-    /// were then.
+    /// The `Date` of the latest accepted `Release` file of this suite, whatever the mirror and the components were
+    /// then.
     pub seen: Option<&'a str>,
 }
 
 impl Update<'_> {
-    /// The new index of the suite; none where the known one still holds.
+    /// Returns the new index of the suite; `None` if `known` is still valid.
     pub fn run(&self, known: Option<&KeptSuite>) -> Result<Option<KeptSuite>> {
         let debian = self.debian;
         let mirrors = debian.mirror.all();
-        // By its hash: an address may have a password, and the index is readable by others.
+        // Only a hash is stored: a URL may contain a password, and other users can read the index.
         let wanted = format!("{mirrors:?} {:?} {}", debian.components, debian.architecture());
         let wanted = Sha256Hex::of(wanted.as_bytes()).as_str().to_owned();
         let known = known.filter(|known| known.wanted == wanted);
@@ -51,9 +51,9 @@ impl Update<'_> {
         let (bytes, etag, last_modified) = match (fetched, known) {
             (Fetched::Body { bytes, etag, last_modified, .. }, _) => (bytes, etag, last_modified),
             (Fetched::NotModified, Some(known)) => return self.unchanged(known),
-            // Nothing was known, so that nothing was asked about; no mirror can say so.
+            // The request had no condition, so a correct mirror cannot answer "not modified".
             (Fetched::NotModified, None) => {
-                return Err(Error::new(Kind::Machine, format!("the mirror gives no {name}"))
+                return Err(Error::new(Kind::Machine, format!("the mirror did not send {name}"))
                     .hint("another mirror in kilnyard.toml"));
             }
         };
@@ -90,7 +90,7 @@ impl Update<'_> {
         Ok(Some(kept))
     }
 
-    /// The same `Release` file as before may have passed its time since.
+    /// The `Release` file is unchanged, but it may have expired since.
     fn unchanged(&self, known: &KeptSuite) -> Result<Option<KeptSuite>> {
         if let (Some(date), valid_until) = (parse(&known.date), known.valid_until.as_deref().and_then(parse))
         {
@@ -99,21 +99,21 @@ impl Update<'_> {
         Ok(None)
     }
 
-    /// A mirror must not give another suite, an older state than was seen, nor one whose time is over.
+    /// Rejects another suite, a state older than one seen before, and an expired one.
     fn check(&self, release: Stanza) -> Result<()> {
         let name = self.suite.rsplit('/').next().unwrap_or(self.suite);
         let names = [release.get("Codename"), release.get("Suite")];
         if !names.contains(&Some(name)) && !names.contains(&Some(self.suite)) {
             let names = names.into_iter().flatten().map(|name| Foreign(name).to_string());
             let given = names.collect::<Vec<_>>().join(" or ");
-            let message = format!("the mirror gives {given} where {} was asked", self.suite);
+            let message = format!("the mirror sent {given} instead of {}", self.suite);
             return Err(Error::new(Kind::Machine, message)
-                .hint("release, suites and mirror in kilnyard.toml; a release goes by its codename"));
+                .hint("release, suites and mirror in kilnyard.toml; use the codename of a release"));
         }
         self.judge(Dates::of(release).and_then(|dates| dates.check(self.seen.and_then(parse), now())))
     }
 
-    /// What comes of the dates: an error with what helps, or a warning where the configuration accepts it.
+    /// Turns the verdict on the dates into an error with a hint, or into a warning if the configuration allows it.
     fn judge(&self, judged: std::result::Result<(), Refused>) -> Result<()> {
         let Err(refused) = judged else { return Ok(()) };
         let message = format!("the Release file of {} {refused}", self.suite);
@@ -121,26 +121,26 @@ impl Update<'_> {
         Err(match refused {
             Refused::Expired { .. } if !self.debian.check_valid_until => {
                 (self.say)(&format!(
-                    "warning: {}: newer packages, security fixes among them, may be held back \
+                    "warning: {}: newer packages, including security fixes, may be withheld \
                      (check-valid-until = false in kilnyard.toml)",
                     error.message
                 ));
                 return Ok(());
             }
-            Refused::Expired { .. } => error
-                .hint("another mirror, or this machine's clock: date -u")
-                .hint("check-valid-until = false in kilnyard.toml, for a snapshot or a mirror that is frozen on purpose"),
+            Refused::Expired { .. } => error.hint("another mirror, or this machine's clock: date -u").hint(
+                "check-valid-until = false in kilnyard.toml, for a snapshot or a mirror frozen on purpose",
+            ),
             Refused::Older { .. } => error.hint(
                 Remedy::from("another mirror; or, to accept the older state on purpose, ")
                     .then_command("clean --index")
-                    .then(", which forgets what was seen"),
+                    .then(", which removes the dates seen before"),
             ),
             Refused::Ahead { .. } => error.hint("this machine's clock: date -u; or another mirror"),
             Refused::NoDate | Refused::NotADate { .. } => error.hint("another mirror in kilnyard.toml"),
         })
     }
 
-    /// Fetches an index file, checks it, and keeps it compressed in our own way; its name in `index`.
+    /// Fetches an index file, verifies it, and stores it with our own compression. Returns its name in `index`.
     fn file(&self, release: Stanza, path: &str) -> Result<String> {
         let list = release.get("SHA256").unwrap_or("");
         let entry = |path: &str| {
@@ -161,7 +161,7 @@ impl Update<'_> {
         let largest = size_bytes.max(plain.as_ref().map_or(0, |(_, bytes)| *bytes));
         if largest > INDEX_BYTES_MAX {
             let message =
-                format!("{path} of {} has {largest} bytes, and {INDEX_BYTES_MAX} is the limit", self.suite);
+                format!("{path} of {} has {largest} bytes; the limit is {INDEX_BYTES_MAX}", self.suite);
             return Err(Error::new(Kind::Machine, message).hint("another mirror, or fewer components"));
         }
         let stem = format!("{}-{}", self.suite, path).replace('/', "-");
@@ -189,15 +189,15 @@ impl Update<'_> {
             .fetch_checked(&wanted, &fetched, &|_| {}, self.cancel)
             .map_err(|error| unreachable_mirror(error, self.yard, Asked::File(self.suite)))?;
         let kept = keep(&fetched, suffix, plain.as_ref().map(|(hash, _)| hash), &target);
-        // Also where it cannot be used: on a full disk it would keep the disk full.
+        // Remove it after a failure, too: on a full disk it would keep the disk full.
         let _ = fs_err::remove_file(&fetched);
         kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;
         Ok(name)
     }
 }
 
-/// The time of day, to the second.
+/// The current time, to the second.
 fn now() -> Timestamp {
-    // The clock of a running machine is within what a time can be.
+    // The clock of a running machine is within the range of a timestamp.
     Timestamp::from_second(now_seconds() as i64).unwrap_or(Timestamp::MAX)
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The tables as bob 1.0 makes them, as far as they are read.
+/// The tables that bob 1.0 creates, as far as they are read.
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -26,7 +26,7 @@ struct History {
 impl History {
     fn new() -> History {
         let folder = tempfile::tempdir().unwrap();
-        // What an address would take for something else.
+        // Characters with a special meaning in a URI.
         let connection = Connection::open(folder.path().join("history #1?%41 ü.db")).unwrap();
         connection.execute_batch(SCHEMA).unwrap();
         History { folder, connection }
@@ -71,14 +71,14 @@ fn the_last_successful_build_of_each_package_counts() {
         last("lang/py", "py310-x", 3.0, 0.75),
         last("mail/mutt", "mutt", 8.0, 7.5),
     ];
-    // As long as bob is at work, what it wrote is in the log alone.
+    // While bob is running, its latest data is only in the log.
     assert_eq!(last_builds(&history.path()).unwrap(), expected);
     let path = history.path();
     drop(history.connection);
     let names = || std::fs::read_dir(history.folder.path()).unwrap().count();
     assert_eq!(names(), 1);
     assert_eq!(last_builds(&path).unwrap(), expected);
-    assert_eq!(names(), 1, "reading leaves something behind");
+    assert_eq!(names(), 1, "reading left files behind");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_history_without_a_build_has_no_times() {
 }
 
 #[test]
-fn another_format_is_refused_by_its_number() {
+fn other_formats_are_rejected_by_number() {
     let history = History::new();
     for (version, found) in
         [("20260405", "20260405"), ("20260613", "20260613"), ("NULL", "Invalid column type Null")]
@@ -99,20 +99,20 @@ fn another_format_is_refused_by_its_number() {
     }
     history.connection.execute_batch("DELETE FROM schema_version").unwrap();
     assert!(
-        history.error().ends_with("of format 0, and those from 20260406 to 20260612 are known"),
+        history.error().ends_with("of format 0; supported formats are 20260406 to 20260612"),
         "{}",
         history.error()
     );
 }
 
 #[test]
-fn what_is_no_history_is_refused() {
+fn other_files_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.db");
     let error = last_builds(&path).unwrap_err().to_string();
     assert!(error.contains("unable to open"), "{error}");
     assert!(!path.exists());
-    std::fs::write(&path, "this is no database, but it is long enough to look at").unwrap();
+    std::fs::write(&path, "this is not a database, but it is long enough to check").unwrap();
     let error = last_builds(&path).unwrap_err().to_string();
     assert!(error.contains("not a database"), "{error}");
     std::fs::write(&path, "").unwrap();
@@ -121,7 +121,7 @@ fn what_is_no_history_is_refused() {
 }
 
 #[test]
-fn times_and_names_that_cannot_be_are_refused() {
+fn invalid_times_and_names_are_rejected() {
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     for (at, base, milliseconds, cpu, what) in [
         ("a/b", "b", -1, &[][..], "a duration that is negative or longer than a year"),
@@ -140,7 +140,7 @@ fn times_and_names_that_cannot_be_are_refused() {
     let history = History::new();
     history.build("a/b", "b", 8, 1, &[]);
     history.connection.execute("UPDATE build_history SET pkgbase = x'ff00'", []).unwrap();
-    assert!(history.error().ends_with("a name that is no text"), "{}", history.error());
+    assert!(history.error().ends_with("a name that is not text"), "{}", history.error());
     history.connection.execute("UPDATE build_history SET pkgbase = 'b', duration = 'long'", []).unwrap();
     assert!(history.error().contains("Invalid column type Text"), "{}", history.error());
 }

@@ -1,7 +1,7 @@
-//! The configuration of another builder, as `kilnyard init pkgsrc` takes it over.
+//! Takes over the configuration of another builder for `kilnyard init pkgsrc`.
 //!
-//! Relative paths in it are taken from the current folder: pbulk's scripts and bob do not leave the folder that they
-//! are started in before they open what these paths name. Only bob's own database is beside bob's configuration.
+//! Relative paths in it are relative to the current folder: pbulk's scripts and bob open these paths before they
+//! leave the folder in which they were started. Only bob's own database is relative to bob's configuration file.
 
 use super::Init;
 use crate::pkgsrc::history::import_bob;
@@ -14,21 +14,20 @@ use kilnyard_yard::init::path_text;
 use kilnyard_yard::program::Program;
 use std::path::{Path, PathBuf};
 
-/// Where pkgsrc's package of bob keeps its databases.
+/// Database folder of bob's package in pkgsrc.
 const BOB_DATA: &str = "/var/db/bob";
 
-/// A configuration of another builder.
+/// A configuration file of another builder.
 pub struct Other {
-    /// The option that names it.
+    /// The option that names the file.
     pub option: &'static str,
-    /// Where it is.
     path: PathBuf,
-    /// Where a history may be that bob kept; the first that is there is it.
+    /// Where bob's history may be; the first path that exists is used.
     histories: Vec<PathBuf>,
 }
 
 impl Other {
-    /// The one that the command line names, if it names one, and what becomes of it, with absolute paths.
+    /// Reads the configuration that the command line names, if any, and converts it, with absolute paths.
     pub fn named(options: &Init, environment: &Environment) -> Result<Option<(Other, Moved)>> {
         Ok(match (&options.from_pbulk, &options.from_bob) {
             (Some(path), _) => {
@@ -47,24 +46,26 @@ impl Other {
         })
     }
 
-    /// What a person should know of what was carried over, in lines.
+    /// Lines for the user: how many settings were carried over, and why others were not.
     pub fn report(&self, moved: &Moved) -> Vec<String> {
         let (carried, refused) = (moved.carried.len(), moved.not_carried.len());
         let path = self.path.display();
-        let end = if refused == 0 { "." } else { ":" };
-        let head = format!("{carried} settings of {path} are carried over, and {refused} are not{end}");
+        let head = match refused {
+            0 => format!("carried over all {carried} settings of {path}"),
+            _ => format!("carried over {carried} settings of {path}; {refused} not carried over:"),
+        };
         let line = |line: usize, name: &str, reason: &str| format!("line {line}, {name}: {reason}");
         let refused =
             moved.not_carried.iter().map(|refused| line(refused.line, &refused.name, &refused.reason));
         std::iter::once(head).chain(refused).collect()
     }
 
-    /// Imports the times that bob kept, if it kept any. The yard is valid without them, so that a history that cannot
-    /// be read is only told.
+    /// Imports bob's build times, if there are any. The yard is valid without them, so an unreadable history is only a
+    /// warning.
     pub fn import_history(&self, folder: &Path, program: &dyn Program) -> Result<()> {
         let Some(first) = self.histories.first() else { return Ok(()) };
         let Some(history) = self.histories.iter().find(|path| path.exists()) else {
-            say!(program, "there is no history of bob at {}, so no times are imported", first.display());
+            say!(program, "no history of bob found at {}; no times were imported", first.display());
             return Ok(());
         };
         if let Err(error) = import_bob(&program.yard_in(folder)?, history, program) {
@@ -93,17 +94,17 @@ fn absolute(mut moved: Moved) -> Result<Moved> {
     Ok(moved)
 }
 
-/// Where bob's history may be: in the folder that the configuration names, relative to its own; else in the one of
-/// bob's documentation, of bob 1.0, or of its package in pkgsrc.
+/// Possible paths of bob's history: in the folder that the configuration names, relative to the configuration's own
+/// folder; else in the folder of bob's documentation, the default of bob 1.0, or that of its package in pkgsrc.
 fn histories(config: &Path, database: Option<PathBuf>, environment: &Environment) -> Vec<PathBuf> {
-    let beside = config.parent().unwrap_or(Path::new("/"));
+    let config_folder = config.parent().unwrap_or(Path::new("/"));
     let mut folders = match database {
-        Some(database) => vec![beside.join(database)],
+        Some(database) => vec![config_folder.join(database)],
         None => {
             let home = || Some(Path::new(environment.get("HOME")?).join(".local/share"));
             let data = environment.get("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
             let data = data.map(|data| data.join("bob"));
-            [beside.join("db")].into_iter().chain(data).chain([PathBuf::from(BOB_DATA)]).collect()
+            [config_folder.join("db")].into_iter().chain(data).chain([PathBuf::from(BOB_DATA)]).collect()
         }
     };
     folders.iter_mut().for_each(|folder| folder.push("history.db"));
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_is_where_the_configuration_says() {
+    fn the_history_is_in_the_configured_folder_or_a_default() {
         let environment = Environment::new([("HOME".to_owned(), "/home/a".to_owned())]);
         let of = |database: Option<&str>| {
             histories(Path::new("/etc/bob/config.lua"), database.map(PathBuf::from), &environment)

@@ -1,7 +1,7 @@
-//! Draws a simulated run: how busy the cores were, and below it each build in a lane.
+//! Draws a simulated run: the number of busy cores over time, and below it each build in a lane.
 //!
-//! The report's timeline has a lane for each slot of a real run. Here are no slots: a build goes to the first lane
-//! that is free, and what matters is whether cores were idle and what the packages of the path waited for.
+//! The report's timeline has a lane for each slot of a real run. A simulation has no slots: a build goes to the first
+//! free lane. The drawing shows whether cores were idle and what the packages of the path waited for.
 
 use super::play::Played;
 use super::show::utilisation;
@@ -19,11 +19,11 @@ const TOP: f64 = 48.0;
 const BUSY_HEIGHT: f64 = 80.0;
 const LANE_HEIGHT: f64 = 9.0;
 const BAR_HEIGHT: f64 = 8.0;
-/// The most lanes of the drawing; further builds are counted.
+/// The maximum number of lanes; further builds are only counted.
 const LANES_MAX: usize = 256;
 /// Labels on the axis.
 const TICKS: usize = 6;
-/// Steps of the curve that shows how busy the cores were.
+/// Steps of the curve of busy cores.
 const CURVE_STEPS: usize = 400;
 
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.busy{fill:#9ec5a4}.frame{fill:none;stroke:#999}\
@@ -82,7 +82,7 @@ pub fn draw(graph: &Graph, played: &Played, machines: &[Machine]) -> String {
     out.finish()
 }
 
-/// Each build in the first lane that is free at its start, and how many had none.
+/// Each build in the first lane that is free at its start, and the number of builds without a lane.
 fn lanes(builds: &[Built]) -> (Vec<Vec<Built>>, usize) {
     let mut builds = builds.to_vec();
     builds.sort_by(|a, b| {

@@ -1,11 +1,11 @@
-//! Reads what depends on what: edges as bob prints them, or the form of a family.
+//! Reads dependency graphs: edges as bob prints them, or a family's own format.
 
 use crate::error::{Error, Result};
 use kilnyard_family::FAMILIES;
 use kilnyard_model::graph::{Graph, PackageId};
 use std::path::Path;
 
-/// Reads a family's own form, which the family knows by its beginning, or else edges.
+/// Reads a family's own format, which the family recognizes by its beginning, or else edges.
 pub fn parse(text: &str, path: &Path) -> Result<Graph> {
     let of_family = FAMILIES.iter().find_map(|family| family.read_graph(text, path));
     of_family.unwrap_or_else(|| edges(text, path))
@@ -22,7 +22,7 @@ fn edges(text: &str, path: &Path) -> Result<Graph> {
         };
         let (dependency, package) = (dependency.trim(), package.trim());
         if dependency.is_empty() || package.is_empty() {
-            return Err(Error::usage(format!("{}: the edge {line:?} leads to nowhere", at())));
+            return Err(Error::usage(format!("{}: the edge {line:?} lacks an end", at())));
         }
         for name in [dependency, package] {
             if name.contains(char::is_whitespace) {
@@ -44,7 +44,7 @@ fn edges(text: &str, path: &Path) -> Result<Graph> {
     }
 }
 
-/// One cycle of a knot, from a package back to it.
+/// One cycle among strongly connected packages, from a package back to itself.
 fn cycle(graph: &Graph, members: &[PackageId]) -> Vec<PackageId> {
     let mut seen = Vec::new();
     let mut next = members.first().copied();

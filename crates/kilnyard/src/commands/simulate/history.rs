@@ -1,5 +1,5 @@
-//! Reads what builds took, as bob 1.0 writes it: a CSV file with a row a build, the wall time of each stage and,
-//! in a column `cpu:STAGE`, its CPU time, in milliseconds; `-` is nothing.
+//! Reads build times as bob 1.0 writes them: a CSV file with a row for each build, with the wall time of each stage and,
+//! in a column `cpu:STAGE`, its CPU time, in milliseconds; `-` means absent.
 
 use super::graph::base;
 use crate::error::{Error, Result};
@@ -9,16 +9,16 @@ use kilnyard_schedule::{Basis, Measured, Work, estimate};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The longest plausible stage, in seconds; a longer one was measured with a broken clock.
+/// The longest plausible stage, in seconds; a longer one results from a broken clock.
 const STAGE_SECONDS_MAX: f64 = 30.0 * 86_400.0;
 
-/// Nothing in such a history says what memory processes had: a build is taken to need this much, and this much more
-/// for each further core, which is what a large C++ source takes to compile.
+/// Such a history has no memory sizes: a build is assumed to need this much, plus [`MEMORY_PER_CORE_BYTES`] for each
+/// further core, which is what compiling a large C++ source takes.
 const MEMORY_BYTES: u64 = 512 << 20;
 /// See [`MEMORY_BYTES`].
 const MEMORY_PER_CORE_BYTES: u64 = 512 << 20;
 
-/// What was recorded of each package, the latest last.
+/// The recorded builds of each package, the latest last.
 pub struct History {
     builds: HashMap<String, Vec<Row>>,
 }
@@ -29,7 +29,7 @@ struct Row {
     measured: Measured,
 }
 
-/// The columns that are read.
+/// The positions of the columns that are read.
 struct Columns {
     timestamp: usize,
     name: usize,
@@ -81,7 +81,7 @@ pub fn parse(text: &str, path: &Path) -> Result<History> {
         let wrong = |what: String| Error::usage(format!("{}, line {}: {what}", path.display(), number + 1));
         if fields.len() != columns.count {
             let (found, count) = (fields.len(), columns.count);
-            return Err(wrong(format!("{found} fields, and the first line names {count}")));
+            return Err(wrong(format!("{found} fields, but the first line names {count}")));
         }
         let name = fields[columns.name];
         let number_in = |column: usize| match fields[column] {
@@ -95,7 +95,7 @@ pub fn parse(text: &str, path: &Path) -> Result<History> {
             let seconds = number_in(column)? / 1000.0;
             match seconds <= STAGE_SECONDS_MAX {
                 true => Ok(seconds),
-                false => Err(wrong(format!("{name}: a stage of {seconds} seconds cannot be"))),
+                false => Err(wrong(format!("{name}: a stage of {seconds} seconds is implausible"))),
             }
         };
         let mut measured = Measured {
@@ -121,7 +121,7 @@ pub fn parse(text: &str, path: &Path) -> Result<History> {
     }
     for rows in builds.values_mut() {
         rows.sort_by(|a, b| a.timestamp.total_cmp(&b.timestamp));
-        // How long it takes to fail says something only where nothing better is known.
+        // Times of failed builds are used only where there are no better ones.
         if rows.iter().any(|row| row.is_success) {
             rows.retain(|row| row.is_success);
         }
@@ -130,7 +130,7 @@ pub fn parse(text: &str, path: &Path) -> Result<History> {
 }
 
 impl History {
-    /// What each package of a graph takes: by builds of this version, or else of another one.
+    /// The work of each package of a graph: by builds of this version, or else of another one.
     pub fn works(&self, graph: &Graph, unknown_seconds: f64) -> Vec<Work> {
         let mut by_base: HashMap<&str, &str> = HashMap::new();
         for name in self.builds.keys() {
@@ -190,7 +190,7 @@ mod tests {
     fn bad_rows_are_named_by_their_line() {
         let row = |text: &str| message(&format!("{HEADER}\n{text}\n"));
         assert_eq!(message("pkgname,build\n"), "h, line 1: there is no column cpu:build");
-        assert_eq!(row("1,x/a,a-2"), "h, line 2: 3 fields, and the first line names 12");
+        assert_eq!(row("1,x/a,a-2"), "h, line 2: 3 fields, but the first line names 12");
         assert_eq!(
             row("1,x/a,a-2,success,-,4,40000,700,-5,30000,9000,90000"),
             "h, line 2: a-2: \"-5\" is not a number from 0 up"

@@ -1,4 +1,4 @@
-//! A simulation of the yard's own set, by what its store recorded.
+//! A simulation of the yard's own set, with the build times of its store.
 
 use super::Set;
 use crate::error::Result;
@@ -11,8 +11,8 @@ use kilnyard_model::result::PackageState;
 use kilnyard_schedule::{Basis, Work};
 use std::sync::Arc;
 
-/// All packages of the yard that can be built, as if none were up to date. What was never built takes what the plan
-/// expects of it.
+/// All packages of the yard that can be built, as if none were up to date. Packages that were never built take the time
+/// that the plan expects.
 pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<Set> {
     let mut store = yard.store()?;
     let plan = current_plan(yard, &mut store)?;

@@ -1,4 +1,4 @@
-//! Plays the simulation, with one policy and as many seeds as were asked for.
+//! Runs the simulation, with one policy and the requested number of seeds.
 
 use super::Set;
 use crate::cli::{PolicyName, Simulate};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub struct Played {
     /// The first seed's run.
     pub first: Simulated,
-    /// Its bound.
+    /// The lower bound of the first seed's run.
     pub bound: Bound,
     /// Means over all seeds.
     pub makespan_seconds: f64,
@@ -25,11 +25,11 @@ pub struct Played {
     pub ratios: Vec<f64>,
     /// The largest memory of all seeds.
     pub memory_peak_bytes: u64,
-    /// The builds in parallel on each machine, if fixed.
+    /// Parallel builds on each machine, if fixed.
     pub workers: Option<u32>,
-    /// Events in a second of deciding alone.
+    /// Events per second of decision time alone.
     pub events_per_second: f64,
-    /// What the first run took to simulate, deciding included.
+    /// The time to simulate the first run, including decisions.
     pub simulated_in: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Policy for Timed {
 
 pub fn play(set: &Set, machines: &[Machine], options: &Simulate) -> Result<Played> {
     let workers = match options.workers {
-        Some(0) => return Err(Error::usage("--workers 0: nothing would be built")),
+        Some(0) => return Err(Error::usage("--workers 0: no package could be built")),
         Some(workers) => vec![Some(workers)],
         None if options.policy == PolicyName::Rank => vec![None],
         None => numbers_of_workers(options.policy, machines).into_iter().map(Some).collect(),
@@ -66,7 +66,7 @@ pub fn play(set: &Set, machines: &[Machine], options: &Simulate) -> Result<Playe
     best.ok_or_else(|| Error::new(Kind::Internal, "no number of workers was tried"))
 }
 
-/// The numbers of workers that are tried: powers of two, and the ones halfway between.
+/// The numbers of workers to try: powers of two, and those halfway between.
 fn numbers_of_workers(policy: PolicyName, machines: &[Machine]) -> Vec<u32> {
     let cores = machines.iter().map(|machine| machine.cores).max().unwrap_or(1);
     if policy == PolicyName::OneJob {
@@ -93,7 +93,7 @@ fn with_workers(set: &Set, machines: &[Machine], options: &Simulate, workers: Op
         let begun = Instant::now();
         let mut policy = Timed { policy: policy(set, machines, options.policy, workers)?, events: 0, spent };
         let simulated = simulate(&set.graph, &actual, machines, &mut policy)
-            .context(Kind::Internal, "play the run through")?;
+            .context(Kind::Internal, "simulate the run")?;
         let simulated_in = begun.elapsed();
         events += policy.events;
         spent = policy.spent;
@@ -119,10 +119,10 @@ fn with_workers(set: &Set, machines: &[Machine], options: &Simulate, workers: Op
         sums.memory_peak_bytes = sums.memory_peak_bytes.max(simulated.memory_peak_bytes);
         sums.events_per_second = events as f64 / spent.as_secs_f64().max(f64::MIN_POSITIVE);
     }
-    played.ok_or_else(|| Error::new(Kind::Internal, "no seed was played"))
+    played.ok_or_else(|| Error::new(Kind::Internal, "no seed was simulated"))
 }
 
-/// The policy of this name. It knows what was expected, not what the noise makes of it.
+/// The policy of this name. It gets the expected times, not those with noise.
 fn policy(
     set: &Set,
     machines: &[Machine],

@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// The number of intervals of the utilisation.
 const STRETCHES: usize = 20;
 
-/// The most packages of the path in the text output.
+/// The maximum number of packages of the path in the text output.
 const PATH_SHOWN_MAX: usize = 40;
 
 /// The share of busy cores in each interval.
@@ -126,18 +126,18 @@ pub fn as_text(set: &Set, played: &Played, machines: &[Machine], options: &Simul
     let _ = writeln!(text, "path: {}", path.join(" -> "));
     let _ = writeln!(
         text,
-        "decided {:.0} events a second; simulated in {:.2} s",
+        "decided {:.0} events per second; simulated in {:.2} s",
         played.events_per_second,
         played.simulated_in.as_secs_f64()
     );
     text
 }
 
-/// A line for each start and end, in the order in which they happened. At the same moment ends come first, but for
+/// A line for each start and end, in chronological order. At the same moment ends come first, except for
 /// a build that takes no time.
 pub fn trace(graph: &Graph, simulated: &Simulated) -> String {
-    // Ends are in their order. A build starts after the ends of what it depends on, and so after all ends that
-    // were known when it started.
+    // Ends are already in order. A build starts after the ends of its dependencies, and so after all ends that
+    // had happened when it started.
     let mut lines: Vec<(f64, u64, String)> = Vec::new();
     for (number, built) in simulated.builds.iter().enumerate() {
         let name = graph.name(built.package);

@@ -1,4 +1,4 @@
-//! `kilnyard status --follow`: a run as its own terminal shows it, from any other, by the events of the store.
+//! `kilnyard status --follow`: shows a run in another terminal as in its own, from the events of the store.
 
 use super::open_stage;
 use crate::error::{Error, Kind, Result};
@@ -13,15 +13,15 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How often the store is asked for events.
+/// The interval at which the store is polled for events.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often the logs are read for the stage of each build.
+/// The interval at which the logs are read for the stage of each build.
 const STAGES_PAUSE: Duration = Duration::from_secs(2);
 
-/// Prints what happens in a run until it ends or is killed, or this process is interrupted, which ends no run.
+/// Prints the events of a run until it ends or is killed, or this process is interrupted, which does not end the run.
 pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Result<ExitCode> {
     signals::install();
-    // Before the rows are read: what is decided meanwhile is seen twice, and not missed.
+    // Before the rows are read: decisions made meanwhile are shown twice rather than missed.
     let follower = Follower::new(Box::new(yard.store()?)).map_err(store_error)?;
     let mut view: Box<dyn View> = match as_json {
         true => Box::new(Events::new(Box::new(std::io::stdout()))),
@@ -39,7 +39,7 @@ pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Resul
     view.see(&Seen::Began, &picture.snapshot);
     let mut staged: Option<Instant> = None;
     loop {
-        // Before the events: whatever the process of the run wrote before it ended is among them.
+        // Before the events are read: they then include everything that the process of the run wrote before it ended.
         let is_there = yard.is_locked();
         picture.follow(view.as_mut());
         if let Some(state) = picture.ended {

@@ -1,8 +1,8 @@
 //! Events for programs: a JSON object for each line of standard output.
 //!
-//! Decisions are the store's events, so that readers of lines and of the store see the same: a line has the whole envelope, and the keys
-//! that lines had before there were envelopes. Lines without a sequence number are about what only this process knows, such as the
-//! beginning of a stage.
+//! Decisions are the store's events, so that readers of lines and of the store see the same: a line has the whole
+//! envelope, and the keys that lines had before envelopes were introduced. Lines without a sequence number contain data
+//! that only this process has, such as the beginning of a stage.
 
 use super::{Seen, Snapshot, View};
 use crate::words::{json_text, now_seconds};
@@ -27,7 +27,7 @@ impl Events {
     }
 }
 
-/// An event with the keys of lines before there were envelopes.
+/// An event with the keys that lines had before envelopes were introduced.
 fn line(event: &Event, snapshot: &Snapshot) -> Value {
     let ids = &event.ids;
     let earlier = match &event.happening {
@@ -96,7 +96,7 @@ impl View for Events {
             Seen::DiskFull => json!({ "event": "disk-full" }),
             Seen::Reloading => json!({ "event": "reloading" }),
             Seen::Stopping => json!({ "event": "stopping" }),
-            // Events of the store say these.
+            // The store's events report these.
             Seen::Began | Seen::State { .. } | Seen::BuildEnded(..) | Seen::Ended(_) => return,
         };
         if let Value::Object(fields) = &mut line {
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(kinds[..4], ["run-began", "disk-full", "requested", "package"]);
         assert_eq!((kinds.len(), kinds.last()), (604, Some(&"run-ended")));
         assert!(lines.iter().all(|line| line["run"] == run && line["at_seconds"].is_f64()));
-        assert!(lines[1].get("seq").is_none(), "that is no decision");
+        assert!(lines[1].get("seq").is_none(), "not a decision");
         let seqs: Vec<_> = lines.iter().filter_map(|line| line["seq"].as_u64()).collect();
         assert!(seqs.len() == 603 && seqs.is_sorted_by(|one, next| one < next));
         let package = &lines[3];

@@ -1,11 +1,11 @@
 //! The view of a run on a terminal: finished packages scroll up, running builds stay below them.
 //!
-//! `render` and `lines` decide what is shown, from a snapshot and a size; this module puts it on the screen. The terminal keeps its main
-//! screen and its mode, except for the echo, so that Ctrl-C and the scroll buffer work as usual. Typed keys are not shown, and stay for the
-//! next reader of the terminal. The picture is removed when the run ends. An error of the terminal ends the picture and not the run: from
-//! then on, plain lines are written, as they are in the background.
+//! `render` and `lines` decide what is shown, from a snapshot and a size; this module draws it. The terminal keeps its
+//! main screen and its mode, except for the echo, so that Ctrl-C and the scroll buffer work as usual. Typed keys are
+//! not shown, and stay for the next reader of the terminal. The picture is removed when the run ends. A terminal error
+//! ends the picture but not the run: from then on, plain lines are written, as in the background.
 //!
-//! Known downside: SIGKILL leaves the terminal without its echo, unless the shell sets its modes itself (bash and zsh do).
+//! Known downside: SIGKILL leaves the terminal without echo, unless the shell restores it (bash and zsh do).
 
 mod columns;
 pub mod drawn;
@@ -109,7 +109,7 @@ impl Live {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the clock that people see is that of their wall")]
+    #[expect(clippy::disallowed_methods, reason = "people expect local time")]
     fn paint(
         &mut self,
         paragraphs: &[Paragraph],
@@ -172,7 +172,7 @@ impl Live {
         Ok(())
     }
 
-    /// Leaves the picture on the screen and forgets it.
+    /// Forgets the picture, and leaves it on the screen.
     fn forget(&mut self) {
         self.picture = None;
         IS_SHOWN.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Lines for logs and pipes: one for each decided package, and the telling lines of failures.
+//! Lines for logs and pipes: one for each decided package, and the relevant log lines of failures.
 
 use super::{RELOADING, Seen, Snapshot, View, request_line};
 use crate::causes::{COUNTED, Report, Reported};
@@ -10,7 +10,7 @@ use kilnyard_store::RunState;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// The longest time without a line: then one lists the running builds.
+/// After this long without output, a line lists the running builds.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
@@ -25,9 +25,9 @@ pub struct Plain {
 #[derive(Debug)]
 struct Ended {
     package: String,
-    /// The version, the duration and whether it is reproducible.
+    /// Version, duration, and whether the build is reproducible.
     summary: String,
-    /// The telling lines of a failure.
+    /// The relevant log lines of a failure.
     lines: Vec<String>,
 }
 
@@ -108,9 +108,9 @@ impl View for Plain {
             Seen::Refused { request, reason } => {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
             }
-            Seen::DiskFull => self.say("the disk is full; waiting for room"),
+            Seen::DiskFull => self.say("the disk is full; waiting for free space"),
             Seen::Reloading => self.say(RELOADING),
-            Seen::Stopping => self.say("stopping: builds are being cancelled; what is done is kept"),
+            Seen::Stopping => self.say("stopping: builds are being cancelled; finished work is kept"),
             Seen::Ended(RunState::Interrupted) => {
                 self.say("interrupted; the same command resumes it");
             }

@@ -1,7 +1,7 @@
-# What every package's Makefile includes: pkgsrc's rules in miniature, for one make at a time.
+# Included by every package's Makefile: pkgsrc's rules in miniature.
 #
-# A package says NAME and VERSION, or VERSIONS where its directory makes several of them: the first unless
-# VERSION_REQD names another. It may have targets do-configure, do-build and do-install, and beside its Makefile
+# A package sets NAME and VERSION, or VERSIONS if its directory makes several versions: the first one unless
+# VERSION_REQD names another. It may have targets do-configure, do-build and do-install, and in its directory
 # distinfo, PLIST, files, patches, INSTALL and DEINSTALL.
 
 MK:=		${.PARSEDIR}
@@ -32,7 +32,7 @@ HOMEPAGE?=	https://example.org/${NAME}/
 LICENSE?=	mit
 USE_DESTDIR?=	user-destdir
 ALL_DEPENDS=	${BUILD_DEPENDS} ${DEPENDS}
-# The patterns alone, as words of the shell.
+# Only the patterns, quoted for the shell.
 PATTERNS=	${DEPENDS:C/:.*//:O:u:@pattern@'${pattern}'@}
 BUILD_PATTERNS=	${BUILD_DEPENDS:C/:.*//:O:u:@pattern@'${pattern}'@}
 
@@ -43,7 +43,7 @@ PLIST=		${WRKDIR}/.PLIST
 METADATA=	${WRKDIR}/.metadata
 PKG_INFO=	pkg_info -K ${PKG_DBDIR}
 
-# What do-build is to give to commands that can do several things at once.
+# The number of jobs that do-build passes to commands that run several jobs.
 .if ${MAKE_JOBS_SAFE:U:tl} == "no"
 _MAKE_JOBS=	1
 .else
@@ -56,7 +56,7 @@ _FETCH_MESSAGE?=	${PKGNAME} has distfiles that must be fetched by hand into ${DI
 
 ### The scan
 
-# Notes beside the tree who was asked, where that can be written.
+# Records next to the tree which package was scanned, if that folder is writable.
 note-asked: .PHONY
 	@{ echo ${.CURDIR:T} >> ${.CURDIR}/../../../asked; } 2>/dev/null || :
 
@@ -87,7 +87,7 @@ pbulk-index-item: .PHONY
 show-var: .PHONY
 	@echo ${${VARNAME}:Q}
 
-### The stages: each does what is missing before it, and leaves a cookie
+### The stages: each runs the missing stages before it, and leaves a cookie
 
 STEPS.extract=		do-extract
 STEPS.configure=	check-depends do-configure
@@ -121,7 +121,7 @@ checksum: .PHONY check-reasons
 	@DISTDIR=${DISTDIR:Q} DISTINFO=${.CURDIR:Q}/distinfo MASTER_SITES=${MASTER_SITES:Q} \
 	    FETCH_MESSAGE=${_FETCH_MESSAGE:Q} sh ${MK}/distfiles ${DISTFILES}
 
-# As root, in /etc, and nothing else: the work folder is the builder's.
+# Runs as root and writes only to /etc: the work folder belongs to the builder.
 create-usergroup: .PHONY
 .if !empty(USERGROUP_PHASE)
 	@grep -q '^_${NAME}:' /etc/passwd || { \

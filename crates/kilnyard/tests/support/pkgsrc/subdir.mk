@@ -1,4 +1,4 @@
-# What the Makefile of the tree and of every category includes.
+# Included by the Makefile of the tree and of every category.
 
 show-subdir-var: .PHONY
 	@echo ${${VARNAME}}

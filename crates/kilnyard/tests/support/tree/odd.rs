@@ -1,16 +1,16 @@
-//! One package for each odd thing that a bulk build meets. Each builds, or fails, in well under a second.
+//! One package for each oddity of bulk builds. Each builds, or fails, in well under a second.
 
 use super::{MiniTree, source};
 
-/// Builds forever; it is in no tree that does not ask for it.
+/// Builds forever; only in trees that add it.
 pub const HANGS: (&str, &str) = ("odd/hangs", "do-build:\n\t@echo waiting; sleep 100000");
 
-/// Location, and lines of its Makefile. Names of dependencies are those of the folders, unless NAME is another.
+/// Location, and lines of the Makefile. The name of a package is that of its folder, unless NAME is set.
 const PACKAGES: [(&str, &str); 38] = [
     ("chain/app", "DEPENDS= lib>=1.0:../../chain/lib\ndo-build:\n\t@${PREFIX}/bin/lib"),
     ("chain/lib", "DEPENDS= base-[0-9]*:../../chain/base\ndo-build:\n\t@${PREFIX}/bin/base"),
     ("chain/base", ""),
-    // Needed for the build alone: its dependents are built after it, and installed without it.
+    // A pure build dependency: dependents are built after it, but installed without it.
     ("chain/built-with", "BUILD_DEPENDS= base-[0-9]*:../../chain/base\ndo-build:\n\t@${PREFIX}/bin/base"),
     ("many/versions", "VERSIONS= 1.0 2.0"),
     ("many/on-second", "DEPENDS= versions>=2.0:../../many/versions"),
@@ -18,7 +18,7 @@ const PACKAGES: [(&str, &str); 38] = [
     ("legal/restricted", "RESTRICTED= it must not be redistributed\nNO_BIN_ON_FTP= ${RESTRICTED}"),
     ("legal/on-restricted", "DEPENDS= restricted-[0-9]*:../../legal/restricted"),
     ("left-out/skipped", "SKIP= it is not for this system"),
-    ("left-out/failed", "FAIL= it needs a compiler that nobody has"),
+    ("left-out/failed", "FAIL= it needs a compiler that does not exist"),
     ("left-out/on-skipped", "DEPENDS= skipped-[0-9]*:../../left-out/skipped"),
     ("left-out/on-missing", "DEPENDS= nowhere-[0-9]*:../../left-out/nowhere"),
     ("left-out/round-a", "DEPENDS= round-b-[0-9]*:../../left-out/round-b"),
@@ -61,13 +61,13 @@ const PACKAGES: [(&str, &str); 38] = [
         "odd/loud",
         "do-build:\n\t@seq -f '%.0f: a line such as compilers print, of about eighty characters' 60000",
     ),
-    // It keeps the log open. It is given the time to become what it is.
+    // The process keeps the log open. The short sleep gives it time to start.
     ("odd/leaves-a-process", "do-build:\n\t@setsid sleep 1000 & sleep 0.2"),
     ("odd/one-job", "MAKE_JOBS_SAFE= no\ndo-build:\n\t@echo ${_MAKE_JOBS} jobs; test ${_MAKE_JOBS} = 1"),
     ("odd/not-parallel", "do-build:\n\t@echo ${_MAKE_JOBS} jobs; test ${_MAKE_JOBS} = 1"),
 ];
 
-/// A patch as pkgsrc has them.
+/// A patch in the format of pkgsrc.
 const PATCH: &str = "\
 $NetBSD$
 
@@ -99,7 +99,7 @@ impl MiniTree {
             ("distfile/shared-a", "shared", "a source of two\n"),
             ("distfile/shared-b", "shared", "a source of two\n"),
             ("distfile/patched", "patched", "before\n"),
-            // In distinfo, and at no site.
+            // In distinfo, but not on any site.
             ("fails/at-fetch", "absent", "never to be seen\n"),
             ("distfile/by-hand", "by-hand", "only for who signed\n"),
         ] {
@@ -109,7 +109,7 @@ impl MiniTree {
         for name in ["absent", "by-hand"] {
             std::fs::remove_file(tree.sites().join(format!("{name}-1.0.tar.gz"))).unwrap();
         }
-        // As long as the right one, so that it is the hash that tells.
+        // The same length as the correct file, so that only the hash differs.
         let path = tree.sites().join("other-1.0.tar.gz");
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

@@ -1,19 +1,19 @@
-//! Lua's tokens (Lua 5.4 reference manual, 3.1).
+//! Splits Lua into tokens (Lua 5.4 reference manual, 3.1).
 
 use super::super::BobConfigError;
 
-/// A token. Words that Lua keeps for itself are symbols.
+/// A token. Reserved words are symbols.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) enum Token {
     Name(String),
     Number(String),
-    /// None where it is not UTF-8.
+    /// A string; `None` if it is not UTF-8.
     Text(Option<String>),
     Symbol(&'static str),
     End,
 }
 
-/// Longer ones before what they begin with.
+/// Longer symbols come before their prefixes.
 const SYMBOLS: [&str; 33] = [
     "...", "..", ".", "==", "=", "~=", "~", "<<", "<=", "<", ">>", ">=", ">", "//", "/", "::", ":", "+", "-",
     "*", "%", "^", "#", "&", "|", "(", ")", "{", "}", "[", "]", ";", ",",
@@ -24,15 +24,15 @@ const WORDS: [&str; 22] = [
     "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
 
-/// How much of a token is shown.
+/// Characters of a token that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
 impl Token {
-    /// How an error shows it.
+    /// The token in the form that errors show.
     pub(super) fn shown(&self) -> String {
         let text = match self {
             Token::Name(text) | Token::Number(text) => text,
-            Token::Text(_) => "a text",
+            Token::Text(_) => "a string",
             Token::Symbol(symbol) => symbol,
             Token::End => "the end of the file",
         };
@@ -46,7 +46,7 @@ struct Lexer<'a> {
     line: usize,
 }
 
-/// Takes a file apart; of each token the number of its line, from 1.
+/// Splits a file into tokens, each with its line number, from 1.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, BobConfigError> {
     let mut lexer = Lexer { text, at: 0, line: 1 };
     if text.starts_with('#') {
@@ -112,7 +112,7 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// A text in long brackets, such as `[==[ ]==]`; none where there is none.
+    /// Reads a string in long brackets, such as `[==[ ]==]`; `None` if there is none here.
     fn long(&mut self) -> Result<Option<String>, BobConfigError> {
         let rest = self.rest();
         let Some(after) = rest.strip_prefix('[') else { return Ok(None) };
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_all_forms_are_read() {
+    fn strings_of_all_forms_are_read() {
         assert_eq!(only(r#""a\tb\"\\\65\x42\u{e9}\z   c""#), text("a\tb\"\\ABéc"));
         assert_eq!(only("'a\"b'"), text("a\"b"));
         assert_eq!(only("[[\na]b\n]]"), text("a]b\n"));
@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let error = |text| tokens(text).unwrap_err().to_string();
         assert_eq!(error("\n\"a\n\""), "line 2: `\"` is not closed");
         assert_eq!(error("\n\n[=[ ]]"), "line 3: `[[` is not closed");
-        assert_eq!(error("\n'\\q'"), "line 2: what follows the backslash is no escape");
-        assert_eq!(error("'\\300'"), "line 1: what follows the backslash is no escape");
-        assert_eq!(error("'\\u{110000}'"), "line 1: what follows the backslash is no escape");
-        assert_eq!(error("a = @"), "line 1: there is `@` where Lua is expected");
+        assert_eq!(error("\n'\\q'"), "line 2: invalid escape sequence after the backslash");
+        assert_eq!(error("'\\300'"), "line 1: invalid escape sequence after the backslash");
+        assert_eq!(error("'\\u{110000}'"), "line 1: invalid escape sequence after the backslash");
+        assert_eq!(error("a = @"), "line 1: expected Lua, found `@`");
     }
 }

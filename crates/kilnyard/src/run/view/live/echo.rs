@@ -1,8 +1,8 @@
 //! The echo of the terminal, which is off while a picture is on the screen: typed keys would spoil it.
 //!
-//! Nothing else changes, so that keys keep their meaning, and typed text waits for the next program that reads the
-//! terminal. Only a process in the foreground changes it: in the background the terminal belongs to the shell, and the kernel
-//! would stop the process.
+//! Other modes stay as they are, so that keys keep their meaning, and typed text waits for the next program that reads
+//! the terminal. Only a foreground process changes the echo: in the background the terminal belongs to the shell, and
+//! the kernel would stop the process.
 
 use super::screen::is_ours;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -28,7 +28,7 @@ pub fn turn_off() {
     }
 }
 
-/// Turns on again what [`turn_off`] turned off. May be called in a signal handler: it makes system calls only.
+/// Turns on again the flags that [`turn_off`] cleared. Async-signal-safe: it only makes system calls.
 pub fn restore() {
     if TURNED_OFF.load(Ordering::Relaxed) == 0 || !is_ours() {
         return;

@@ -4,10 +4,10 @@ use super::super::{BuildSeen, Snapshot};
 use kilnyard_model::result::PackageState;
 use std::time::Instant;
 
-/// No estimate beyond this.
+/// Longer estimates are not shown.
 const LEFT_SECONDS_MAX: f64 = 30.0 * 86_400.0;
 
-/// The number of finished builds, from which the pace follows.
+/// The number of finished builds, which determines the pace.
 pub fn worked(snapshot: &Snapshot) -> u64 {
     [PackageState::Built, PackageState::Unchanged, PackageState::Failed]
         .into_iter()
@@ -15,8 +15,8 @@ pub fn worked(snapshot: &Snapshot) -> u64 {
         .sum()
 }
 
-/// The seconds left: by the plan, but no less than the longest open path. After the planned end, by the pace until now. None if
-/// unknown.
+/// The seconds left: by the plan, but no less than the longest open path. After the planned end, by the pace until now.
+/// None if unknown.
 pub fn left_seconds(snapshot: &Snapshot, worked_before: u64, now: Instant) -> Option<f64> {
     let elapsed = now.saturating_duration_since(snapshot.started).as_secs_f64();
     let (done, total) = snapshot.done();

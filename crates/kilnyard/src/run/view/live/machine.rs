@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn this_machine_can_be_read() {
         let machine = Gauge::default().machine(Instant::now());
-        assert_eq!(machine.cores, None, "one look is no span");
+        assert_eq!(machine.cores, None, "one sample is not an interval");
         let (used, total) = machine.memory_bytes.unwrap();
         assert!(used <= total && total > 0);
     }

@@ -11,17 +11,16 @@ use kilnyard_store::RunState;
 use ratatui::style::{Color, Style};
 use std::time::Instant;
 
-/// The most lines of a failure; the report has all.
+/// The maximum number of lines shown of a failure; the report has all.
 const FAILURE_LINES_MAX: usize = 20;
 
-/// A line with its style, which adds no information.
+/// A line with a style, which carries no information of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paragraph {
-    /// Its style.
     pub style: Style,
     /// The number of spaces before each of its rows.
     pub indent: usize,
-    /// Its text, without control characters.
+    /// Without control characters.
     pub text: String,
 }
 
@@ -44,7 +43,7 @@ struct Ended {
     lines: Vec<String>,
 }
 
-/// Makes lines of what happens.
+/// Turns events into lines.
 #[derive(Debug, Default)]
 pub struct Renderer {
     ended: Option<Ended>,
@@ -52,7 +51,7 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// The lines for this.
+    /// The lines for an event; empty if it is not shown.
     pub fn render(&mut self, seen: &Seen, snapshot: &Snapshot, now: Instant) -> Vec<Paragraph> {
         match seen {
             Seen::Began => {
@@ -78,9 +77,9 @@ impl Renderer {
                 text::line(&request.package),
                 text::line(reason)
             )),
-            Seen::DiskFull => one("the disk is full; waiting for room".to_owned()),
+            Seen::DiskFull => one("the disk is full; waiting for free space".to_owned()),
             Seen::Reloading => one(RELOADING.to_owned()),
-            Seen::Stopping => one("stopping: builds are being cancelled; what is done is kept".to_owned()),
+            Seen::Stopping => one("stopping: builds are being cancelled; finished work is kept".to_owned()),
             Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
             Seen::Ended(_) | Seen::StageBegan(..) | Seen::Decided(_) => Vec::new(),
         }
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!(texts(&paragraphs)[1], "error 0");
         assert_eq!(paragraphs.len(), FAILURE_LINES_MAX + 1);
         let again = renderer.render(&failed, &run, now);
-        assert_eq!(again.len(), 1, "lines belong to one failure");
+        assert_eq!(again.len(), 1, "lines belong to only one failure");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The terminal behind the picture.
 //!
-//! Output is buffered, so that a redraw is one write. The cursor's position is queried only when a picture is placed, over the terminal
-//! itself and not standard output. The echo is off during the query; signals from the keyboard stay on, and the mode is restored.
-//! Known downside: keys that are typed during the query are lost.
+//! Output is buffered, so that a redraw is one write. The cursor's position is queried only when a picture is placed,
+//! on the terminal itself and not on standard output. The echo is off during the query; keyboard signals stay enabled,
+//! and the mode is restored. Known downside: keys typed during the query are lost.
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
@@ -115,7 +115,7 @@ fn parse(answer: &[u8]) -> Option<Position> {
     })
 }
 
-/// A terminal of fixed size, which remembers where its cursor was put.
+/// A terminal of fixed size, which remembers the position of its cursor.
 pub struct Screen<B> {
     inner: B,
     size: Size,
@@ -130,7 +130,7 @@ impl Screen<CrosstermBackend<Pending>> {
 }
 
 impl<B> Screen<B> {
-    /// Where the cursor was put last.
+    /// The last known position of the cursor.
     pub fn at(&self) -> Position {
         self.at
     }
@@ -139,7 +139,8 @@ impl<B> Screen<B> {
 impl<B: Backend> Backend for Screen<B> {
     type Error = B::Error;
 
-    /// Trailing blanks of a row are cleared and not written: they would be wrapped when the terminal gets narrower, and copied.
+    /// Trailing blanks of a row are cleared and not written: they would be wrapped when the terminal gets narrower, and
+    /// copied.
     fn draw<'a, I>(&mut self, content: I) -> Result<(), B::Error>
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,

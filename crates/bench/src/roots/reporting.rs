@@ -1,4 +1,4 @@
-//! What was measured, as reports, tables and a drawing.
+//! Presents the measurements as reports, tables and a chart.
 
 use super::super::figures::{Report, Series, Summary, Unit, ratios};
 use super::advice::{self, Candidate};
@@ -7,12 +7,12 @@ use super::clock::Spent;
 use super::{Advice, Figures, Found, Life, Measured};
 use serde_json::{Map, Value, json};
 
-/// What must be reached.
+/// The targets.
 const EMPTY_SECONDS_MAX: f64 = 0.010;
 const SET_SEEN_SECONDS_MAX: f64 = 0.100;
 const PACKAGES_SEEN_CPU_RATIO_MAX: f64 = 0.25;
 
-/// A part of a root's life, by its name.
+/// The name of a phase of a root's life, and how to get its cost.
 type Part = (&'static str, fn(&Life) -> Spent);
 
 const PARTS: [Part; 4] = [
@@ -22,13 +22,13 @@ const PARTS: [Part; 4] = [
     ("teardown", |life| life.teardown),
 ];
 
-/// A kind of time, by its name.
+/// The name of a kind of time, and how to get it.
 type Time = (&'static str, fn(Spent) -> f64);
 
 const TIMES: [Time; 2] = [("wall", |spent| spent.wall_seconds), ("cpu", |spent| spent.cpu_seconds)];
 
-/// Tells figures.
-pub fn told(figures: &Figures) -> Found {
+/// Makes the reports and the recommendation.
+pub fn make_report(figures: &Figures) -> Found {
     let advice = advice::advise(&candidates(figures), figures.others_share);
     let (targets, is_met) = targets(figures);
     let short = summary(figures);
@@ -46,13 +46,13 @@ pub fn told(figures: &Figures) -> Found {
     notes.extend(figures.ways.refused.iter().map(|why| format!("no layers of dependencies: {why}")));
     for measured in &figures.measured {
         let why = measured.refused.iter();
-        notes.extend(why.map(|why| format!("not here: {}: {why}", measured.variant.label())));
+        notes.extend(why.map(|why| format!("not available: {}: {why}", measured.variant.label())));
     }
     if let Err(why) = &advice {
-        notes.push(format!("nothing is recommended: {why}"));
+        notes.push(format!("no recommendation: {why}"));
     }
     if let Ok(advice) = &advice {
-        notes.push(format!("recommended: {}, since {}", advice.roots, advice.reason));
+        notes.push(format!("recommended: {}, because {}", advice.roots, advice.reason));
         notes.push("for kilnyard.toml (kilnyard tune writes it):".to_owned());
         notes.push("  [root]".to_owned());
         notes.extend(advice::lines(advice.roots).iter().map(|(key, value)| format!("  {key} = {value:?}")));
@@ -73,7 +73,7 @@ pub fn told(figures: &Figures) -> Found {
     }
 }
 
-/// The lives of a way's roots, by how they had their dependencies.
+/// The lives of a way's roots, grouped by how they got their dependencies.
 fn lives(measured: &Measured) -> Vec<(&Measured, &'static str, Vec<Life>)> {
     let by_manager = measured.rounds.iter().map(|round| round.by_manager).collect();
     let on_layers = measured.rounds.iter().filter_map(|round| round.on_layers).collect();
@@ -84,7 +84,7 @@ fn lives(measured: &Measured) -> Vec<(&Measured, &'static str, Vec<Life>)> {
         .collect()
 }
 
-/// What a build costs in each way: with layers of a set that was seen before where it can have them.
+/// The cost of a build in each way, with layers of a known set where possible.
 fn candidates(figures: &Figures) -> Vec<Candidate> {
     let works = figures.measured.iter().filter(|one| one.refused.is_none() && !one.variant.is_for_comparison);
     let rounds = |one: &Measured| {
@@ -93,7 +93,7 @@ fn candidates(figures: &Figures) -> Vec<Candidate> {
     works.map(|one| Candidate { roots: one.variant.roots, rounds: rounds(one) }).collect()
 }
 
-/// The figures that are told one by one.
+/// The figures that are shown separately.
 fn summary(figures: &Figures) -> Vec<Series> {
     let empty = &figures.empty;
     let mut series = vec![
@@ -103,7 +103,7 @@ fn summary(figures: &Figures) -> Vec<Series> {
             Unit::Seconds,
             empty.ready_seconds.clone(),
         ),
-        Series::new("empty_gone_seconds", "and gone again", Unit::Seconds, empty.gone_seconds.clone()),
+        Series::new("empty_gone_seconds", "its removal", Unit::Seconds, empty.gone_seconds.clone()),
         Series::new("empty_cpu_seconds", "both, CPU", Unit::Seconds, empty.cpu_seconds.clone()),
     ];
     for (key, label, spent) in dependencies(figures) {
@@ -118,15 +118,15 @@ fn summary(figures: &Figures) -> Vec<Series> {
     series
 }
 
-/// The ways to have dependencies, in the plainest root.
+/// The ways to provide dependencies. The package manager's figures are those of the plainest root.
 fn dependencies(figures: &Figures) -> [(&'static str, &'static str, Vec<Spent>); 4] {
     let ways = &figures.ways;
     let plainest = figures.measured.iter().find(|one| one.refused.is_none());
     let manager = plainest.into_iter().flat_map(|one| &one.rounds).map(|round| round.by_manager.depends);
     [
-        ("set_seen", "a set seen before", ways.set_seen.clone()),
-        ("packages_seen", "packages seen before", ways.packages_seen.clone()),
-        ("nothing_seen", "never seen", ways.first.into_iter().collect()),
+        ("set_seen", "a known set", ways.set_seen.clone()),
+        ("packages_seen", "known packages", ways.packages_seen.clone()),
+        ("nothing_seen", "new packages", ways.first.into_iter().collect()),
         ("manager", "by the package manager", manager.collect()),
     ]
 }
@@ -146,8 +146,8 @@ fn targets(figures: &Figures) -> (String, Option<bool>) {
     let is_missed = checks.contains(&Some(false));
     let is_met = (is_missed || checks.iter().all(Option::is_some)).then_some(!is_missed);
     let text = format!(
-        "at most {:.0} ms for an empty overlay root and {:.0} ms for its end, {:.0} ms for a set of dependencies seen \
-         before, and {PACKAGES_SEEN_CPU_RATIO_MAX} of the package manager's CPU time for packages seen before",
+        "at most {:.0} ms for an empty overlay root and {:.0} ms for its removal, {:.0} ms for a known set of dependencies, \
+         and {PACKAGES_SEEN_CPU_RATIO_MAX} of the package manager's CPU time for known packages",
         EMPTY_SECONDS_MAX * 1e3,
         EMPTY_SECONDS_MAX * 1e3,
         SET_SEEN_SECONDS_MAX * 1e3,
@@ -176,12 +176,12 @@ fn facts(figures: &Figures, advice: &Result<Advice, String>) -> Map<String, Valu
     facts
 }
 
-/// Both tables, a line each: medians of wall and CPU time.
+/// Both tables as lines: medians of wall and CPU time.
 fn tables(figures: &Figures) -> Vec<String> {
     let mut lines = Vec::new();
     for (way, title) in [
-        ("by_manager", "by the package manager, in a root of the base"),
-        ("on_layers", "as layers of a set seen before"),
+        ("by_manager", "installed by the package manager, in a root of the base"),
+        ("on_layers", "as layers of a known set"),
     ] {
         let rows = figures.measured.iter().flat_map(lives).filter(|(_, its, _)| *its == way);
         let rows: Vec<Vec<String>> =
@@ -189,7 +189,7 @@ fn tables(figures: &Figures) -> Vec<String> {
         if !rows.is_empty() {
             let (package, version) = (&figures.package, &figures.version);
             lines.push(format!(
-                "building {package} {version}, its {} dependencies {title}; medians, wall (CPU):",
+                "building {package} {version}, {} dependencies {title}; medians, wall (CPU):",
                 figures.dependencies
             ));
             lines.extend(aligned(&rows));
@@ -210,7 +210,7 @@ fn row(label: &str, lives: &[Life]) -> Vec<String> {
     std::iter::once(label.to_owned()).chain(parts).chain([cell(&Life::all)]).collect()
 }
 
-/// Rows below their heads, each column as wide as its widest cell.
+/// Formats rows below their headings. Each column is as wide as its widest cell.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let head = [""].into_iter().chain(PARTS.iter().map(|(name, _)| *name)).chain(["all"]);
     let head: Vec<String> = head.map(str::to_owned).collect();
@@ -226,7 +226,7 @@ fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     all.iter().map(line).collect()
 }
 
-/// The drawing: medians of wall time.
+/// The chart: medians of wall time.
 pub fn chart(figures: &Figures, machine: &str, pairs: u32) -> Chart {
     let median = |lives: &[Life], of: fn(&Life) -> Spent| {
         let values: Vec<f64> = lives.iter().map(|life| of(life).wall_seconds).collect();
@@ -258,8 +258,8 @@ pub fn chart(figures: &Figures, machine: &str, pairs: u32) -> Chart {
             .collect(),
     };
     let groups = [
-        group("by_manager", "dependencies by the package manager"),
-        group("on_layers", "dependencies as layers of a set seen before"),
+        group("by_manager", "dependencies installed by the package manager"),
+        group("on_layers", "dependencies as layers of a known set"),
         alone,
     ];
     Chart {
@@ -290,7 +290,7 @@ mod tests {
         Life { create: spent(0.02), depends: spent(depends), build: spent(build), teardown: spent(0.5) }
     }
 
-    /// The overlay on the disk builds in 10 s, in memory in 8 s on layers; there is no tmpfs.
+    /// The overlay builds in 10 s on disk, and in 8 s in memory on layers. There is no tmpfs.
     fn figures() -> Figures {
         let mut measured: Vec<Measured> = variant::all(Flushes::Discard, Device::default())
             .into_iter()
@@ -316,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn people_get_tables_and_programs_every_value() {
-        let found = told(&figures());
+    fn tables_are_for_people_and_all_values_for_programs() {
+        let found = make_report(&figures());
         let notes = found.short.notes.join("\n");
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<String> = notes.lines().map(words).collect();
@@ -325,8 +325,8 @@ mod tests {
         let overlay =
             "20.0 ms (10.0 ms) 4.00 s (2.00 s) 10.00 s (5.00 s) 500.0 ms (250.0 ms) 14.52 s (7.26 s)";
         assert_eq!(lines[2], format!("overlay {overlay}"));
-        assert!(notes.contains("not here: tmpfs: failed to mount"), "{notes}");
-        assert!(notes.contains("recommended: overlay, scratch in memory, since"), "{notes}");
+        assert!(notes.contains("not available: tmpfs: failed to mount"), "{notes}");
+        assert!(notes.contains("recommended: overlay, scratch in memory, because"), "{notes}");
         assert!(notes.ends_with("  [root]\n  backend = \"overlay\"\n  scratch = \"memory\""), "{notes}");
         assert_eq!(found.kept().unwrap().package, "libx");
         let keys: Vec<&str> = found.full.series.iter().map(|series| &*series.key).collect();
@@ -343,29 +343,29 @@ mod tests {
     }
 
     #[test]
-    fn a_loaded_machine_recommends_nothing_and_keeps_nothing() {
-        let found = told(&Figures { others_share: Some(0.6), ..figures() });
+    fn a_loaded_machine_gets_no_recommendation() {
+        let found = make_report(&Figures { others_share: Some(0.6), ..figures() });
         let notes = found.short.notes.join("\n");
-        assert!(notes.contains("nothing is recommended: other work used 60 %"), "{notes}");
+        assert!(notes.contains("no recommendation: other work used 60 %"), "{notes}");
         assert!(found.kept().is_err());
         assert_eq!(found.full.facts["recommended"], Value::Null);
     }
 
     #[test]
-    fn what_is_missed_is_said_and_what_was_not_seen_too() {
-        // A set that was seen takes 105 ms at the median.
-        assert_eq!(told(&figures()).full.is_met, Some(false));
+    fn targets_are_met_missed_or_unknown() {
+        // The median for a known set is 105 ms.
+        assert_eq!(make_report(&figures()).full.is_met, Some(false));
         let mut quick = figures();
         quick.ways.set_seen = vec![spent(0.01)];
-        assert_eq!(told(&quick).full.is_met, Some(true));
+        assert_eq!(make_report(&quick).full.is_met, Some(true));
         quick.ways = Ways::default();
-        assert_eq!(told(&quick).full.is_met, None);
+        assert_eq!(make_report(&quick).full.is_met, None);
         quick.empty.gone_seconds = vec![0.02];
-        assert_eq!(told(&quick).full.is_met, Some(false));
+        assert_eq!(make_report(&quick).full.is_met, Some(false));
     }
 
     #[test]
-    fn the_chart_has_a_bar_for_each_way_that_was_measured() {
+    fn the_chart_has_a_bar_for_each_measured_way() {
         let chart = chart(&figures(), "2 cores", 2);
         let bars: Vec<usize> = chart.groups.iter().map(|group| group.bars.len()).collect();
         assert_eq!(bars, [5, 3, 4]);

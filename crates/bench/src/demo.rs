@@ -68,9 +68,10 @@ fn build(yard: &Yard) -> Result<Usage> {
 /// Builds of all packages by a peer. The outputs of the set have to be there: orders name them.
 fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<dyn PeerBuild>>> {
     let distfiles = mirror::open_distfiles(yard)?;
-    let planned = plan::make(yard, &distfiles, &mut yard.store()?, &Forced::All)?;
-    let graph = planned.workshop.graph();
-    let order = |id| {
+    let mut planned = plan::make(yard, &distfiles, &mut yard.store()?, &Forced::All)?;
+    let set = planned.workshop.clone();
+    let graph = set.graph();
+    let mut order = |id| {
         planned.stock.order(id, 1).map_err(|impossible| {
             Error::new(Kind::Packages, format!("{}: {}", graph.name(id), impossible.explanation))
         })
@@ -125,7 +126,8 @@ fn forget_layers(yard: &Yard) -> Result<()> {
     if !yard.folder.join(layers).exists() {
         return Ok(());
     }
-    remove_folder(&yard.folder, layers, &yard.ids()).context(Kind::Machine, "remove the layers of dependencies")
+    remove_folder(&yard.folder, layers, &yard.ids())
+        .context(Kind::Machine, "remove the layers of dependencies")
 }
 
 fn report(
@@ -157,7 +159,8 @@ fn report(
     let mut facts = Map::new();
     facts.insert("outputs".to_owned(), json!(outputs));
     facts.insert("at_once".to_owned(), json!(at_once));
-    let notes = vec![format!("{outputs} files of packages were made; the set is that of {}", yard.folder.display())];
+    let notes =
+        vec![format!("{outputs} files of packages were made; the set is that of {}", yard.folder.display())];
     let target = "less wall and CPU time than the peer".to_owned();
     Report { name: "demo", series, facts, notes, target, is_met }
 }

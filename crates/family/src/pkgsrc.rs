@@ -1,8 +1,8 @@
 //! pkgsrc: scans of a tree in a root, its bootstrap kit, sets of its directories, a repository for `pkg_add`.
 
 pub mod asking;
-mod changed;
 mod bob_history;
+mod changed;
 pub mod config;
 mod doctor;
 mod graph;

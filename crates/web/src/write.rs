@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn a_timeline_is_written_while_there_are_builds() {
         let folder = tempfile::tempdir().unwrap();
-        let package = ReportPackage { started_seconds: Some(1.0), wall_seconds: 8.0, ..Default::default() };
+        let package =
+            crate::ReportPackage { started_seconds: Some(1.0), wall_seconds: 8.0, ..Default::default() };
         let report = Report { packages: vec![package], ..Report::default() };
         write(&report, folder.path()).unwrap();
         assert_eq!(names(folder.path()), ["index.html", "report.json", "timeline.svg"]);

@@ -245,7 +245,10 @@ fn the_samples_are_well_formed_and_small_enough_to_load() {
 #[test]
 fn the_timeline_is_a_drawing_of_its_own() {
     let drawing = timeline(&sample_report::small()).unwrap();
-    assert!(drawing.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 "), "{drawing}");
+    assert!(
+        drawing.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 "),
+        "{drawing}"
+    );
     for expected in [">slot 1</text>", "url(#hatch)", ">failed</text>", ">build</text>"] {
         assert!(drawing.contains(expected), "{expected}: {drawing}");
     }

@@ -358,7 +358,9 @@ impl Layers {
             for folder in gone {
                 self.remove(&folder);
             }
-            found.get_or_insert(format!("{DEPENDENCIES}/{name} was damaged ({difference}) and will be made again"));
+            found.get_or_insert(format!(
+                "{DEPENDENCIES}/{name} was damaged ({difference}) and will be made again"
+            ));
         }
         found
     }
@@ -578,11 +580,13 @@ mod tests {
         layers.keep_package("cc", &base(), &trial.written(10), "").unwrap();
         // The machine crashed, and one record was half written.
         for hash in ["aa", "bb"] {
-            let file = trial.folder.path().join(DEPENDENCIES).join(package_name(hash, &base())).join("layer.json");
+            let file =
+                trial.folder.path().join(DEPENDENCIES).join(package_name(hash, &base())).join("layer.json");
             let text = std::fs::read_to_string(&file).unwrap().replace(&layers.boot, "an earlier one");
             std::fs::write(file, text).unwrap();
         }
-        let broken = trial.folder.path().join(DEPENDENCIES).join(package_name("cc", &base())).join("layer.json");
+        let broken =
+            trial.folder.path().join(DEPENDENCIES).join(package_name("cc", &base())).join("layer.json");
         std::fs::write(broken, "{\"boot\":").unwrap();
         std::fs::create_dir(trial.folder.path().join(DEPENDENCIES).join("packages/dd.part")).unwrap();
         let layers = trial.layers(1 << 30);

@@ -55,7 +55,8 @@ mod tests {
     use super::*;
 
     fn git(folder: &Path, arguments: &[&str]) -> bool {
-        let settings = ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"];
+        let settings =
+            ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"];
         let output = Command::new("git").arg("-C").arg(folder).args(settings).args(arguments).output();
         output.is_ok_and(|output| output.status.success())
     }
@@ -77,7 +78,8 @@ mod tests {
             assert!(git(folder.path(), &["add", "-A"]));
             assert!(git(folder.path(), &["commit", "-qm", "change"]));
         };
-        let changed = |commit: &str| changed_files(&tree, commit).map(|files| files.into_iter().collect::<Vec<_>>());
+        let changed =
+            |commit: &str| changed_files(&tree, commit).map(|files| files.into_iter().collect::<Vec<_>>());
         write("a/one/Makefile", "1");
         std::fs::write(folder.path().join("other"), "1").unwrap();
         commit();

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// The most lines of a tree: in a knot of a thousand packages nobody reads more, and `--json` has the edges.
+/// The most lines of a tree: more is no use to a reader, and `--json` has all.
 const LINES_MAX: usize = 5000;
 
 /// Prints the dependencies of a package within the set.
@@ -36,7 +36,9 @@ fn answer(yard: &Yard, options: &cli::Deps, direction: Direction) -> Result<Exit
     if options.json {
         let names = |some: &[u32]| some.iter().map(|other| edges.name(*other)).collect::<Vec<_>>();
         let all: Vec<u32> = reached.iter().map(|step| step.package).collect();
-        return print_json(&json!({ "package": options.package, "direct": names(direct), "all": names(&all) }));
+        return print_json(
+            &json!({ "package": options.package, "direct": names(direct), "all": names(&all) }),
+        );
     }
     let mut text = String::new();
     if options.tree {

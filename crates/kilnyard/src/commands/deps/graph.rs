@@ -75,8 +75,7 @@ impl Edges {
         let history = Estimates::of(yard, &store, shape.machine)?;
         for package in lacking {
             if let Some(work) = history.known(self.name(package)) {
-                self.estimates[package as usize] =
-                    work.seconds_at(shape.jobs.min(shape.machine.cores), 1.0);
+                self.estimates[package as usize] = work.seconds_at(shape.jobs.min(shape.machine.cores), 1.0);
             }
         }
         Ok(())
@@ -204,7 +203,10 @@ mod tests {
             steps.iter().map(one).map(|(a, b, c)| format!("{a} via {b} {c}")).collect::<Vec<_>>()
         };
         assert_eq!(names(edges.reach(&[0], Direction::Dependents)), ["b via a 1", "c via a 1", "d via b 2"]);
-        assert_eq!(names(edges.reach(&[3], Direction::Dependencies)), ["b via d 1", "c via d 1", "a via b 2"]);
+        assert_eq!(
+            names(edges.reach(&[3], Direction::Dependencies)),
+            ["b via d 1", "c via d 1", "a via b 2"]
+        );
         assert_eq!(names(edges.reach(&[0, 1], Direction::Dependents)), ["c via a 1", "d via b 1"]);
         assert_eq!(names(edges.reach(&[4], Direction::Dependents)), Vec::<String>::new());
         assert!(edges.find("elsewhere").is_err());

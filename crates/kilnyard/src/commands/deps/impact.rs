@@ -26,7 +26,9 @@ pub fn run(yard: &Yard, options: &cli::Impact) -> Result<ExitCode> {
     names.dedup();
     if names.is_empty() {
         return match (options.own, &options.commit) {
-            (false, None) => Err(Error::usage("a change of which package?").hint("names, --commit REV or --own")),
+            (false, None) => {
+                Err(Error::usage("a change of which package?").hint("names, --commit REV or --own"))
+            }
             _ => print("no package of the set changed\n"),
         };
     }

@@ -81,8 +81,7 @@ impl Drawn {
     #[expect(clippy::disallowed_methods, reason = "the local time that the picture shows")]
     fn draw(&mut self, snapshot: &Snapshot, is_over: bool) {
         let now = Instant::now();
-        let is_early =
-            self.written.is_some_and(|written| now.saturating_duration_since(written) < REDRAW);
+        let is_early = self.written.is_some_and(|written| now.saturating_duration_since(written) < REDRAW);
         if self.is_given_up || is_early && !is_over {
             return;
         }
@@ -222,7 +221,7 @@ mod tests {
         drawn.tick(&run);
         let text = std::fs::read_to_string(&path).unwrap();
         for expected in [
-            "<text x=\"14\" y=\"27.5\">run 3: 5 packages, 2 in parallel, 3:20 expected</text>",
+            "<text x=\"14\" y=\"27.5\">run 3: 5 packages, 2 in parallel, 3 min 20 s expected</text>",
             "class=\"yellow\"",
             "blocked a&lt;b",
             "&lt;script&gt;",

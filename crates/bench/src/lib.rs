@@ -14,6 +14,7 @@
 
 mod child;
 mod debian;
+mod demo;
 pub mod fakeroot;
 pub mod figures;
 mod monitor;
@@ -51,7 +52,7 @@ pub struct BenchOptions {
     /// Scan of a pkgsrc tree, for `tree`; it may be compressed.
     #[arg(long, value_name = "FILE", required_if_eq("name", "tree"))]
     pub scan: Option<PathBuf>,
-    /// Tarball of the release for sbuild in "unshare" mode; makes `overhead` measure sbuild as well.
+    /// Tarball of the release for sbuild in "unshare" mode; makes `overhead` and `demo` measure sbuild as well.
     #[arg(long, value_name = "FILE")]
     pub sbuild_chroot: Option<PathBuf>,
     /// Write a bar chart to this SVG file, for `roots`.
@@ -73,6 +74,8 @@ pub struct BenchOptions {
 pub enum BenchName {
     /// Kilnyard's own cost for a package, compared with a bare dpkg-buildpackage in the same root.
     Overhead,
+    /// The set of the yard from its first build to its repository; `kilnyard demo` makes such a yard.
+    Demo,
     /// Checking the whole release.
     Check,
     /// Publishing 2,000 packages after one has changed.
@@ -122,12 +125,11 @@ pub fn measure(
     trial: &Trial<'_>,
     machine: &figures::Machine,
 ) -> error::Result<figures::Report> {
+    let sbuild = options.sbuild_chroot.as_deref().map(debian::sbuild::Sbuild);
+    let peer = sbuild.as_ref().map(|sbuild| sbuild as &dyn overhead::Peer);
     match options.name {
-        BenchName::Overhead => {
-            let sbuild = options.sbuild_chroot.as_deref().map(debian::sbuild::Sbuild);
-            let peer = sbuild.as_ref().map(|sbuild| sbuild as &dyn overhead::Peer);
-            overhead::measure(&yard()?, &options.package, trial, peer)
-        }
+        BenchName::Overhead => overhead::measure(&yard()?, &options.package, trial, peer),
+        BenchName::Demo => demo::measure(&yard()?, trial, peer),
         BenchName::Check => debian::check::measure(&yard()?, trial),
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),

@@ -17,7 +17,6 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
 use crate::{interrupt, mirror, report};
-use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
 use kilnyard_store::{RunState, Store};
 use kilnyard_worker::RootFolder;
@@ -39,7 +38,7 @@ pub trait Peer {
 }
 
 /// A prepared build by a peer, which can be repeated.
-pub trait PeerBuild {
+pub trait PeerBuild: Send + Sync {
     /// Runs a whole build and returns its CPU time.
     fn cpu_seconds(&self) -> Result<f64>;
 }
@@ -160,7 +159,7 @@ impl Bench<'_> {
     /// Runs a whole build, in a yard in which nothing has been built.
     fn whole(&self) -> Result<Whole> {
         super::check_interrupt()?;
-        self.forget()?;
+        subject::forget(&self.yard)?;
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
         let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
@@ -190,27 +189,6 @@ impl Bench<'_> {
         };
         let (depends, stages) = (of(|stage| stage == Stage::Depends), of(|_| true));
         Ok(Whole { plan: before - started, all, depends, stages })
-    }
-
-    /// Removes the results of the last build, so that the next one starts from nothing.
-    fn forget(&self) -> Result<()> {
-        let failed = "clean the benchmark's yard";
-        {
-            let store = self.yard.store()?;
-            let distfiles = mirror::open_distfiles(&self.yard)?;
-            for row in store.outputs().map_err(store_error)? {
-                let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
-                fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;
-            }
-        }
-        for name in ["state/kilnyard.db", "state/kilnyard.db-wal", "state/kilnyard.db-shm"] {
-            let path = self.yard.path(name);
-            if path.exists() {
-                fs_err::remove_file(path).or_internal(failed)?;
-            }
-        }
-        fs_err::remove_dir_all(self.yard.path("repository")).or_internal(failed)?;
-        Yard::make_folders(&self.yard.folder)
     }
 
     /// Makes a root with the inputs and the dependencies.

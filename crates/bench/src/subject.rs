@@ -4,11 +4,12 @@ use super::scratch::Scratch;
 use crate::config::Packages;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced};
-use crate::yard::Yard;
+use crate::yard::{Yard, store_error};
 use crate::{interrupt, mirror, worker};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, CommandOrder, Input};
 use kilnyard_process::{End, Log, read_log};
+use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::path::Path;
 
@@ -73,6 +74,27 @@ pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()>
         |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
     root.provide(&order.root.inputs, &order.root.texts, &file_of)
         .context(Kind::Machine, "put the inputs into a root")
+}
+
+/// Removes the results of the last build, so that the next one starts from nothing.
+pub fn forget(yard: &Yard) -> Result<()> {
+    let failed = "clean the benchmark's yard";
+    {
+        let store = yard.store()?;
+        let distfiles = mirror::open_distfiles(yard)?;
+        for row in store.outputs().map_err(store_error)? {
+            let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
+            fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;
+        }
+    }
+    for name in ["state/kilnyard.db", "state/kilnyard.db-wal", "state/kilnyard.db-shm"] {
+        let path = yard.path(name);
+        if path.exists() {
+            fs_err::remove_file(path).or_internal(failed)?;
+        }
+    }
+    fs_err::remove_dir_all(yard.path("repository")).or_internal(failed)?;
+    Yard::make_folders(&yard.folder)
 }
 
 /// The commands with which the package manager installs the dependencies of an order.

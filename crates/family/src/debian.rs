@@ -153,6 +153,10 @@ impl Family for Debian {
         stages::source_pattern()
     }
 
+    fn own_packages(&self, yard: &Yard) -> Result<Vec<String>> {
+        set::own_packages(yard)
+    }
+
     fn remedy_for_absent_files(&self) -> Option<&'static str> {
         Some(
             "a snapshot from the day of the index, such as \

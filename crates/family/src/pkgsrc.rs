@@ -2,6 +2,7 @@
 
 pub mod asking;
 mod bob_history;
+mod changed;
 pub mod config;
 mod doctor;
 mod graph;
@@ -207,6 +208,10 @@ impl Family for Pkgsrc {
 
     fn source_pattern(&self, package: &str) -> String {
         rules::source_pattern(package)
+    }
+
+    fn changed_packages(&self, yard: &Yard, commit: &str) -> Result<Vec<String>> {
+        changed::changed_packages(yard, self, commit)
     }
 
     fn inputs(&self, yard: &Yard, _names: Option<&[String]>) -> Result<String> {

@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 29] = [
+const ORDER: [&str; 32] = [
     "demo",
     "init",
     "doctor",
@@ -36,6 +36,9 @@ const ORDER: [&str; 29] = [
     "status",
     "log",
     "why",
+    "deps",
+    "rdeps",
+    "impact",
     "history",
     "diff",
     "retry",
@@ -130,6 +133,12 @@ pub enum Command {
     Log(Log),
     /// Explain why a package was built, left out, blocked or failed.
     Why(Package),
+    /// Show the dependencies of a package within the set.
+    Deps(Deps),
+    /// Show the packages of the set that depend on a package.
+    Rdeps(Deps),
+    /// Show the packages that a change would rebuild, and how long that takes.
+    Impact(Impact),
     /// Show runs, or the builds of a package; import build times of another builder.
     History(History),
     /// Compare two runs: newly failing, newly fixed, slower, larger.
@@ -200,6 +209,9 @@ pub struct Demo {
     /// Do not install missing packages on this machine, even as root.
     #[arg(long)]
     pub no_install: bool,
+    /// Keep a picture of the view in this file (SVG), replaced every second while the run lasts.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub picture: Option<PathBuf>,
     /// Print events as JSON, one per line.
     #[arg(long)]
     pub json: bool,
@@ -305,6 +317,9 @@ pub struct Build {
     /// Print events as JSON, one per line.
     #[arg(long)]
     pub json: bool,
+    /// Keep a picture of the view in this file (SVG), replaced every second while the run lasts.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub picture: Option<PathBuf>,
     /// Write all messages between coordinator and worker to this file, as JSON, one per line.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub messages: Option<PathBuf>,
@@ -326,6 +341,39 @@ pub struct Status {
 pub struct Package {
     /// The package.
     pub package: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `deps` and `rdeps`.
+#[derive(Debug, Args)]
+pub struct Deps {
+    /// The package.
+    pub package: String,
+    /// Show indirect ones too, as a tree.
+    #[arg(long, conflicts_with = "all")]
+    pub tree: bool,
+    /// Show indirect ones too, as a list.
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON: direct ones, and all.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `impact`.
+#[derive(Debug, Args)]
+pub struct Impact {
+    /// The changed packages.
+    #[arg(value_name = "PACKAGE")]
+    pub packages: Vec<String>,
+    /// The packages that this commit of the tree changes, or this range of commits, such as A..B.
+    #[arg(long, value_name = "REV")]
+    pub commit: Option<String>,
+    /// The packages of your own sources.
+    #[arg(long)]
+    pub own: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod clean;
 mod demo;
+mod deps;
 mod diff;
 mod doctor;
 pub mod fakeroot;
@@ -73,6 +74,9 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Status(options) => status::run(&yard()?, &options),
         Command::Log(options) => log::run(&yard()?, &options),
         Command::Why(options) => why::run(&yard()?, &options),
+        Command::Deps(options) => deps::deps(&yard()?, &options),
+        Command::Rdeps(options) => deps::rdeps(&yard()?, &options),
+        Command::Impact(options) => deps::impact(&yard()?, &options),
         Command::History(options) => history::run(&yard()?, &options),
         Command::Diff(options) => diff::run(&yard()?, &options),
         Command::Retry(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Retry, &names.packages),

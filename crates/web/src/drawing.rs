@@ -125,7 +125,8 @@ impl Drawing {
         clean::only_shown(self.head + &self.body + "</svg>\n")
     }
 
-    fn add(&mut self, one: Markup) {
+    /// Adds an element.
+    pub(crate) fn add(&mut self, one: Markup) {
         self.body.push_str(&one.0);
         self.body.push('\n');
     }

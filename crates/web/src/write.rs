@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::{Report, WebError, page};
+use crate::{Report, WebError, page, timeline};
 
 /// File name of the page.
 pub const PAGE_FILE: &str = "index.html";
@@ -16,8 +16,11 @@ pub const PAGE_FILE: &str = "index.html";
 /// File name of the data.
 pub const REPORT_FILE: &str = "report.json";
 
-/// Writes `index.html` and `report.json` into `folder`, which is created if missing. Touches nothing else
-/// there.
+/// File name of the timeline as a separate drawing.
+pub const TIMELINE_FILE: &str = "timeline.svg";
+
+/// Writes `index.html`, `report.json` and, if there were builds, `timeline.svg` into `folder`, which is created if missing.
+/// Touches nothing else there.
 pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
     fs::create_dir_all(folder)
         .map_err(|source| WebError::CreateFolder { path: folder.to_owned(), source })?;
@@ -26,6 +29,16 @@ pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
         serde_json::to_vec(report).map_err(|source| WebError::Encode { path: json_path.clone(), source })?;
     json.push(b'\n');
     replace(&json_path, &json)?;
+    let timeline = folder.join(TIMELINE_FILE);
+    match timeline::drawing(report) {
+        Some(drawing) => replace(&timeline, drawing.as_bytes())?,
+        None => match fs::remove_file(&timeline) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(WebError::WriteFile { path: timeline, source: error });
+            }
+            _ => {}
+        },
+    }
     replace(&folder.join(PAGE_FILE), page(report).as_bytes())
 }
 
@@ -95,6 +108,18 @@ mod tests {
         let read: Report =
             serde_json::from_slice(&fs::read(folder.path().join(REPORT_FILE)).unwrap()).unwrap();
         assert_eq!(read.run, 2);
+    }
+
+    #[test]
+    fn a_timeline_is_written_while_there_are_builds() {
+        let folder = tempfile::tempdir().unwrap();
+        let package =
+            crate::ReportPackage { started_seconds: Some(1.0), wall_seconds: 8.0, ..Default::default() };
+        let report = Report { packages: vec![package], ..Report::default() };
+        write(&report, folder.path()).unwrap();
+        assert_eq!(names(folder.path()), ["index.html", "report.json", "timeline.svg"]);
+        write(&Report::default(), folder.path()).unwrap();
+        assert_eq!(names(folder.path()), ["index.html", "report.json"]);
     }
 
     #[test]

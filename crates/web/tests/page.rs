@@ -5,7 +5,7 @@ mod markup;
 
 use kilnyard_web::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
-    ReportStage, ReportStalls, RepositoryFacts, RunState, page,
+    ReportStage, ReportStalls, RepositoryFacts, RunState, page, timeline,
 };
 use markup::check;
 use proptest::collection::vec;
@@ -208,6 +208,15 @@ proptest! {
     }
 
     #[test]
+    fn any_report_gives_a_well_formed_drawing_of_its_timeline(report in report()) {
+        if let Some(drawing) = timeline(&report)
+            && let Err(error) = check(&format!("<!DOCTYPE html>\n{drawing}"))
+        {
+            return Err(TestCaseError::fail(error));
+        }
+    }
+
+    #[test]
     fn any_report_can_be_read_back(report in report()) {
         let text = serde_json::to_string(&report).unwrap();
         let read: Report = serde_json::from_str(&text).unwrap();
@@ -231,6 +240,19 @@ fn the_samples_are_well_formed_and_small_enough_to_load() {
         check(&page).unwrap();
         assert!(page.len() < PAGE_BYTES_MAX, "{} packages: {} bytes", report.packages.len(), page.len());
     }
+}
+
+#[test]
+fn the_timeline_is_a_drawing_of_its_own() {
+    let drawing = timeline(&sample_report::small()).unwrap();
+    assert!(
+        drawing.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 "),
+        "{drawing}"
+    );
+    for expected in [">slot 1</text>", "url(#hatch)", ">failed</text>", ">build</text>"] {
+        assert!(drawing.contains(expected), "{expected}: {drawing}");
+    }
+    assert_eq!(timeline(&sample_report::empty()), None);
 }
 
 #[test]

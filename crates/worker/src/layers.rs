@@ -38,8 +38,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// Relative to the yard.
-const FOLDER: &str = "layers/dependencies";
+/// Layers of dependencies, relative to the yard.
+pub const DEPENDENCIES: &str = "layers/dependencies";
 /// The folder of a yard that holds the sets. If it is missing, dependencies are configured again from the layers of
 /// their packages, or installed again. Remove it only while no worker runs.
 pub const SETS: &str = "layers/dependencies/sets";
@@ -134,7 +134,7 @@ impl Layers {
         let mut left = Vec::new();
         let mut state = State::default();
         for kind in ["packages", "sets", "images"] {
-            let folder = self.yard.join(FOLDER).join(kind);
+            let folder = self.yard.join(DEPENDENCIES).join(kind);
             fs_err::create_dir_all(&folder)?;
             for entry in fs_err::read_dir(&folder)? {
                 let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
@@ -175,7 +175,7 @@ impl Layers {
         if names.is_empty() {
             return Ok(());
         }
-        rustix::fs::syncfs(fs_err::File::open(self.yard.join(FOLDER))?)?;
+        rustix::fs::syncfs(fs_err::File::open(self.yard.join(DEPENDENCIES))?)?;
         let mut outcome = Ok(());
         for name in &names {
             match Kept::mark_safe(&self.at(name)) {
@@ -235,7 +235,7 @@ impl Layers {
 
     /// The folder of a layer's files, relative to the yard, whether it exists or not.
     pub(crate) fn files(&self, layer: &str) -> PathBuf {
-        Path::new(FOLDER).join(layer).join("files")
+        Path::new(DEPENDENCIES).join(layer).join("files")
     }
 
     /// Moves a folder into the layer of a package, for roots with this base.
@@ -340,7 +340,7 @@ impl Layers {
     /// Layers are named by the folders of their files.
     pub(crate) fn drop_damaged(&self, folders: &[String]) -> Option<String> {
         let name = |folder: &String| {
-            let below = folder.strip_prefix(FOLDER)?.strip_prefix('/')?;
+            let below = folder.strip_prefix(DEPENDENCIES)?.strip_prefix('/')?;
             Some(below.strip_suffix("/files")?.to_owned())
         };
         let mut found = None;
@@ -358,7 +358,9 @@ impl Layers {
             for folder in gone {
                 self.remove(&folder);
             }
-            found.get_or_insert(format!("{FOLDER}/{name} was damaged ({difference}) and will be made again"));
+            found.get_or_insert(format!(
+                "{DEPENDENCIES}/{name} was damaged ({difference}) and will be made again"
+            ));
         }
         found
     }
@@ -421,19 +423,19 @@ impl Layers {
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.yard.join(FOLDER).join(name)
+        self.yard.join(DEPENDENCIES).join(name)
     }
 
     /// A temporary folder next to a layer, relative to the yard. Its name is never taken for a layer.
     fn new_part(&self, name: &str) -> PathBuf {
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
-        Path::new(FOLDER).join(format!("{name}.{number}.part"))
+        Path::new(DEPENDENCIES).join(format!("{name}.{number}.part"))
     }
 
     /// Renames a layer, so that it does not count as complete if its removal is interrupted.
     fn give_up(&self, name: &str) -> io::Result<PathBuf> {
         if name.ends_with(".part") {
-            return Ok(Path::new(FOLDER).join(name));
+            return Ok(Path::new(DEPENDENCIES).join(name));
         }
         let mut part = self.new_part(name);
         // An earlier process may have left a folder of this name.
@@ -564,7 +566,7 @@ mod tests {
         std::fs::remove_dir_all(failed).unwrap();
         let layers = trial.layers(1);
         assert!(layers.largest(&base(), &wanted(&["bb"]), STACKED_MAX).is_none());
-        let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
+        let left = std::fs::read_dir(trial.folder.path().join(DEPENDENCIES).join("packages")).unwrap();
         assert_eq!(left.count(), 0);
     }
 
@@ -578,16 +580,18 @@ mod tests {
         layers.keep_package("cc", &base(), &trial.written(10), "").unwrap();
         // The machine crashed, and one record was half written.
         for hash in ["aa", "bb"] {
-            let file = trial.folder.path().join(FOLDER).join(package_name(hash, &base())).join("layer.json");
+            let file =
+                trial.folder.path().join(DEPENDENCIES).join(package_name(hash, &base())).join("layer.json");
             let text = std::fs::read_to_string(&file).unwrap().replace(&layers.boot, "an earlier one");
             std::fs::write(file, text).unwrap();
         }
-        let broken = trial.folder.path().join(FOLDER).join(package_name("cc", &base())).join("layer.json");
+        let broken =
+            trial.folder.path().join(DEPENDENCIES).join(package_name("cc", &base())).join("layer.json");
         std::fs::write(broken, "{\"boot\":").unwrap();
-        std::fs::create_dir(trial.folder.path().join(FOLDER).join("packages/dd.part")).unwrap();
+        std::fs::create_dir(trial.folder.path().join(DEPENDENCIES).join("packages/dd.part")).unwrap();
         let layers = trial.layers(1 << 30);
         assert_eq!(HASHES.map(|hash| layers.package(hash, &base()).is_some()), [true, false, false]);
-        let left = std::fs::read_dir(trial.folder.path().join(FOLDER).join("packages")).unwrap();
+        let left = std::fs::read_dir(trial.folder.path().join(DEPENDENCIES).join("packages")).unwrap();
         assert_eq!(left.count(), 1);
     }
 

@@ -155,6 +155,19 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Shell pattern of the folder in the root where a package's source is unpacked.
     fn source_pattern(&self, package: &str) -> String;
 
+    /// Packages of the set whose sources belong to the yard's owner, and not to the archive or tree.
+    fn own_packages(&self, _yard: &Yard) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Packages of the set that a commit, or a range of commits such as `A..B`, of the tree changes.
+    ///
+    /// # Errors
+    /// There is no tree under version control, or it has no such commit.
+    fn changed_packages(&self, _yard: &Yard, _commit: &str) -> Result<Vec<String>> {
+        Err(Error::usage(format!("{} packages are in no tree under version control", self.title())))
+    }
+
     /// Additional advice for files that the index lists and no mirror has any more.
     fn remedy_for_absent_files(&self) -> Option<&'static str> {
         None

@@ -47,7 +47,7 @@ impl Peer for Sbuild<'_> {
         }
         // The path is used from another folder.
         let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
-        let folder = scratch.path("sbuild");
+        let folder = scratch.path(&format!("sbuild-{}", order.package));
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;
         let distfiles = mirror::open_distfiles(yard)?;
         for input in &order.root.inputs {

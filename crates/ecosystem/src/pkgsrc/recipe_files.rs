@@ -82,6 +82,18 @@ impl RecipeFiles {
         lines
     }
 
+    /// Whether one of these files, as paths in the tree, goes into a package of this directory, for which make read `read`.
+    pub(super) fn concern(&self, location: &str, read: &str, changed: &BTreeSet<String>) -> bool {
+        let has_within = |folder: &str| {
+            let below = format!("{folder}/");
+            changed.range(below.clone()..).next().is_some_and(|path| path.starts_with(&below))
+        };
+        let mut files = read.split_ascii_whitespace().filter_map(|file| of_tree(location, file));
+        has_within(location)
+            || files.any(|path| changed.contains(&path))
+            || self.taken_over(location, read).iter().any(|other| has_within(other))
+    }
+
     /// Other directories from which the package takes files.
     fn taken_over(&self, location: &str, read: &str) -> BTreeSet<String> {
         let mut found = BTreeSet::new();

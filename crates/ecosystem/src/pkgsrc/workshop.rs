@@ -19,7 +19,7 @@ use kilnyard_model::order::{
 };
 use kilnyard_model::text;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -132,6 +132,15 @@ impl Workshop {
     /// Whether facts about the tree are missing because a directory could not be scanned.
     pub fn has_failed_scans(&self) -> bool {
         !self.scan.failed.is_empty()
+    }
+
+    /// The packages that one of these files goes into; paths are relative to the tree.
+    pub fn concerned(&self, changed: &BTreeSet<String>) -> Vec<String> {
+        let is_concerned = |id: &PackageId| {
+            let location = &self.packages[id.index()].recipe.location;
+            self.files.concern(location, &self.read(*id), changed)
+        };
+        self.graph.packages().filter(is_concerned).map(|id| self.graph.name(id).to_owned()).collect()
     }
 
     /// The files that make read for a package.

@@ -103,6 +103,12 @@ fn local_inputs(path: &Path) -> String {
     text
 }
 
+/// The packages whose `.dsc` lies on this machine, by the names of these files.
+pub fn own_packages(yard: &Yard) -> Result<Vec<String>> {
+    let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
+    Ok(names.iter().filter(|name| name.ends_with(".dsc")).map(|name| presumed(name)).collect())
+}
+
 /// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources, only local ones can have changed.
 pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<Option<Vec<u8>>> {
     let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();

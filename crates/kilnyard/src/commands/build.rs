@@ -6,7 +6,7 @@ use crate::cli::Build;
 use crate::error::{Context, Kind, Result};
 use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
-use crate::run::view::{Events, Live, Plain, View};
+use crate::run::view::{Drawn, Events, Live, Plain, View};
 use crate::run::{Options, Outcome, Run};
 use crate::yard::{Lock, Yard, store_error};
 use crate::{mirror, plan, report, signals, words};
@@ -97,6 +97,9 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     } else {
         Box::new(Plain::new(Box::new(std::io::stderr())))
     };
+    if let Some(path) = &options.picture {
+        view = Box::new(Drawn::open(view, path.clone())?);
+    }
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
     let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };
     note("");

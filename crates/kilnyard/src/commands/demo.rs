@@ -55,6 +55,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         dry_run: false,
         json: options.json,
         messages: None,
+        picture: options.picture.clone(),
     };
     build::build(&yard, &lock, &arguments)
 }

@@ -6,6 +6,7 @@ mod plain;
 
 pub use events::Events;
 pub use live::Live;
+pub use live::drawn::Drawn;
 pub use live::echo::restore as restore_echo;
 pub use plain::Plain;
 

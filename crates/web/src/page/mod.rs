@@ -20,6 +20,7 @@ use crate::clean;
 use maud::{DOCTYPE, Markup, html};
 use view::View;
 
+pub(crate) use timeline::stage_names;
 pub(crate) use view::{NAME_CHARACTERS_MAX, state_word};
 
 /// A part of the page: its id for links, its heading and its content.

@@ -4,6 +4,7 @@ use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};
 use crate::drawing::{Length, rectangle};
 use crate::timeline::{Layout, SHADE_CLASSES, draw, has_builds, layout};
+use crate::write::TIMELINE_FILE;
 use crate::{PackageState, clean, words};
 use maud::{Markup, html};
 
@@ -20,6 +21,7 @@ fn content(view: &View<'_>) -> Markup {
     html! {
         (view::scrolling("Timeline", draw(&layout, view.report)))
         (legend(view, &layout))
+        p.cut { a href=(TIMELINE_FILE) { "The timeline as a drawing" } " (SVG), for a document or another page." }
         @if layout.builds_in_cells > 0 {
             p.cut {
                 (words::count(layout.builds_in_cells as u64)) " of " (words::count(layout.builds as u64))
@@ -35,7 +37,7 @@ fn legend(view: &View<'_>, layout: &Layout) -> Markup {
     html! {
         ul.legend aria-label="Legend" {
             @for (class, names) in SHADE_CLASSES.iter().zip(&layout.legend) {
-                @if !names.is_empty() { (entry(class, &stages(names))) }
+                @if !names.is_empty() { (entry(class, &stage_names(names))) }
             }
             (entry("bar", "between stages"))
             @if layout.builds_in_cells > 0 { (entry("many", "several builds")) }
@@ -46,7 +48,7 @@ fn legend(view: &View<'_>, layout: &Layout) -> Markup {
 }
 
 /// The names of the stages that share a shade.
-fn stages<S: AsRef<str>>(names: &[S]) -> String {
+pub(crate) fn stage_names<S: AsRef<str>>(names: &[S]) -> String {
     let shown = names.iter().take(LEGEND_NAMES_MAX);
     let mut text: Vec<String> = shown.map(|name| clean::name(name.as_ref(), NAME_CHARACTERS_MAX)).collect();
     if names.len() > LEGEND_NAMES_MAX {

@@ -36,26 +36,34 @@ struct LaneHeights {
 
 /// Draws the timeline of `report`, including a title and a description for screen readers.
 pub(crate) fn draw(layout: &Layout, report: &Report) -> Markup {
-    let heights = if layout.named { NAMED_LANE } else { PLAIN_LANE };
-    let lanes_height = layout.lanes.len() as u32 * heights.lane;
-    let axes = if layout.lanes.len() >= TWO_AXES_LANES_MIN { 2 } else { 1 };
+    let (parts, height) = parts(layout, report);
     html! {
-        svg.timeline role="img" aria-labelledby="timeline-title timeline-description" width="100%"
-            height=(AXIS_HEIGHT * axes + lanes_height + 2) {
+        svg.timeline role="img" aria-labelledby="timeline-title timeline-description" width="100%" height=(height) {
             title #timeline-title { "Builds over time, one lane for each slot" }
             desc #timeline-description { (describe(layout)) }
             (PreEscaped(HATCH))
-            (axis(layout, lanes_height, axes == 2))
-            @for (number, lane) in layout.lanes.iter().enumerate() {
-                (draw_lane(lane, report, AXIS_HEIGHT + number as u32 * heights.lane, &heights))
-                "\n"
-            }
+            (parts)
         }
     }
 }
 
+/// The axis and the lanes, and their height in pixels.
+pub(super) fn parts(layout: &Layout, report: &Report) -> (Markup, u32) {
+    let heights = if layout.named { NAMED_LANE } else { PLAIN_LANE };
+    let lanes_height = layout.lanes.len() as u32 * heights.lane;
+    let axes = if layout.lanes.len() >= TWO_AXES_LANES_MIN { 2 } else { 1 };
+    let parts = html! {
+        (axis(layout, lanes_height, axes == 2))
+        @for (number, lane) in layout.lanes.iter().enumerate() {
+            (draw_lane(lane, report, AXIS_HEIGHT + number as u32 * heights.lane, &heights))
+            "\n"
+        }
+    };
+    (parts, AXIS_HEIGHT * axes + lanes_height + 2)
+}
+
 /// Hatching for failed and for running builds, so that these do not depend on colour.
-const HATCH: &str = concat!(
+pub(super) const HATCH: &str = concat!(
     r#"<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">"#,
     r#"<rect class="hatch-ground" width="6" height="6"/><path class="hatch-line" d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5"/>"#,
     r#"</pattern><pattern id="dots" width="5" height="5" patternUnits="userSpaceOnUse">"#,

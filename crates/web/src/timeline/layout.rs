@@ -39,7 +39,7 @@ pub(crate) const SHADES: usize = 8;
 /// The minimum width of the drawing, and the width at which longer labels appear, in pixels. The style sheet
 /// has the same numbers.
 const WIDTH_NARROW: f64 = 820.0;
-const WIDTH_WIDE: f64 = 1120.0;
+pub(super) const WIDTH_WIDE: f64 = 1120.0;
 
 /// The lanes' share of the drawing's width. The rest is for labels.
 pub(crate) const PLOT_SHARE: f64 = 0.92;

@@ -10,8 +10,10 @@
 //! The numbers of bars and cells are bounded for any run.
 
 mod draw;
+mod file;
 mod layout;
 mod ticks;
 
 pub(crate) use draw::{SHADE_CLASSES, draw};
+pub use file::drawing;
 pub(crate) use layout::{Layout, has_builds, layout};

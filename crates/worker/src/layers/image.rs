@@ -1,6 +1,6 @@
 //! Images of layers, for roots on block devices. They are stored with the dependency layers, within the same bound.
 
-use super::{FOLDER, Layers, Standing};
+use super::{DEPENDENCIES, Layers, Standing};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::RunError;
 use kilnyard_root::{Device, Form, IdMap, ImagePlan, probe};
@@ -48,7 +48,7 @@ impl Image {
 
 /// The layers of a root that go into its image: all but the dependency layers, which differ between roots.
 pub(crate) fn imaged(layers: &[String]) -> &[String] {
-    let above = layers.iter().take_while(|layer| Path::new(layer).starts_with(FOLDER)).count();
+    let above = layers.iter().take_while(|layer| Path::new(layer).starts_with(DEPENDENCIES)).count();
     &layers[above..]
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn imaged(layers: &[String]) -> &[String] {
 pub(crate) fn planned(yard: &Path, layers: &[String], form: Form) -> Option<(Image, ImagePlan)> {
     let Form::Image(device) = form else { return None };
     let layers = imaged(layers);
-    let folder = Path::new(FOLDER).join(name(layers, &device)).join("files");
+    let folder = Path::new(DEPENDENCIES).join(name(layers, &device)).join("files");
     Some((Image::made(&folder, layers), plan(yard, &folder, layers, &device)))
 }
 

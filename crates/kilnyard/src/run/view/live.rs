@@ -8,6 +8,7 @@
 //! Known downside: SIGKILL leaves the terminal without echo, unless the shell restores it (bash and zsh do).
 
 mod columns;
+pub mod drawn;
 pub mod echo;
 mod estimate;
 mod lines;

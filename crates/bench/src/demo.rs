@@ -67,7 +67,7 @@ fn build(yard: &Yard) -> Result<Usage> {
 
 /// Builds of all packages by a peer. The outputs of the set have to be there: orders name them.
 fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<dyn PeerBuild>>> {
-    let distfiles = mirror::open_distfiles(yard)?;
+    let distfiles = mirror::open_files(yard)?;
     let mut planned = plan::make(yard, &distfiles, &mut yard.store()?, &Forced::All)?;
     let set = planned.workshop.clone();
     let graph = set.graph();

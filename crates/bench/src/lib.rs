@@ -31,7 +31,7 @@ use debian::{empty_yard, synthetic};
 
 // Re-exported under the names that the yard crate uses.
 use clap::{Args, ValueEnum};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_store::{RunState, Store};
 use kilnyard_yard::{
     config, environment, error, family, files, interrupt, key, mirror, plan, report, shape, unpack, words,
@@ -156,7 +156,7 @@ pub trait Runner {
         yard: &yard::Yard,
         store: &mut dyn Store,
         planned: plan::Planned,
-        distfiles: Arc<DistfileStore>,
+        distfiles: Arc<FileStore>,
         until: &mut dyn FnMut(&str) -> bool,
     ) -> error::Result<RunState>;
 }

@@ -11,7 +11,7 @@ use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::interrupt;
 use crate::yard::own_ids;
-use kilnyard_process::{End, Limits, Outcome, hears_of_births, run};
+use kilnyard_process::{CommandOutcome, End, Limits, hears_of_births, run};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
     Access, Flushes, IdMap, Making, Nesting, Operation, RootPlan, Sandbox, User, View, probe,
@@ -111,7 +111,7 @@ fn prepare(scratch: &Scratch, ids: &IdMap) -> Result<()> {
 }
 
 /// Runs a build. Returns the share of one core that the monitor used, and the outcome.
-fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f64, Outcome)> {
+fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f64, CommandOutcome)> {
     let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
     let mut operations = plan.entering(&[]);
     let usr =

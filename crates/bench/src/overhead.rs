@@ -162,7 +162,7 @@ impl Bench<'_> {
         subject::forget(&self.yard)?;
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
-        let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
+        let distfiles = Arc::new(mirror::open_files(&self.yard)?);
         let planned = plan::make(&self.yard, &distfiles, &mut store, &Forced::Nothing)?;
         let set = planned.set.clone();
         let before = all_cpu_seconds();

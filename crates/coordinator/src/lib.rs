@@ -291,7 +291,7 @@ pub enum Notice {
 
 /// A package's outputs from an earlier run or this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptOutputs {
     /// The version of the recipe.
     pub recipe_version: String,
     /// The number of times that outputs of this recipe version were kept.
@@ -301,7 +301,7 @@ pub struct Kept {
 }
 
 /// The revision of the next outputs of this version of a recipe: above those in the store and those in the repository.
-pub fn next_revision(kept: Option<&Kept>, recipe_version: &str, published_revision: u32) -> u32 {
+pub fn next_revision(kept: Option<&KeptOutputs>, recipe_version: &str, published_revision: u32) -> u32 {
     let kept = kept.filter(|kept| kept.recipe_version == recipe_version);
     kept.map_or(0, |kept| kept.revision).max(published_revision) + 1
 }
@@ -320,7 +320,7 @@ pub struct Start {
     /// The version of the recipe.
     pub recipe_version: String,
     /// Its outputs, if there are any.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptOutputs>,
     /// The highest revision of this recipe version in the repository; 0 if there is none. It may be above the store's,
     /// if that was lost or restored from a backup.
     pub published_revision: u32,
@@ -333,7 +333,7 @@ struct Package {
     blamed: Option<PackageId>,
     is_in_run: bool,
     recipe_version: String,
-    kept: Option<Kept>,
+    kept: Option<KeptOutputs>,
     published_revision: u32,
     /// The version of its outputs, and the key of their build.
     version: String,
@@ -599,7 +599,7 @@ impl Coordinator {
     }
 
     /// The existing outputs of a package.
-    pub fn kept(&self, package: PackageId) -> Option<&Kept> {
+    pub fn kept(&self, package: PackageId) -> Option<&KeptOutputs> {
         self.packages[package.index()].kept.as_ref()
     }
 

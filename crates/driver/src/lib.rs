@@ -36,7 +36,7 @@ mod tests;
 
 pub use recorder::{Job, Ledger, record};
 
-use kilnyard_coordinator::{Action, Coordinator, Event, Kept, Prepared, Reading, Start};
+use kilnyard_coordinator::{Action, Coordinator, Event, KeptOutputs, Prepared, Reading, Start};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -106,7 +106,7 @@ pub struct ToPrepare {
     /// Which recipe to read.
     pub reading: Reading,
     /// Its outputs, if there are any.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptOutputs>,
 }
 
 /// Something to do. Tasks are done in the order in which they were appended.

@@ -5,7 +5,7 @@ use crate::environment_of_process;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use kilnyard_bench::BenchOptions;
 use kilnyard_family::FAMILIES;
-use kilnyard_yard::family::Entry;
+use kilnyard_yard::family::FamilyEntry;
 use std::path::{Path, PathBuf};
 
 /// Rebuild whole trees of packages: scan, resolve, plan, build each in a clean root, publish.
@@ -231,7 +231,7 @@ const LAST: usize = 100;
 /// `init`, with the name of a family and its arguments.
 pub struct Init {
     /// The family.
-    pub family: &'static dyn Entry,
+    pub family: &'static dyn FamilyEntry,
     /// Its arguments.
     pub arguments: ArgMatches,
 }

@@ -7,7 +7,7 @@
 //! memory here.
 
 use crate::groups::folder::count;
-use crate::groups::{Hierarchy, Place};
+use crate::groups::{GroupPath, Hierarchy};
 use std::path::Path;
 
 /// The memory pressure of the machine.
@@ -43,7 +43,7 @@ impl Pressure {
 pub fn memory_stalled_percent() -> Option<f64> {
     let read = |file: &Path| parse_some_avg10(&std::fs::read_to_string(file).ok()?);
     read("/proc/pressure/memory".as_ref()).or_else(|| {
-        let own = Place::own(Hierarchy::Version2)?;
+        let own = GroupPath::own(Hierarchy::Version2)?;
         read(&own.folder.join("memory.pressure"))
     })
 }
@@ -104,7 +104,7 @@ const VERSION_1: Words =
 fn limits() -> Vec<Limit> {
     let mut found = Vec::new();
     for (hierarchy, words) in [(Hierarchy::Version1("memory"), VERSION_1), (Hierarchy::Version2, VERSION_2)] {
-        if let Some(own) = Place::own(hierarchy) {
+        if let Some(own) = GroupPath::own(hierarchy) {
             found.extend(own.upward().filter_map(|folder| limit_of(folder, &words)));
         }
     }

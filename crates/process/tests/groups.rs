@@ -3,7 +3,7 @@
 mod yard;
 
 use kilnyard_process::weight::{Way, Weights};
-use kilnyard_process::{End, Outcome, Sample, folder_of_groups, run};
+use kilnyard_process::{CommandOutcome, End, Sample, folder_of_groups, run};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,11 +57,11 @@ fn main() {
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-fn perform(script: &str, cancel: &AtomicBool, observe: &mut dyn FnMut(Sample)) -> Outcome {
+fn perform(script: &str, cancel: &AtomicBool, observe: &mut dyn FnMut(Sample)) -> CommandOutcome {
     run(&Yard::new().sandbox(script), &mut io::sink(), LIMITS, cancel, None, observe)
 }
 
-fn simple(script: &str, observe: &mut dyn FnMut(Sample)) -> Outcome {
+fn simple(script: &str, observe: &mut dyn FnMut(Sample)) -> CommandOutcome {
     perform(script, &AtomicBool::new(false), observe)
 }
 

@@ -265,13 +265,13 @@ pub struct Held {
     /// The build.
     pub attempt: Attempt,
     /// Its progress.
-    pub standing: Standing,
+    pub standing: BuildPhase,
 }
 
 /// The progress of a build on its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum BuildPhase {
     /// It has not started, and can be revoked.
     Waiting,
     /// It is running.

@@ -3,7 +3,7 @@
 use crate::Worker;
 use crate::roots::without_links;
 use crate::trees::{TreeError, Trees};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::{FolderContent, FolderFile, RootOrder, SharedFolder};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ pub(crate) fn named<'a>(
 
 impl Composed {
     /// Makes the folder of hard links to files of the store, which everyone can read.
-    pub(crate) fn make(&self, folder: &Path, store: &DistfileStore) -> io::Result<()> {
+    pub(crate) fn make(&self, folder: &Path, store: &FileStore) -> io::Result<()> {
         fs_err::create_dir_all(folder)?;
         for file in &self.files {
             if !is_inside(&file.name) {

@@ -17,7 +17,7 @@
 use crate::Local;
 use kilnyard_model::order::{BuildOrder, CommandOrder, Input, InputText, RootOrder};
 use kilnyard_process::weight::Membership;
-use kilnyard_process::{Limits, Outcome, Sample};
+use kilnyard_process::{CommandOutcome, Limits, Sample};
 use kilnyard_root::sandbox::RunError;
 use kilnyard_schedule::Files;
 use std::fmt::Debug;
@@ -135,7 +135,7 @@ pub(crate) trait Runner: Debug + Send + Sync {
 
 /// See the module. Its methods are never called concurrently.
 pub(crate) trait Root: Debug + Send {
-    /// Adds inputs, from this machine's distfile store, and texts, by their names.
+    /// Adds inputs, from this machine's file store, and texts, by their names.
     fn provide(&self, inputs: &[Input], texts: &[InputText]) -> io::Result<()>;
 
     /// Copies a file of this machine into the folder added to the root; the name may contain folders.
@@ -152,7 +152,7 @@ pub(crate) trait Root: Debug + Send {
         running: &Running<'_>,
         output: &mut (dyn Write + Send),
         observe: &mut dyn FnMut(Sample),
-    ) -> Outcome;
+    ) -> CommandOutcome;
 
     /// The size of the work folder, if it exists.
     fn work_bytes(&self, inside: &str) -> Option<u64>;

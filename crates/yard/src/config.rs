@@ -7,7 +7,7 @@ mod roots;
 use roots::Root;
 
 use crate::error::{Error, Result};
-use crate::family::{Entry, Family};
+use crate::family::{Family, FamilyEntry};
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
@@ -377,7 +377,7 @@ pub fn seconds_of(minutes: f64) -> u64 {
 
 impl Config {
     /// Parses a configuration with the table of one of these families. Errors name the place in the file.
-    pub fn parse(text: &str, path: &Path, families: &[&'static dyn Entry]) -> Result<Config> {
+    pub fn parse(text: &str, path: &Path, families: &[&'static dyn FamilyEntry]) -> Result<Config> {
         let unreadable = |error: toml::de::Error| {
             let mut wrong = Error::usage(format!("invalid {}", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
@@ -389,10 +389,10 @@ impl Config {
         if let Some(unknown) = file.others.keys().find(|key| !is_of(key)) {
             return Err(wrong(unknown_key(text, unknown)));
         }
-        let tables = |entries: &mut dyn Iterator<Item = &&'static dyn Entry>| {
+        let tables = |entries: &mut dyn Iterator<Item = &&'static dyn FamilyEntry>| {
             entries.map(|entry| format!("[{}]", entry.name())).collect::<Vec<_>>()
         };
-        let named: Vec<&&'static dyn Entry> =
+        let named: Vec<&&'static dyn FamilyEntry> =
             families.iter().filter(|entry| file.others.contains_key(entry.name())).collect();
         let entry = match named[..] {
             [entry] => entry,

@@ -2,10 +2,10 @@
 //! once, and only those whose answer may have changed since the last scan.
 
 use super::asking::{
-    Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
+    ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
 use super::options::{ScanFamily, ScanOptions};
-use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
 use kilnyard_mirror::Sha256Hex;
@@ -51,7 +51,7 @@ pub fn run(tree: &Path, options: &ScanOptions, as_json: bool, program: &dyn Prog
     let began = began_nanoseconds();
     let facts = facts(&make)?;
     let failed = format!("read {}", options.keep.display());
-    let kept = Kept::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);
+    let kept = KeptScan::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);
     let failed = format!("write {}", options.keep.display());
     let mut journal =
         Journal::begin(&options.keep, &places, &facts, &kept, began).context(Kind::Machine, &failed)?;
@@ -93,7 +93,7 @@ fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     Ok(())
 }
 
-fn report(order: &[String], found: &Found, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
+fn report(order: &[String], found: &ScanResult, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let asked = order.len() as u64 - found.reused;
     if as_json {
         let failed = found
@@ -158,7 +158,7 @@ fn facts(make: &MachineMake) -> Result<String> {
     Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
 }
 
-fn export(order: &[String], found: &Found, options: &ScanOptions, program: &dyn Program) -> Result<()> {
+fn export(order: &[String], found: &ScanResult, options: &ScanOptions, program: &dyn Program) -> Result<()> {
     let stanzas = || order.iter().filter_map(|location| found.stanzas.get(location));
     match &options.export {
         Some(path) if path.as_os_str() != "-" => {

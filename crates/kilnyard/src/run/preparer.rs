@@ -11,7 +11,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_coordinator::{Event, Prepared, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::result::StageSeen;
@@ -82,7 +82,7 @@ pub struct Preparer<'a> {
     pub owner: Sender<Message>,
     /// Used to read recipes again.
     pub yard: &'a Yard,
-    pub distfiles: &'a DistfileStore,
+    pub distfiles: &'a FileStore,
     pub cancel: &'a AtomicBool,
     /// Whether the set differs from the index.
     pub has_rescanned: bool,

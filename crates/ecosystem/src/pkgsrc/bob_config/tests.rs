@@ -67,9 +67,9 @@ fn a_realistic_file_is_carried_over() {
     let moved = config(REAL).moved();
     assert_eq!(moved.wanted, Some(Wanted::Some(vec!["mail/mutt".into(), "sysutils/coreutils".into()])));
     let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
-    assert_eq!(value(Key::Tree), Some("/data/pkgsrc-2026Q3"));
-    assert_eq!(value(Key::BootstrapKit), Some("/data/pkgsrc/bootstrap.tar.gz"));
-    assert_eq!((value(Key::Make), value(Key::Slots)), (Some("/usr/pkg/bin/bmake"), Some("6")));
+    assert_eq!(value(ConfigKey::Tree), Some("/data/pkgsrc-2026Q3"));
+    assert_eq!(value(ConfigKey::BootstrapKit), Some("/data/pkgsrc/bootstrap.tar.gz"));
+    assert_eq!((value(ConfigKey::Make), value(ConfigKey::Slots)), (Some("/usr/pkg/bin/bmake"), Some("6")));
     assert_eq!(config(REAL).get("publish.report.path").as_deref(), Some("www/2026Q3"));
     assert_eq!(config(REAL).get("sandboxes.basedir").as_deref(), Some("/data/pkgsrc/chroot"));
 }
@@ -100,7 +100,7 @@ fn unsupported_settings_are_reported_with_their_line() {
 #[test]
 fn a_duplicate_name_in_a_table_is_reported_once() {
     let moved = config("pkgsrc = { make = '/m', prefix = '/p', make = f() }").moved();
-    assert_eq!(moved.values, [(Key::Prefix, "/p".to_owned())]);
+    assert_eq!(moved.values, [(ConfigKey::Prefix, "/p".to_owned())]);
     assert_eq!(
         moved.not_carried.iter().map(|refused| &refused.name[..]).collect::<Vec<_>>(),
         ["pkgsrc.make"]

@@ -58,11 +58,11 @@ fn a_realistic_file_is_carried_over() {
     let moved = conf(&without_condition).moved();
     assert_eq!(moved.wanted, Some(Wanted::File("/etc/limited_list".to_owned())));
     let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
-    assert_eq!(value(Key::Tree), Some("/usr/pkgsrc-2026Q3"));
-    assert_eq!(value(Key::Prefix), Some("/usr/pkg"));
-    assert_eq!(value(Key::Make), Some("/usr/pkg/bin/bmake"));
-    assert_eq!(value(Key::BootstrapKit), Some("/usr/pkgsrc/bootstrap/bootstrap.tar.gz"));
-    assert_eq!(value(Key::Slots), Some("4"));
+    assert_eq!(value(ConfigKey::Tree), Some("/usr/pkgsrc-2026Q3"));
+    assert_eq!(value(ConfigKey::Prefix), Some("/usr/pkg"));
+    assert_eq!(value(ConfigKey::Make), Some("/usr/pkg/bin/bmake"));
+    assert_eq!(value(ConfigKey::BootstrapKit), Some("/usr/pkgsrc/bootstrap/bootstrap.tar.gz"));
+    assert_eq!(value(ConfigKey::Slots), Some("4"));
     let same: Vec<&str> = moved
         .carried
         .iter()

@@ -2,7 +2,7 @@
 
 use crate::text;
 use kilnyard_ecosystem::pkgsrc::bob_config::BobConfig;
-use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
+use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Moved, Wanted};
 use kilnyard_ecosystem::pkgsrc::pbulk_conf::PbulkConf;
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ pub fn bob_config(data: &[u8]) {
 }
 
 fn check(moved: &Moved, text: &str) {
-    let keys: HashSet<Key> = moved.values.iter().map(|(key, _)| *key).collect();
+    let keys: HashSet<ConfigKey> = moved.values.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys.len(), moved.values.len(), "a key has two values");
     for (key, value) in &moved.values {
         assert!(!value.is_empty(), "{key:?}");
@@ -51,8 +51,8 @@ fn check(moved: &Moved, text: &str) {
     }
     let names: HashSet<&str> = moved.carried.iter().map(|carried| &carried.name[..]).collect();
     assert_eq!(names.len(), moved.carried.len(), "a setting is carried twice");
-    let is_which = |key: Key| matches!(key, Key::Packages | Key::PackagesFile);
-    let (which, others): (Vec<Key>, Vec<Key>) =
+    let is_which = |key: ConfigKey| matches!(key, ConfigKey::Packages | ConfigKey::PackagesFile);
+    let (which, others): (Vec<ConfigKey>, Vec<ConfigKey>) =
         moved.carried.iter().filter_map(|carried| carried.key).partition(|key| is_which(*key));
     assert_eq!(
         others.iter().copied().collect::<HashSet<_>>(),
@@ -60,8 +60,8 @@ fn check(moved: &Moved, text: &str) {
         "the carried settings differ from the kept values"
     );
     match (&moved.wanted, &which[..]) {
-        (None | Some(Wanted::All), []) | (Some(Wanted::All | Wanted::Some(_)), [Key::Packages]) => {}
-        (Some(Wanted::File(_)), [Key::PackagesFile]) => {}
+        (None | Some(Wanted::All), []) | (Some(Wanted::All | Wanted::Some(_)), [ConfigKey::Packages]) => {}
+        (Some(Wanted::File(_)), [ConfigKey::PackagesFile]) => {}
         other => panic!("{other:?}"),
     }
     let lines = text.lines().count().max(1) + 1;

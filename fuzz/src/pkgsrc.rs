@@ -2,9 +2,9 @@
 
 use crate::{parts, text};
 use kilnyard_ecosystem::pkgsrc::distinfo;
-use kilnyard_ecosystem::pkgsrc::kept::{Kept, Places};
+use kilnyard_ecosystem::pkgsrc::kept::{KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
-use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
+use kilnyard_ecosystem::pkgsrc::resolve::{Resolution, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::summary;
 use kilnyard_ecosystem::pkgsrc::version::Version;
@@ -59,9 +59,10 @@ pub fn scan_file(data: &[u8]) {
             let name = PackageName::new(scanned[id.index()].name);
             assert!(words().any(|word| Pattern::parse(word).is_ok_and(|pattern| pattern.matches(&name))));
         }
-        if resolved.outcomes[number] == Outcome::Buildable {
-            let all_stand =
-                resolved.depends[number].iter().all(|id| resolved.outcomes[id.index()] == Outcome::Buildable);
+        if resolved.outcomes[number] == Resolution::Buildable {
+            let all_stand = resolved.depends[number]
+                .iter()
+                .all(|id| resolved.outcomes[id.index()] == Resolution::Buildable);
             assert!(all_stand, "{} is to be built and a dependency is not", stanza.name);
         }
         let depends = resolved.depends[number].iter().map(|id| scanned[id.index()].name);
@@ -82,7 +83,7 @@ pub fn kept(data: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept");
     std::fs::write(&path, [b"kilnyard-scan 3 facts\n", data].concat()).unwrap();
-    let kept = Kept::read(&path, "facts").unwrap();
+    let kept = KeptScan::read(&path, "facts").unwrap();
     // None of the files that it names exists, so no entry can be current.
     let absent = Places { tree: folder.path().join("absent"), inside: None };
     let current = kept.current(&absent).stanzas;

@@ -39,7 +39,7 @@ mod tests;
 use builds::Builds;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Lease, Offer, Progress, Reports, Session, Standing, ToCoordinator,
+    Answer, BuildPhase, BuildResult, Built, Hello, Lease, Offer, Progress, Reports, Session, ToCoordinator,
     ToWorker, Welcome,
 };
 use kilnyard_schedule::{Machine, Pressure};
@@ -119,7 +119,6 @@ enum Link {
     Left,
 }
 
-/// A session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Joined {
     session: Session,
@@ -133,7 +132,7 @@ struct Joined {
     is_stale: bool,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Agent {
     hello: Hello,
@@ -173,7 +172,7 @@ impl Agent {
     }
 
     /// The worker's builds and their progress.
-    pub fn held(&self) -> impl Iterator<Item = (Attempt, Standing)> {
+    pub fn held(&self) -> impl Iterator<Item = (Attempt, BuildPhase)> {
         self.builds.held().map(|(attempt, build)| (attempt, build.standing))
     }
 
@@ -300,7 +299,7 @@ impl Agent {
                 }
             }
             ToWorker::Acknowledged { attempt, .. } => {
-                if self.builds.get_mut(attempt).is_some_and(|build| build.standing == Standing::Ended) {
+                if self.builds.get_mut(attempt).is_some_and(|build| build.standing == BuildPhase::Ended) {
                     self.builds.remove(attempt, self.now_seconds);
                     self.renew_offer();
                 }
@@ -309,7 +308,7 @@ impl Agent {
                 if let Some(build) = self.builds.get_mut(attempt) {
                     build.is_superseded = true;
                     build.cancel(attempt, actions);
-                    if build.standing != Standing::Building {
+                    if build.standing != BuildPhase::Building {
                         self.builds.remove(attempt, self.now_seconds);
                         self.renew_offer();
                     }

@@ -114,7 +114,7 @@ impl Worker {
         self.after(0.0, Event::Ended { attempt: attempt(number), result: result(number) })
     }
 
-    fn held(&self) -> Vec<(Attempt, Standing)> {
+    fn held(&self) -> Vec<(Attempt, BuildPhase)> {
         self.agent.held().collect()
     }
 }
@@ -201,7 +201,7 @@ fn a_result_is_repeated_until_acknowledged() {
     worker.grant(1, 5.0);
     let actions = worker.end(1);
     assert_eq!(results(&actions), [(session(1), attempt(1))]);
-    assert_eq!(worker.held(), [(attempt(1), Standing::Ended)]);
+    assert_eq!(worker.held(), [(attempt(1), BuildPhase::Ended)]);
     assert!(results(&worker.after(1.0, Event::Tick)).is_empty());
     assert_eq!(results(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1);
     // The coordinator was restarted.
@@ -271,13 +271,13 @@ fn waiting_builds_can_be_revoked_and_running_ones_cancelled() {
     assert_eq!(worker.held().len(), 3, "it has begun");
     worker.hear(ToWorker::Revoke { session, attempt: attempt(2) });
     worker.hear(ToWorker::Cancel { session, attempt: attempt(3) });
-    assert_eq!(worker.held(), [(attempt(1), Standing::Building)]);
+    assert_eq!(worker.held(), [(attempt(1), BuildPhase::Building)]);
     assert_eq!(worker.hear(ToWorker::Cancel { session, attempt: attempt(1) }), [Action::Cancel(attempt(1))]);
     assert!(worker.hear(ToWorker::Cancel { session, attempt: attempt(1) }).is_empty());
     // A revocation that overtakes its grant holds.
     worker.hear(ToWorker::Revoke { session, attempt: attempt(4) });
     worker.grant(4, 1.0);
-    assert_eq!(worker.held(), [(attempt(1), Standing::Building)]);
+    assert_eq!(worker.held(), [(attempt(1), BuildPhase::Building)]);
 }
 
 #[test]

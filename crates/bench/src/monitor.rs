@@ -11,7 +11,7 @@ use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::interrupt;
 use crate::yard::own_ids;
-use kilnyard_process::{End, Limits, Outcome, hears_of_births, run};
+use kilnyard_process::{CommandOutcome, End, Limits, hears_of_births, run};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
     Access, Flushes, IdMap, Making, Nesting, Operation, RootPlan, Sandbox, User, View, probe,
@@ -67,7 +67,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let is_met = few.median() < SHARE_MAX;
     let mut facts = Map::new();
     facts.insert("hears_of_births".to_owned(), json!(hears_of_births()));
-    let heard = if hears_of_births() { "" } else { " not" };
+    let reports = if hears_of_births() { "reports" } else { "does not report" };
     Ok(Report {
         name: "monitor",
         series: vec![
@@ -83,7 +83,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         ],
         facts,
         notes: vec![format!(
-            "{cores} parallel compilers for {SECONDS} s each; the kernel does{heard} notify of forks here"
+            "{cores} parallel compilers for {SECONDS} s each; the kernel {reports} forks here"
         )],
         target: format!("less than {} % of one core during a parallel build", SHARE_MAX * 100.0),
         is_met: Some(is_met),
@@ -111,7 +111,7 @@ fn prepare(scratch: &Scratch, ids: &IdMap) -> Result<()> {
 }
 
 /// Runs a build. Returns the share of one core that the monitor used, and the outcome.
-fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f64, Outcome)> {
+fn build(scratch: &Scratch, ids: &IdMap, cores: u32, waiting: u32) -> Result<(f64, CommandOutcome)> {
     let plan = RootPlan::new(Path::new("root"), &["base".into()], &Making::default());
     let mut operations = plan.entering(&[]);
     let usr =

@@ -111,7 +111,7 @@ fn make_report(
         Series::new("ratio", "the whole build / only its commands", Unit::Ratio, ratio),
         seconds(
             "outside_cpu_seconds",
-            "part outside of sandboxes, from the same build",
+            "part outside sandboxes, from the same build",
             of(|whole| whole.all - whole.stages),
         ),
         seconds("depends_cpu_seconds", "part for dependencies", of(|whole| whole.depends)),
@@ -162,7 +162,7 @@ impl Bench<'_> {
         subject::forget(&self.yard)?;
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
-        let distfiles = Arc::new(mirror::open_distfiles(&self.yard)?);
+        let distfiles = Arc::new(mirror::open_files(&self.yard)?);
         let planned = plan::make(&self.yard, &distfiles, &mut store, &Forced::Nothing)?;
         let set = planned.set.clone();
         let before = all_cpu_seconds();

@@ -121,7 +121,7 @@ fn built_in(run: usize) -> Vec<usize> {
 
 fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     fs_err::write(yard.path("index/index.json"), r#"{"suites":[]}"#).or_internal("write an index")?;
-    let distfiles = mirror::open_distfiles(yard)?;
+    let distfiles = mirror::open_files(yard)?;
     let mut build = 0;
     store.lead().map_err(store_error)?;
     for run in 1..=RUNS {

@@ -21,7 +21,7 @@ mod variant;
 mod ways;
 
 pub use advice::{Advice, lines};
-pub use kept::{Kept, kept};
+pub use kept::{StoredAdvice, kept};
 
 use super::figures::{Machine, Report};
 use super::scratch::Scratch;
@@ -87,7 +87,7 @@ struct Figures {
 }
 
 /// The reports and the recommendation.
-pub struct Found {
+pub struct RootsReport {
     /// With all figures, for JSON.
     pub full: Report,
     /// With the figures that people read.
@@ -98,11 +98,11 @@ pub struct Found {
     package: String,
 }
 
-impl Found {
+impl RootsReport {
     /// The result for `kilnyard tune` to use later, or why there is none.
-    pub fn kept(&self) -> std::result::Result<Kept, String> {
+    pub fn kept(&self) -> std::result::Result<StoredAdvice, String> {
         let Advice { roots, reason } = self.advice.clone()?;
-        Ok(Kept { roots, reason, package: self.package.clone(), is_beyond_noise: true })
+        Ok(StoredAdvice { roots, reason, package: self.package.clone(), is_beyond_noise: true })
     }
 }
 
@@ -113,7 +113,7 @@ pub fn measure(
     trial: &Trial<'_>,
     machine: &Machine,
     svg: Option<&Path>,
-) -> Result<Found> {
+) -> Result<RootsReport> {
     let pairs = trial.pairs;
     yard.config.family.check_scanned(yard)?;
     let _lock = yard.lock()?;

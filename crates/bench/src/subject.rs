@@ -35,7 +35,7 @@ pub fn scratch_yard(scratch: &Scratch, outer: &Yard, package: &str) -> Result<Ya
 impl Subject {
     /// Makes the order of the build and puts its inputs into the scratch yard. Fetches missing ones.
     pub fn prepare(yard: &Yard, outer: &Yard, package: &str) -> Result<Subject> {
-        let (kept, own) = (mirror::open_distfiles(outer)?, mirror::open_distfiles(yard)?);
+        let (kept, own) = (mirror::open_files(outer)?, mirror::open_files(yard)?);
         let mut planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
         let workshop = planned.workshop;
         let left_out = || {
@@ -69,7 +69,7 @@ impl Subject {
 
 /// Puts the inputs of an order into its root.
 pub fn provide(yard: &Yard, root: &RootFolder, order: &BuildOrder) -> Result<()> {
-    let distfiles = mirror::open_distfiles(yard)?;
+    let distfiles = mirror::open_files(yard)?;
     let file_of =
         |input: &Input| hash_of(input).map_or_else(|_| Default::default(), |hash| distfiles.path(&hash));
     root.provide(&order.root.inputs, &order.root.texts, &file_of)
@@ -81,7 +81,7 @@ pub fn forget(yard: &Yard) -> Result<()> {
     let failed = "clean the benchmark's yard";
     {
         let store = yard.store()?;
-        let distfiles = mirror::open_distfiles(yard)?;
+        let distfiles = mirror::open_files(yard)?;
         for row in store.outputs().map_err(store_error)? {
             let hash = Sha256Hex::parse(&row.output.sha256).or_internal(failed)?;
             fs_err::remove_file(distfiles.path(&hash)).or_internal(failed)?;

@@ -2,8 +2,8 @@
 
 use crate::retry::Failures;
 use crate::{
-    AWAY_SECONDS, Action, Coordinator, Ending, Event, Kept, LEASE_SECONDS, LeaseState, Notice, PAUSE_SECONDS,
-    Performer, Prepared, Reading, RetryMode, RetryPolicy, ToBuild,
+    AWAY_SECONDS, Action, Coordinator, Ending, Event, KeptOutputs, LEASE_SECONDS, LeaseState, Notice,
+    PAUSE_SECONDS, Performer, Prepared, Reading, RetryMode, RetryPolicy, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
@@ -534,8 +534,11 @@ impl Coordinator {
         let revision = self.next_revision(id);
         let package = &mut self.packages[id.index()];
         let recipe_version = package.recipe_version.clone();
-        package.kept =
-            Some(Kept { recipe_version: recipe_version.clone(), revision, contents: contents(outputs) });
+        package.kept = Some(KeptOutputs {
+            recipe_version: recipe_version.clone(),
+            revision,
+            contents: contents(outputs),
+        });
         if let Some(key) = package.key.clone() {
             actions.push(Action::Record(Record::Outputs(Current {
                 package: self.graph.name(id).to_owned(),

@@ -11,7 +11,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session, Standing,
+    Answer, BuildPhase, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session,
     ToCoordinator, ToWorker, Versions, Welcome,
 };
 use kilnyard_schedule::{Event as Heard, Machine, MachineId};
@@ -162,7 +162,7 @@ impl Coordinator {
         let is_first = seat.offer.replace(offer.number).is_none();
         let pressed = std::mem::replace(&mut seat.pressure, offer.pressure) != offer.pressure;
         let opened = std::mem::replace(&mut seat.takes_more, offer.takes_more) != offer.takes_more;
-        let held: HashMap<Attempt, Standing> =
+        let held: HashMap<Attempt, BuildPhase> =
             offer.held.iter().map(|held| (held.attempt, held.standing)).collect();
         // In the worker's order, so that the same messages give the same actions.
         for held in &offer.held {
@@ -216,7 +216,7 @@ impl Coordinator {
         &mut self,
         machine: MachineId,
         build: Number,
-        held: &HashMap<Attempt, Standing>,
+        held: &HashMap<Attempt, BuildPhase>,
         actions: &mut Vec<Action>,
     ) {
         let takes_more = self.seats.get(machine).takes_more;
@@ -237,11 +237,11 @@ impl Coordinator {
             return;
         };
         lease.is_confirmed = true;
-        lease.is_started = *standing != Standing::Waiting;
+        lease.is_started = *standing != BuildPhase::Waiting;
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
         // A build that has started is not revoked.
-        lease.is_revoked = *standing == Standing::Waiting && (lease.is_revoked || !takes_more);
-        if lease.is_cancelled && *standing != Standing::Ended {
+        lease.is_revoked = *standing == BuildPhase::Waiting && (lease.is_revoked || !takes_more);
+        if lease.is_cancelled && *standing != BuildPhase::Ended {
             self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
         } else if lease.is_revoked {
             self.say(machine, |session| ToWorker::Revoke { session, attempt }, actions);

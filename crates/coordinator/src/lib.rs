@@ -291,7 +291,7 @@ pub enum Notice {
 
 /// A package's outputs from an earlier run or this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptOutputs {
     /// The version of the recipe.
     pub recipe_version: String,
     /// The number of times that outputs of this recipe version were kept.
@@ -301,7 +301,7 @@ pub struct Kept {
 }
 
 /// The revision of the next outputs of this version of a recipe: above those in the store and those in the repository.
-pub fn next_revision(kept: Option<&Kept>, recipe_version: &str, published_revision: u32) -> u32 {
+pub fn next_revision(kept: Option<&KeptOutputs>, recipe_version: &str, published_revision: u32) -> u32 {
     let kept = kept.filter(|kept| kept.recipe_version == recipe_version);
     kept.map_or(0, |kept| kept.revision).max(published_revision) + 1
 }
@@ -320,7 +320,7 @@ pub struct Start {
     /// The version of the recipe.
     pub recipe_version: String,
     /// Its outputs, if there are any.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptOutputs>,
     /// The highest revision of this recipe version in the repository; 0 if there is none. It may be above the store's,
     /// if that was lost or restored from a backup.
     pub published_revision: u32,
@@ -333,7 +333,7 @@ struct Package {
     blamed: Option<PackageId>,
     is_in_run: bool,
     recipe_version: String,
-    kept: Option<Kept>,
+    kept: Option<KeptOutputs>,
     published_revision: u32,
     /// The version of its outputs, and the key of their build.
     version: String,
@@ -406,7 +406,7 @@ enum Ending {
     Superseded,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     run: Number,
@@ -517,7 +517,7 @@ impl Coordinator {
         *self = Coordinator { own_machine, ..anew.with_retries(retries).with_required(required) };
     }
 
-    /// The same with this retry policy.
+    /// Sets the retry policy.
     pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
         Coordinator { retries, ..self }
     }
@@ -529,18 +529,18 @@ impl Coordinator {
         }
     }
 
-    /// The same on a machine with this name, number of cores, kernel and CPU. It is recorded for failed fetches, which
-    /// happen on it.
+    /// Sets the coordinator's own machine, by its name, number of cores, kernel and CPU. It is recorded for failed
+    /// fetches, which happen on it.
     pub fn with_own_machine(self, worker: String, cores: u32, host: Option<Host>) -> Coordinator {
         Coordinator { own_machine: Performer { worker: Some(worker), cores, host }, ..self }
     }
 
-    /// The same, refusing workers that lack one of these capabilities.
+    /// Refuses workers that lack one of these capabilities.
     pub fn with_required(self, required: Vec<String>) -> Coordinator {
         Coordinator { required, ..self }
     }
 
-    /// The same, with the attempts whose results an earlier process accepted, and their workers: a repeated result is
+    /// Adds the attempts whose results an earlier process accepted, with their workers: a repeated result is
     /// acknowledged again.
     pub fn with_results(mut self, results: impl IntoIterator<Item = (Attempt, String)>) -> Coordinator {
         let ended = results.into_iter();
@@ -548,7 +548,7 @@ impl Coordinator {
         self
     }
 
-    /// The same, with builds that may still be running: their workers have the length of a lease to report them.
+    /// Adds builds that may still be running: their workers have the length of a lease to report them.
     pub fn with_open(mut self, now_seconds: f64, open: Vec<Open>) -> Coordinator {
         for open in open {
             let Open { build, attempt, worker, slot, package: id, version, key, stages } = open;
@@ -599,7 +599,7 @@ impl Coordinator {
     }
 
     /// The existing outputs of a package.
-    pub fn kept(&self, package: PackageId) -> Option<&Kept> {
+    pub fn kept(&self, package: PackageId) -> Option<&KeptOutputs> {
         self.packages[package.index()].kept.as_ref()
     }
 

@@ -87,7 +87,7 @@ fn a_retry_reads_the_recipe_again_and_builds_from_it() {
     assert_eq!(readings(&run), [Reading::AsKnown], "a second try uses the same recipe");
     run.send(bad(2, FailureKind::Command));
     run.coordinator.packages[0].kept =
-        Some(Kept { recipe_version: "2".into(), revision: 4, contents: BTreeMap::new() });
+        Some(KeptOutputs { recipe_version: "2".into(), revision: 4, contents: BTreeMap::new() });
     let mut actions = Vec::new();
     run.coordinator.apply(0.0, asked(RequestKind::Retry, "a"), &mut actions);
     assert!(actions.contains(&Action::Prepare { package: run.id("a"), reading: Reading::Anew }));
@@ -120,7 +120,7 @@ fn a_bumped_package_comes_before_longer_paths() {
 fn a_build_with_the_same_content_keeps_the_existing_outputs() {
     let mut graph = Graph::new();
     let id = graph.add("a");
-    let kept = Kept {
+    let kept = KeptOutputs {
         recipe_version: "1".into(),
         revision: 4,
         contents: [("x".to_owned(), "same".to_owned())].into(),
@@ -143,8 +143,11 @@ fn a_revision_is_above_the_kept_and_the_published_one() {
     let mut graph = Graph::new();
     let id = graph.add("a");
     let next = |kept: Option<u32>, published_revision: u32| {
-        let kept =
-            kept.map(|revision| Kept { recipe_version: "1".into(), revision, contents: BTreeMap::new() });
+        let kept = kept.map(|revision| KeptOutputs {
+            recipe_version: "1".into(),
+            revision,
+            contents: BTreeMap::new(),
+        });
         let starts = vec![Start { kept, published_revision, ..start() }];
         Coordinator::new(1, starts, scheduler(graph.clone(), 1), 7, attempts()).next_revision(id)
     };

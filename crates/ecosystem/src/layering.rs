@@ -35,9 +35,9 @@ impl Stack<'_> {
     pub fn find(&self, path: &str) -> io::Result<Option<(PathBuf, Metadata)>> {
         for layer in self.layers {
             match look_up(layer, path)? {
-                Seen::There(found, metadata) => return Ok(Some((found, metadata))),
-                Seen::Gone => return Ok(None),
-                Seen::Nothing => {}
+                LayerLookup::There(found, metadata) => return Ok(Some((found, metadata))),
+                LayerLookup::Gone => return Ok(None),
+                LayerLookup::Nothing => {}
             }
         }
         Ok(None)
@@ -71,9 +71,9 @@ impl Stack<'_> {
         let (mut names, mut gone) = (BTreeSet::new(), BTreeSet::new());
         for layer in self.layers {
             let folder = match look_up(layer, path)? {
-                Seen::There(folder, metadata) if metadata.is_dir() => folder,
-                Seen::Nothing => continue,
-                Seen::There(..) | Seen::Gone => break,
+                LayerLookup::There(folder, metadata) if metadata.is_dir() => folder,
+                LayerLookup::Nothing => continue,
+                LayerLookup::There(..) | LayerLookup::Gone => break,
             };
             for entry in fs_err::read_dir(&folder)? {
                 let entry = entry?;
@@ -93,7 +93,7 @@ impl Stack<'_> {
 }
 
 /// The result of a lookup in one layer.
-enum Seen {
+enum LayerLookup {
     There(PathBuf, Metadata),
     /// Removed by this layer: layers below do not matter.
     Gone,
@@ -103,28 +103,28 @@ enum Seen {
 /// Finds a path in one layer, provided that no folder on the way is a link. An overlay marks a removed name with a
 /// character device of number 0, and a folder that hides those below it with an attribute ("Overlay Filesystem",
 /// "whiteouts and opaque directories", in the kernel's documentation).
-fn look_up(layer: &Path, path: &str) -> io::Result<Seen> {
+fn look_up(layer: &Path, path: &str) -> io::Result<LayerLookup> {
     let mut found = layer.to_owned();
     let mut seen = None;
     let mut hides = false;
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
         if seen.as_ref().is_some_and(|above: &Metadata| !above.is_dir()) {
-            return Ok(Seen::Gone);
+            return Ok(LayerLookup::Gone);
         }
         if seen.is_some() {
             hides |= is_opaque(&found)?;
         }
         found.push(part);
         seen = match std::fs::symlink_metadata(&found) {
-            Ok(metadata) if is_whiteout(&metadata) => return Ok(Seen::Gone),
+            Ok(metadata) if is_whiteout(&metadata) => return Ok(LayerLookup::Gone),
             Ok(metadata) => Some(metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(if hides { Seen::Gone } else { Seen::Nothing });
+                return Ok(if hides { LayerLookup::Gone } else { LayerLookup::Nothing });
             }
             Err(error) => return Err(error),
         };
     }
-    Ok(seen.map_or(Seen::Nothing, |metadata| Seen::There(found, metadata)))
+    Ok(seen.map_or(LayerLookup::Nothing, |metadata| LayerLookup::There(found, metadata)))
 }
 
 fn is_whiteout(metadata: &Metadata) -> bool {

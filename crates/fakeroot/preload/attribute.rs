@@ -7,7 +7,7 @@ use crate::next::{E2BIG, EEXIST, EINVAL, ENODATA, ENOSPC, ENOTSUP, ERANGE, errno
 use crate::session;
 use crate::shared::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::shared::attributes::{Keeper, NAME_BYTES_MAX, VALUE_BYTES_MAX, is_kept_for_disk, keeper};
-use crate::shared::operations::{Known, Refused, Set};
+use crate::shared::operations::{Known, Refused, SetWhen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 /// The real call, in the variant for how the file is named.
@@ -116,9 +116,9 @@ fn set(file: Named, name: *const c_char, value: *const c_void, bytes: usize, fla
         return fail(E2BIG);
     }
     let when = match flags {
-        0 => Set::Any,
-        CREATE => Set::Create,
-        REPLACE => Set::Replace,
+        0 => SetWhen::Any,
+        CREATE => SetWhen::Create,
+        REPLACE => SetWhen::Replace,
         _ => return fail(EINVAL),
     };
     match keeper(name_bytes) {
@@ -157,7 +157,7 @@ fn remove(file: Named, name: *const c_char) -> c_int {
         Keeper::Table => {}
     }
     let Some(facts) = file.facts_to_keep(table) else { return -1 };
-    match table.set_attribute(&facts, bytes, None, Set::Replace, is_on_disk(file, name)) {
+    match table.set_attribute(&facts, bytes, None, SetWhen::Replace, is_on_disk(file, name)) {
         Ok(()) => 0,
         Err(why) => refused(why),
     }

@@ -5,7 +5,7 @@ use crate::shared::abi::{AT_EMPTY_PATH, AT_NO_AUTOMOUNT, STATX_BASIC, STATX_BIRT
 use crate::shared::kernel;
 use crate::shared::mapping::Mapping;
 use crate::shared::ownership::Facts;
-use crate::shared::table::{Key, Table};
+use crate::shared::table::{FileId, Table};
 use core::ffi::{c_char, c_int};
 
 /// A file as calls name it.
@@ -71,7 +71,7 @@ impl Named {
     }
 
     /// Whether the file is in an overlayfs.
-    pub fn is_layered(self, table: &Table<Mapping>, key: Key) -> bool {
+    pub fn is_layered(self, table: &Table<Mapping>, key: FileId) -> bool {
         table.is_layered(key.device, || kernel::file_system(self.folder, self.path, self.flags))
     }
 

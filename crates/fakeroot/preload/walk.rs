@@ -10,10 +10,10 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// `FTSENT`, as fts.h defines it.
 #[repr(C)]
-struct Found {
-    cycle: *mut Found,
-    parent: *mut Found,
-    link: *mut Found,
+struct Ftsent {
+    cycle: *mut Ftsent,
+    parent: *mut Ftsent,
+    link: *mut Ftsent,
     number: i64,
     pointer: *mut c_void,
     accessible_path: *const c_char,
@@ -36,7 +36,7 @@ struct Found {
 }
 
 /// Shows a file as the session does. A record without a `stat` stays unchanged.
-fn show_found(found: *mut Found) {
+fn show_found(found: *mut Ftsent) {
     const WITHOUT_STAT: [u16; 3] = [10, 11, 7];
     // SAFETY: the walk's own record, or null at its end.
     let (Some(table), Some(found)) = (session::table(), unsafe { found.as_mut() }) else { return };
@@ -61,7 +61,7 @@ macro_rules! fts {
         unsafe extern "C" fn $children(walk: *mut c_void, options: c_int) -> *mut c_void {
             let first = next!($children(walk => *mut c_void, options => c_int) -> *mut c_void,
                 or core::ptr::null_mut());
-            let mut at: *mut Found = first.cast();
+            let mut at: *mut Ftsent = first.cast();
             while !at.is_null() {
                 show_found(at);
                 // SAFETY: the walk's own list.

@@ -13,7 +13,7 @@
 use crate::shared::attributes::{self, ABSENT};
 use crate::shared::mapping::Mapping;
 use crate::shared::ownership::{narrow_number, pack_number, unpack_number, wide_number};
-use crate::shared::table::{Entry, Key, Table};
+use crate::shared::table::{Entry, FileId, Table};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ pub struct Saved {
 }
 
 /// A saved session, in the order of devices and inodes.
-pub type State = BTreeMap<Key, Saved>;
+pub type State = BTreeMap<FileId, Saved>;
 
 /// Parses a saved session.
 pub fn parse(text: &str) -> Result<State, StateError> {
@@ -59,7 +59,7 @@ fn parse_line(line: &str, state: &mut State) -> Option<()> {
         line.strip_prefix("# born ").or(line.strip_prefix("# attribute ")).unwrap_or(line).split(',');
     let mut field = |name: &str| rest.next()?.strip_prefix(name)?.strip_prefix('=');
     let mut number = |name: &str, radix: u32| u64::from_str_radix(field(name)?, radix).ok();
-    let key = Key { device: number("dev", HEXADECIMAL)?, inode: number("ino", DECIMAL)? };
+    let key = FileId { device: number("dev", HEXADECIMAL)?, inode: number("ino", DECIMAL)? };
     if line.starts_with("# born ") {
         state.get_mut(&key)?.entry.birth = number("nanoseconds", DECIMAL)?;
     } else if line.starts_with("# attribute ") {
@@ -90,7 +90,7 @@ fn parse_line(line: &str, state: &mut State) -> Option<()> {
 /// Formats a session for saving.
 pub fn format(state: &State) -> String {
     let mut text = String::new();
-    for (Key { device, inode }, Saved { entry, .. }) in state {
+    for (FileId { device, inode }, Saved { entry, .. }) in state {
         let (major, minor) = unpack_number(entry.number);
         let (Entry { mode, user, group, links, .. }, number) = (entry, wide_number(major, minor));
         let _ = writeln!(
@@ -98,7 +98,7 @@ pub fn format(state: &State) -> String {
             "dev={device:x},ino={inode},mode={mode:o},uid={user},gid={group},nlink={links},rdev={number}"
         );
     }
-    for (Key { device, inode }, Saved { entry, attributes }) in state {
+    for (FileId { device, inode }, Saved { entry, attributes }) in state {
         if entry.birth != 0 {
             let _ = writeln!(text, "# born dev={device:x},ino={inode},nanoseconds={}", entry.birth);
         }
@@ -165,7 +165,7 @@ mod tests {
         let text = "dev=fe01,ino=12,mode=100755,uid=5,gid=6,nlink=2,rdev=0\n\
                     dev=fe01,ino=13,mode=20644,uid=0,gid=0,nlink=1,rdev=259\n";
         let state = parse(text).unwrap();
-        let device = &state[&Key { device: 0xfe01, inode: 13 }].entry;
+        let device = &state[&FileId { device: 0xfe01, inode: 13 }].entry;
         assert_eq!(unpack_number(device.number), (1, 3));
         assert_eq!(format(&state), text);
     }
@@ -175,7 +175,7 @@ mod tests {
         let mut state = State::new();
         let entry = Entry { user: 1, mode: 0o100_644, birth: 1_700_000_000_123_456_789, ..Entry::default() };
         let attributes = [(b"security.x".to_vec(), Some(vec![0, 255])), (b"trusted.y".to_vec(), None)];
-        state.insert(Key { device: 1, inode: 2 }, Saved { entry, attributes: attributes.into() });
+        state.insert(FileId { device: 1, inode: 2 }, Saved { entry, attributes: attributes.into() });
         assert_eq!(parse(&format(&state)), Ok(state));
     }
 

@@ -4,7 +4,7 @@
 use kilnyard_fakeroot::Session;
 use kilnyard_fakeroot::shared::mapping::Mapping;
 use kilnyard_fakeroot::shared::ownership::{self, Change as LastChange, Unknown};
-use kilnyard_fakeroot::shared::table::{Change, Entry, Key, Table};
+use kilnyard_fakeroot::shared::table::{Change, Entry, FileId, Table};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ fn entry(number: u32) -> Entry {
     Entry { user: number, group: number, mode: number, number, ..Entry::default() }
 }
 
-fn put(table: &Table<Mapping>, key: Key, number: u32) {
+fn put(table: &Table<Mapping>, key: FileId, number: u32) {
     table.change(key, |_| Change::Put(entry(number))).unwrap();
 }
 
-fn key(inode: u64) -> Key {
-    Key { device: 0xfe01, inode }
+fn key(inode: u64) -> FileId {
+    FileId { device: 0xfe01, inode }
 }
 
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use clap::{ArgMatches, Args, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
@@ -29,7 +29,7 @@ use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
-use kilnyard_yard::key::Key;
+use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The part of the Debian family that works without a yard.
-pub struct Entry;
+pub struct DebianEntry;
 
 /// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "debian";
@@ -51,7 +51,7 @@ const CHECK: &str = "check";
 /// The name of the family in messages.
 pub const TITLE: &str = "Debian";
 
-impl family::Entry for Entry {
+impl family::FamilyEntry for DebianEntry {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -168,7 +168,7 @@ impl Family for Debian {
         set::inputs(yard, base::find(yard, &self.root()).as_ref(), names)
     }
 
-    fn resolve(&self, yard: &Yard, distfiles: &DistfileStore) -> Result<Set> {
+    fn resolve(&self, yard: &Yard, distfiles: &FileStore) -> Result<Set> {
         let base = base::find(yard, &self.root()).unwrap_or_default();
         let workshop = Arc::new(set::resolve(yard, self, base, distfiles)?);
         Ok(Set::new(SourceSet { debian: self.clone(), workshop }))
@@ -177,7 +177,7 @@ impl Family for Debian {
     fn rescan(
         &self,
         yard: &Yard,
-        distfiles: &DistfileStore,
+        distfiles: &FileStore,
         package: &str,
         _cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>> {
@@ -189,7 +189,7 @@ impl Family for Debian {
         Ok(())
     }
 
-    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
+    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Recovered> {
         recover::recover(yard, self, store, distfiles)
     }
 
@@ -221,8 +221,8 @@ impl Resolved for SourceSet {
         &self,
         yard: &Yard,
         store: &dyn Store,
-        distfiles: &DistfileStore,
-        key: &Key,
+        distfiles: &FileStore,
+        key: &SigningKey,
     ) -> Result<ToPublish> {
         publish::make(yard, &self.debian, store, &self.workshop, distfiles, key)
     }

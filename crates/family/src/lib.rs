@@ -18,7 +18,7 @@ mod arguments;
 pub mod debian;
 pub mod pkgsrc;
 
-use kilnyard_yard::family::Entry;
+use kilnyard_yard::family::FamilyEntry;
 
 /// The families, in the order in which help and messages list them.
-pub const FAMILIES: &[&dyn Entry] = &[&debian::Entry, &pkgsrc::Entry];
+pub const FAMILIES: &[&dyn FamilyEntry] = &[&debian::DebianEntry, &pkgsrc::PkgsrcEntry];

@@ -30,7 +30,7 @@ use clap::{ArgMatches, Args, Command, Subcommand};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::RootOrder;
@@ -40,7 +40,7 @@ use kilnyard_store::Store;
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
-use kilnyard_yard::key::Key;
+use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
@@ -53,7 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The part of the pkgsrc family that works without a yard.
-pub struct Entry;
+pub struct PkgsrcEntry;
 
 /// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "pkgsrc";
@@ -61,7 +61,7 @@ const NAME: &str = "pkgsrc";
 /// The name of the family in messages.
 pub const TITLE: &str = "pkgsrc";
 
-impl family::Entry for Entry {
+impl family::FamilyEntry for PkgsrcEntry {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -79,7 +79,7 @@ impl family::Entry for Entry {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        family::Entry::findings(&debian::Entry)
+        family::FamilyEntry::findings(&debian::DebianEntry)
     }
 
     fn init_command(&self) -> Command {
@@ -218,7 +218,7 @@ impl Family for Pkgsrc {
         set::inputs(yard, self, base::find(yard, &self.root).as_ref())
     }
 
-    fn resolve(&self, yard: &Yard, _distfiles: &DistfileStore) -> Result<Set> {
+    fn resolve(&self, yard: &Yard, _distfiles: &FileStore) -> Result<Set> {
         let base = base::find(yard, &self.root).unwrap_or_default();
         Ok(Set::new(TreeSet::new(set::resolve(yard, self, &base)?)))
     }
@@ -226,7 +226,7 @@ impl Family for Pkgsrc {
     fn rescan(
         &self,
         yard: &Yard,
-        _distfiles: &DistfileStore,
+        _distfiles: &FileStore,
         package: &str,
         cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>> {
@@ -237,7 +237,7 @@ impl Family for Pkgsrc {
         scan::scan(yard, self, cancel, say).map(drop)
     }
 
-    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered> {
+    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Recovered> {
         let base = base::find(yard, &self.root).unwrap_or_default();
         publish::recover(yard, store, &set::resolve(yard, self, &base)?, distfiles)
     }
@@ -278,8 +278,8 @@ impl Resolved for TreeSet {
         &self,
         yard: &Yard,
         store: &dyn Store,
-        distfiles: &DistfileStore,
-        key: &Key,
+        distfiles: &FileStore,
+        key: &SigningKey,
     ) -> Result<ToPublish> {
         publish::make(yard, store, &self.workshop, distfiles, key)
     }

@@ -2,7 +2,8 @@
 //!
 //! The threads of a run, and what each owns:
 //!
-//! - the owner ([`owner`]): the state of the run, in the driver, which contains the coordinator. It receives all events;
+//! - the owner ([`owner`]): the state of the run, in the driver, which contains the coordinator. It receives all
+//!   events;
 //! - the recorder ([`book`]): the store. It writes decisions, and reads requests from other processes;
 //! - the preparer ([`preparer`]): the existing outputs of the set. It runs the solver;
 //! - the feed ([`feed`]), on the thread that started the run: the picture and the view;
@@ -31,7 +32,7 @@ use book::{Beginnings, Book, Broken, lost};
 use feed::Feed;
 use kilnyard_coordinator::{Attempts, Coordinator, Event};
 use kilnyard_driver::{Driver, Input};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::{Hello, Versions};
@@ -48,7 +49,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
-use view::{Seen, Snapshot, View};
+use view::{Snapshot, View, ViewEvent};
 
 /// The settings of one run.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +77,7 @@ impl Options {
 
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The run's number; absent if there was nothing to do.
     pub run: Option<Number>,
     pub state: RunState,
@@ -122,13 +123,13 @@ pub struct Run<'a> {
     pub store: &'a mut dyn Store,
     /// The set and its plan.
     pub planned: Planned,
-    pub distfiles: Arc<DistfileStore>,
+    pub distfiles: Arc<FileStore>,
     pub options: Options,
 }
 
 impl Run<'_> {
     /// Runs until everything is decided, or the run is interrupted.
-    pub fn run(mut self, view: &mut dyn View) -> Result<Outcome> {
+    pub fn run(mut self, view: &mut dyn View) -> Result<RunOutcome> {
         // Before the first decision: views read decisions from the store.
         let follower = Follower::new(Box::new(self.yard.store()?)).map_err(store_error)?;
         let included = self.included();
@@ -153,7 +154,7 @@ impl Run<'_> {
                 let rows = self.rows();
                 let nothing = rows.iter().all(|row| row.state.is_final());
                 if nothing || is_done {
-                    return Ok(Outcome {
+                    return Ok(RunOutcome {
                         run: None,
                         state: RunState::Finished,
                         counts: counts(&rows),
@@ -251,10 +252,10 @@ impl Parts<'_> {
         mut book: Book,
         is_resumed: bool,
         driver: Driver,
-        distfiles: &Arc<DistfileStore>,
+        distfiles: &Arc<FileStore>,
         follower: Follower,
         view: &mut dyn View,
-    ) -> Result<Outcome> {
+    ) -> Result<RunOutcome> {
         let Parts { yard, planned, options } = self;
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
@@ -295,7 +296,7 @@ impl Parts<'_> {
         let (stock, expected) = planned.parts();
         let estimate = Box::new(move |package: &str| expected.seconds(package));
         let mut picture = Picture::new(follower, estimate, snapshot);
-        view.see(&Seen::Began, &picture.snapshot);
+        view.see(&ViewEvent::Began, &picture.snapshot);
         let mut preparer = Preparer {
             stock,
             store,
@@ -381,11 +382,11 @@ impl Parts<'_> {
             _ => None,
         });
         for request in late.chain(requests(book.store)?) {
-            view.see(&Seen::Refused { request: &request, reason: "the run is over" }, &picture.snapshot);
+            view.see(&ViewEvent::Refused { request: &request, reason: "the run is over" }, &picture.snapshot);
         }
-        view.see(&Seen::Ended(state), &picture.snapshot);
+        view.see(&ViewEvent::Ended(state), &picture.snapshot);
         let counts = book.store.counts(run).map_err(store_error)?;
-        Ok(Outcome { run: Some(run), state, counts, left_out, has_rescanned })
+        Ok(RunOutcome { run: Some(run), state, counts, left_out, has_rescanned })
     }
 }
 
@@ -431,7 +432,7 @@ fn requests(store: &mut dyn Store) -> Result<Vec<Request>> {
 }
 
 /// This machine's worker, after removing leftovers of earlier builds.
-fn worker(yard: &Yard, distfiles: &Arc<DistfileStore>) -> Result<Worker> {
+fn worker(yard: &Yard, distfiles: &Arc<FileStore>) -> Result<Worker> {
     let worker = Worker::new(crate::worker::settings(yard), distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, "remove leftovers of an earlier run")? {
         tell!("note: {left}");

@@ -159,7 +159,10 @@ fn an_impossible_build_dependency_is_explained() {
     let reason = left_out(&tiny, "needs-newer");
     assert!(reason.contains("needs tool (>= 9)") && reason.contains("1.5-1"), "{reason}");
     let reason = left_out(&tiny, "needs-both");
-    assert!(reason.contains("left") && reason.contains("right") && reason.contains("beside"), "{reason}");
+    assert!(
+        reason.contains("left") && reason.contains("right") && reason.contains("conflicts with"),
+        "{reason}"
+    );
     tiny.yard.run(&["plan"]).exits(0).says(&["1 package to build", "3 left out"]);
 }
 
@@ -489,7 +492,7 @@ fn init_makes_a_yard_once() {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(yard.path("state/key.asc")).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0);
-    yard.run(&init).exits(2).says(&["there is a yard", "already"]);
+    yard.run(&init).exits(2).says(&["there is already a yard"]);
     assert_eq!((yard.read("kilnyard.toml"), yard.read("state/key.asc")), (text, key));
     let other = Yard { folder: folder.path().join("other") };
     other.run(&["init", "debian", "--release", "a b", "goodsource"]).exits(2).says(&["a b"]);

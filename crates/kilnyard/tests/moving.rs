@@ -282,7 +282,11 @@ fn a_configuration_that_cannot_be_taken_over_makes_no_yard() {
         ("--from-pbulk", "names.conf", &["`../../etc` is not a package directory or category"]),
         ("--from-pbulk", "tree.conf", &["/nowhere is not a pkgsrc tree", "--tree with the folder"]),
         ("--from-pbulk", "make.conf", &["make `bmake` must be a path", "together with --from-pbulk"]),
-        ("--from-bob", "open.lua", &["failed to read open.lua", "line 2: there is `the end of the file`"]),
+        (
+            "--from-bob",
+            "open.lua",
+            &["failed to read open.lua", "line 2: expected a value, found `the end of the file`"],
+        ),
     ] {
         home.init(&[option, name]).exits(2).says(words);
         assert!(!Path::new(&home.text("yard")).exists(), "{name}");

@@ -1,7 +1,7 @@
 //! Distfiles: fetched once, checked, resumed.
 //!
-//! A [`DistfileStore`] is a folder of files named by their SHA-256. A build asks the store for each file it needs
-//! ([`DistfileStore::ensure`]); the store has the file, or fetches it from the first mirror that does.
+//! A [`FileStore`] is a folder of files named by their SHA-256. A build asks the store for each file it needs
+//! ([`FileStore::ensure`]); the store has the file, or fetches it from the first mirror that does.
 //! [`Client::fetch_bytes`] fetches small files whose hash is not known beforehand, such as an `InRelease`.
 //!
 //! The path of a file:
@@ -53,6 +53,6 @@ mod store;
 pub use error::{AttemptError, FailedAttempt, FetchError, without_password};
 pub use fetch::{Client, Condition, Fetched, Progress, Wanted};
 pub use limits::Limits;
-pub use store::DistfileStore;
+pub use store::FileStore;
 
 pub use kilnyard_model::sha256::{Sha256Hex, Sha256HexError};

@@ -17,7 +17,7 @@ use crate::limits::Limits;
 
 /// Files named by their SHA-256, in `<folder>/<first two digits>/<hash>`.
 #[derive(Debug)]
-pub struct DistfileStore {
+pub struct FileStore {
     artifacts: Folder,
     client: Client,
     // A lock rather than an owner with messages: it is held only for a look-up, never during a fetch.
@@ -27,29 +27,29 @@ pub struct DistfileStore {
 /// A file being fetched, for the threads that wait for it.
 #[derive(Debug, Default)]
 struct Flight {
-    outcome: Mutex<Option<Outcome>>,
+    outcome: Mutex<Option<FlightEnd>>,
     landed: Condvar,
 }
 
 #[derive(Debug, Clone)]
-enum Outcome {
+enum FlightEnd {
     Stored,
     Failed(Arc<FetchError>),
     /// The fetch was cancelled; another thread may start it again.
     Abandoned,
 }
 
-impl DistfileStore {
+impl FileStore {
     /// Opens a store, and creates its folder if missing.
-    pub fn open(folder: &Path, limits: Limits) -> Result<DistfileStore, FetchError> {
-        DistfileStore::open_with(folder, Client::new(limits))
+    pub fn open(folder: &Path, limits: Limits) -> Result<FileStore, FetchError> {
+        FileStore::open_with(folder, Client::new(limits))
     }
 
     /// Opens a store that fetches with the given client.
-    pub fn open_with(folder: &Path, client: Client) -> Result<DistfileStore, FetchError> {
+    pub fn open_with(folder: &Path, client: Client) -> Result<FileStore, FetchError> {
         let artifacts = Folder::open(folder)
             .map_err(|source| FetchError::disk("the store", "create the folder", folder, 0, source))?;
-        Ok(DistfileStore { artifacts, client, flights: Mutex::default() })
+        Ok(FileStore { artifacts, client, flights: Mutex::default() })
     }
 
     /// The client used for fetching.
@@ -98,9 +98,9 @@ impl DistfileStore {
                         self.client.fetch_checked(wanted, &path, progress, cancel)
                     };
                     let outcome = match result {
-                        Ok(()) => Outcome::Stored,
+                        Ok(()) => FlightEnd::Stored,
                         Err(error) if error.is_cancelled() => return Err(error),
-                        Err(error) => Outcome::Failed(Arc::new(error)),
+                        Err(error) => FlightEnd::Failed(Arc::new(error)),
                     };
                     landing.with(outcome.clone());
                     outcome
@@ -108,9 +108,9 @@ impl DistfileStore {
                 Role::Waits(flight) => flight.wait(&wanted.name, cancel)?,
             };
             match outcome {
-                Outcome::Stored => return Ok(path),
-                Outcome::Failed(error) => return Err(FetchError::Shared(error)),
-                Outcome::Abandoned => {}
+                FlightEnd::Stored => return Ok(path),
+                FlightEnd::Failed(error) => return Err(FetchError::Shared(error)),
+                FlightEnd::Abandoned => {}
             }
         }
     }
@@ -163,13 +163,13 @@ enum Role<'a> {
 
 /// Held by the thread that fetches. However that thread ends, waiting threads are woken.
 struct Landing<'a> {
-    store: &'a DistfileStore,
+    store: &'a FileStore,
     sha256: Sha256Hex,
     flight: Arc<Flight>,
 }
 
 impl Landing<'_> {
-    fn with(self, outcome: Outcome) {
+    fn with(self, outcome: FlightEnd) {
         *lock(&self.flight.outcome) = Some(outcome);
     }
 }
@@ -177,13 +177,13 @@ impl Landing<'_> {
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         lock(&self.store.flights).remove(&self.sha256);
-        lock(&self.flight.outcome).get_or_insert(Outcome::Abandoned);
+        lock(&self.flight.outcome).get_or_insert(FlightEnd::Abandoned);
         self.flight.landed.notify_all();
     }
 }
 
 impl Flight {
-    fn wait(&self, name: &str, cancel: &AtomicBool) -> Result<Outcome, FetchError> {
+    fn wait(&self, name: &str, cancel: &AtomicBool) -> Result<FlightEnd, FetchError> {
         let mut outcome = lock(&self.outcome);
         loop {
             if let Some(outcome) = &*outcome {

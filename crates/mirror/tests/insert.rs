@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use kilnyard_mirror::{DistfileStore, FetchError, Sha256Hex};
+use kilnyard_mirror::{FetchError, FileStore, Sha256Hex};
 use support::{Act, Server, content, limits, wanted};
 
 #[test]
 fn a_file_is_copied_into_the_store() {
     let folder = tempfile::tempdir().unwrap();
-    let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
+    let store = FileStore::open(&folder.path().join("store"), limits()).unwrap();
     let file = folder.path().join("thing.tar");
     fs::write(&file, b"content").unwrap();
     // Twice, and through a symbolic link: the same content.
@@ -41,7 +41,7 @@ fn a_file_is_copied_into_the_store() {
 #[test]
 fn only_regular_files_are_inserted() {
     let folder = tempfile::tempdir().unwrap();
-    let store = DistfileStore::open(&folder.path().join("store"), limits()).unwrap();
+    let store = FileStore::open(&folder.path().join("store"), limits()).unwrap();
     for path in [folder.path().to_owned(), folder.path().join("missing"), PathBuf::from("/dev/zero")] {
         assert!(store.insert(&path).is_err(), "{}", path.display());
     }
@@ -93,7 +93,7 @@ fn a_full_disk_is_its_own_error() {
     let Some(disk) = SmallDisk::mount("a_full_disk_is_its_own_error", "64k") else {
         return;
     };
-    let store = DistfileStore::open(disk.path(), limits()).unwrap();
+    let store = FileStore::open(disk.path(), limits()).unwrap();
     let (server, content) = (Server::start(), content(200_000));
     let url = server.page("/a", &content, [Act::Serve]);
     let error = store.ensure(&wanted(&content, [url]), &|_| {}, &AtomicBool::new(false)).unwrap_err();
@@ -119,7 +119,7 @@ fn a_file_that_does_not_fit_leaves_nothing_behind() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let store = DistfileStore::open(disk.path(), limits()).unwrap();
+    let store = FileStore::open(disk.path(), limits()).unwrap();
     let file = folder.path().join("thing.tar");
     fs::write(&file, b"content").unwrap();
     let (sha256, size_bytes) = store.insert(&file).unwrap();

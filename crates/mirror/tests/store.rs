@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kilnyard_mirror::{AttemptError, DistfileStore, FetchError, Limits, Progress, Wanted};
+use kilnyard_mirror::{AttemptError, FetchError, FileStore, Limits, Progress, Wanted};
 use support::{Act, Server, content, impatient, limits, wanted};
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ struct Fixture {
     server: Server,
     content: Vec<u8>,
     folder: TempDir,
-    store: DistfileStore,
+    store: FileStore,
 }
 
 impl Fixture {
@@ -30,7 +30,7 @@ impl Fixture {
         Fixture {
             server: Server::start(),
             content: content(SIZE),
-            store: DistfileStore::open(folder.path(), limits).unwrap(),
+            store: FileStore::open(folder.path(), limits).unwrap(),
             folder,
         }
     }
@@ -409,7 +409,7 @@ fn waiting_threads_share_the_failure() {
 fn a_cancelled_fetch_ends_and_keeps_its_part() {
     let fixture = Fixture::start();
     let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
-    let store = DistfileStore::open(fixture.folder.path(), patient).unwrap();
+    let store = FileStore::open(fixture.folder.path(), patient).unwrap();
     let url = fixture.page("/a", [Act::Trickle(150_000)]);
     let cancel = AtomicBool::new(false);
     let progress = |progress: Progress<'_>| {
@@ -429,7 +429,7 @@ fn a_cancelled_fetch_ends_and_keeps_its_part() {
 fn cancelling_ends_the_wait_for_a_silent_server() {
     let fixture = Fixture::start();
     let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
-    let store = DistfileStore::open(fixture.folder.path(), patient).unwrap();
+    let store = FileStore::open(fixture.folder.path(), patient).unwrap();
     let url = fixture.page("/a", [Act::Silence]);
     let (store, cancel) = (&store, &AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -451,7 +451,7 @@ fn another_continues_when_the_first_is_cancelled() {
     let fixture = Fixture::start();
     let url = fixture.page("/a", [Act::Silence, Act::Serve]);
     let patient = Limits { patience: Duration::from_secs(3600), ..limits() };
-    let store = DistfileStore::open(fixture.folder.path(), patient).unwrap();
+    let store = FileStore::open(fixture.folder.path(), patient).unwrap();
     let (store, first) = (&store, &AtomicBool::new(false));
     let (url_first, url_second) = (url.clone(), url);
     std::thread::scope(|scope| {

@@ -18,28 +18,28 @@ pub(crate) enum Hierarchy {
 
 /// A process's group in a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct GroupPath {
     /// The mount point of the hierarchy.
     pub(crate) mount: PathBuf,
     /// The folder of the group: `mount` itself or below it.
     pub(crate) folder: PathBuf,
 }
 
-impl Place {
+impl GroupPath {
     /// The group of this process, according to the kernel; absent if the hierarchy is not visible.
-    pub(crate) fn own(hierarchy: Hierarchy) -> Option<Place> {
-        Place::of(hierarchy, std::process::id())
+    pub(crate) fn own(hierarchy: Hierarchy) -> Option<GroupPath> {
+        GroupPath::of(hierarchy, std::process::id())
     }
 
     /// The group of another process.
-    pub(crate) fn of(hierarchy: Hierarchy, process: u32) -> Option<Place> {
+    pub(crate) fn of(hierarchy: Hierarchy, process: u32) -> Option<GroupPath> {
         let read = |path: &str| Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned());
         let group = read(&format!("/proc/{process}/cgroup"))?;
-        Place::from(&read("/proc/self/mountinfo")?, &group, hierarchy)
+        GroupPath::from(&read("/proc/self/mountinfo")?, &group, hierarchy)
     }
 
     /// Parses the text of `/proc/PID/mountinfo` and of `/proc/PID/cgroup`.
-    pub(crate) fn from(mountinfo: &str, own: &str, hierarchy: Hierarchy) -> Option<Place> {
+    pub(crate) fn from(mountinfo: &str, own: &str, hierarchy: Hierarchy) -> Option<GroupPath> {
         let own = own.lines().find_map(|line| path_in(line, hierarchy))?;
         mountinfo.lines().find_map(|line| {
             let (root, mount) = mount_of(line, hierarchy)?;
@@ -50,7 +50,7 @@ impl Place {
                 return None;
             }
             let folder = if below.is_empty() { mount.clone() } else { mount.join(below) };
-            Some(Place { mount, folder })
+            Some(GroupPath { mount, folder })
         })
     }
 
@@ -126,7 +126,7 @@ mod tests {
         "9:name=systemd:/a\n5:cpuset:/\n2:cpu,cpuacct:/user.slice/a:b c\n0::/user.slice\n";
 
     fn place(mountinfo: &str, own: &str, hierarchy: Hierarchy) -> Option<String> {
-        Place::from(mountinfo, own, hierarchy).map(|place| place.folder.display().to_string())
+        GroupPath::from(mountinfo, own, hierarchy).map(|place| place.folder.display().to_string())
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn upward_stops_at_the_mount_point() {
-        let place = Place { mount: "/c".into(), folder: "/c/a/b".into() };
+        let place = GroupPath { mount: "/c".into(), folder: "/c/a/b".into() };
         let upward: Vec<&Path> = place.upward().collect();
         assert_eq!(upward, [Path::new("/c/a/b"), Path::new("/c/a"), Path::new("/c")]);
     }
@@ -167,7 +167,7 @@ mod tests {
             own in "(0::|1:cpu:)?[/.a]{0,9}\n?|\\PC{0,30}",
         ) {
             for hierarchy in [Hierarchy::Version1("cpu"), Hierarchy::Version2] {
-                if let Some(place) = Place::from(&mountinfo, &own, hierarchy) {
+                if let Some(place) = GroupPath::from(&mountinfo, &own, hierarchy) {
                     prop_assert!(place.folder.starts_with(&place.mount));
                     prop_assert!(!place.folder.strip_prefix(&place.mount).unwrap().iter().any(|part| part == ".."));
                     prop_assert!(place.upward().count() >= 1);

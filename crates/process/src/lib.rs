@@ -1,10 +1,10 @@
 //! Runs one command of a stage in its sandbox and reports how it ended.
 //!
-//! [`run`] copies the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole process tree
-//! when a limit is exceeded or the caller cancels. The [`Outcome`] names the exit code, the exceeded limit with a
-//! [`Portrait`] of which process hung on what, the processes left behind and what started them, and the resources
-//! used. `progress`, which is pure, decides whether the command makes progress. The caller decides what follows:
-//! whether the command failed, and whether to retry it.
+//! [`run`] copies the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole process tree when
+//! a limit is exceeded or the caller cancels. The [`CommandOutcome`] names the exit code, the exceeded limit with a
+//! [`Portrait`] of which process hung on what, the processes left behind and what started them, and the resources used.
+//! `progress`, which is pure, decides whether the command makes progress. The caller decides what follows: whether the
+//! command failed, and whether to retry it.
 //!
 //! Where possible, the command runs in a control group of its own (`leaf`).
 //!
@@ -13,7 +13,7 @@
 //! - User and system time: by the kernel, for all processes of the group, or else for all processes that were waited
 //!   for (getrusage(2)).
 //! - Disk bytes: for all processes that were waited for (`/proc/1/io` of the sandbox, where the kernel adds them up).
-//! - Processes and threads created: from the numbers that the pid namespace assigned.
+//! - Processes and threads created: from the ids that the pid namespace assigned.
 //! - Memory: sampled five times a second, less often when there are thousands of processes.
 //! - Stalls: by the kernel (PSI).
 //!
@@ -47,7 +47,7 @@ pub use births::hears_of_births;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
 pub use leaf::folder_of_groups;
-pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, Seen, written_words};
+pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, StagePeaks, written_words};
 pub use log::{Log, LogFacts, LogLimits, read_log};
 pub use onlooker::become_onlooker_if_asked;
 pub use portrait::{Portrait, Sighting};
@@ -83,7 +83,7 @@ pub enum End {
 
 /// What a command did and used.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// How it ended.
     pub end: End,
     /// From start to end.
@@ -124,10 +124,10 @@ pub struct Outcome {
     pub refused_calls: Vec<(String, u64)>,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// The outcome of a command that ended before it did anything.
-    pub fn of(end: End) -> Outcome {
-        Outcome {
+    pub fn of(end: End) -> CommandOutcome {
+        CommandOutcome {
             end,
             wall_seconds: 0.0,
             cpu_seconds: 0.0,

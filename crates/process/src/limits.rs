@@ -2,7 +2,7 @@
 
 /// The factor between the highest recorded time of a stage and its limit.
 pub const LEARNED_TIMES: f64 = 10.0;
-/// The same factor for memory and for bytes written.
+/// The factor between the highest recorded size and its limit, for memory and for bytes written.
 pub const LEARNED_SIZE_TIMES: u64 = 4;
 
 /// The configured limits.
@@ -33,7 +33,7 @@ pub struct LimitRules {
 
 /// The highest values of a stage of a package in successful builds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct StagePeaks {
     /// User and system time.
     pub cpu_seconds: f64,
     /// The longest time in which nothing at all happened.
@@ -85,7 +85,7 @@ impl Limits {
 
 impl LimitRules {
     /// The limits of a command, given the history of its stage.
-    pub fn limits(&self, seen: Option<Seen>) -> Limits {
+    pub fn limits(&self, seen: Option<StagePeaks>) -> Limits {
         let learned = |seen: f64, min: f64| (LEARNED_TIMES * seen).max(min);
         // Builds of one package write and hold similar amounts; times also depend on the machine's load.
         let sized =
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((unknown.silent_seconds_max, unknown.processes_max), (3600.0, Some(4096)));
         let strict = LimitRules { cpu_seconds_unknown_max: Some(60.0), ..rules };
         assert_eq!(strict.limits(None).cpu_seconds_max, Some(60.0));
-        let seen = rules.limits(Some(Seen {
+        let seen = rules.limits(Some(StagePeaks {
             cpu_seconds: 900.0,
             still_seconds: 90.0,
             silent_seconds: 100.0,
@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(seen.silent_seconds_max, 3600.0);
         assert_eq!((unknown.memory_bytes_max, unknown.written_bytes_max), (Some(1 << 30), Some(20 << 30)));
         assert_eq!((seen.memory_bytes_max, seen.written_bytes_max), (Some(4 << 30), Some(24 << 30)));
-        let large = rules.limits(Some(Seen { memory_bytes: 3 << 30, ..Seen::default() }));
+        let large = rules.limits(Some(StagePeaks { memory_bytes: 3 << 30, ..StagePeaks::default() }));
         assert_eq!(large.memory_bytes_max, Some(8 << 30), "the machine has no more");
-        assert_eq!(rules.limits(Some(Seen::default())).cpu_seconds_max, Some(7200.0));
+        assert_eq!(rules.limits(Some(StagePeaks::default())).cpu_seconds_max, Some(7200.0));
     }
 }

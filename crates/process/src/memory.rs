@@ -5,7 +5,7 @@
 //! higher, to catch what is allocated between two samples, and kills only processes of the group. Without such a
 //! group, only the samples protect.
 
-use crate::groups::{Hierarchy, Place, folder, name};
+use crate::groups::{GroupPath, Hierarchy, folder, name};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const MARGIN_PART: u64 = 4;
 const REMOVING_TRIES_MAX: u32 = 50;
 const REMOVING_PAUSE: Duration = Duration::from_millis(2);
 
-/// See the module. Dropping it removes the group that was created.
+/// See the module documentation. Dropping it removes the group that was created.
 #[derive(Debug)]
 pub(crate) struct MemoryBound {
     /// The file that counts out-of-memory kills.
@@ -40,7 +40,7 @@ impl MemoryBound {
     }
 
     fn of_version_1(bytes: u64) -> Option<MemoryBound> {
-        let own = Place::own(Hierarchy::Version1("memory"))?;
+        let own = GroupPath::own(Hierarchy::Version1("memory"))?;
         folder::sweep(&own.folder, name::COMMANDS);
         let made = own.folder.join(name::new(name::COMMANDS));
         std::fs::create_dir(&made).ok()?;

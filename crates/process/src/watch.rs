@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::stalls::Stalling;
 use crate::weight::Membership;
 use crate::written::{Writing, Written};
-use crate::{End, Limits, Outcome, Passed, Portrait, Sample, leftovers};
+use crate::{CommandOutcome, End, Limits, Passed, Portrait, Sample, leftovers};
 use kilnyard_root::sandbox::{Bounds, GRACE, Order};
 use kilnyard_root::{Report, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,7 +66,7 @@ pub fn run(
     cancel: &AtomicBool,
     membership: Option<&Membership>,
     observe: &mut dyn FnMut(Sample),
-) -> Outcome {
+) -> CommandOutcome {
     let watched = Watched { limits, writing: &Writing::default(), cancel, membership };
     run_watched(sandbox, output, watched, observe)
 }
@@ -77,7 +77,7 @@ pub fn run_watched(
     output: &mut (dyn Write + Send),
     watched: Watched<'_>,
     observe: &mut dyn FnMut(Sample),
-) -> Outcome {
+) -> CommandOutcome {
     let Watched { limits, writing, cancel, membership } = watched;
     let started = Instant::now();
     let bounds = Bounds { processes_max: limits.processes_max, open_files_max: limits.open_files_max };
@@ -106,7 +106,7 @@ pub fn run_watched(
             let begun = Begun { child, births, leaf, memory, onlooker, writing };
             Watch::new(begun, output, limits, cancel, observe).run()
         }
-        Err(error) => Outcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
+        Err(error) => CommandOutcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
     };
     outcome.wall_seconds = started.elapsed().as_secs_f64();
     outcome
@@ -148,7 +148,7 @@ struct Watch<'a> {
     drip: Drip,
     tail: Vec<u8>,
     report: Vec<u8>,
-    outcome: Outcome,
+    outcome: CommandOutcome,
     end: Option<End>,
     failure: Option<String>,
     /// When everything was asked to end, and whether it has been killed since.
@@ -191,7 +191,7 @@ impl<'a> Watch<'a> {
             drip: Drip { since: Instant::now(), bytes: 0, bytes_before: 0 },
             tail: Vec::new(),
             report: Vec::new(),
-            outcome: Outcome::of(End::Cancelled),
+            outcome: CommandOutcome::of(End::Cancelled),
             end: None,
             failure: None,
             ordered: None,
@@ -199,7 +199,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn run(mut self) -> Outcome {
+    fn run(mut self) -> CommandOutcome {
         let mut chunk = vec![0; CHUNK_BYTES];
         while self.stdout.is_some() || self.stderr.is_some() {
             let (has_output, has_reports) = self.wait();
@@ -389,7 +389,7 @@ impl<'a> Watch<'a> {
         }
         match self.ordered {
             Some((at, false)) if at.elapsed() > GRACE + ENDING_MAX => {
-                // The kernel kills the whole group at once, or else everything below the outer process. The loop
+                // The kernel kills the whole group together, or else everything below the outer process. The loop
                 // continues until the last report is read.
                 if let Some(leaf) = &self.leaf {
                     leaf.kill();
@@ -423,7 +423,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> CommandOutcome {
         let now = self.now();
         let mut outcome = self.outcome;
         outcome.stalls = self.stalling.since();

@@ -3,7 +3,7 @@
 mod yard;
 
 use kilnyard_process::weight::{Way, Weights};
-use kilnyard_process::{End, Outcome, Sample, folder_of_groups, run};
+use kilnyard_process::{CommandOutcome, End, Sample, folder_of_groups, run};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use yard::{LIMITS, Yard, missing, process_with, processes_with, user};
 
-/// How long a test waits for something that should happen at once.
+/// How long a test waits for something that should happen immediately.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -57,11 +57,11 @@ fn main() {
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-fn perform(script: &str, cancel: &AtomicBool, observe: &mut dyn FnMut(Sample)) -> Outcome {
+fn perform(script: &str, cancel: &AtomicBool, observe: &mut dyn FnMut(Sample)) -> CommandOutcome {
     run(&Yard::new().sandbox(script), &mut io::sink(), LIMITS, cancel, None, observe)
 }
 
-fn simple(script: &str, observe: &mut dyn FnMut(Sample)) -> Outcome {
+fn simple(script: &str, observe: &mut dyn FnMut(Sample)) -> CommandOutcome {
     perform(script, &AtomicBool::new(false), observe)
 }
 
@@ -141,7 +141,7 @@ fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
             cancel.store(true, Ordering::Relaxed);
         }
     });
-    // All were killed at once, so no search for leftovers was needed.
+    // All were killed together, so no search for leftovers was needed.
     assert_eq!((outcome.end, &outcome.left_behind[..]), (End::Cancelled, &[][..]));
     assert_eq!(processes_with("6302"), 0);
     assert!(stranger.was_killed());

@@ -3,7 +3,7 @@
 mod yard;
 
 use kilnyard_process::{
-    End, Limits, Log, LogLimits, Outcome, Passed, Portrait, Sample, Watched, Writing, read_log, run,
+    CommandOutcome, End, Limits, Log, LogLimits, Passed, Portrait, Sample, Watched, Writing, read_log, run,
     run_watched,
 };
 use kilnyard_root::{ProcessStat, Sandbox, User};
@@ -69,7 +69,7 @@ fn perform(
     log_limits: LogLimits,
     cancel: &AtomicBool,
     observe: &mut dyn FnMut(Sample),
-) -> (Outcome, String) {
+) -> (CommandOutcome, String) {
     let yard = Yard::new();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stage.log");
@@ -79,12 +79,12 @@ fn perform(
     (outcome, read_log(&path).unwrap())
 }
 
-fn simple(script: &str, limits: Limits) -> (Outcome, String) {
+fn simple(script: &str, limits: Limits) -> (CommandOutcome, String) {
     perform(script, limits, LogLimits::default(), &AtomicBool::new(false), &mut |_| {})
 }
 
 /// The exceeded limit, and what the processes were doing then.
-fn passed(outcome: &Outcome) -> Result<(Passed, &Portrait), Failed> {
+fn passed(outcome: &CommandOutcome) -> Result<(Passed, &Portrait), Failed> {
     match &outcome.end {
         End::Limit(passed, portrait) => Ok((*passed, portrait)),
         other => Err(format!("{other:?}").into()),
@@ -205,7 +205,7 @@ fn the_kernel_bounds_memory() -> Result<(), Failed> {
 }
 
 /// Runs a command and watches what it writes to its root.
-fn writing(script: &str, written_bytes_max: u64) -> Outcome {
+fn writing(script: &str, written_bytes_max: u64) -> CommandOutcome {
     let yard = Yard::new();
     let sandbox = yard.sandbox(script);
     let upper = sandbox.folder.join("root/upper");
@@ -287,7 +287,7 @@ fn a_lock_wait_names_both() -> Result<(), Failed> {
 }
 
 /// Runs a command as the builder of a root, with ids other than those of its root user.
-fn as_another_user(script: &str, limits: Limits) -> Outcome {
+fn as_another_user(script: &str, limits: Limits) -> CommandOutcome {
     let yard = Yard::new();
     let sandbox = Sandbox { user: User::Plain { user: 1000, group: 1000 }, ..yard.sandbox(script) };
     run(&sandbox, &mut std::io::sink(), limits, &AtomicBool::new(false), None, &mut |_| {})
@@ -330,7 +330,7 @@ fn a_flood_fills_no_disk_and_keeps_its_tail() -> Result<(), Failed> {
 }
 
 /// Cancels a command as soon as it has this many processes.
-fn cancelled_with(processes: u32, script: &str) -> (Outcome, String) {
+fn cancelled_with(processes: u32, script: &str) -> (CommandOutcome, String) {
     let cancel = AtomicBool::new(false);
     let mut observe = |sample: Sample| {
         if sample.processes >= processes {

@@ -71,7 +71,7 @@ pub enum ToCoordinator {
 }
 
 impl ToCoordinator {
-    /// The session that it belongs to; none of a hello.
+    /// The session that it belongs to; `None` for a hello.
     pub fn session(&self) -> Option<Session> {
         match self {
             ToCoordinator::Hello(_) => None,
@@ -171,7 +171,7 @@ pub enum ToWorker {
 }
 
 impl ToWorker {
-    /// The session that it belongs to; none of an answer to a hello.
+    /// The session that it belongs to; `None` for an answer to a hello.
     pub fn session(&self) -> Option<Session> {
         match self {
             ToWorker::Welcome(_) | ToWorker::Refused { .. } => None,
@@ -265,13 +265,13 @@ pub struct Held {
     /// The build.
     pub attempt: Attempt,
     /// Its progress.
-    pub standing: Standing,
+    pub standing: BuildPhase,
 }
 
 /// The progress of a build on its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum BuildPhase {
     /// It has not started, and can be revoked.
     Waiting,
     /// It is running.

@@ -12,7 +12,7 @@ use kilnyard_model::order::{
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Ranked, Reports, Session, Standing,
+    Answer, BuildPhase, BuildResult, Built, Held, Hello, Lease, Offer, Progress, Ranked, Reports, Session,
     Test, ToCoordinator, ToWorker, Versions, Welcome, decode, encode,
 };
 use kilnyard_schedule::{Files, Pressure};
@@ -249,7 +249,7 @@ fn messages_of_a_worker() {
         &ToCoordinator::Offer(Offer {
             session,
             number: 5,
-            held: vec![held(Standing::Waiting), held(Standing::Building), held(Standing::Ended)],
+            held: vec![held(BuildPhase::Waiting), held(BuildPhase::Building), held(BuildPhase::Ended)],
             slots_free: 14,
             pressure: Pressure::High,
             takes_more: true,

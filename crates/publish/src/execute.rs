@@ -8,7 +8,7 @@ use crate::disk::{self, Placed};
 use crate::error::During;
 use crate::layout::{CHECKSUMS_SIGNATURE, RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
 use crate::operation::Operation;
-use crate::state::Seen;
+use crate::state::SeriesState;
 use crate::{Publication, PublishError, Result, Signer};
 
 /// The result of a publication.
@@ -67,7 +67,7 @@ impl Publication {
     /// Rejects a plan that was made for another state of the repository.
     fn check_unchanged(&self) -> Result<()> {
         let changed = || PublishError::Changed { repository: self.repository.clone() };
-        if Seen::read(&self.repository, &self.series)? != self.seen {
+        if SeriesState::read(&self.repository, &self.series)? != self.seen {
             return Err(changed());
         }
         for (path, size_bytes) in &self.present {

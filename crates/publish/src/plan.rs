@@ -9,7 +9,7 @@ use crate::generation::{Current, NewGeneration, pack};
 use crate::layout::{self, GENERATIONS_KEPT, KEYRING_FILE, STAGING, Series};
 use crate::operation::Operation;
 use crate::pool::{self, Need};
-use crate::state::{self, Seen};
+use crate::state::{self, SeriesState};
 use crate::steps::Steps;
 use crate::{BinaryEntry, Checksum, ReleaseFacts, Result, SourceEntry, index, release, series};
 
@@ -22,7 +22,7 @@ const STAGED_KEY: &str = "key";
 pub struct Publication {
     pub(crate) repository: PathBuf,
     pub(crate) series: Series,
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeriesState,
     pub(crate) public_key: String,
     pub(crate) signed: Signed,
     pub(crate) operations: Vec<Operation>,
@@ -68,7 +68,7 @@ pub fn plan(
     index::check_facts(facts)?;
     let series = Series::of_codename(&facts.codename);
     let indexes = index::render(facts, binaries, sources)?;
-    let seen = Seen::read(repository, &series)?;
+    let seen = SeriesState::read(repository, &series)?;
 
     let mut steps = Steps::new(repository);
     series::clear_leftovers(&series, &seen, &mut steps)?;

@@ -9,7 +9,7 @@ use crate::error::During;
 use crate::execute::execute_all;
 use crate::layout::{POOL, Series};
 use crate::operation::Operation;
-use crate::state::{self, Seen};
+use crate::state::{self, SeriesState};
 use crate::{PublishError, Result, disk};
 
 /// Deeper than any pool: `pool/main/libz/libzstd/x.deb` has five components.
@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Prune {
     repository: PathBuf,
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, SeriesState>,
     operations: Vec<Operation>,
 }
 
@@ -77,11 +77,11 @@ impl fmt::Display for Prune {
     }
 }
 
-fn look(repository: &Path) -> Result<BTreeMap<String, Seen>> {
+fn look(repository: &Path) -> Result<BTreeMap<String, SeriesState>> {
     state::codenames(repository)?
         .into_iter()
         .map(|codename| {
-            let seen = Seen::read(repository, &Series::of_codename(&codename))?;
+            let seen = SeriesState::read(repository, &Series::of_codename(&codename))?;
             Ok((codename, seen))
         })
         .collect()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Result;
 use crate::layout::{self, GENERATIONS_KEPT, STAGING, Series};
 use crate::operation::Operation;
-use crate::state::Seen;
+use crate::state::SeriesState;
 use crate::steps::Steps;
 
 /// Staging name of an unfinished generation.
@@ -16,7 +16,7 @@ const STAGED_GENERATION: &str = "generation";
 ///
 /// A generation above the current one was finished but never switched to. Its number is used again, and the new
 /// generation must be the same whether or not the interrupted attempt came that far.
-pub(crate) fn clear_leftovers(series: &Series, seen: &Seen, steps: &mut Steps<'_>) -> Result<()> {
+pub(crate) fn clear_leftovers(series: &Series, seen: &SeriesState, steps: &mut Steps<'_>) -> Result<()> {
     if seen.has_leftovers {
         steps.add(Operation::ClearStaging);
     }
@@ -28,12 +28,12 @@ pub(crate) fn clear_leftovers(series: &Series, seen: &Seen, steps: &mut Steps<'_
 }
 
 /// The remaining generations that were switched to, newest first.
-pub(crate) fn kept(seen: &Seen) -> Vec<u64> {
+pub(crate) fn kept(seen: &SeriesState) -> Vec<u64> {
     seen.generations.iter().copied().filter(|number| Some(*number) <= seen.current).rev().collect()
 }
 
 /// The number of the next generation.
-pub(crate) fn next(seen: &Seen) -> u64 {
+pub(crate) fn next(seen: &SeriesState) -> u64 {
     seen.current.map_or(1, |current| current.saturating_add(1))
 }
 
@@ -60,7 +60,12 @@ pub(crate) fn switch(series: &Series, number: u64, steps: &mut Steps<'_>) {
 }
 
 /// Plans to remove generations that are too old once there are `new_count` new ones.
-pub(crate) fn retire(series: &Series, seen: &Seen, new_count: usize, steps: &mut Steps<'_>) -> Result<()> {
+pub(crate) fn retire(
+    series: &Series,
+    seen: &SeriesState,
+    new_count: usize,
+    steps: &mut Steps<'_>,
+) -> Result<()> {
     kept(seen)
         .into_iter()
         .skip(GENERATIONS_KEPT - new_count)

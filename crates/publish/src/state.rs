@@ -14,7 +14,7 @@ use crate::{PublishError, Result, stanza};
 
 /// The generations of a series. If two reads are equal, no publication succeeded or was interrupted in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeriesState {
     /// The generation that the link points to.
     pub(crate) current: Option<u64>,
     /// The existing generations, ascending.
@@ -23,7 +23,7 @@ pub(crate) struct Seen {
     pub(crate) has_leftovers: bool,
 }
 
-impl Seen {
+impl SeriesState {
     pub(crate) fn read(repository: &Path, series: &Series) -> Result<Self> {
         Ok(Self {
             current: current(repository, series)?,
@@ -40,7 +40,7 @@ pub(crate) fn codenames(repository: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads a text file; none if it does not exist. A file larger than the limit for all indexes together is
+/// Reads a text file; `None` if it does not exist. A file larger than the limit for all indexes together is
 /// foreign.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     match fs_err::metadata(path) {

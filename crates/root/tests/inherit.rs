@@ -28,9 +28,9 @@ fn main() {
     let lack = missing();
     let mut trials = Vec::new();
     for user in ["root", "builder"] {
-        let test = |name: &str, check: fn(&Seen) -> Result<(), Failed>| {
+        let test = |name: &str, check: fn(&Inherited) -> Result<(), Failed>| {
             let name = format!("{name}_{user}");
-            Trial::test(name, move || check(&Seen::by(user))).with_ignored_flag(lack.is_some())
+            Trial::test(name, move || check(&Inherited::by(user))).with_ignored_flag(lack.is_some())
         };
         trials.extend([
             test("a_build_has_no_descriptor_of_the_caller", descriptors),
@@ -184,10 +184,10 @@ fn run_as_caller(user: User) -> String {
 }
 
 /// The output of the command, by name.
-struct Seen(BTreeMap<String, Vec<String>>);
+struct Inherited(BTreeMap<String, Vec<String>>);
 
-impl Seen {
-    fn by(user: &str) -> Seen {
+impl Inherited {
+    fn by(user: &str) -> Inherited {
         let output = Command::new("/proc/self/exe").args([CALLER, user]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -195,7 +195,7 @@ impl Seen {
         for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
             lines.entry(name.to_owned()).or_default().push(value.to_owned());
         }
-        Seen(lines)
+        Inherited(lines)
     }
 
     fn one(&self, name: &str) -> &str {
@@ -203,18 +203,18 @@ impl Seen {
     }
 }
 
-fn descriptors(seen: &Seen) -> Result<(), Failed> {
+fn descriptors(seen: &Inherited) -> Result<(), Failed> {
     assert_eq!(seen.0["descriptor"], ["0 /dev/null", "1 pipe", "2 pipe"]);
     Ok(())
 }
 
-fn keyrings(seen: &Seen) -> Result<(), Failed> {
+fn keyrings(seen: &Inherited) -> Result<(), Failed> {
     assert_ne!(seen.one("key"), "found");
     assert_ne!(seen.one("key"), "");
     Ok(())
 }
 
-fn attributes(seen: &Seen) -> Result<(), Failed> {
+fn attributes(seen: &Inherited) -> Result<(), Failed> {
     let fixed = [
         ("SigBlk", "0000000000000000"),
         // Python ignores SIGPIPE and SIGXFSZ itself.

@@ -6,22 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A position in the queue. Bumped packages come first, the last bumped before the others; then rank decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     pub(crate) bumped: u64,
     pub(crate) rank: f64,
     pub(crate) package: PackageId,
 }
 
-impl Eq for Place {}
+impl Eq for QueuePlace {}
 
-impl Ord for Place {
+impl Ord for QueuePlace {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_bump = Reverse(self.bumped).cmp(&Reverse(other.bumped));
         by_bump.then_with(|| other.rank.total_cmp(&self.rank)).then_with(|| self.package.cmp(&other.package))
     }
 }
 
-impl PartialOrd for Place {
+impl PartialOrd for QueuePlace {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -33,9 +33,9 @@ pub struct Queue {
     ranks: Vec<f64>,
     bumped: Vec<u64>,
     bumps: u64,
-    places: BTreeSet<Place>,
+    places: BTreeSet<QueuePlace>,
     /// Packages that will be ready soon, with the time until which the queue waits for them.
-    coming: BTreeMap<Place, f64>,
+    coming: BTreeMap<QueuePlace, f64>,
 }
 
 impl Queue {
@@ -44,8 +44,8 @@ impl Queue {
         Queue { bumped: vec![0; ranks.len()], ranks, bumps: 0, ..Queue::default() }
     }
 
-    pub(crate) fn place(&self, package: PackageId) -> Place {
-        Place { bumped: self.bumped[package.index()], rank: self.ranks[package.index()], package }
+    pub(crate) fn place(&self, package: PackageId) -> QueuePlace {
+        QueuePlace { bumped: self.bumped[package.index()], rank: self.ranks[package.index()], package }
     }
 
     /// Adds a package, and stops waiting for it.

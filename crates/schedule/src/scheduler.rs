@@ -91,7 +91,7 @@ pub enum ScheduleError {
 
 /// The state of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum PackagePhase {
     /// It waits for dependencies, or is held.
     Waiting,
     /// It is in the queue.
@@ -106,7 +106,7 @@ enum Standing {
 
 #[derive(Clone, Copy, Debug)]
 struct Package {
-    standing: Standing,
+    standing: PackagePhase,
     /// The number of dependencies that are not built.
     waits: u32,
     is_held: bool,
@@ -114,7 +114,6 @@ struct Package {
     is_alone: bool,
 }
 
-/// A running build.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     package: PackageId,
@@ -131,7 +130,7 @@ struct Running {
     rank_seconds: f64,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     graph: Arc<Graph>,
@@ -181,7 +180,7 @@ impl Scheduler {
         let packages = graph
             .packages()
             .map(|id| Package {
-                standing: Standing::Waiting,
+                standing: PackagePhase::Waiting,
                 waits: graph.dependencies(id).len() as u32,
                 is_held: false,
                 is_alone: false,
@@ -286,7 +285,7 @@ impl Policy for Scheduler {
                 self.packages[package.index()].is_held = true;
                 self.queue.await_no_more(package);
                 if self.queue.remove(package) {
-                    self.packages[package.index()].standing = Standing::Waiting;
+                    self.packages[package.index()].standing = PackagePhase::Waiting;
                     self.overtaken.remove(&package);
                 }
             }
@@ -396,7 +395,7 @@ impl Scheduler {
     /// The time that a package adds to ranks: its time at the best allotment, or nothing if it will not be built.
     fn own_seconds(&self, package: PackageId) -> f64 {
         match self.packages[package.index()].standing {
-            Standing::Failed | Standing::Blocked => 0.0,
+            PackagePhase::Failed | PackagePhase::Blocked => 0.0,
             _ => {
                 let work = &self.works[package.index()];
                 work.seconds_at(self.cores_max(), self.speed_max()) * self.factor(work)
@@ -430,7 +429,7 @@ impl Scheduler {
     }
 
     fn ended(&mut self, package: PackageId, outcome: Outcome) {
-        let Standing::Running(machine) = self.packages[package.index()].standing else { return };
+        let PackagePhase::Running(machine) = self.packages[package.index()].standing else { return };
         self.running[machine.index()].retain(|running| running.package != package);
         match outcome {
             Outcome::Built { core_seconds } => {
@@ -438,12 +437,12 @@ impl Scheduler {
                 self.learn(package, core_seconds);
             }
             Outcome::Lost => {
-                self.packages[package.index()].standing = Standing::Waiting;
+                self.packages[package.index()].standing = PackagePhase::Waiting;
                 self.make_ready(package);
             }
             Outcome::OutOfMemory if !self.packages[package.index()].is_alone => {
                 self.packages[package.index()].is_alone = true;
-                self.packages[package.index()].standing = Standing::Waiting;
+                self.packages[package.index()].standing = PackagePhase::Waiting;
                 self.make_ready(package);
             }
             Outcome::Failed | Outcome::OutOfMemory => self.fail(package),

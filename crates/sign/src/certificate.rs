@@ -19,18 +19,18 @@ pub(crate) struct Component {
     pub(crate) name: KeyName,
     pub(crate) key_id: String,
     pub(crate) created: Moment,
-    key: Key,
-    standing: Standing,
+    key: CertificateKey,
+    standing: Validity,
 }
 
 #[derive(Debug, Clone)]
-enum Key {
+enum CertificateKey {
     Primary(PublicKey),
     Subkey(PublicSubkey),
 }
 
 #[derive(Debug, Clone)]
-enum Standing {
+enum Validity {
     /// May sign data, until it expires.
     Signs {
         expires: Option<Moment>,
@@ -46,22 +46,22 @@ impl Component {
     pub(crate) fn problem_at(&self, now: Moment) -> Option<SignatureProblem> {
         let key = self.name.clone();
         match &self.standing {
-            Standing::Signs { expires: Some(since) } if *since <= now => {
+            Validity::Signs { expires: Some(since) } if *since <= now => {
                 Some(SignatureProblem::KeyExpired { key, since: *since })
             }
-            Standing::Signs { .. } => None,
-            Standing::Revoked => Some(SignatureProblem::KeyRevoked { key }),
-            Standing::Unfit { reason } => Some(SignatureProblem::KeyUnfit { key, reason: reason.clone() }),
+            Validity::Signs { .. } => None,
+            Validity::Revoked => Some(SignatureProblem::KeyRevoked { key }),
+            Validity::Unfit { reason } => Some(SignatureProblem::KeyUnfit { key, reason: reason.clone() }),
         }
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        matches!(self.standing, Standing::Revoked)
+        matches!(self.standing, Validity::Revoked)
     }
 
     /// Revokes the key. A ring may have two copies of a certificate, of different age; a revocation in either holds.
     pub(crate) fn revoke(&mut self) {
-        self.standing = Standing::Revoked;
+        self.standing = Validity::Revoked;
     }
 
     /// Whether a signature names this key as its maker.
@@ -73,8 +73,8 @@ impl Component {
     /// Checks a signature over bytes cryptographically, and nothing else.
     pub(crate) fn verify(&self, signature: &Signature, bytes: &[u8]) -> PgpResult<()> {
         match &self.key {
-            Key::Primary(key) => signature.verify(key, bytes),
-            Key::Subkey(key) => signature.verify(key, bytes),
+            CertificateKey::Primary(key) => signature.verify(key, bytes),
+            CertificateKey::Subkey(key) => signature.verify(key, bytes),
         }
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
         name: name(primary_fingerprint.clone()),
         key_id: upper(&primary.legacy_key_id()),
         created: moment(primary.created_at()),
-        key: Key::Primary(primary.clone()),
+        key: CertificateKey::Primary(primary.clone()),
         standing: own.primary_standing(),
     }];
     for subkey in &certificate.public_subkeys {
@@ -102,7 +102,7 @@ pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
             name: name(upper(&subkey.key.fingerprint())),
             key_id: upper(&subkey.key.legacy_key_id()),
             created: moment(subkey.key.created_at()),
-            key: Key::Subkey(subkey.key.clone()),
+            key: CertificateKey::Subkey(subkey.key.clone()),
             standing: own.subkey_standing(primary, subkey),
         });
     }
@@ -170,19 +170,19 @@ impl SelfSignatures {
         }
     }
 
-    fn primary_standing(&self) -> Standing {
+    fn primary_standing(&self) -> Validity {
         if self.revoked {
-            Standing::Revoked
+            Validity::Revoked
         } else if !self.bound {
             unfit("its certificate has no valid self-signature")
         } else if !self.signs {
             unfit("its certificate does not allow it to sign data")
         } else {
-            Standing::Signs { expires: self.expires }
+            Validity::Signs { expires: self.expires }
         }
     }
 
-    fn subkey_standing(&self, primary: &PublicKey, subkey: &SignedPublicSubKey) -> Standing {
+    fn subkey_standing(&self, primary: &PublicKey, subkey: &SignedPublicSubKey) -> Validity {
         let valid = |wanted: SignatureType| {
             newest(subkey.signatures.iter().filter(|signature| signature.typ() == Some(wanted)).filter(
                 |signature| {
@@ -191,7 +191,7 @@ impl SelfSignatures {
             ))
         };
         if self.revoked || valid(SignatureType::SubkeyRevocation).is_some() {
-            return Standing::Revoked;
+            return Validity::Revoked;
         }
         if !self.bound {
             return unfit("its certificate has no valid self-signature");
@@ -207,7 +207,7 @@ impl SelfSignatures {
             return unfit("it has no valid back signature for its primary key");
         }
         let own = expiry_of(binding, moment(subkey.key.created_at()));
-        Standing::Signs { expires: earlier(own, self.expires) }
+        Validity::Signs { expires: earlier(own, self.expires) }
     }
 }
 
@@ -259,8 +259,8 @@ fn signing_flag(signature: &Signature) -> Option<bool> {
     })
 }
 
-fn unfit(reason: &str) -> Standing {
-    Standing::Unfit { reason: reason.to_owned() }
+fn unfit(reason: &str) -> Validity {
+    Validity::Unfit { reason: reason.to_owned() }
 }
 
 pub(crate) fn moment(timestamp: pgp::types::Timestamp) -> Moment {

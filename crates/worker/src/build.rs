@@ -10,8 +10,8 @@ use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOr
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
-    End, Limits, Log, LogLimits, Outcome, Portrait, Sample, Seen, now_seconds, own_cpu_seconds, pressure,
-    read_log, written_words,
+    CommandOutcome, End, Limits, Log, LogLimits, Portrait, Sample, StagePeaks, now_seconds, own_cpu_seconds,
+    pressure, read_log, written_words,
 };
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test};
 use kilnyard_schedule::Files;
@@ -61,7 +61,7 @@ impl Worker {
         BuildResult { build: lease.build, outcome, is_reproducible }
     }
 
-    /// The file of an input in the distfile store, whether it exists or not.
+    /// The file of an input in the file store, whether it exists or not.
     pub(crate) fn file_of(&self, input: &Input) -> PathBuf {
         // An invalid hash gives an empty path, and linking that fails.
         Sha256Hex::parse(&input.sha256).map_or_else(|_| PathBuf::new(), |hash| self.distfiles.path(&hash))
@@ -305,9 +305,9 @@ impl<'a> Performance<'a> {
     }
 
     /// The resources that this stage of the package used before; absent if unknown.
-    fn seen(&self, stage: Stage) -> Option<Seen> {
+    fn seen(&self, stage: Stage) -> Option<StagePeaks> {
         let seen = self.lease.seen.iter().find(|seen| seen.stage == stage)?;
-        Some(Seen {
+        Some(StagePeaks {
             cpu_seconds: seen.cpu_seconds,
             still_seconds: seen.still_seconds,
             silent_seconds: seen.silent_seconds,
@@ -521,7 +521,7 @@ pub(crate) fn hung_lines(portrait: &Portrait) -> Vec<String> {
 }
 
 /// Remarks for the log about the end of a command.
-fn remarks(outcome: &Outcome, limits: &Limits) -> String {
+fn remarks(outcome: &CommandOutcome, limits: &Limits) -> String {
     let mut lines = Vec::new();
     if let End::Limit(passed, portrait) = &outcome.end {
         lines.push(passed.words(limits));
@@ -539,7 +539,7 @@ fn remarks(outcome: &Outcome, limits: &Limits) -> String {
 }
 
 /// Adds the usage of a command to that of its stage.
-fn add(result: &mut StageResult, outcome: &Outcome) {
+fn add(result: &mut StageResult, outcome: &CommandOutcome) {
     result.cpu_seconds += outcome.cpu_seconds;
     result.memory_peak_bytes = result.memory_peak_bytes.max(outcome.memory_peak_bytes);
     let left = outcome.left_behind.iter().chain(&outcome.left_in_memory);

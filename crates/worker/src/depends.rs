@@ -1,7 +1,7 @@
 //! Installs dependencies in a root: from existing layers, from new layers, and by the package manager for the rest.
 
 use crate::build::{Performance, machine, unmade, write_log};
-use crate::layers::{Layers, SETS_STACKED_MAX, STACKED_MAX, Set, Standing};
+use crate::layers::{LayerSet, Layers, LayersInUse, SETS_STACKED_MAX, STACKED_MAX};
 use crate::runner::{LayeredRoot, PlainRoot, Root, RunnerError, Running, Shown};
 use crate::{Share, Silent, Worker};
 use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
@@ -29,7 +29,7 @@ const ALWAYS_WRITTEN: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var
 /// The layers of a root with all its dependencies. They are not removed before this is dropped.
 pub struct Stacked {
     layers: Vec<String>,
-    _standing: Standing,
+    _standing: LayersInUse,
 }
 
 impl Stacked {
@@ -169,7 +169,7 @@ impl<'a> Making<'a> {
         self.said.push('\n');
     }
 
-    fn make(&mut self) -> Result<Standing, Failure> {
+    fn make(&mut self) -> Result<LayersInUse, Failure> {
         let mut standing = self.begin_with_largest()?;
         if self.missing.is_empty() {
             return Ok(standing);
@@ -212,7 +212,7 @@ impl<'a> Making<'a> {
     }
 
     /// Starts the root from the largest existing set.
-    fn begin_with_largest(&mut self) -> Result<Standing, Failure> {
+    fn begin_with_largest(&mut self) -> Result<LayersInUse, Failure> {
         let all: BTreeSet<String> = self.order.depends.iter().map(|one| one.sha256.clone()).collect();
         let (mut layers, mut packages) = (Vec::new(), Vec::new());
         let stacked_max = if self.manager.layering().is_ok() { STACKED_MAX } else { SETS_STACKED_MAX };
@@ -244,7 +244,7 @@ impl<'a> Making<'a> {
         own.chain(self.base.iter().cloned()).collect()
     }
 
-    /// The same as paths that this process can open.
+    /// All layers below the root, as paths that this process can open.
     fn folders(&self) -> Vec<PathBuf> {
         let yard = &self.performance.worker.settings.yard;
         self.stacked().iter().map(|layer| yard.join(layer)).collect()
@@ -382,7 +382,7 @@ impl<'a> Making<'a> {
         &mut self,
         layering: &dyn Layering,
         descriptions: &BTreeMap<String, String>,
-    ) -> Result<Option<Standing>, Failure> {
+    ) -> Result<Option<LayersInUse>, Failure> {
         let packages = self.lacking();
         let parts: Vec<Part> = packages
             .iter()
@@ -461,7 +461,7 @@ impl<'a> Making<'a> {
     }
 
     /// Installs packages, and the missing packages that they need, by the package manager.
-    fn by_manager(&mut self, packages: Vec<&Dependency>) -> Result<Standing, Failure> {
+    fn by_manager(&mut self, packages: Vec<&Dependency>) -> Result<LayersInUse, Failure> {
         let standing = self.layers().stand_on(&self.stack);
         let standing = standing.ok_or_else(gone)?;
         self.install(&packages)?;
@@ -476,7 +476,7 @@ impl<'a> Making<'a> {
     }
 
     /// Turns the written files into a layer, and puts the root on top of it.
-    fn keep(&mut self, standing: Standing) -> Result<Standing, Failure> {
+    fn keep(&mut self, standing: LayersInUse) -> Result<LayersInUse, Failure> {
         let upper = self.root.written().map_err(failed)?;
         let ids = &self.performance.worker.settings.ids;
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
@@ -499,8 +499,8 @@ impl<'a> Making<'a> {
         Ok(grown)
     }
 
-    fn set_of(&self, packages: BTreeSet<String>) -> Set {
-        Set { base: self.base.to_vec(), packages: packages.into_iter().collect(), stack: Vec::new() }
+    fn set_of(&self, packages: BTreeSet<String>) -> LayerSet {
+        LayerSet { base: self.base.to_vec(), packages: packages.into_iter().collect(), stack: Vec::new() }
     }
 }
 

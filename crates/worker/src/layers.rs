@@ -21,7 +21,7 @@ mod record;
 pub(crate) use claims::Claim;
 pub use image::Image;
 pub(crate) use image::planned as planned_image;
-pub(crate) use record::Set;
+pub(crate) use record::LayerSet;
 
 use crate::leftovers::{LeftOver, remove_or_set_aside};
 use crate::roots::layers_of_failed;
@@ -30,7 +30,7 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::tree::Manifest;
 use kilnyard_root::{Content, IdMap, Sandbox, probe};
-use record::Kept;
+use record::LayerRecord;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(crate) const STACKED_MAX: usize = 400;
 /// smaller set, and the rest is installed on top. Older kernels take about 200 layers.
 pub(crate) const SETS_STACKED_MAX: usize = 100;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Layers {
     yard: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) struct Layers {
 
 #[derive(Debug, Default)]
 struct State {
-    sets: BTreeMap<String, Set>,
+    sets: BTreeMap<String, LayerSet>,
     /// Size of each layer, by name: `packages/HASH`, `sets/KEY` or `images/KEY`.
     bytes: BTreeMap<String, u64>,
     /// Number of roots that use a layer.
@@ -84,13 +84,13 @@ pub(crate) struct PackageLayer {
 
 /// Marks layers as used by a root; they are not removed before this is dropped.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct LayersInUse {
     /// Names of layers, the uppermost first.
     pub(crate) layers: Vec<String>,
     state: Arc<Mutex<State>>,
 }
 
-impl Drop for Standing {
+impl Drop for LayersInUse {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         for layer in &self.layers {
@@ -138,7 +138,7 @@ impl Layers {
             fs_err::create_dir_all(&folder)?;
             for entry in fs_err::read_dir(&folder)? {
                 let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
-                match Kept::read(&self.at(&name)) {
+                match LayerRecord::read(&self.at(&name)) {
                     Ok(kept) if kept.is_whole(&self.boot) => {
                         if !kept.is_safe {
                             state.unsynced.insert(name.clone());
@@ -153,7 +153,7 @@ impl Layers {
             }
         }
         // A set is useless if a layer below it is missing.
-        let is_whole = |set: &Set| {
+        let is_whole = |set: &LayerSet| {
             set.base.iter().all(|layer| self.yard.join(layer).is_dir())
                 && set.stack.iter().all(|layer| state.bytes.contains_key(layer))
         };
@@ -178,7 +178,7 @@ impl Layers {
         rustix::fs::syncfs(fs_err::File::open(self.yard.join(DEPENDENCIES))?)?;
         let mut outcome = Ok(());
         for name in &names {
-            match Kept::mark_safe(&self.at(name)) {
+            match LayerRecord::mark_safe(&self.at(name)) {
                 Ok(()) => drop(lock(&self.state).unsynced.remove(name)),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
@@ -199,9 +199,9 @@ impl Layers {
         base: &[String],
         wanted: &BTreeSet<String>,
         stacked_max: usize,
-    ) -> Option<Set> {
+    ) -> Option<LayerSet> {
         let state = lock(&self.state);
-        let fits = |set: &Set| {
+        let fits = |set: &LayerSet| {
             set.base == base
                 && set.stack.len() < stacked_max
                 && set.packages.len() <= wanted.len()
@@ -219,7 +219,7 @@ impl Layers {
     }
 
     /// Marks these layers as used by a root. `None` if one of them is gone.
-    pub(crate) fn stand_on(&self, layers: &[String]) -> Option<Standing> {
+    pub(crate) fn stand_on(&self, layers: &[String]) -> Option<LayersInUse> {
         let mut state = lock(&self.state);
         if !layers.iter().all(|layer| state.bytes.contains_key(layer)) {
             return None;
@@ -227,10 +227,10 @@ impl Layers {
         for layer in layers {
             *state.users.entry(layer.clone()).or_default() += 1;
             // Eviction starts with the least recently used layer.
-            Kept::touch(&self.at(layer));
+            LayerRecord::touch(&self.at(layer));
         }
         drop(state);
-        Some(Standing { layers: layers.to_vec(), state: self.state.clone() })
+        Some(LayersInUse { layers: layers.to_vec(), state: self.state.clone() })
     }
 
     /// The folder of a layer's files, relative to the yard, whether it exists or not.
@@ -281,17 +281,23 @@ impl Layers {
 
     /// Moves a folder into the layer of a set, and marks that layer as used by a root. If another build made the same
     /// set before, that one stays. `None` if a layer below it is gone.
-    pub(crate) fn keep_set(&self, folder: &Path, set: Set) -> io::Result<Option<Standing>> {
+    pub(crate) fn keep_set(&self, folder: &Path, set: LayerSet) -> io::Result<Option<LayersInUse>> {
         let name = set.name();
         self.keep(&name, folder, None, Some(set))?;
-        let known = lock(&self.state).sets.get(&name).map(Set::layers);
+        let known = lock(&self.state).sets.get(&name).map(LayerSet::layers);
         let standing = known.and_then(|layers| self.stand_on(&layers));
         // The next sweep removes what could not be removed now.
         let _ = self.evict();
         Ok(standing)
     }
 
-    fn keep(&self, name: &str, files: &Path, description: Option<&str>, set: Option<Set>) -> io::Result<()> {
+    fn keep(
+        &self,
+        name: &str,
+        files: &Path,
+        description: Option<&str>,
+        set: Option<LayerSet>,
+    ) -> io::Result<()> {
         let part = self.new_part(name);
         let kept = self.put_together(&part, files, description, set);
         let kept = match kept {
@@ -323,15 +329,15 @@ impl Layers {
         part: &Path,
         files: &Path,
         description: Option<&str>,
-        set: Option<Set>,
-    ) -> io::Result<Kept> {
+        set: Option<LayerSet>,
+    ) -> io::Result<LayerRecord> {
         let part = self.yard.join(part);
         fs_err::create_dir(&part)?;
         fs_err::rename(files, part.join("files"))?;
         if let Some(description) = description {
             fs_err::write(part.join("description"), description)?;
         }
-        let kept = Kept::new(&self.boot, Manifest::of(&part.join("files")), set);
+        let kept = LayerRecord::new(&self.boot, Manifest::of(&part.join("files")), set);
         kept.write(&part)?;
         Ok(kept)
     }
@@ -373,7 +379,7 @@ impl Layers {
         let folder = self.give_up(name).ok()?;
         if state.users.contains_key(name) {
             // Roots of running builds use its files. Since it has no record, the next start removes it.
-            Kept::forget(&self.yard.join(&folder));
+            LayerRecord::forget(&self.yard.join(&folder));
             return None;
         }
         Some(folder)
@@ -392,7 +398,7 @@ impl Layers {
     }
 
     fn damage(&self, name: &str) -> Option<String> {
-        let manifest = Kept::read(&self.at(name)).ok()?.manifest?;
+        let manifest = LayerRecord::read(&self.at(name)).ok()?.manifest?;
         manifest.difference(&Manifest::of(&self.at(name).join("files")))
     }
 
@@ -408,7 +414,7 @@ impl Layers {
             let mut needed: BTreeSet<&String> = state.users.keys().collect();
             needed.extend(state.sets.values().flat_map(|set| &set.stack));
             let is_free = |name: &&String| !needed.contains(name) && !failed.contains(&self.files(name));
-            let age = |name: &&String| Kept::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
+            let age = |name: &&String| LayerRecord::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
             let Some(oldest) = state.bytes.keys().filter(is_free).min_by_key(age).cloned() else {
                 // All layers are in use.
                 return Ok(left);
@@ -492,9 +498,9 @@ mod tests {
             folder
         }
 
-        fn set(&self, packages: &[&str], stack: &[String]) -> Set {
+        fn set(&self, packages: &[&str], stack: &[String]) -> LayerSet {
             let packages = packages.iter().map(|hash| (*hash).to_owned()).collect();
-            Set { base: base().to_vec(), packages, stack: stack.to_vec() }
+            LayerSet { base: base().to_vec(), packages, stack: stack.to_vec() }
         }
     }
 

@@ -3,7 +3,7 @@
 //! [`Worker::perform`] performs one lease from beginning to end and returns its result. The owner of the slots calls
 //! it, each slot from its own thread. It reports progress through a [`Link`], which renews the lease, asks the
 //! coordinator which outputs to keep and how to test them, and checks a flag that cancels the build. It does not know
-//! the set: the lease contains all that it needs. Outputs are added to the distfile store, by content, before the
+//! the set: the lease contains all that it needs. Outputs are added to the file store, by content, before the
 //! result claims that they exist.
 //!
 //! The root of a package's latest failed build is kept for inspection. Everything else that a build leaves is removed
@@ -48,7 +48,7 @@ pub use trees::{ARCHIVES, TreeError, Trees};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
 use kilnyard_ecosystem::OutputBounds;
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,11 +111,11 @@ impl Settings {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone)]
 pub struct Worker {
     settings: Arc<Settings>,
-    distfiles: Arc<DistfileStore>,
+    distfiles: Arc<FileStore>,
     /// Makes roots, and runs commands in them.
     runner: Arc<dyn runner::Runner>,
     /// Files being fetched.
@@ -127,7 +127,7 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker. Call [`Worker::sweep`] before the first build.
-    pub fn new(settings: Settings, distfiles: Arc<DistfileStore>) -> Worker {
+    pub fn new(settings: Settings, distfiles: Arc<FileStore>) -> Worker {
         let settings = Arc::new(settings);
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let layers = Arc::new(layers);

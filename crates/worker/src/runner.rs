@@ -17,7 +17,7 @@
 use crate::Local;
 use kilnyard_model::order::{BuildOrder, CommandOrder, Input, InputText, RootOrder};
 use kilnyard_process::weight::Membership;
-use kilnyard_process::{Limits, Outcome, Sample};
+use kilnyard_process::{CommandOutcome, Limits, Sample};
 use kilnyard_root::sandbox::RunError;
 use kilnyard_schedule::Files;
 use std::fmt::Debug;
@@ -111,7 +111,7 @@ pub struct Entering<'a> {
     pub specification: &'a Path,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) trait Runner: Debug + Send + Sync {
     /// Makes the root of a build. Setting `cancel` ends waiting for a layer that another build makes.
     fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError>;
@@ -133,9 +133,9 @@ pub(crate) trait Runner: Debug + Send + Sync {
     fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError>;
 }
 
-/// See the module. Its methods are never called concurrently.
+/// See the module documentation. Its methods are never called concurrently.
 pub(crate) trait Root: Debug + Send {
-    /// Adds inputs, from this machine's distfile store, and texts, by their names.
+    /// Adds inputs, from this machine's file store, and texts, by their names.
     fn provide(&self, inputs: &[Input], texts: &[InputText]) -> io::Result<()>;
 
     /// Copies a file of this machine into the folder added to the root; the name may contain folders.
@@ -152,7 +152,7 @@ pub(crate) trait Root: Debug + Send {
         running: &Running<'_>,
         output: &mut (dyn Write + Send),
         observe: &mut dyn FnMut(Sample),
-    ) -> Outcome;
+    ) -> CommandOutcome;
 
     /// The size of the work folder, if it exists.
     fn work_bytes(&self, inside: &str) -> Option<u64>;
@@ -163,7 +163,7 @@ pub(crate) trait Root: Debug + Send {
     /// The size that counts against the build's limit on written files.
     fn charged_bytes(&self) -> Result<u64, RunnerError>;
 
-    /// The same at little cost, if the kernel enforces the limit; otherwise absent.
+    /// Like [`charged_bytes`](Self::charged_bytes), at little cost; `None` unless the kernel enforces the limit.
     fn bounded_bytes(&self) -> Option<u64>;
 
     /// Whether a failed build may have run out of memory for its files.

@@ -7,9 +7,9 @@ use crate::remover::Remover;
 use crate::roots::{BuildFacts, Means, Planned};
 use crate::runner::{BuildRoot, Entering, LayeredRoot, PlainRoot, Root, Runner, RunnerError, Running, Shown};
 use crate::{Local, RootFolder, Settings, tools};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::{Input, InputText};
-use kilnyard_process::{End, Outcome, Sample, Watched, run_watched};
+use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
 use kilnyard_root::{Form, Nesting, used_bytes};
 use kilnyard_schedule::Files;
@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandboxed {
     settings: Arc<Settings>,
-    distfiles: Arc<DistfileStore>,
+    distfiles: Arc<FileStore>,
     layers: Arc<Layers>,
     memory: Arc<Memory>,
     remover: Arc<Remover>,
@@ -36,11 +36,7 @@ struct SandboxedRoot {
 }
 
 impl Sandboxed {
-    pub(crate) fn new(
-        settings: Arc<Settings>,
-        distfiles: Arc<DistfileStore>,
-        layers: Arc<Layers>,
-    ) -> Sandboxed {
+    pub(crate) fn new(settings: Arc<Settings>, distfiles: Arc<FileStore>, layers: Arc<Layers>) -> Sandboxed {
         let memory = Arc::new(Memory::new(settings.works_in_memory || settings.roots.is_in_memory()));
         Sandboxed { settings, distfiles, layers, memory, remover: Arc::default() }
     }
@@ -52,7 +48,7 @@ impl Sandboxed {
         }
     }
 
-    /// The file of an input in the distfile store, whether it exists or not.
+    /// The file of an input in the file store, whether it exists or not.
     fn file_of(&self, input: &Input) -> PathBuf {
         // An invalid hash gives an empty path, and linking that fails.
         Sha256Hex::parse(&input.sha256).map_or_else(|_| PathBuf::new(), |hash| self.distfiles.path(&hash))
@@ -181,10 +177,10 @@ impl Root for SandboxedRoot {
         running: &Running<'_>,
         output: &mut (dyn Write + Send),
         observe: &mut dyn FnMut(Sample),
-    ) -> Outcome {
+    ) -> CommandOutcome {
         let Running { command, limits, cancel, membership, .. } = *running;
         if let Err(error) = self.root.bound_writing(limits.written_bytes_max) {
-            return Outcome::of(End::SandboxFailed(error.to_string()));
+            return CommandOutcome::of(End::SandboxFailed(error.to_string()));
         }
         let mut sandbox = match running.sees_jobserver {
             true => self.root.building_sandbox(command),

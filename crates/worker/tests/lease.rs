@@ -5,7 +5,7 @@
 mod client;
 
 use kilnyard_ecosystem::OutputBounds;
-use kilnyard_mirror::{DistfileStore, Limits as MirrorLimits, Sha256Hex};
+use kilnyard_mirror::{FileStore, Limits as MirrorLimits, Sha256Hex};
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{
@@ -84,7 +84,7 @@ static BASE: OnceLock<Artifact> = OnceLock::new();
 struct Trying {
     folder: tempfile::TempDir,
     worker: Worker,
-    store: Arc<DistfileStore>,
+    store: Arc<FileStore>,
     /// The number of the last build.
     build: Cell<u64>,
 }
@@ -104,7 +104,7 @@ impl Trying {
             symlink(format!("usr/{link}"), base.join(link)).unwrap();
         }
         let store =
-            Arc::new(DistfileStore::open(&folder.path().join("distfiles"), MirrorLimits::default()).unwrap());
+            Arc::new(FileStore::open(&folder.path().join("distfiles"), MirrorLimits::default()).unwrap());
         let settings = Settings {
             yard: folder.path().to_owned(),
             ids,

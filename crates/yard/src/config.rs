@@ -7,7 +7,7 @@ mod roots;
 use roots::Root;
 
 use crate::error::{Error, Result};
-use crate::family::{Entry, Family};
+use crate::family::{Family, FamilyEntry};
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
@@ -271,7 +271,10 @@ impl Build {
             check_minutes(key, value)?;
         }
         if self.processes_max < PROCESSES_MIN {
-            return Err(format!("processes-max is {}, must be at least {PROCESSES_MIN}", self.processes_max));
+            return Err(format!(
+                "processes-max is {}, but must be at least {PROCESSES_MIN}",
+                self.processes_max
+            ));
         }
         let bounded = [
             ("slots", self.slots.unwrap_or(1).into(), SLOTS_MAX),
@@ -279,7 +282,7 @@ impl Build {
             ("log-mebibytes-max", self.log_mebibytes_max, LOG_MEBIBYTES_MAX),
         ];
         match bounded.into_iter().find(|(_, value, max)| value > max) {
-            Some((key, value, max)) => Err(format!("{key} is {value}, must be at most {max}")),
+            Some((key, value, max)) => Err(format!("{key} is {value}, but must be at most {max}")),
             None => Ok(()),
         }
     }
@@ -366,7 +369,9 @@ pub fn check_minutes(key: &str, value: f64) -> std::result::Result<(), String> {
     // NaN is not within the bounds either.
     match (MINUTES_MIN..=MINUTES_MAX).contains(&value) {
         true => Ok(()),
-        false => Err(format!("{key} is {value}, must be from {MINUTES_MIN} (one second) to {MINUTES_MAX}")),
+        false => {
+            Err(format!("{key} is {value}, but must be from {MINUTES_MIN} (one second) to {MINUTES_MAX}"))
+        }
     }
 }
 
@@ -377,7 +382,7 @@ pub fn seconds_of(minutes: f64) -> u64 {
 
 impl Config {
     /// Parses a configuration with the table of one of these families. Errors name the place in the file.
-    pub fn parse(text: &str, path: &Path, families: &[&'static dyn Entry]) -> Result<Config> {
+    pub fn parse(text: &str, path: &Path, families: &[&'static dyn FamilyEntry]) -> Result<Config> {
         let unreadable = |error: toml::de::Error| {
             let mut wrong = Error::usage(format!("invalid {}", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
@@ -389,10 +394,10 @@ impl Config {
         if let Some(unknown) = file.others.keys().find(|key| !is_of(key)) {
             return Err(wrong(unknown_key(text, unknown)));
         }
-        let tables = |entries: &mut dyn Iterator<Item = &&'static dyn Entry>| {
+        let tables = |entries: &mut dyn Iterator<Item = &&'static dyn FamilyEntry>| {
             entries.map(|entry| format!("[{}]", entry.name())).collect::<Vec<_>>()
         };
-        let named: Vec<&&'static dyn Entry> =
+        let named: Vec<&&'static dyn FamilyEntry> =
             families.iter().filter(|entry| file.others.contains_key(entry.name())).collect();
         let entry = match named[..] {
             [entry] => entry,
@@ -474,9 +479,8 @@ impl Config {
     /// A note for a configuration that requests no package; absent if it requests any.
     pub fn lack(&self, yard: &Path) -> Result<Option<&'static str>> {
         let is_empty = self.package_names(yard)?.is_some_and(|names| names.is_empty());
-        Ok(is_empty.then_some(
-            "kilnyard.toml asks for no package: write packages = [\"NAME\"], or packages = \"all\"",
-        ))
+        Ok(is_empty
+            .then_some("kilnyard.toml names no packages: write packages = [\"NAME\"], or packages = \"all\""))
     }
 }
 

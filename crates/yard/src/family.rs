@@ -1,20 +1,20 @@
 //! The interface between a yard and its package family. Other modules use a [`Family`] and a [`Set`] and know
 //! no family by name.
 //!
-//! An [`Entry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
+//! An [`FamilyEntry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
 //! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of
 //! packages that the family made from its index; a coordinator queries it as an [`Ecosystem`].
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
-use crate::key::Key;
+use crate::key::SigningKey;
 use crate::program::Program;
 use crate::remedy::Remedy;
 use crate::words;
 use crate::yard::Yard;
 use clap::{ArgMatches, Command};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{Output, RootOrder};
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A package family, independent of any yard.
-pub trait Entry: Sync {
+pub trait FamilyEntry: Sync {
     /// The name, which is also the name of its table in `kilnyard.toml`.
     fn name(&self) -> &'static str;
 
@@ -111,7 +111,7 @@ pub struct Demo {
 
 /// A package family as one yard configures it.
 pub trait Family: Any + Debug + Send + Sync {
-    /// The same family with absolute paths: relative ones are resolved against the yard.
+    /// This family with absolute paths: relative ones are resolved against the yard.
     fn located(&self, yard: &Path) -> Arc<dyn Family>;
 
     /// The family's name, for messages.
@@ -177,14 +177,14 @@ pub trait Family: Any + Debug + Send + Sync {
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String>;
 
     /// Reads the index and resolves the set.
-    fn resolve(&self, yard: &Yard, distfiles: &DistfileStore) -> Result<Set>;
+    fn resolve(&self, yard: &Yard, distfiles: &FileStore) -> Result<Set>;
 
     /// The current recipe of a package, in the format of [`kilnyard_ecosystem::Stock::rescan`]. Absent if only
     /// a scan can find a changed recipe.
     fn rescan(
         &self,
         yard: &Yard,
-        distfiles: &DistfileStore,
+        distfiles: &FileStore,
         package: &str,
         cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>>;
@@ -193,7 +193,7 @@ pub trait Family: Any + Debug + Send + Sync {
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()>;
 
     /// Recovers packages from the repository after the store was lost.
-    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Recovered>;
+    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Recovered>;
 
     /// Hashes of distfiles that the repository uses in addition to the outputs of packages.
     fn published_files(&self, _yard: &Yard) -> HashSet<String> {
@@ -232,8 +232,8 @@ pub trait Resolved: Any + Send + Sync {
         &self,
         yard: &Yard,
         store: &dyn Store,
-        distfiles: &DistfileStore,
-        key: &Key,
+        distfiles: &FileStore,
+        key: &SigningKey,
     ) -> Result<ToPublish>;
 
     /// Writes the family's own reports of the last run.
@@ -263,19 +263,14 @@ impl Set {
     }
 
     /// Publishes all outputs that exist.
-    pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &DistfileStore) -> Result<Published> {
-        let key = Key::read(yard)?;
+    pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Published> {
+        let key = SigningKey::read(yard)?;
         self.0.to_publish(yard, store, distfiles, &key)?.publish(&key)
     }
 
     /// Lists what publishing would do.
-    pub fn plan_publication(
-        &self,
-        yard: &Yard,
-        store: &dyn Store,
-        distfiles: &DistfileStore,
-    ) -> Result<String> {
-        Ok(self.0.to_publish(yard, store, distfiles, &Key::read(yard)?)?.publication.to_string())
+    pub fn plan_publication(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<String> {
+        Ok(self.0.to_publish(yard, store, distfiles, &SigningKey::read(yard)?)?.publication.to_string())
     }
 
     /// Writes the family's own reports of the last run.
@@ -342,7 +337,7 @@ pub struct ToPublish {
 
 impl ToPublish {
     /// Publishes it, signed with the yard's key.
-    pub fn publish(self, key: &Key) -> Result<Published> {
+    pub fn publish(self, key: &SigningKey) -> Result<Published> {
         let is_changed = self.publication.execute(key).context(Kind::Machine, "publish")?.is_new;
         let ToPublish { packages, line_for, line, remarks, .. } = self;
         Ok(Published { is_changed, packages, line_for, line, fingerprint: key.fingerprint(), remarks })

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{Context, Error, Kind, Result};
-use crate::family::Entry;
+use crate::family::FamilyEntry;
 use crate::files::write_whole_by;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_mirror::without_password;
@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Checks a configuration before a yard is created with it. `folder` is the yard's folder.
-pub fn check(folder: &Path, text: &str, families: &[&'static dyn Entry]) -> Result<()> {
+pub fn check(folder: &Path, text: &str, families: &[&'static dyn FamilyEntry]) -> Result<()> {
     let config = Config::parse(text, Path::new(CONFIG), families)?;
     config.package_names(folder).map(drop)
 }

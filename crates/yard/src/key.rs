@@ -7,13 +7,13 @@ use kilnyard_publish::{Signer, SignerError};
 use kilnyard_sign::YardKey;
 
 /// A yard's signing key. It lies in `state/key.asc`.
-pub struct Key(YardKey);
+pub struct SigningKey(YardKey);
 
-impl Key {
+impl SigningKey {
     /// Reads the key of a yard.
-    pub fn read(yard: &Yard) -> Result<Key> {
+    pub fn read(yard: &Yard) -> Result<SigningKey> {
         let path = yard.path("state/key.asc");
-        YardKey::read(&path).map(Key).context(Kind::Machine, "read the yard's key").map_err(|error| {
+        YardKey::read(&path).map(SigningKey).context(Kind::Machine, "read the yard's key").map_err(|error| {
             error.hint(
                 Remedy::from("restoring a copy of state/key.asc; without one: ")
                     .then_command("init")
@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-impl Signer for Key {
+impl Signer for SigningKey {
     fn sign_clear(&self, text: &str) -> std::result::Result<String, SignerError> {
         Ok(self.0.sign_clear(text)?)
     }

@@ -3,7 +3,7 @@
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use kilnyard_artifacts::{Artifacts, Folder, Storage, copy};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::order::{BuildOrder, FolderContent, FolderFile, Input, SharedFolder};
 use kilnyard_root::archive::pack_shared;
@@ -11,12 +11,7 @@ use std::path::Path;
 
 /// Copies everything that an order needs into a store of artifacts, and returns the order with references to
 /// the content.
-pub fn complete(
-    yard: &Yard,
-    distfiles: &DistfileStore,
-    order: BuildOrder,
-    to: &Folder,
-) -> Result<BuildOrder> {
+pub fn complete(yard: &Yard, distfiles: &FileStore, order: BuildOrder, to: &Folder) -> Result<BuildOrder> {
     let failed = "copy what the build needs";
     let archives = yard.trees().archives();
     for tree in &order.root.layers {

@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::error::{Context, Kind, Result};
 use crate::yard::Yard;
-use kilnyard_mirror::{AttemptError, Client, DistfileStore, FetchError, Limits};
+use kilnyard_mirror::{AttemptError, Client, FetchError, FileStore, Limits};
 
 /// A client with the yard's proxy and speed limit.
 pub fn client(yard: &Yard) -> Client {
@@ -26,8 +26,8 @@ fn limits(yard: &Yard) -> Limits {
 }
 
 /// Opens the yard's distfiles.
-pub fn open_distfiles(yard: &Yard) -> Result<DistfileStore> {
-    DistfileStore::open_with(&yard.path("distfiles"), client(yard))
+pub fn open_files(yard: &Yard) -> Result<FileStore> {
+    FileStore::open_with(&yard.path("distfiles"), client(yard))
         .context(Kind::Machine, "open the yard's distfiles")
 }
 

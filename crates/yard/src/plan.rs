@@ -4,12 +4,12 @@ use crate::due::{Due, Known};
 use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
 use crate::family::Set;
-use crate::mirror::open_distfiles;
+use crate::mirror::open_files;
 use crate::remedy::Remedy;
 use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::{Ecosystem, Stock};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::graph::{Graph, PackageId, StandIn};
 use kilnyard_model::order::Output;
 use kilnyard_model::reason::Reason;
@@ -165,12 +165,7 @@ pub fn inputs_of(digest: &str) -> &str {
 }
 
 /// Resolves the set and makes a plan: see [`compare_all`].
-pub fn make(
-    yard: &Yard,
-    distfiles: &DistfileStore,
-    store: &mut dyn Store,
-    forced: &Forced,
-) -> Result<Planned> {
+pub fn make(yard: &Yard, distfiles: &FileStore, store: &mut dyn Store, forced: &Forced) -> Result<Planned> {
     let digest = digest(yard, store)?;
     compare_all(yard, yard.config.family.resolve(yard, distfiles)?, digest, distfiles, store, forced)
 }
@@ -181,7 +176,7 @@ pub fn remake(
     yard: &Yard,
     set: Set,
     before: &str,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
     store: &mut dyn Store,
 ) -> Result<()> {
     let digest = format!("{}-{}", inputs_of(before), store.next_build().map_err(store_error)?);
@@ -219,7 +214,7 @@ pub fn compare_all(
     yard: &Yard,
     set: Set,
     digest: String,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
     store: &mut dyn Store,
     forced: &Forced,
 ) -> Result<Planned> {
@@ -251,7 +246,7 @@ pub fn compare_all(
 
 /// Finds packages with a file that is missing or has the wrong size. Checking more would mean reading every
 /// file.
-fn broken(current: &HashMap<String, Current>, distfiles: &DistfileStore) -> HashMap<String, String> {
+fn broken(current: &HashMap<String, Current>, distfiles: &FileStore) -> HashMap<String, String> {
     let is_whole = |output: &Output| {
         let hash = Sha256Hex::parse(&output.sha256).ok();
         hash.and_then(|hash| distfiles.size_bytes(&hash)) == Some(output.size_bytes)
@@ -450,11 +445,11 @@ pub fn keep_current(yard: &Yard, store: &mut dyn Store) -> Result<()> {
 fn is_kept(yard: &Yard, store: &dyn Store) -> Result<bool> {
     let digest = digest(yard, store)?;
     let is_of_it = store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest);
-    Ok(is_of_it && knows_the_broken(store, &open_distfiles(yard)?)?)
+    Ok(is_of_it && knows_the_broken(store, &open_files(yard)?)?)
 }
 
 /// Whether the stored plan marks exactly the packages with a broken file as broken.
-fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool> {
+fn knows_the_broken(store: &dyn Store, distfiles: &FileStore) -> Result<bool> {
     let current = store.all_current().map_err(store_error)?;
     let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
     let mut is_valid = true;
@@ -471,5 +466,5 @@ fn knows_the_broken(store: &dyn Store, distfiles: &DistfileStore) -> Result<bool
 }
 
 fn renew(yard: &Yard, store: &mut dyn Store) -> Result<Plan> {
-    Ok(make(yard, &open_distfiles(yard)?, store, &Forced::Nothing)?.plan)
+    Ok(make(yard, &open_files(yard)?, store, &Forced::Nothing)?.plan)
 }

@@ -5,7 +5,7 @@ mod folders;
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result, room, writable};
-use crate::family::Entry;
+use crate::family::FamilyEntry;
 use crate::remedy::Remedy;
 use crate::words::now_seconds;
 use kilnyard_model::order::Stage;
@@ -89,7 +89,11 @@ pub struct Holder {
 
 impl Yard {
     /// Opens the yard in this folder. Fails if it belongs to another user.
-    pub fn open(folder: &Path, families: &[&'static dyn Entry], environment: &Environment) -> Result<Yard> {
+    pub fn open(
+        folder: &Path,
+        families: &[&'static dyn FamilyEntry],
+        environment: &Environment,
+    ) -> Result<Yard> {
         folders::check_owner(folder)?;
         Yard::open_of_anyone(folder, families, environment)
     }
@@ -97,7 +101,7 @@ impl Yard {
     /// Opens the yard in this folder, whichever user owns it.
     pub fn open_of_anyone(
         folder: &Path,
-        families: &[&'static dyn Entry],
+        families: &[&'static dyn FamilyEntry],
         environment: &Environment,
     ) -> Result<Yard> {
         let path = folder.join(CONFIG);

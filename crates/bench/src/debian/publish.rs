@@ -5,7 +5,7 @@ use crate::Trial;
 use crate::child::all_cpu_seconds;
 use crate::error::{Context, Error, Kind, Result};
 use crate::figures::{Report, Series, Unit, ratios};
-use crate::key::Key;
+use crate::key::SigningKey;
 use crate::mirror;
 use crate::scratch::Scratch;
 use crate::yard::{Yard, store_error};
@@ -13,7 +13,7 @@ use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_family::debian::{self, Debian};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_sign::YardKey;
 use kilnyard_store::{Current, Record, Store};
 use serde_json::{Map, json};
@@ -40,8 +40,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
     let mut store = yard.store()?;
     store.lead().map_err(store_error)?;
-    let mut bench =
-        Bench { store: Box::new(store), distfiles: mirror::open_distfiles(&yard)?, yard, workshop };
+    let mut bench = Bench { store: Box::new(store), distfiles: mirror::open_files(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
@@ -77,7 +76,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
 struct Bench {
     yard: Yard,
     store: Box<dyn Store>,
-    distfiles: DistfileStore,
+    distfiles: FileStore,
     workshop: Workshop,
 }
 
@@ -94,7 +93,7 @@ impl Bench {
     /// Publishes. Returns CPU and wall time in seconds.
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
-        let key = Key::read(&self.yard)?;
+        let key = SigningKey::read(&self.yard)?;
         let debian = self.yard.config.family.require(debian::TITLE)?;
         let planned =
             debian::publish::make(&self.yard, debian, &*self.store, &self.workshop, &self.distfiles, &key)?;

@@ -19,7 +19,6 @@ use std::process::Command;
 /// sbuild as a peer, with the path of a tarball of the release.
 pub struct Sbuild<'a>(pub &'a Path);
 
-/// A prepared build.
 struct Build {
     /// A tarball of the release.
     chroot: PathBuf,
@@ -49,7 +48,7 @@ impl Peer for Sbuild<'_> {
         let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
         let folder = scratch.path(&format!("sbuild-{}", order.package));
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;
-        let distfiles = mirror::open_distfiles(yard)?;
+        let distfiles = mirror::open_files(yard)?;
         for input in &order.root.inputs {
             let hash = Sha256Hex::parse(&input.sha256).or_internal(failed)?;
             fs_err::copy(distfiles.path(&hash), folder.join(&input.name)).context(Kind::Machine, failed)?;

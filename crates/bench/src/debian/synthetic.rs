@@ -1,7 +1,7 @@
 //! Packages that were never built, to fill yards of any size.
 
 use crate::error::{Context, Kind, Result};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::{Key, Output};
 use kilnyard_store::Current;
 
@@ -19,7 +19,7 @@ pub fn content(number: usize, revision: u32) -> String {
 }
 
 /// Writes the package's file, as its build would have done.
-pub fn write(distfiles: &DistfileStore, number: usize, revision: u32) -> Result<()> {
+pub fn write(distfiles: &FileStore, number: usize, revision: u32) -> Result<()> {
     let failed = "write the packages of the benchmark";
     let content = content(number, revision);
     let path = distfiles.path(&Sha256Hex::of(content.as_bytes()));

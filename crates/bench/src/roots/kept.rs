@@ -11,7 +11,7 @@ const FILE: &str = "state/bench-roots.json";
 
 /// A stored recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredAdvice {
     /// The recommended way to make roots.
     pub roots: Roots,
     /// Why it is recommended: a clause without a full stop.
@@ -33,12 +33,12 @@ pub fn forget(yard: &Yard) -> Result<()> {
 }
 
 /// The stored recommendation, if any.
-pub fn kept(yard: &Yard) -> Option<Kept> {
+pub fn kept(yard: &Yard) -> Option<StoredAdvice> {
     let text = fs_err::read_to_string(yard.path(FILE)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-impl Kept {
+impl StoredAdvice {
     /// Stores it in the yard.
     pub fn keep(&self, yard: &Yard) -> Result<()> {
         let text = serde_json::to_vec_pretty(self).or_internal("store the recommendation")?;

@@ -4,7 +4,7 @@ use super::super::figures::{Report, Series, Summary, Unit, ratios};
 use super::advice::{self, Candidate};
 use super::chart::{Bar, Chart, Group};
 use super::clock::Spent;
-use super::{Advice, Figures, Found, Life, Measured};
+use super::{Advice, Figures, Life, Measured, RootsReport};
 use serde_json::{Map, Value, json};
 
 /// The targets.
@@ -28,7 +28,7 @@ type Time = (&'static str, fn(Spent) -> f64);
 const TIMES: [Time; 2] = [("wall", |spent| spent.wall_seconds), ("cpu", |spent| spent.cpu_seconds)];
 
 /// Makes the reports and the recommendation.
-pub fn make_report(figures: &Figures) -> Found {
+pub fn make_report(figures: &Figures) -> RootsReport {
     let advice = advice::advise(&candidates(figures), figures.others_share);
     let (targets, is_met) = targets(figures);
     let short = summary(figures);
@@ -65,7 +65,7 @@ pub fn make_report(figures: &Figures) -> Found {
         target: targets,
         is_met,
     };
-    Found {
+    RootsReport {
         short: Report { series: short, ..report.clone() },
         full: report,
         advice,

@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::interrupt;
 use crate::worker;
 use crate::yard::Yard;
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::weight::Weights;
@@ -39,7 +39,7 @@ pub struct Maker {
     settings: Settings,
     lease: Lease,
     ids: IdMap,
-    distfiles: Arc<DistfileStore>,
+    distfiles: Arc<FileStore>,
 }
 
 impl Ways {
@@ -97,7 +97,7 @@ impl Maker {
             seen: Vec::new(),
             checks_reproducible: false,
         };
-        let distfiles = Arc::new(crate::mirror::open_distfiles(yard)?);
+        let distfiles = Arc::new(crate::mirror::open_files(yard)?);
         Ok(Maker { settings, lease, ids: ids.clone(), distfiles })
     }
 

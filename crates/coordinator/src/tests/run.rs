@@ -3,7 +3,7 @@
 use crate::*;
 use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::FailureKind;
-use kilnyard_protocol::{Held, Hello, Offer, Reports, Standing, Test, Versions, encode, open};
+use kilnyard_protocol::{BuildPhase, Held, Hello, Offer, Reports, Test, Versions, encode, open};
 use kilnyard_schedule::{Basis, Limits, Pressure, Work};
 use kilnyard_store::RequestKind;
 use std::collections::{BTreeMap, VecDeque};
@@ -181,7 +181,7 @@ impl Run {
                     session,
                     number: self.worker.offers,
                     held: held
-                        .map(|attempt| Held { attempt: *attempt, standing: Standing::Building })
+                        .map(|attempt| Held { attempt: *attempt, standing: BuildPhase::Building })
                         .collect(),
                     slots_free: 0,
                     pressure,
@@ -219,7 +219,7 @@ impl Run {
         self.coordinator.state(self.id(name))
     }
 
-    /// Applies an event, and answers questions at once: all packages have to be built, all files are
+    /// Applies an event, and answers questions immediately: all packages have to be built, all files are
     /// there. Returns the grants.
     pub fn send(&mut self, coming: impl Into<Coming>) -> Vec<(Number, String)> {
         let mut grants = Vec::new();

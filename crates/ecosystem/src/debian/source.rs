@@ -286,11 +286,11 @@ impl<'a> Declared<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     texts: Vec<Arc<str>>,
-    latest: HashMap<String, Place>,
+    latest: HashMap<String, TextRange>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TextRange {
     text: usize,
     start: usize,
     len: usize,
@@ -312,7 +312,7 @@ impl Sources {
             let known = self.get(name).map(|known| version::compare(known.version(), source.version()));
             if known.is_none_or(|order| order == Ordering::Less) {
                 let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;
-                let place = Place { text: number, start, len: stanza.text().len() };
+                let place = TextRange { text: number, start, len: stanza.text().len() };
                 self.latest.insert(name.to_owned(), place);
                 if self.latest.len() > SOURCES_MAX {
                     return Err(TooLarge::Sources { max: SOURCES_MAX });
@@ -352,7 +352,7 @@ impl Sources {
         self.latest.is_empty()
     }
 
-    fn at(&self, place: Place) -> Source<'_> {
+    fn at(&self, place: TextRange) -> Source<'_> {
         Source::new(Stanza::new(&self.texts[place.text][place.start..place.start + place.len]))
     }
 }

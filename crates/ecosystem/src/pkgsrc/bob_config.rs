@@ -10,7 +10,7 @@
 
 mod lua;
 
-use super::moving::{Fate, Key, Moved, Wanted};
+use super::moving::{ConfigKey, Fate, Moved, Wanted};
 use super::scan_file::is_location;
 use lua::{Settings, Value};
 use std::collections::HashMap;
@@ -91,7 +91,7 @@ const FATES: &[(&str, Fate)] = &[
         Fate::Not("`build.work-in-memory` decides whether small work folders are in memory"),
     ),
     ("environment", Fate::Not(ENVIRONMENT)),
-    ("options.build_threads", Fate::To(Key::Slots)),
+    ("options.build_threads", Fate::To(ConfigKey::Slots)),
     ("options.dbdir", Fate::Not(IN_THE_YARD)),
     ("options.log_level", Fate::Not("kilnyard.toml has no log level")),
     ("options.logdir", Fate::Not(IN_THE_YARD)),
@@ -102,17 +102,17 @@ const FATES: &[(&str, Fate)] = &[
     ),
     ("options.tui", Fate::Not("progress is shown on a terminal")),
     ("options.verbose", Fate::Not("kilnyard.toml has no log level")),
-    ("pkgsrc.basedir", Fate::To(Key::Tree)),
-    ("pkgsrc.bootstrap", Fate::To(Key::BootstrapKit)),
+    ("pkgsrc.basedir", Fate::To(ConfigKey::Tree)),
+    ("pkgsrc.bootstrap", Fate::To(ConfigKey::BootstrapKit)),
     ("pkgsrc.build_user", Fate::Not("every root has its own build user")),
     ("pkgsrc.build_user_home", Fate::Not("every root has its own build user")),
-    ("pkgsrc.cachevars", Fate::Not("make is never asked the same question twice")),
+    ("pkgsrc.cachevars", Fate::Not("make is never run twice for the same answer")),
     ("pkgsrc.env", Fate::Not(ENVIRONMENT)),
     ("pkgsrc.logdir", Fate::Not(IN_THE_YARD)),
-    ("pkgsrc.make", Fate::To(Key::Make)),
+    ("pkgsrc.make", Fate::To(ConfigKey::Make)),
     ("pkgsrc.packages", Fate::Not(IN_THE_YARD)),
     ("pkgsrc.pkgtools", Fate::Not(BY_THE_KIT)),
-    ("pkgsrc.prefix", Fate::To(Key::Prefix)),
+    ("pkgsrc.prefix", Fate::To(ConfigKey::Prefix)),
     ("pkgsrc.report_branch", Fate::Not("kilnyard.toml has no branch name")),
     ("pkgsrc.report_dir", Fate::Not(IN_THE_YARD)),
     ("pkgsrc.save_wrkdir_patterns", Fate::Not("the roots of the last failed builds are kept whole")),
@@ -204,7 +204,7 @@ fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
         }
         (value, Some(fate)) => match shown(value) {
             Some(text) => moved.settle(path, line, &text, fate),
-            None => moved.refuse(path, line, "it is neither a text nor a number"),
+            None => moved.refuse(path, line, "it is neither text nor a number"),
         },
         (_, None) => moved.refuse(path, line, "it is not a setting of bob"),
     }

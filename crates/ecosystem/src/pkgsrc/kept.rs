@@ -43,7 +43,7 @@ fn checksum(bytes: &[u8]) -> String {
 
 /// The kept results of a scan; see the module documentation.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct KeptScan {
     facts: HashMap<String, Fact>,
     /// The files that are read when a directory is asked for its options.
     asked: HashMap<String, Vec<String>>,
@@ -59,10 +59,10 @@ pub struct Current {
     facts: HashMap<String, Fact>,
 }
 
-impl Kept {
+impl KeptScan {
     /// Reads the kept results; empty if `facts` differs or the file does not exist.
-    pub fn read(path: &Path, facts: &str) -> io::Result<Kept> {
-        let mut kept = Kept::default();
+    pub fn read(path: &Path, facts: &str) -> io::Result<KeptScan> {
+        let mut kept = KeptScan::default();
         let bytes = match fs_err::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(kept),
             other => other?,
@@ -131,7 +131,7 @@ impl Kept {
 
 /// Compares kept facts with the current files.
 struct Check<'a> {
-    kept: &'a Kept,
+    kept: &'a KeptScan,
     places: &'a Places,
     files: HashMap<String, Now>,
     /// Whether each directory that is asked for options would give the same result.
@@ -282,7 +282,7 @@ mod tests {
         }
 
         fn current(&self) -> Vec<String> {
-            let kept = Kept::read(&self.path(), "facts").unwrap();
+            let kept = KeptScan::read(&self.path(), "facts").unwrap();
             let mut locations: Vec<String> = kept.current(&self.places()).stanzas.into_keys().collect();
             locations.sort();
             locations
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn unchanged_files_are_not_read_again() {
         let fixture = filled();
-        let read = || Kept::read(&fixture.path(), "facts").unwrap().current(&fixture.places());
+        let read = || KeptScan::read(&fixture.path(), "facts").unwrap().current(&fixture.places());
         let before = read();
         let times = std::fs::metadata(fixture.folder.path().join("mk/x.mk")).unwrap().modified().unwrap();
         // Reading the file would reveal different content with the same size and time.
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn other_facts_invalidate_everything() {
         let fixture = filled();
-        assert!(Kept::read(&fixture.path(), "others").unwrap().stanzas.is_empty());
+        assert!(KeptScan::read(&fixture.path(), "others").unwrap().stanzas.is_empty());
     }
 
     #[test]

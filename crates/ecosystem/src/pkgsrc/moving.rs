@@ -5,8 +5,8 @@
 //! [`Fate`]. The outcome is [`Moved`], and the code that writes a `kilnyard.toml` fills it in. Nothing is dropped
 //! silently: every setting is either carried over or reported with the reason why not.
 //!
-//! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`Key::path`]. Known downside:
-//! the contents of a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) are in none of these
+//! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`ConfigKey::path`]. Known
+//! downside: the contents of a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) are in none of these
 //! configurations, and are not migrated.
 
 /// Each slot is a thread; no machine has this many cores.
@@ -14,7 +14,7 @@ const SLOTS_MAX: u32 = 4096;
 
 /// A key of `kilnyard.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
+pub enum ConfigKey {
     /// The packages to build: a list of locations, or `"all"`.
     Packages,
     /// A file with locations, one per line.
@@ -37,20 +37,20 @@ pub enum Key {
     Jobs,
 }
 
-impl Key {
+impl ConfigKey {
     /// Full name, including that of its table.
     pub fn path(self) -> &'static str {
         match self {
-            Key::Packages => "packages",
-            Key::PackagesFile => "packages-file",
-            Key::Tree => "pkgsrc.tree",
-            Key::BootstrapKit => "pkgsrc.bootstrap-kit",
-            Key::Prefix => "pkgsrc.prefix",
-            Key::Make => "pkgsrc.make",
-            Key::MkConf => "pkgsrc.mk-conf",
-            Key::Distfiles => "pkgsrc.distfiles",
-            Key::Slots => "build.slots",
-            Key::Jobs => "build.jobs",
+            ConfigKey::Packages => "packages",
+            ConfigKey::PackagesFile => "packages-file",
+            ConfigKey::Tree => "pkgsrc.tree",
+            ConfigKey::BootstrapKit => "pkgsrc.bootstrap-kit",
+            ConfigKey::Prefix => "pkgsrc.prefix",
+            ConfigKey::Make => "pkgsrc.make",
+            ConfigKey::MkConf => "pkgsrc.mk-conf",
+            ConfigKey::Distfiles => "pkgsrc.distfiles",
+            ConfigKey::Slots => "build.slots",
+            ConfigKey::Jobs => "build.jobs",
         }
     }
 
@@ -61,13 +61,20 @@ impl Key {
 
     /// Whether its value is a number rather than a text.
     pub fn is_number(self) -> bool {
-        matches!(self, Key::Slots | Key::Jobs)
+        matches!(self, ConfigKey::Slots | ConfigKey::Jobs)
     }
 
     /// Whether its value is a path on the machine rather than inside a root. Relative paths are resolved against
     /// the folder in which the other builder is started.
     pub fn is_path(self) -> bool {
-        matches!(self, Key::PackagesFile | Key::Tree | Key::BootstrapKit | Key::MkConf | Key::Distfiles)
+        matches!(
+            self,
+            ConfigKey::PackagesFile
+                | ConfigKey::Tree
+                | ConfigKey::BootstrapKit
+                | ConfigKey::MkConf
+                | ConfigKey::Distfiles
+        )
     }
 }
 
@@ -75,7 +82,7 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It becomes this key.
-    To(Key),
+    To(ConfigKey),
     /// With one of these values, it asks for Kilnyard's normal behaviour. Other values have no equivalent, for the
     /// given reason.
     Same(&'static [&'static str], &'static str),
@@ -91,7 +98,7 @@ pub struct Carried {
     /// Line number in the other configuration, from 1.
     pub line: usize,
     /// The key that it becomes; `None` if Kilnyard does the same by default.
-    pub key: Option<Key>,
+    pub key: Option<ConfigKey>,
 }
 
 /// A setting, or anything else in the file, that is not carried over.
@@ -122,7 +129,7 @@ pub struct Moved {
     /// The requested packages; `None` if the file does not specify them in a supported way.
     pub wanted: Option<Wanted>,
     /// Values of keys, numbers in decimal.
-    pub values: Vec<(Key, String)>,
+    pub values: Vec<(ConfigKey, String)>,
     /// Settings that are carried over, in the order of the file.
     pub carried: Vec<Carried>,
     /// Settings that are not carried over, in the order of the file.
@@ -146,7 +153,8 @@ impl Moved {
 
     /// Records the requested packages, which come from a setting.
     pub(super) fn want(&mut self, name: &str, line: usize, wanted: Wanted) {
-        let key = if matches!(wanted, Wanted::File(_)) { Key::PackagesFile } else { Key::Packages };
+        let key =
+            if matches!(wanted, Wanted::File(_)) { ConfigKey::PackagesFile } else { ConfigKey::Packages };
         self.wanted = Some(wanted);
         self.carry(name, line, Some(key));
     }
@@ -158,7 +166,7 @@ impl Moved {
 
     /// Discards the file's value of a key, because it is set elsewhere: its settings count as not carried over, for
     /// this reason.
-    pub fn overrule(&mut self, key: Key, reason: &str) {
+    pub fn overrule(&mut self, key: ConfigKey, reason: &str) {
         self.values.retain(|(other, _)| *other != key);
         let (gone, carried): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.carried).into_iter().partition(|carried| carried.key == Some(key));
@@ -167,13 +175,13 @@ impl Moved {
         self.sort();
     }
 
-    fn set(&mut self, name: &str, line: usize, key: Key, value: String) {
+    fn set(&mut self, name: &str, line: usize, key: ConfigKey, value: String) {
         self.values.retain(|(other, _)| *other != key);
         self.values.push((key, value));
         self.carry(name, line, Some(key));
     }
 
-    fn carry(&mut self, name: &str, line: usize, key: Option<Key>) {
+    fn carry(&mut self, name: &str, line: usize, key: Option<ConfigKey>) {
         self.carried.push(Carried { name: name.to_owned(), line, key });
     }
 
@@ -184,7 +192,7 @@ impl Moved {
     }
 }
 
-fn empty(key: Key) -> String {
+fn empty(key: ConfigKey) -> String {
     format!("it is empty, but `{}` must not be", key.path())
 }
 
@@ -195,17 +203,22 @@ mod tests {
     #[test]
     fn the_last_value_of_a_key_counts_and_each_setting_is_reported() {
         let mut moved = Moved::default();
-        moved.settle("slots", 2, "7", Fate::To(Key::Slots));
-        moved.settle("threads", 1, "07", Fate::To(Key::Slots));
+        moved.settle("slots", 2, "7", Fate::To(ConfigKey::Slots));
+        moved.settle("threads", 1, "07", Fate::To(ConfigKey::Slots));
         moved.want("list", 3, Wanted::File("/list".to_owned()));
         moved.settle("mode", 4, "no", Fate::Same(&["no"], "it is always so"));
         moved.settle("mode", 5, "yes", Fate::Same(&["no"], "it is always so"));
         moved.sort();
-        assert_eq!(moved.values, [(Key::Slots, "7".to_owned())]);
+        assert_eq!(moved.values, [(ConfigKey::Slots, "7".to_owned())]);
         let carried: Vec<_> = moved.carried.iter().map(|carried| (carried.line, carried.key)).collect();
         assert_eq!(
             carried,
-            [(1, Some(Key::Slots)), (2, Some(Key::Slots)), (3, Some(Key::PackagesFile)), (4, None)]
+            [
+                (1, Some(ConfigKey::Slots)),
+                (2, Some(ConfigKey::Slots)),
+                (3, Some(ConfigKey::PackagesFile)),
+                (4, None)
+            ]
         );
         let refused = NotCarried { name: "mode".to_owned(), line: 5, reason: "it is always so".to_owned() };
         assert_eq!(moved.not_carried, [refused]);
@@ -214,12 +227,12 @@ mod tests {
     #[test]
     fn overruled_settings_are_not_carried_over() {
         let mut moved = Moved::default();
-        moved.settle("tree", 1, "/a", Fate::To(Key::Tree));
-        moved.settle("make", 2, "/m", Fate::To(Key::Make));
+        moved.settle("tree", 1, "/a", Fate::To(ConfigKey::Tree));
+        moved.settle("make", 2, "/m", Fate::To(ConfigKey::Make));
         moved.settle("home", 3, "/h", Fate::Not("it is not needed"));
-        moved.overrule(Key::Tree, "--tree sets it");
-        moved.overrule(Key::Prefix, "--prefix sets it");
-        assert_eq!(moved.values, [(Key::Make, "/m".to_owned())]);
+        moved.overrule(ConfigKey::Tree, "--tree sets it");
+        moved.overrule(ConfigKey::Prefix, "--prefix sets it");
+        assert_eq!(moved.values, [(ConfigKey::Make, "/m".to_owned())]);
         assert_eq!(moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>(), [2]);
         let reported: Vec<_> =
             moved.not_carried.iter().map(|refused| (refused.line, &refused.reason[..])).collect();
@@ -230,9 +243,9 @@ mod tests {
     fn invalid_numbers_and_empty_paths_are_reported() {
         let mut moved = Moved::default();
         for value in ["0", "x", "5000", "-1", ""] {
-            moved.settle("chroots", 4, value, Fate::To(Key::Slots));
+            moved.settle("chroots", 4, value, Fate::To(ConfigKey::Slots));
         }
-        moved.settle("tree", 5, "", Fate::To(Key::Tree));
+        moved.settle("tree", 5, "", Fate::To(ConfigKey::Tree));
         assert_eq!((moved.values.len(), moved.not_carried.len()), (0, 6));
         assert_eq!(moved.not_carried[1].reason, "`x` is not a number from 1 to 4096");
         assert_eq!(moved.not_carried[5].reason, "it is empty, but `pkgsrc.tree` must not be");

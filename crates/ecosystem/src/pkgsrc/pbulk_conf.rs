@@ -10,7 +10,7 @@
 
 mod shell;
 
-use super::moving::{Fate, Key, Moved, NotCarried, Wanted};
+use super::moving::{ConfigKey, Fate, Moved, NotCarried, Wanted};
 use shell::{Piece, RUNS_A_COMMAND, Token, is_name};
 use std::collections::BTreeMap;
 
@@ -74,8 +74,8 @@ const AGE: &str = "the content of its inputs, not its age, decides whether a pac
 /// How pbulk's settings are migrated. `limited_list` is handled separately, because it selects the packages.
 const FATES: &[(&str, Fate)] = &[
     ("base_url", Fate::Not("kilnyard.toml has no report URL")),
-    ("bootstrapkit", Fate::To(Key::BootstrapKit)),
-    ("build_chroots", Fate::To(Key::Slots)),
+    ("bootstrapkit", Fate::To(ConfigKey::BootstrapKit)),
+    ("build_chroots", Fate::To(ConfigKey::Slots)),
     ("build_clients", Fate::Same(&[""], OTHER_MACHINES)),
     ("bulklog", Fate::Not(IN_THE_YARD)),
     ("bzip2", Fate::Not(TOOL)),
@@ -100,7 +100,7 @@ const FATES: &[(&str, Fate)] = &[
     ("keep_wrkdir", Fate::Same(&["yes", "no", ""], FAILED_ROOTS)),
     ("loc", Fate::Not(IN_THE_YARD)),
     ("mail", Fate::Same(&[":", ""], MAIL)),
-    ("make", Fate::To(Key::Make)),
+    ("make", Fate::To(ConfigKey::Make)),
     ("master_ip", Fate::Not(OTHER_MACHINES)),
     ("master_mode", Fate::Same(&["no"], OTHER_MACHINES)),
     ("master_port_build", Fate::Not(OTHER_MACHINES)),
@@ -121,8 +121,8 @@ const FATES: &[(&str, Fate)] = &[
     ("pkg_sufx", Fate::Not(BY_THE_KIT)),
     ("pkg_up_to_date_script", Fate::Not(PROGRAM)),
     ("pkgdb", Fate::Not(BY_THE_KIT)),
-    ("pkgsrc", Fate::To(Key::Tree)),
-    ("prefix", Fate::To(Key::Prefix)),
+    ("pkgsrc", Fate::To(ConfigKey::Tree)),
+    ("prefix", Fate::To(ConfigKey::Prefix)),
     ("presolve", Fate::Not(PROGRAM)),
     ("pscan", Fate::Not(PROGRAM)),
     ("pscan_prepare", Fate::Not(PROGRAM)),
@@ -157,7 +157,7 @@ const FATES: &[(&str, Fate)] = &[
     ("target_arch", Fate::Not(CROSS)),
     ("target_destdir", Fate::Not(CROSS)),
     ("unprivileged_user", Fate::Not("every root has its own build user")),
-    ("use_unprivileged_checksum", Fate::Not("sources are fetched and checked outside of builds")),
+    ("use_unprivileged_checksum", Fate::Not("sources are fetched and checked outside builds")),
     ("varbase", Fate::Not(BY_THE_KIT)),
     ("xz", Fate::Not(TOOL)),
 ];
@@ -224,7 +224,7 @@ impl PbulkConf {
                     Some(Err(_)) => {
                         return Err(format!("it refers to `{name}`, which is not carried over either"));
                     }
-                    None => return Err(format!("it refers to `{name}`, which is not set before")),
+                    None => return Err(format!("it refers to `{name}`, which is not set earlier")),
                 },
             }
             if value.len() > VALUE_BYTES_MAX {

@@ -32,15 +32,15 @@ pub struct Scanned<'a> {
     /// `pattern:../../category/directory`, separated by blanks.
     pub all_depends: &'a str,
     /// Whether the package allows to be built.
-    pub standing: Standing,
+    pub standing: RecipeVerdict,
 }
 
 impl<'a> From<&Stanza<'a>> for Scanned<'a> {
     fn from(stanza: &Stanza<'a>) -> Scanned<'a> {
         let standing = match (stanza.skip_reason, stanza.fail_reason) {
-            ([], []) => Standing::Buildable,
-            ([], _) => Standing::Failed,
-            _ => Standing::Skipped,
+            ([], []) => RecipeVerdict::Buildable,
+            ([], _) => RecipeVerdict::Failed,
+            _ => RecipeVerdict::Skipped,
         };
         Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, standing }
     }
@@ -48,7 +48,7 @@ impl<'a> From<&Stanza<'a>> for Scanned<'a> {
 
 /// Whether a package's own recipe allows it to be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RecipeVerdict {
     /// The recipe has no objection.
     Buildable,
     /// It is not meant for this platform or configuration (`PKG_SKIP_REASON`).
@@ -69,11 +69,11 @@ pub enum Rules {
 
 /// The result for one package.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Resolution {
     /// It can be built once its dependencies are.
     Buildable,
     /// Its own recipe says that it cannot or should not be built.
-    LeftOut(Standing),
+    LeftOut(RecipeVerdict),
     /// Unmet dependencies, with a reason each. The reasons are shared between packages: a hostile or broken tree
     /// has millions of such pairs.
     Unresolved(Vec<Arc<Unmet>>),
@@ -167,7 +167,7 @@ pub struct Resolved {
     /// The dependencies of each package, in the order in which they were chosen.
     pub depends: Vec<Vec<PackageId>>,
     /// The outcome for each package.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Resolution>,
     /// Remarks for the maintainer of the tree.
     pub remarks: Vec<Remark>,
 }
@@ -253,9 +253,9 @@ fn resolve_compact(scanned: &[Scanned], rules: Rules) -> Resolved {
     for (number, package) in scanned.iter().enumerate() {
         let (chosen, unmet) = resolver.depends_of(number);
         outcomes.push(match package.standing {
-            Standing::Buildable if unmet.is_empty() => Outcome::Buildable,
-            Standing::Buildable => Outcome::Unresolved(unmet),
-            standing => Outcome::LeftOut(standing),
+            RecipeVerdict::Buildable if unmet.is_empty() => Resolution::Buildable,
+            RecipeVerdict::Buildable => Resolution::Unresolved(unmet),
+            standing => Resolution::LeftOut(standing),
         });
         depends.push(chosen);
     }
@@ -405,7 +405,8 @@ impl<'a> Resolver<'a> {
             self.names[*two as usize].compare(&self.names[*one as usize]).then(one.cmp(two))
         });
         all.dedup();
-        let is_buildable = |number: &&u32| self.scanned[**number as usize].standing == Standing::Buildable;
+        let is_buildable =
+            |number: &&u32| self.scanned[**number as usize].standing == RecipeVerdict::Buildable;
         let best = all.first().copied();
         let chosen = match self.rules {
             Rules::Pbulk => best,
@@ -450,19 +451,20 @@ impl Resolved {
     }
 
     fn is_buildable(&self, id: PackageId) -> bool {
-        self.outcomes[id.index()] == Outcome::Buildable
+        self.outcomes[id.index()] == Resolution::Buildable
     }
 
     /// Leaves out everything that depends on a package that is left out; the nearest cause is recorded.
     fn spread(&mut self, dependents: &Dependents) {
-        let is_cause = |outcome: &Outcome| !matches!(outcome, Outcome::Buildable | Outcome::Indirect { .. });
+        let is_cause =
+            |outcome: &Resolution| !matches!(outcome, Resolution::Buildable | Resolution::Indirect { .. });
         let causes = self.outcomes.iter().enumerate().filter(|(_, outcome)| is_cause(outcome));
         let mut open: VecDeque<(PackageId, PackageId)> =
             causes.map(|(number, _)| (PackageId(number as u32), PackageId(number as u32))).collect();
         while let Some((id, blamed)) = open.pop_front() {
             for dependent in dependents.on(id) {
                 if self.is_buildable(*dependent) {
-                    self.outcomes[dependent.index()] = Outcome::Indirect { through: id, blamed };
+                    self.outcomes[dependent.index()] = Resolution::Indirect { through: id, blamed };
                     open.push_back((*dependent, blamed));
                 }
             }
@@ -495,7 +497,7 @@ impl Resolved {
         }
         let has_any = !knotted.is_empty();
         for (id, cycle) in knotted {
-            self.outcomes[id.index()] = Outcome::InCycle(cycle);
+            self.outcomes[id.index()] = Resolution::InCycle(cycle);
         }
         has_any
     }
@@ -504,7 +506,7 @@ impl Resolved {
     pub fn chain(&self, package: PackageId) -> Vec<PackageId> {
         let mut chain = vec![package];
         let mut last = package;
-        while let Outcome::Indirect { through, .. } = &self.outcomes[last.index()] {
+        while let Resolution::Indirect { through, .. } = &self.outcomes[last.index()] {
             last = *through;
             chain.push(last);
         }
@@ -545,7 +547,7 @@ fn shortest_cycle<I: Iterator<Item = PackageId>>(
 mod tests {
     use super::*;
 
-    const FINE: Standing = Standing::Buildable;
+    const FINE: RecipeVerdict = RecipeVerdict::Buildable;
 
     fn package<'a>(name: &'a str, location: &'a str, all_depends: &'a str) -> Scanned<'a> {
         Scanned { name, location, all_depends, standing: FINE }
@@ -566,7 +568,7 @@ mod tests {
         let resolved = resolve(&scanned, Rules::Kilnyard);
         assert_eq!(names(&scanned, &resolved.depends[0]), ["lib-2.0"]);
         assert_eq!(names(&scanned, &resolved.depends[1]), ["lib-1.5"]);
-        assert!(resolved.outcomes.iter().all(|outcome| *outcome == Outcome::Buildable));
+        assert!(resolved.outcomes.iter().all(|outcome| *outcome == Resolution::Buildable));
         let [Remark::Elsewhere { package, location, chosen, .. }] = &resolved.remarks[..] else {
             panic!("{:?}", resolved.remarks)
         };
@@ -587,12 +589,12 @@ mod tests {
     fn a_skipped_package_is_only_chosen_under_pbulks_rules() {
         let scanned = [
             package("top-1", "a/top", "lib-[0-9]*:../../a/lib"),
-            Scanned { standing: Standing::Skipped, ..package("lib-2", "a/lib2", "") },
+            Scanned { standing: RecipeVerdict::Skipped, ..package("lib-2", "a/lib2", "") },
             package("lib-1", "a/lib", ""),
         ];
         let ours = resolve(&scanned, Rules::Kilnyard);
         assert_eq!(names(&scanned, &ours.depends[0]), ["lib-1"]);
-        assert_eq!(ours.outcomes[0], Outcome::Buildable);
+        assert_eq!(ours.outcomes[0], Resolution::Buildable);
         assert!(matches!(
             ours.remarks[..],
             [Remark::PassedOver { chosen: PackageId(2), passed_over: PackageId(1), .. }]
@@ -600,7 +602,7 @@ mod tests {
         let theirs = resolve(&scanned, Rules::Pbulk);
         assert_eq!(names(&scanned, &theirs.depends[0]), ["lib-2"]);
         let through = PackageId(1);
-        assert_eq!(theirs.outcomes[0], Outcome::Indirect { through, blamed: through });
+        assert_eq!(theirs.outcomes[0], Resolution::Indirect { through, blamed: through });
     }
 
     #[test]
@@ -613,7 +615,7 @@ mod tests {
         ];
         let resolved = resolve(&scanned, Rules::Kilnyard);
         assert_eq!(names(&scanned, &resolved.chain(PackageId(0))), ["top-1", "middle-1", "base-1"]);
-        let Outcome::Unresolved(unmet) = &resolved.outcomes[2] else { panic!("{:?}", resolved.outcomes) };
+        let Resolution::Unresolved(unmet) = &resolved.outcomes[2] else { panic!("{:?}", resolved.outcomes) };
         let reasons: Vec<String> = unmet.iter().map(ToString::to_string).collect();
         assert_eq!(
             reasons,
@@ -622,7 +624,7 @@ mod tests {
                 "`nonsense` is not pattern:../../category/directory"
             ]
         );
-        assert_eq!(resolved.outcomes[3], Outcome::Buildable);
+        assert_eq!(resolved.outcomes[3], Resolution::Buildable);
     }
 
     #[test]
@@ -633,7 +635,7 @@ mod tests {
         let resolved = resolve(&scanned, Rules::Kilnyard);
         let mut kept = std::collections::HashSet::new();
         for outcome in &resolved.outcomes {
-            let Outcome::Unresolved(unmet) = outcome else { panic!("{outcome:?}") };
+            let Resolution::Unresolved(unmet) = outcome else { panic!("{outcome:?}") };
             assert_eq!(unmet.len(), 3);
             kept.extend(unmet.iter().map(Arc::as_ptr));
         }
@@ -651,10 +653,13 @@ mod tests {
             package("self-1", "a/self", "self-[0-9]*:../../a/self"),
         ];
         let resolved = resolve(&scanned, Rules::Kilnyard);
-        let Outcome::InCycle(cycle) = &resolved.outcomes[0] else { panic!("{:?}", resolved.outcomes) };
+        let Resolution::InCycle(cycle) = &resolved.outcomes[0] else { panic!("{:?}", resolved.outcomes) };
         assert_eq!(names(&scanned, cycle), ["one-1", "two-1", "three-1", "one-1"]);
-        assert_eq!(resolved.outcomes[3], Outcome::Indirect { through: PackageId(1), blamed: PackageId(1) });
-        assert_eq!(resolved.outcomes[4], Outcome::Buildable);
-        assert_eq!(resolved.outcomes[5], Outcome::InCycle(vec![PackageId(5), PackageId(5)]));
+        assert_eq!(
+            resolved.outcomes[3],
+            Resolution::Indirect { through: PackageId(1), blamed: PackageId(1) }
+        );
+        assert_eq!(resolved.outcomes[4], Resolution::Buildable);
+        assert_eq!(resolved.outcomes[5], Resolution::InCycle(vec![PackageId(5), PackageId(5)]));
     }
 }

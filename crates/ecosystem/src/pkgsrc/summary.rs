@@ -22,14 +22,14 @@ pub enum SummaryError {
 
 /// The stanza of one package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct SummaryEntry<'a> {
     /// `PKGNAME`: name and version.
     pub name: &'a str,
     /// The text of the stanza, without the empty line after it.
     pub text: &'a str,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> SummaryEntry<'a> {
     /// The fields in order; a key may occur several times.
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         self.text.lines().filter_map(|line| line.trim_end_matches('\r').split_once('='))
@@ -43,7 +43,7 @@ pub const REPEATED: [&str; 6] = ["CONFLICTS", "DEPENDS", "DESCRIPTION", "PROVIDE
 const SHOWN_CHARACTERS_MAX: usize = 60;
 
 /// Splits a summary into the stanzas of its packages.
-pub fn entries(text: &str) -> Result<Vec<Entry<'_>>, SummaryError> {
+pub fn entries(text: &str) -> Result<Vec<SummaryEntry<'_>>, SummaryError> {
     let mut entries = Vec::new();
     let (mut start, mut first_line, mut name) = (0, 1, None);
     let (mut at, mut line_number) = (0, 0);
@@ -55,7 +55,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry<'_>>, SummaryError> {
                 let name: Option<&str> = name.take();
                 let usable = name.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
                 let name = usable.ok_or(SummaryError::NoName { line: first_line })?;
-                entries.push(Entry { name, text: &text[start..at] });
+                entries.push(SummaryEntry { name, text: &text[start..at] });
             }
             (start, first_line) = (at + line.len(), line_number + 1);
         } else {

@@ -2,7 +2,7 @@
 //! `tests/layout.rs` compares them with the `libc` crate.
 
 use super::ownership::{Change, Facts, View, narrow_number, pack_number, unpack_number, wide_number};
-use super::table::Key;
+use super::table::FileId;
 
 /// Relative to the current directory.
 pub const AT_FDCWD: i32 = -100;
@@ -126,7 +126,7 @@ impl Statx {
             0
         };
         Facts {
-            key: Key { device: wide_number(self.device_major, self.device_minor), inode: self.inode },
+            key: FileId { device: wide_number(self.device_major, self.device_minor), inode: self.inode },
             mode: u32::from(self.mode),
             user: self.user,
             group: self.group,
@@ -157,8 +157,8 @@ impl Statx {
 impl Stat {
     /// The inode.
     #[inline]
-    pub fn key(&self) -> Key {
-        Key { device: self.device, inode: self.inode }
+    pub fn key(&self) -> FileId {
+        FileId { device: self.device, inode: self.inode }
     }
 
     /// The facts that the table needs; `struct stat` has no birth time.
@@ -214,7 +214,7 @@ impl Stat {
 }
 
 impl From<&Stat> for Statx {
-    /// The same facts without the times.
+    /// Converts everything except the times.
     fn from(stat: &Stat) -> Statx {
         let (device_major, device_minor) = narrow_number(stat.device);
         let (number_major, number_minor) = narrow_number(stat.number);

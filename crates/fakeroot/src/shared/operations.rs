@@ -5,7 +5,7 @@ use super::attributes::{self, ABSENT};
 use super::layout::{DEVICES, HEADER_DEVICES, HEADER_UNKNOWN};
 use super::memory::{Full, Memory};
 use super::ownership::{self, Facts, Unknown, View};
-use super::table::{Change, Entry, Key, Table};
+use super::table::{Change, Entry, FileId, Table};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// The attribute that holds a file's capabilities; changing the owner removes it.
@@ -35,7 +35,7 @@ pub enum Known {
 
 /// When an attribute may be set, as setxattr(2) distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Set {
+pub enum SetWhen {
     /// Always.
     Any,
     /// If the attribute does not exist.
@@ -163,7 +163,7 @@ impl<M: Memory> Table<M> {
     }
 
     /// Adds an entry from a saved state.
-    pub fn restore(&self, key: Key, entry: Entry) -> Result<(), Full> {
+    pub fn restore(&self, key: FileId, entry: Entry) -> Result<(), Full> {
         self.change(key, |_| Change::Put(entry))
     }
 
@@ -189,7 +189,7 @@ impl<M: Memory> Table<M> {
         facts: &Facts,
         name: &[u8],
         value: Option<&[u8]>,
-        when: Set,
+        when: SetWhen,
         is_on_disk: bool,
     ) -> Result<(), Refused> {
         let unknown = self.unknown();
@@ -202,8 +202,8 @@ impl<M: Memory> Table<M> {
                 None => is_on_disk,
             };
             match (when, there) {
-                (Set::Create, true) => result = Err(Refused::Exists),
-                (Set::Replace, false) => result = Err(Refused::Missing),
+                (SetWhen::Create, true) => result = Err(Refused::Exists),
+                (SetWhen::Replace, false) => result = Err(Refused::Missing),
                 _ => {}
             }
             if result.is_err() {

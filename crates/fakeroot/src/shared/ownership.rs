@@ -3,7 +3,7 @@
 //! The rules are the kernel's for a process with all capabilities (chown(2), chmod(2), inode(7)), with one
 //! exception: a file that was never changed belongs to root, or to its real owner if the session says so.
 
-use super::table::{Entry, Key};
+use super::table::{Entry, FileId};
 
 /// The file type bits of a mode.
 pub const TYPE: u32 = 0o170_000;
@@ -29,7 +29,7 @@ pub const UNCHANGED: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The inode, with its device.
-    pub key: Key,
+    pub key: FileId,
     /// The mode, including the file type.
     pub mode: u32,
     /// The real user id.

@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A device and an inode number, which together identify a file at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct FileId {
     /// The device, as `stat` reports it.
     pub device: u64,
     /// The inode number.
@@ -79,13 +79,13 @@ pub struct Table<M> {
 /// Where an inode's entry would be.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
-    key: Key,
+    key: FileId,
     hash: Hash,
 }
 
 /// Where an entry was found.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Slot {
     slot: usize,
     node: u64,
 }
@@ -120,13 +120,13 @@ impl<M: Memory> Table<M> {
 
     /// Whether an inode may be in the table. `false` is certain.
     #[inline]
-    pub fn may_have(&self, key: Key) -> bool {
+    pub fn may_have(&self, key: FileId) -> bool {
         self.trace(key).is_some()
     }
 
     /// Where an inode's entry would be; `None` if the inode is certainly not in the table.
     #[inline]
-    pub fn trace(&self, key: Key) -> Option<Trace> {
+    pub fn trace(&self, key: FileId) -> Option<Trace> {
         if self.is_untouched() {
             return None;
         }
@@ -137,7 +137,7 @@ impl<M: Memory> Table<M> {
 
     /// The entry of an inode.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<Entry> {
+    pub fn find(&self, key: FileId) -> Option<Entry> {
         self.search(self.trace(key)?)
     }
 
@@ -188,11 +188,11 @@ impl<M: Memory> Table<M> {
     /// Searches one part; `Changed` if the node with this key started another life during the read.
     fn search_part(
         &self,
-        key: Key,
+        key: FileId,
         hash: Hash,
         stripe: usize,
         level: usize,
-    ) -> Result<Option<(Place, Entry)>, Changed> {
+    ) -> Result<Option<(Slot, Entry)>, Changed> {
         self.search_part_for(Trace { key, hash }, stripe, level, |node| {
             let (owner, mode, links) =
                 (node(layout::NODE_OWNER), node(layout::NODE_MODE), node(layout::NODE_LINKS));
@@ -217,7 +217,7 @@ impl<M: Memory> Table<M> {
         stripe: usize,
         level: usize,
         take: impl Fn(&dyn Fn(usize) -> u64) -> T,
-    ) -> Result<Option<(Place, T)>, Changed> {
+    ) -> Result<Option<(Slot, T)>, Changed> {
         let slots = layout::part_slots(level);
         let part = layout::part_at(level, stripe);
         for step in 0..slots {
@@ -231,7 +231,7 @@ impl<M: Memory> Table<M> {
             }
             let node = (value & u64::from(u32::MAX)) - 1;
             if let Some(taken) = self.read(node, key, &take)? {
-                return Ok(Some((Place { slot, node }, taken)));
+                return Ok(Some((Slot { slot, node }, taken)));
             }
         }
         Ok(None)
@@ -242,7 +242,7 @@ impl<M: Memory> Table<M> {
     fn read<T>(
         &self,
         node: u64,
-        key: Key,
+        key: FileId,
         take: impl Fn(&dyn Fn(usize) -> u64) -> T,
     ) -> Result<Option<T>, Changed> {
         let load = self.memory.load_node(node);
@@ -263,7 +263,7 @@ impl<M: Memory> Table<M> {
 
     /// Changes the entry of an inode, excluding other writers of its stripe: `decide` receives the current entry
     /// and returns the change.
-    pub fn change(&self, key: Key, decide: impl FnOnce(Option<Entry>) -> Change) -> Result<(), Full> {
+    pub fn change(&self, key: FileId, decide: impl FnOnce(Option<Entry>) -> Change) -> Result<(), Full> {
         let hash = Hash::of(key.device, key.inode);
         let stripe = hash.stripe();
         self.memory.locked(stripe, || self.change_locked(key, hash, stripe, decide)).unwrap_or(Err(Full))
@@ -271,7 +271,7 @@ impl<M: Memory> Table<M> {
 
     fn change_locked(
         &self,
-        key: Key,
+        key: FileId,
         hash: Hash,
         stripe: usize,
         decide: impl FnOnce(Option<Entry>) -> Change,
@@ -334,7 +334,7 @@ impl<M: Memory> Table<M> {
         store(layout::NODE_LINKS, entry.links_word());
     }
 
-    fn insert(&self, key: Key, hash: Hash, stripe: usize, entry: Entry) -> Result<(), Full> {
+    fn insert(&self, key: FileId, hash: Hash, stripe: usize, entry: Entry) -> Result<(), Full> {
         let memory = &self.memory;
         let used = layout::stripe(stripe, layout::STRIPE_USED);
         let mut level = self.level(stripe, Relaxed);
@@ -448,7 +448,7 @@ impl<M: Memory> Table<M> {
         Ok(larger)
     }
 
-    fn remove(&self, place: Place, stripe: usize, level: usize) {
+    fn remove(&self, place: Slot, stripe: usize, level: usize) {
         let memory = &self.memory;
         let word = layout::node(place.node, layout::NODE_GENERATION);
         memory.store(word, memory.load(word, Relaxed) + 1, Release);
@@ -484,7 +484,7 @@ impl<M: Memory> Table<M> {
     }
 
     /// Visits every entry that can be found. The table must not change meanwhile.
-    pub fn visit(&self, mut visit: impl FnMut(Key, Entry)) {
+    pub fn visit(&self, mut visit: impl FnMut(FileId, Entry)) {
         let ready = self.memory.load(layout::HEADER_NODES_READY, Acquire);
         let nodes = self.memory.load(layout::HEADER_NODES, Acquire).min(ready);
         for node in 0..nodes {
@@ -492,7 +492,7 @@ impl<M: Memory> Table<M> {
             if field(layout::NODE_GENERATION).is_multiple_of(2) {
                 continue;
             }
-            let key = Key { device: field(layout::NODE_DEVICE), inode: field(layout::NODE_INODE) };
+            let key = FileId { device: field(layout::NODE_DEVICE), inode: field(layout::NODE_INODE) };
             let hash = Hash::of(key.device, key.inode);
             let level = self.level(hash.stripe(), Acquire);
             // Skips a node whose writer was killed before it put the node into the index.

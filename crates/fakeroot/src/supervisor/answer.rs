@@ -5,7 +5,7 @@ use super::attributes;
 use super::call::{Call, Named, other_flags};
 use super::identity::{Identities, Identity};
 use super::listener::{Answer, Listener};
-use super::place::Place;
+use super::place::OpenPath;
 use super::tracee::{Tracee, last_error};
 use crate::shared::abi::{Stat, Statx};
 use crate::shared::identity::{Become, GROUPS_MAX, Refusal};
@@ -55,11 +55,11 @@ impl Answerer<'_> {
         }
     }
 
-    /// Kills a program of another word length, which this session cannot serve.
+    /// Kills a program of another word size, which this session cannot serve.
     fn refuse(&self, id: u64, thread: u32) -> Answer {
         let program = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
         if self.listener.is_waiting(id) {
-            let what = "is a program for another machine or word length, which this session cannot serve";
+            let what = "is a program for another machine or word size, which this session cannot serve";
             self.shared.report(&program.display().to_string(), what);
             // SAFETY: the thread waits for our answer, so its id cannot be reused.
             unsafe { libc::kill(thread as i32, libc::SIGKILL) };
@@ -111,7 +111,7 @@ impl Answerer<'_> {
     }
 
     fn look(&self, tracee: &Tracee, file: Named, flags: c_int, mask: u32) -> Result<Statx, i32> {
-        let mut statx = Place::of(tracee, file)?.statx(flags, mask)?;
+        let mut statx = OpenPath::of(tracee, file)?.statx(flags, mask)?;
         statx.show(self.shared.table.view(&statx.facts()));
         Ok(statx)
     }
@@ -130,7 +130,7 @@ impl Answerer<'_> {
     }
 
     fn change_owner(&self, tracee: &Tracee, file: Named, user: u32, group: u32) -> Result<i64, i32> {
-        let found = Place::of(tracee, file)?.open()?;
+        let found = OpenPath::of(tracee, file)?.open()?;
         if self.is_tried {
             // SAFETY: a path of ours.
             let result = unsafe { libc::chown(found.place.path(), user, group) };
@@ -145,7 +145,7 @@ impl Answerer<'_> {
 
     fn change_mode(&self, tracee: &Tracee, file: Named, mode: u32) -> Result<i64, i32> {
         const SET_GROUP: u32 = 0o2000;
-        let found = Place::of(tracee, file)?.open()?;
+        let found = OpenPath::of(tracee, file)?.open()?;
         let mut facts = found.place.facts()?;
         if facts.mode & TYPE == LINK {
             return Err(libc::EOPNOTSUPP);
@@ -165,7 +165,7 @@ impl Answerer<'_> {
     }
 
     fn make_folder(&self, tracee: &Tracee, file: Named, mode: u32) -> Result<i64, i32> {
-        let place = Place::of(tracee, file)?;
+        let place = OpenPath::of(tracee, file)?;
         let mask = mask(tracee)?;
         // SAFETY: a path of ours; this thread has its own umask, which is 0.
         check(unsafe { libc::mkdirat(place.folder(), place.path(), mode_on_disk(mode, true) & !mask) })?;
@@ -177,7 +177,7 @@ impl Answerer<'_> {
     }
 
     fn make_node(&self, tracee: &Tracee, file: Named, mode: u32, number: u64) -> Result<i64, i32> {
-        let place = Place::of(tracee, file)?;
+        let place = OpenPath::of(tracee, file)?;
         let mask = mask(tracee)?;
         let kind = if mode & TYPE == 0 { REGULAR } else { mode & TYPE };
         let on_disk = mode_on_disk(mode & 0o777, false) & !mask;
@@ -196,12 +196,12 @@ impl Answerer<'_> {
     }
 
     /// The place and facts of a file that will lose a name, if it may have an entry.
-    fn known(&self, tracee: &Tracee, file: Named) -> Option<(Place, Facts)> {
+    fn known(&self, tracee: &Tracee, file: Named) -> Option<(OpenPath, Facts)> {
         let table = &self.shared.table;
         if table.is_untouched() {
             return None;
         }
-        let place = Place::of(tracee, file).ok()?;
+        let place = OpenPath::of(tracee, file).ok()?;
         let facts = place.facts().ok()?;
         table.may_have(facts.key).then_some((place, facts))
     }
@@ -219,7 +219,7 @@ impl Answerer<'_> {
             return Ok(Answer::AsItIs);
         }
         let Some((to, facts)) = self.known(tracee, new) else { return Ok(Answer::AsItIs) };
-        let from = Place::of(tracee, old)?;
+        let from = OpenPath::of(tracee, old)?;
         // The kernel does nothing if both names belong to one file.
         let is_other = from.facts().is_ok_and(|moved| moved.key != facts.key);
         // SAFETY: paths of ours.

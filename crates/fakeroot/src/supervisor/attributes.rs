@@ -1,11 +1,11 @@
 //! Extended attributes for programs without the library, by the same rules as in the library.
 
 use super::call::Named;
-use super::place::Place;
+use super::place::OpenPath;
 use super::tracee::{Tracee, last_error};
 use crate::shared::attributes::{Keeper, NAME_BYTES_MAX, VALUE_BYTES_MAX, is_kept_for_disk, keeper};
 use crate::shared::mapping::Mapping;
-use crate::shared::operations::{Known, Refused, Set};
+use crate::shared::operations::{Known, Refused, SetWhen};
 use crate::shared::table::Table;
 use std::ffi::{CStr, CString, c_int};
 
@@ -20,13 +20,13 @@ fn name_of(tracee: &Tracee, at: u64) -> Result<CString, i32> {
 
 /// The real `getxattr` on a file that is held open. Its path leads to this file and no other, even to a link
 /// itself.
-fn real_get(place: &Place, name: &CStr, to: &mut [u8]) -> Result<usize, i32> {
+fn real_get(place: &OpenPath, name: &CStr, to: &mut [u8]) -> Result<usize, i32> {
     // SAFETY: NUL-terminated strings, and a buffer with its own length.
     let result = unsafe { libc::getxattr(place.path(), name.as_ptr(), to.as_mut_ptr().cast(), to.len()) };
     usize::try_from(result).map_err(|_| last_error())
 }
 
-fn is_on_disk(place: &Place, name: &CStr) -> bool {
+fn is_on_disk(place: &OpenPath, name: &CStr) -> bool {
     real_get(place, name, &mut []).is_ok()
 }
 
@@ -42,7 +42,7 @@ pub fn get(
     if keeper(name.to_bytes()) == Keeper::Nowhere {
         return Err(libc::EOPNOTSUPP);
     }
-    let found = Place::of(tracee, file)?.open()?;
+    let found = OpenPath::of(tracee, file)?.open()?;
     let mut value = vec![0; room.min(VALUE_BYTES_MAX as u64) as usize];
     let length = match table.attribute(&found.place.facts()?, name.to_bytes(), &mut value) {
         Known::Absent => return Err(libc::ENODATA),
@@ -57,7 +57,7 @@ pub fn get(
 }
 
 pub fn list(table: &Table<Mapping>, tracee: &Tracee, file: Named, to: u64, room: u64) -> Result<i64, i32> {
-    let found = Place::of(tracee, file)?.open()?;
+    let found = OpenPath::of(tracee, file)?.open()?;
     let mut names = vec![0u8; room.min(NAMES_BYTES_MAX) as usize];
     // SAFETY: a path, and a buffer with its own length.
     let result = unsafe { libc::listxattr(found.place.path(), names.as_mut_ptr().cast(), names.len()) };
@@ -98,9 +98,9 @@ pub fn set(
         return Err(libc::E2BIG);
     }
     let when = match flags {
-        0 => Set::Any,
-        libc::XATTR_CREATE => Set::Create,
-        libc::XATTR_REPLACE => Set::Replace,
+        0 => SetWhen::Any,
+        libc::XATTR_CREATE => SetWhen::Create,
+        libc::XATTR_REPLACE => SetWhen::Replace,
         _ => return Err(libc::EINVAL),
     };
     let value = tracee.read(from, bytes as usize)?;
@@ -108,7 +108,7 @@ pub fn set(
     if keeper == Keeper::Nowhere {
         return Err(libc::EOPNOTSUPP);
     }
-    let found = Place::of(tracee, file)?.open()?;
+    let found = OpenPath::of(tracee, file)?.open()?;
     if keeper == Keeper::Disk {
         let (value, length) = (value.as_ptr().cast(), value.len());
         // SAFETY: NUL-terminated strings, and a value with its own length.
@@ -134,7 +134,7 @@ pub fn remove(table: &Table<Mapping>, tracee: &Tracee, file: Named, name: u64) -
     if keeper == Keeper::Nowhere {
         return Err(libc::EOPNOTSUPP);
     }
-    let found = Place::of(tracee, file)?.open()?;
+    let found = OpenPath::of(tracee, file)?.open()?;
     if keeper == Keeper::Disk {
         // SAFETY: NUL-terminated strings.
         let result = unsafe { libc::removexattr(found.place.path(), name.as_ptr()) };
@@ -147,7 +147,7 @@ pub fn remove(table: &Table<Mapping>, tracee: &Tracee, file: Named, name: u64) -
         &found.place.facts_to_keep(table)?,
         name.to_bytes(),
         None,
-        Set::Replace,
+        SetWhen::Replace,
         is_on_disk,
     );
     removed.map(|()| 0).map_err(error_of)

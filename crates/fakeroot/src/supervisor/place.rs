@@ -9,21 +9,21 @@ use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BAS
 use crate::shared::kernel;
 use crate::shared::mapping::Mapping;
 use crate::shared::ownership::{FOLDER, Facts, LINK, TYPE, UNCHANGED};
-use crate::shared::table::{Key, Table};
+use crate::shared::table::{FileId, Table};
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// A folder that this process has open, and a path in it.
-pub struct Place {
+pub struct OpenPath {
     folder: Option<OwnedFd>,
     path: CString,
     flags: c_int,
 }
 
-impl Place {
+impl OpenPath {
     /// Resolves the file that a process names.
-    pub fn of(tracee: &Tracee, named: Named) -> Result<Place, i32> {
+    pub fn of(tracee: &Tracee, named: Named) -> Result<OpenPath, i32> {
         let path = match named.path {
             Some(at) => tracee.read_path(at)?,
             None => CString::default(),
@@ -33,40 +33,40 @@ impl Place {
             if named.flags & AT_EMPTY_PATH == 0 {
                 return Err(libc::ENOENT);
             }
-            return Place::link(&base(tracee, named.folder), 0);
+            return OpenPath::link(&base(tracee, named.folder), 0);
         }
         let bytes = path.to_bytes();
         match own_view(tracee, bytes) {
-            Some(OwnView::Link(link)) => Place::link(&link, flags),
-            Some(OwnView::Below(link, rest)) => Place::below(tracee, &link, rest, flags),
+            Some(OwnView::Link(link)) => OpenPath::link(&link, flags),
+            Some(OwnView::Below(link, rest)) => OpenPath::below(tracee, &link, rest, flags),
             None if bytes[0] == b'/' => {
                 let root = open_folder(&tracee.path("root"))?;
-                Place::resolve(&root, bytes, flags, libc::RESOLVE_IN_ROOT)
+                OpenPath::resolve(&root, bytes, flags, libc::RESOLVE_IN_ROOT)
             }
-            None => Place::below(tracee, &base(tracee, named.folder), bytes, flags),
+            None => OpenPath::below(tracee, &base(tracee, named.folder), bytes, flags),
         }
     }
 
     /// A link in /proc that leads to a file of the process itself.
-    fn link(link: &str, flags: c_int) -> Result<Place, i32> {
-        Ok(Place { folder: None, path: text(link)?, flags })
+    fn link(link: &str, flags: c_int) -> Result<OpenPath, i32> {
+        Ok(OpenPath { folder: None, path: text(link)?, flags })
     }
 
     /// A path relative to a folder that such a link names.
-    fn below(tracee: &Tracee, link: &str, path: &[u8], flags: c_int) -> Result<Place, i32> {
+    fn below(tracee: &Tracee, link: &str, path: &[u8], flags: c_int) -> Result<OpenPath, i32> {
         let folder = open_folder(link).map_err(|error| match error {
             // The process does not have this descriptor.
             libc::ENOENT => libc::EBADF,
             error => error,
         })?;
-        match Place::resolve(&folder, path, flags, libc::RESOLVE_BENEATH) {
+        match OpenPath::resolve(&folder, path, flags, libc::RESOLVE_BENEATH) {
             // The path leaves the folder: resolve it from the process's root, where the folder has a path.
             Err(libc::EXDEV) => {
                 let root = std::fs::read_link(tracee.path("root")).map_err(error_of)?;
                 let base = std::fs::read_link(link).map_err(error_of)?;
                 let base = base.strip_prefix(root).map_err(|_| libc::ENOENT)?;
                 let whole = [base.as_os_str().as_bytes(), path].join(&b'/');
-                Place::resolve(&open_folder(&tracee.path("root"))?, &whole, flags, libc::RESOLVE_IN_ROOT)
+                OpenPath::resolve(&open_folder(&tracee.path("root"))?, &whole, flags, libc::RESOLVE_IN_ROOT)
             }
             other => other,
         }
@@ -74,7 +74,7 @@ impl Place {
 
     /// Resolves a path as the process would, in the kernel, which is asked to stay within the process's root. The
     /// result is never followed again, so that no link leads to a file of this machine.
-    fn resolve(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<Place, i32> {
+    fn resolve(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<OpenPath, i32> {
         let trimmed = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
         let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&trimmed[..=slash], &trimmed[slash + 1..]),
@@ -83,14 +83,14 @@ impl Place {
         let whole = || {
             let file = open_within(folder, path, libc::O_PATH, how)?;
             let path = text(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-            Ok(Place { folder: Some(file), path, flags: 0 })
+            Ok(OpenPath { folder: Some(file), path, flags: 0 })
         };
         if flags & AT_SYMLINK_NOFOLLOW == 0 || matches!(name, b"" | b"." | b"..") {
             return whole();
         }
         let parent = open_within(folder, parent, libc::O_PATH | libc::O_DIRECTORY, how)?;
         let place =
-            Place { folder: Some(parent), path: CString::new(name).map_err(|_| libc::EINVAL)?, flags };
+            OpenPath { folder: Some(parent), path: CString::new(name).map_err(|_| libc::EINVAL)?, flags };
         // A trailing slash requires a folder, or a link to one.
         if trimmed.len() < path.len() {
             match place.facts().map(|facts| facts.mode & TYPE) {
@@ -146,12 +146,12 @@ impl Place {
     }
 
     /// Whether the file is in an overlayfs.
-    pub fn is_layered(&self, table: &Table<Mapping>, key: Key) -> bool {
+    pub fn is_layered(&self, table: &Table<Mapping>, key: FileId) -> bool {
         table.is_layered(key.device, || kernel::file_system(self.folder(), self.path(), self.flags))
     }
 
     /// The file itself, pinned with O_PATH, which does not open it for reading or writing.
-    pub fn open(&self) -> Result<Found, i32> {
+    pub fn open(&self) -> Result<HeldFile, i32> {
         let follow = if self.flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
         // SAFETY: a path of ours.
         let file =
@@ -162,7 +162,7 @@ impl Place {
         // SAFETY: just opened.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         let path = text(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        Ok(Found { _file: file, place: Place { folder: None, path, flags: 0 } })
+        Ok(HeldFile { _file: file, place: OpenPath { folder: None, path, flags: 0 } })
     }
 
     fn error(&self) -> i32 {
@@ -177,9 +177,9 @@ impl Place {
 }
 
 /// A file that is held open, and a path by which calls reach this file and no other.
-pub struct Found {
+pub struct HeldFile {
     _file: OwnedFd,
-    pub place: Place,
+    pub place: OpenPath,
 }
 
 fn text(path: &str) -> Result<CString, i32> {

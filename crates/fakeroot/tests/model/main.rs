@@ -12,7 +12,7 @@ mod memory;
 use kilnyard_fakeroot::shared::layout::{self, Hash};
 use kilnyard_fakeroot::shared::memory::Memory;
 use kilnyard_fakeroot::shared::ownership::{self, Change as LastChange};
-use kilnyard_fakeroot::shared::table::{Change, Entry, Key, Table};
+use kilnyard_fakeroot::shared::table::{Change, Entry, FileId, Table};
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -40,8 +40,8 @@ fn is_detected(model: impl Fn() + Sync + Send + 'static) -> bool {
 }
 
 /// Two inodes of one stripe.
-fn keys() -> [Key; 2] {
-    let key = |inode| Key { device: 1, inode };
+fn keys() -> [FileId; 2] {
+    let key = |inode| FileId { device: 1, inode };
     let stripe = |inode| Hash::of(1, inode).stripe();
     let other = (2..).find(|inode| stripe(*inode) == stripe(1)).unwrap();
     [key(1), key(other)]
@@ -62,7 +62,7 @@ fn entry(number: u32) -> Entry {
 }
 
 /// Whether the look of a file with this number is the one last written for it, or absent.
-fn is_sure_look_whole(table: &Table<View>, key: Key, number: u32) -> bool {
+fn is_sure_look_whole(table: &Table<View>, key: FileId, number: u32) -> bool {
     let look = table.trace(key).and_then(|trace| table.sure_look(trace, number, LastChange(number)));
     look.is_none_or(|look| look == ownership::view(&entry(number)))
 }
@@ -74,11 +74,11 @@ fn is_whole(entry: &Entry) -> bool {
         && entry.birth == entry.user.into()
 }
 
-fn put(table: &Table<View>, key: Key, number: u32) {
+fn put(table: &Table<View>, key: FileId, number: u32) {
     table.change(key, |_| Change::Put(entry(number))).unwrap();
 }
 
-fn remove(table: &Table<View>, key: Key) {
+fn remove(table: &Table<View>, key: FileId) {
     table.change(key, |_| Change::Remove).unwrap();
 }
 

@@ -8,7 +8,7 @@
 
 use kilnyard_fakeroot::shared::layout::{self, Hash};
 use kilnyard_fakeroot::shared::memory::{Full, Memory};
-use kilnyard_fakeroot::shared::table::Key;
+use kilnyard_fakeroot::shared::table::FileId;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU64, fence};
 use std::cell::{Cell, RefCell};
@@ -70,7 +70,7 @@ pub struct Words {
 
 impl Words {
     /// Zeroed words except for those in `set`. The words that matter for the keys are shared.
-    pub fn new(keys: &[Key], levels: &[usize], set: &[(usize, u64)], flaw: Flaw) -> Arc<Words> {
+    pub fn new(keys: &[FileId], levels: &[usize], set: &[(usize, u64)], flaw: Flaw) -> Arc<Words> {
         let mut shared = vec![layout::HEADER_EVER, layout::HEADER_NODES, layout::HEADER_NODES_READY];
         for key in keys {
             let hash = Hash::of(key.device, key.inode);

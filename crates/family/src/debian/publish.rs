@@ -5,12 +5,12 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_ecosystem::debian::source::{OutputKind, Source};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::family::{ToPublish, broken_remark};
-use kilnyard_yard::key::Key;
+use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
@@ -35,8 +35,8 @@ pub fn make(
     debian: &Debian,
     store: &dyn Store,
     workshop: &Workshop,
-    distfiles: &DistfileStore,
-    key: &Key,
+    distfiles: &FileStore,
+    key: &SigningKey,
 ) -> Result<ToPublish> {
     // Packages that left the set are withdrawn; packages of the set that could not be built stay published.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
@@ -95,7 +95,7 @@ pub fn make(
 }
 
 /// The entry of an output; `None` if its file is missing or truncated.
-fn binary(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<BinaryEntry>> {
+fn binary(row: &OutputRow, distfiles: &FileStore) -> Result<Option<BinaryEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
     if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
@@ -149,7 +149,7 @@ fn source(
     yard: &Yard,
     current: &Current,
     workshop: &Workshop,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
     published: &str,
 ) -> Option<SourceEntry> {
     let package = current.package.as_str();

@@ -5,7 +5,7 @@ use crate::debian::Debian;
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_ecosystem::debian::deb822::{Stanza, stanzas};
 use kilnyard_ecosystem::debian::{PublishedBinary, deb_file, version};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::order::{Key, Output};
 use kilnyard_store::{Current, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
@@ -17,12 +17,7 @@ use std::path::Path;
 
 /// Finds packages of the repository that the store does not have, or has only in lower versions. Puts their files back
 /// into the distfiles and reads them again for their content digests.
-pub fn recover(
-    yard: &Yard,
-    debian: &Debian,
-    store: &dyn Store,
-    distfiles: &DistfileStore,
-) -> Result<Recovered> {
+pub fn recover(yard: &Yard, debian: &Debian, store: &dyn Store, distfiles: &FileStore) -> Result<Recovered> {
     // Binaries of several versions of a source may be published; the store keeps only the highest.
     let mut of_source: BTreeMap<String, (String, Vec<Output>)> = BTreeMap::new();
     let mut recovered = Recovered::default();
@@ -78,7 +73,7 @@ fn output(
     yard: &Yard,
     debian: &Debian,
     stanza: &Stanza,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
 ) -> std::result::Result<Output, String> {
     let field = |name: &str| stanza.get(name).unwrap_or("").to_owned();
     let path = field("Filename");

@@ -26,8 +26,8 @@ use update::Update;
 
 /// The content of `index/index.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-struct Kept {
-    suites: Vec<KeptSuite>,
+struct IndexFile {
+    suites: Vec<IndexSuite>,
     /// For each suite, the `Date` of the latest accepted `Release` file, whatever the mirror and the components were.
     /// Changing these therefore does not allow a rollback. `kilnyard clean --index` removes these dates.
     #[serde(default)]
@@ -35,7 +35,7 @@ struct Kept {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-struct KeptSuite {
+struct IndexSuite {
     suite: String,
     /// A hash of the mirrors, components and architecture: if it changes, the files are fetched again.
     wanted: String,
@@ -55,7 +55,7 @@ struct KeptSuite {
 pub struct Index {
     /// A hash that changes whenever the index changes.
     pub identity: String,
-    kept: Kept,
+    kept: IndexFile,
 }
 
 /// The uncompressed index files.
@@ -78,7 +78,7 @@ pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str
     let client = client(yard);
     let before = read_kept(yard).unwrap_or_default();
     let mut scanned = Scanned { changed: Vec::new(), unchanged: Vec::new() };
-    let mut kept = Kept { seen: before.seen.clone(), ..Kept::default() };
+    let mut kept = IndexFile { seen: before.seen.clone(), ..IndexFile::default() };
     let suites = std::iter::once(&debian.release).chain(&debian.suites);
     for suite in suites {
         let known = before.suites.iter().find(|kept| kept.suite == *suite);
@@ -105,11 +105,11 @@ pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str
     Ok(scanned)
 }
 
-fn read_kept(yard: &Yard) -> Option<Kept> {
+fn read_kept(yard: &Yard) -> Option<IndexFile> {
     serde_json::from_slice(&fs_err::read(yard.path("index/index.json")).ok()?).ok()
 }
 
-fn remove_others(yard: &Yard, kept: &Kept) {
+fn remove_others(yard: &Yard, kept: &IndexFile) {
     let names: Vec<&String> = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources)).collect();
     for entry in fs_err::read_dir(yard.path("index")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -136,7 +136,7 @@ impl Index {
     /// Reads all index files; their total size is limited.
     pub fn texts(&self, yard: &Yard) -> Result<Texts> {
         let mut reader = Reader::new(yard);
-        let mut read = |names: fn(&KeptSuite) -> &Vec<String>| {
+        let mut read = |names: fn(&IndexSuite) -> &Vec<String>| {
             self.kept.suites.iter().flat_map(names).map(|name| reader.read(name)).collect::<Result<_>>()
         };
         Ok(Texts { packages: read(|suite| &suite.packages)?, sources: read(|suite| &suite.sources)? })

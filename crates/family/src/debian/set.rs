@@ -10,14 +10,14 @@ use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::version;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::yard::Yard;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Reads the index and resolves the set.
-pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &DistfileStore) -> Result<Workshop> {
+pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
     let settings = debian.settings();
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
@@ -110,7 +110,7 @@ pub fn own_packages(yard: &Yard) -> Result<Vec<String>> {
 }
 
 /// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources, only local ones can have changed.
-pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<Option<Vec<u8>>> {
+pub fn rescan(yard: &Yard, distfiles: &FileStore, package: &str) -> Result<Option<Vec<u8>>> {
     let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
     let mut failed = None;
     for name in names.iter().filter(|name| name.ends_with(".dsc")) {
@@ -126,7 +126,7 @@ pub fn rescan(yard: &Yard, distfiles: &DistfileStore, package: &str) -> Result<O
 }
 
 /// Adds a local source: its `.dsc` and the files that it lists. Returns the name of the package.
-fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> Result<String> {
+fn add_local(sources: &mut Sources, distfiles: &FileStore, path: &Path) -> Result<String> {
     let (name, text) = read_local(distfiles, path)?;
     sources.put(text.into()).context(Kind::Usage, format!("read {}", path.display()))?;
     Ok(name)
@@ -134,7 +134,7 @@ fn add_local(sources: &mut Sources, distfiles: &DistfileStore, path: &Path) -> R
 
 /// Copies a local source (its `.dsc` and the files that it lists) into the distfiles. Returns the name of the package
 /// and its stanza in the form of an index.
-fn read_local(distfiles: &DistfileStore, path: &Path) -> Result<(String, String)> {
+fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
     let failed = format!("read {}", path.display());
     let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
     let text = String::from_utf8(bytes).map_err(|error| {

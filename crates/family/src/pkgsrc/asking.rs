@@ -1,5 +1,5 @@
-//! Scans the directories of a tree for their packages, several at once, and only those whose answer may have changed
-//! since the last scan.
+//! Scans the directories of a tree for their packages, several in parallel. Only directories whose answer may have
+//! changed since the last scan are scanned.
 
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
@@ -23,7 +23,7 @@ pub fn began_nanoseconds() -> i128 {
 
 /// The result of scanning a tree.
 #[derive(Default)]
-pub struct Found {
+pub struct ScanResult {
     /// Stanzas by location.
     pub stanzas: HashMap<String, Vec<u8>>,
     /// Directories that could not be scanned, and why.
@@ -88,7 +88,7 @@ pub struct Work<'a> {
     /// Whether to add directories as others depend on them.
     pub is_partial: bool,
     /// The result so far.
-    pub found: Found,
+    pub found: ScanResult,
     known: HashSet<String>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Work<'a> {
         kept: HashMap<String, Vec<u8>>,
         is_partial: bool,
     ) -> Work<'a> {
-        Work { tree, folder, kept, is_partial, found: Found::default(), known: HashSet::new() }
+        Work { tree, folder, kept, is_partial, found: ScanResult::default(), known: HashSet::new() }
     }
 
     /// Scans these locations and, in a partial scan, their dependencies. Returns all of them in the order in which

@@ -1,7 +1,7 @@
 //! The `[pkgsrc]` table: packages of a pkgsrc tree.
 
 use crate::debian::DebianRoot;
-use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
+use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
 use kilnyard_yard::config::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
 use serde::Deserialize;
@@ -90,7 +90,7 @@ pub struct Template {
     /// Packages of the yard; `None` if unknown.
     pub wanted: Option<Wanted>,
     /// Values of keys, including the tree.
-    pub values: Vec<(Key, String)>,
+    pub values: Vec<(ConfigKey, String)>,
     /// The Debian release of the root.
     pub release: String,
     /// The archive of the root's packages.
@@ -100,13 +100,17 @@ pub struct Template {
 }
 
 /// The keys of the table, each with its example or default, and a remark.
-const KEYS: [(Key, &str, &str); 6] = [
-    (Key::Tree, "/usr/pkgsrc", ""),
-    (Key::BootstrapKit, "bootstrap.tar.gz", "without it, the tree's bootstrap/bootstrap makes it, once"),
-    (Key::Prefix, "/usr/pkg", ""),
-    (Key::Make, "/usr/pkg/bin/bmake", "inside a root"),
-    (Key::MkConf, "mk.conf", "read after the kit's mk.conf"),
-    (Key::Distfiles, "distfiles/pkgsrc", ""),
+const KEYS: [(ConfigKey, &str, &str); 6] = [
+    (ConfigKey::Tree, "/usr/pkgsrc", ""),
+    (
+        ConfigKey::BootstrapKit,
+        "bootstrap.tar.gz",
+        "without it, the tree's bootstrap/bootstrap makes it, once",
+    ),
+    (ConfigKey::Prefix, "/usr/pkg", ""),
+    (ConfigKey::Make, "/usr/pkg/bin/bmake", "inside a root"),
+    (ConfigKey::MkConf, "mk.conf", "read after the kit's mk.conf"),
+    (ConfigKey::Distfiles, "distfiles/pkgsrc", ""),
 ];
 
 /// The configuration that `kilnyard init pkgsrc` writes.
@@ -122,7 +126,8 @@ pub fn template(filled: &Template) -> String {
         None => "# packages-file = \"packages.txt\"".to_owned(),
     };
     let file = remarked(&file, "more packages, one per line");
-    let value = |key: Key| filled.values.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
+    let value =
+        |key: ConfigKey| filled.values.iter().find(|(other, _)| *other == key).map(|(_, value)| value);
     let lines = KEYS.map(|(key, shown, remark)| match value(key) {
         Some(value) => remarked(&format!("{} = {}", key.name(), quoted(value)), remark),
         None => remarked(&format!("# {} = {}", key.name(), quoted(shown)), remark),
@@ -130,8 +135,8 @@ pub fn template(filled: &Template) -> String {
     let common = COMMON_TEMPLATE.lines().map(|line| {
         let (shown, remark) = line.trim_start_matches("# ").split_once('#').unwrap_or((line, ""));
         let is_line_of =
-            |key: &Key| shown.strip_prefix(key.name()).is_some_and(|rest| rest.starts_with(" ="));
-        let key = [Key::Slots, Key::Jobs].into_iter().find(is_line_of);
+            |key: &ConfigKey| shown.strip_prefix(key.name()).is_some_and(|rest| rest.starts_with(" ="));
+        let key = [ConfigKey::Slots, ConfigKey::Jobs].into_iter().find(is_line_of);
         match key.and_then(|key| Some((key, value(key)?))) {
             Some((key, value)) => remarked(&format!("{} = {value}", key.name()), remark.trim()),
             None => format!("{line}\n"),
@@ -184,7 +189,7 @@ mod tests {
 
     const HOSTILE: &str = "/a \"b\"\\ '''\u{1}\r\n\"\"\"\n[build]\nslots = 9 # \u{2028}";
 
-    fn filled(values: Vec<(Key, String)>) -> Template {
+    fn filled(values: Vec<(ConfigKey, String)>) -> Template {
         let (release, mirror) = ("bookworm".to_owned(), "http://deb.example/debian".to_owned());
         Template { values, release, mirror, ..Template::default() }
     }
@@ -195,8 +200,8 @@ mod tests {
 
     #[test]
     fn every_key_is_written_at_its_path() {
-        let mut values: Vec<(Key, String)> = KEYS.map(|(key, _, _)| (key, HOSTILE.to_owned())).into();
-        values.extend([(Key::Slots, "3".to_owned()), (Key::Jobs, "4".to_owned())]);
+        let mut values: Vec<(ConfigKey, String)> = KEYS.map(|(key, _, _)| (key, HOSTILE.to_owned())).into();
+        values.extend([(ConfigKey::Slots, "3".to_owned()), (ConfigKey::Jobs, "4".to_owned())]);
         let table = read(&filled(values.clone()));
         for (key, value) in &values {
             let (outer, name) = key.path().split_once('.').unwrap();
@@ -231,7 +236,7 @@ mod tests {
             let table = config.family.of::<Pkgsrc>().unwrap_or_else(|| panic!("{text}"));
             (table.clone(), config.build)
         };
-        let text = template(&filled(vec![(Key::Tree, "/usr/pkgsrc".to_owned())]));
+        let text = template(&filled(vec![(ConfigKey::Tree, "/usr/pkgsrc".to_owned())]));
         let uncommented: String = text
             .lines()
             .map(|line| match line.strip_prefix("# ").filter(|rest| rest.contains(" = ")) {

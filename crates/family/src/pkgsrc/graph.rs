@@ -1,6 +1,6 @@
 //! Builds the dependency graph of a scan, for simulations.
 
-use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Rules, Scanned, resolve};
+use kilnyard_ecosystem::pkgsrc::resolve::{Resolution, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_yard::error::{Context, Kind, Result};
@@ -17,7 +17,7 @@ pub fn read(text: &str, path: &Path) -> Result<Graph> {
     let file = ScanFile::parse(text.as_bytes()).context(Kind::Usage, failed)?;
     let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
     let resolved = resolve(&scanned, Rules::Kilnyard);
-    let is_built = |id: &PackageId| resolved.outcomes[id.index()] == Outcome::Buildable;
+    let is_built = |id: &PackageId| resolved.outcomes[id.index()] == Resolution::Buildable;
     let built = || (0..scanned.len() as u32).map(PackageId).filter(is_built);
     let mut graph = Graph::new();
     for id in built() {

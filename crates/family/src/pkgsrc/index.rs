@@ -59,7 +59,7 @@ fn look_up(file: &Path, package: &str, as_json: bool, program: &dyn Program) -> 
         return program.print(&text);
     }
     let mut fields = Map::new();
-    for (key, value) in (summary::Entry { name: package, text: &text }).fields() {
+    for (key, value) in (summary::SummaryEntry { name: package, text: &text }).fields() {
         match REPEATED.contains(&key) {
             true => match fields.entry(key).or_insert_with(|| Value::Array(Vec::new())) {
                 Value::Array(values) => values.push(value.into()),

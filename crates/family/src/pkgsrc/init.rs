@@ -7,7 +7,7 @@ use super::config::{Template, one_line, template};
 use crate::FAMILIES;
 use crate::debian::init::{check_release, mirror_for};
 use clap::Args;
-use kilnyard_ecosystem::pkgsrc::moving::{Key, Moved, Wanted};
+use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Moved, Wanted};
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::NewYard;
 use kilnyard_yard::init::{self, path_text};
@@ -22,11 +22,11 @@ const TREE: &str = "/usr/pkgsrc";
 /// Arguments of `init pkgsrc`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Take over the settings of a pbulk.conf; other options override them. Relative paths in it are relative to the
+    /// Import the settings of a pbulk.conf; other options override them. Relative paths in it are relative to the
     /// current folder, as in pbulk.
     #[arg(long, value_name = "FILE", conflicts_with = "from_bob")]
     from_pbulk: Option<PathBuf>,
-    /// Take over the settings of bob's config.lua and the times of bob's builds; other options override the settings.
+    /// Import the settings of bob's config.lua and the times of bob's builds; other options override the settings.
     /// Relative paths in it are relative to the current folder, as in bob.
     #[arg(long, value_name = "FILE")]
     from_bob: Option<PathBuf>,
@@ -65,7 +65,7 @@ impl Init {
         let (other, moved) = Other::named(self, program.environment())?.unzip();
         let mut moved = moved.unwrap_or(Moved { wanted: Some(Wanted::All), ..Moved::default() });
         overrule(&mut moved, self)?;
-        let tree = moved.values.iter().find(|(key, _)| *key == Key::Tree);
+        let tree = moved.values.iter().find(|(key, _)| *key == ConfigKey::Tree);
         let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
         if !Path::new(&tree).join("mk").is_dir() {
             return Err(Error::usage(format!("{tree} is not a pkgsrc tree: it has no mk"))
@@ -104,15 +104,16 @@ impl Init {
     }
 }
 
-/// Overrides settings of the other builder by options of the command line.
+/// Overrides settings of the other builder with options of the command line.
 fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
     let paths = [
-        (Key::Tree, "--tree", &options.tree),
-        (Key::BootstrapKit, "--bootstrap-kit", &options.bootstrap_kit),
-        (Key::MkConf, "--mk-conf", &options.mk_conf),
-        (Key::Distfiles, "--distfiles", &options.distfiles),
+        (ConfigKey::Tree, "--tree", &options.tree),
+        (ConfigKey::BootstrapKit, "--bootstrap-kit", &options.bootstrap_kit),
+        (ConfigKey::MkConf, "--mk-conf", &options.mk_conf),
+        (ConfigKey::Distfiles, "--distfiles", &options.distfiles),
     ];
-    let texts = [(Key::Prefix, "--prefix", &options.prefix), (Key::Make, "--make", &options.make)];
+    let texts =
+        [(ConfigKey::Prefix, "--prefix", &options.prefix), (ConfigKey::Make, "--make", &options.make)];
     let mut given = Vec::new();
     for (key, option, path) in paths {
         if let Some(path) = path {
@@ -127,13 +128,13 @@ fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
         moved.values.push((key, value));
     }
     if !options.locations.is_empty() {
-        for key in [Key::Packages, Key::PackagesFile] {
+        for key in [ConfigKey::Packages, ConfigKey::PackagesFile] {
             moved.overrule(key, "overridden by the command line");
         }
         moved.wanted = Some(Wanted::Some(options.locations.clone()));
     }
-    if !moved.values.iter().any(|(key, _)| *key == Key::Tree) {
-        moved.values.push((Key::Tree, TREE.to_owned()));
+    if !moved.values.iter().any(|(key, _)| *key == ConfigKey::Tree) {
+        moved.values.push((ConfigKey::Tree, TREE.to_owned()));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::pbulk_check::{Facts, Stale, stale};
 use kilnyard_ecosystem::pkgsrc::{Workshop, package_file};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_store::Current;
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ pub fn verdicts(
     pkgsrc: &Pkgsrc,
     workshop: &Workshop,
     current: &HashMap<String, Current>,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
 ) -> HashMap<String, Option<Stale>> {
     // Some files of old trees are not UTF-8.
     let read = |file: &str| {

@@ -3,7 +3,7 @@
 use super::{Pkgsrc, TreeSet, pbulk};
 use kilnyard_model::result::PackageState;
 use kilnyard_yard::error::{Error, Result};
-use kilnyard_yard::mirror::open_distfiles;
+use kilnyard_yard::mirror::open_files;
 use kilnyard_yard::plan::{self, Forced};
 use kilnyard_yard::program::Program;
 use kilnyard_yard::yard::Yard;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
-    let distfiles = open_distfiles(yard)?;
+    let distfiles = open_files(yard)?;
     let mut store = yard.store()?;
     let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
     let (Some(set), Some(pkgsrc)) = (planned.set.of::<TreeSet>(), yard.config.family.of::<Pkgsrc>()) else {

@@ -4,13 +4,13 @@
 
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
-use kilnyard_mirror::{DistfileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::Key as BuildKey;
 use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::family::{Recovered, ToPublish, broken_remark};
-use kilnyard_yard::key::Key;
+use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
 
@@ -19,8 +19,8 @@ pub fn make(
     yard: &Yard,
     store: &dyn Store,
     workshop: &Workshop,
-    distfiles: &DistfileStore,
-    key: &Key,
+    distfiles: &FileStore,
+    key: &SigningKey,
 ) -> Result<ToPublish> {
     // Packages that left the set are withdrawn; packages of the set that could not be built stay published.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
@@ -64,7 +64,7 @@ pub fn recover(
     yard: &Yard,
     store: &dyn Store,
     workshop: &Workshop,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
 ) -> Result<Recovered> {
     let mut recovered = Recovered::default();
     let entries = match fs_err::read_dir(yard.path("repository/packages/All")) {
@@ -117,7 +117,7 @@ fn is_of(stanza: &str, row: &OutputRow) -> bool {
 }
 
 /// The entry of an output; `None` if its file is missing or truncated.
-fn entry(row: &OutputRow, distfiles: &DistfileStore) -> Result<Option<PackageEntry>> {
+fn entry(row: &OutputRow, distfiles: &FileStore) -> Result<Option<PackageEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
     if distfiles.size_bytes(&hash) != Some(output.size_bytes) {

@@ -1,7 +1,7 @@
 //! `kilnyard resolve`: resolves the dependencies of a scan file, without a yard.
 
 use super::options::{Resolve, ScanFamily};
-use kilnyard_ecosystem::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, resolve};
+use kilnyard_ecosystem::pkgsrc::resolve::{Remark, Resolution, Resolved, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, Stanza};
 use kilnyard_model::graph::PackageId;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -35,7 +35,7 @@ pub fn run(options: &Resolve, program: &dyn Program) -> Result<ExitCode> {
     export(&file.stanzas, &resolved, options.export.as_deref(), program)?;
     report(&scanned, &resolved, options.verbose, program);
     // pbulk exits with an error, too; but here the file is still written, and names the members.
-    let has_cycle = resolved.outcomes.iter().any(|outcome| matches!(outcome, Outcome::InCycle(_)));
+    let has_cycle = resolved.outcomes.iter().any(|outcome| matches!(outcome, Resolution::InCycle(_)));
     Ok(if has_cycle { ExitCode::from(Kind::Packages as u8) } else { ExitCode::SUCCESS })
 }
 
@@ -64,8 +64,8 @@ fn write(stanzas: &[Stanza], resolved: &Resolved, out: impl Write) -> io::Result
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, out);
     for (number, stanza) in stanzas.iter().enumerate() {
         let reason = match &resolved.outcomes[number] {
-            Outcome::Unresolved(unmet) => unmet.last().map(|unmet| unmet.fail_reason()),
-            Outcome::InCycle(cycle) => {
+            Resolution::Unresolved(unmet) => unmet.last().map(|unmet| unmet.fail_reason()),
+            Resolution::InCycle(cycle) => {
                 let mut members: Vec<&str> =
                     cycle.iter().take(MEMBERS_MAX).map(|id| stanzas[id.index()].name).collect();
                 if cycle.len() > MEMBERS_MAX {
@@ -92,9 +92,9 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
     for (number, outcome) in resolved.outcomes.iter().enumerate() {
         let id = PackageId(number as u32);
         match outcome {
-            Outcome::Buildable => buildable += 1,
-            Outcome::LeftOut(_) => left_out += 1,
-            Outcome::Unresolved(unmet) => {
+            Resolution::Buildable => buildable += 1,
+            Resolution::LeftOut(_) => left_out += 1,
+            Resolution::Unresolved(unmet) => {
                 unresolved += 1;
                 for unmet in unmet {
                     if is_verbose || unmet_count < REMARKS_MAX {
@@ -103,7 +103,7 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
                     unmet_count += 1;
                 }
             }
-            Outcome::InCycle(cycle) => {
+            Resolution::InCycle(cycle) => {
                 in_cycle += 1;
                 let mut members = cycle[1..].to_vec();
                 members.sort_unstable();
@@ -111,7 +111,7 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
                     say!(program, "cycle: {}", names(cycle, " -> "));
                 }
             }
-            Outcome::Indirect { .. } => {
+            Resolution::Indirect { .. } => {
                 indirect += 1;
                 if is_verbose {
                     say!(program, "left out: {}", names(&resolved.chain(id), " -> "));
@@ -121,7 +121,7 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
     }
     for (count, what) in [(unmet_count, "unmet dependencies"), (printed_cycles.len(), "cycles")] {
         if count > REMARKS_MAX && !is_verbose {
-            say!(program, "and {} more {what}: --verbose", count - REMARKS_MAX);
+            say!(program, "and {} more {what} (--verbose lists them)", count - REMARKS_MAX);
         }
     }
     let elsewhere: Vec<String> = resolved
@@ -155,7 +155,7 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
             say!(program, "{remark}");
         }
         if count < remarks.len() {
-            say!(program, "and {} more of these: --verbose", remarks.len() - count);
+            say!(program, "and {} more of these (--verbose lists them)", remarks.len() - count);
         }
     }
     say!(

@@ -5,13 +5,13 @@
 //! scan.
 
 use super::asking::{
-    Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
+    ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
 use super::root_make::RootMake;
 use super::set::settings;
 use crate::debian::base;
 use crate::pkgsrc::Pkgsrc;
-use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_category};
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
@@ -98,7 +98,7 @@ struct Asked {
     order: Vec<String>,
     /// The locations of each requested category.
     categories: BTreeMap<String, Vec<String>>,
-    found: Found,
+    found: ScanResult,
 }
 
 /// Scans these directories and categories of the tree, or all of it.
@@ -118,7 +118,7 @@ fn ask(
     let places = Places { tree: pkgsrc.tree.clone(), inside: Some(TREE) };
     let path = yard.path("index/scan");
     let failed = "keep the results of the scan";
-    let kept = Kept::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
+    let kept = KeptScan::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
     let mut journal = Journal::begin(&path, &places, &facts, &kept, began).context(Kind::Machine, failed)?;
     let tree = Tree { make };
     let mut categories = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! `kilnyard scan --ecosystem pkgsrc --tree DIR`: scans a tree without a yard. Several directories are scanned at
-//! once, and only those whose answer may have changed since the last scan.
+//! `kilnyard scan --ecosystem pkgsrc --tree DIR`: scans a tree without a yard. Only directories whose answer may have
+//! changed since the last scan are scanned, several in parallel.
 
 use super::asking::{
-    Found, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
+    ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
 use super::options::{ScanFamily, ScanOptions};
-use kilnyard_ecosystem::pkgsrc::kept::{Journal, Kept, Places};
+use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
 use kilnyard_mirror::Sha256Hex;
@@ -51,7 +51,7 @@ pub fn run(tree: &Path, options: &ScanOptions, as_json: bool, program: &dyn Prog
     let began = began_nanoseconds();
     let facts = facts(&make)?;
     let failed = format!("read {}", options.keep.display());
-    let kept = Kept::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);
+    let kept = KeptScan::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);
     let failed = format!("write {}", options.keep.display());
     let mut journal =
         Journal::begin(&options.keep, &places, &facts, &kept, began).context(Kind::Machine, &failed)?;
@@ -79,8 +79,7 @@ pub fn run(tree: &Path, options: &ScanOptions, as_json: bool, program: &dyn Prog
     report(&order, &found, as_json, program)
 }
 
-/// Makefiles are programs, and these run outside a root, so they run as the machine's root user only with
-/// `--trust-tree`.
+/// Rejects the machine's root user without `--trust-tree`: makefiles are programs, and here they run outside a root.
 fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     if rustix::process::geteuid().is_root() && !is_trusted {
         let what = format!("the makefiles of {} would run as root of this machine", folder.display());
@@ -93,7 +92,7 @@ fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     Ok(())
 }
 
-fn report(order: &[String], found: &Found, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
+fn report(order: &[String], found: &ScanResult, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let asked = order.len() as u64 - found.reused;
     if as_json {
         let failed = found
@@ -134,8 +133,8 @@ fn find(name: &Path, program: &dyn Program) -> Result<std::path::PathBuf> {
     })
 }
 
-/// A hash of everything else that answers depend on, apart from the tree: the make program, its environment, the
-/// system, and the installed packages, because a tree looks for libraries of the system.
+/// A hash of everything except the tree that answers depend on: the make program, its environment, the system, and the
+/// installed packages, because makefiles look for libraries of the system.
 fn facts(make: &MachineMake) -> Result<String> {
     let program = fs_err::read(&make.make).context(Kind::Machine, "read the make program")?;
     let mut text = format!("{} {}\n", make.make.display(), Sha256Hex::of(&program).as_str());
@@ -158,7 +157,7 @@ fn facts(make: &MachineMake) -> Result<String> {
     Ok(Sha256Hex::of(text.as_bytes()).as_str().to_owned())
 }
 
-fn export(order: &[String], found: &Found, options: &ScanOptions, program: &dyn Program) -> Result<()> {
+fn export(order: &[String], found: &ScanResult, options: &ScanOptions, program: &dyn Program) -> Result<()> {
     let stanzas = || order.iter().filter_map(|location| found.stanzas.get(location));
     match &options.export {
         Some(path) if path.as_os_str() != "-" => {

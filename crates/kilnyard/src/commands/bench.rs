@@ -3,13 +3,13 @@
 use super::{print, print_json};
 use crate::error::Result;
 use crate::plan::Planned;
-use crate::run::view::{Seen, Snapshot, View};
+use crate::run::view::{Snapshot, View, ViewEvent};
 use crate::run::{Options, Run};
 use crate::signals;
 use crate::yard::Yard;
 use kilnyard_bench::figures::Machine;
 use kilnyard_bench::{BenchOptions, Runner, Trial};
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RunState, Store};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ impl Runner for Driver {
         yard: &Yard,
         store: &mut dyn Store,
         planned: Planned,
-        distfiles: Arc<DistfileStore>,
+        distfiles: Arc<FileStore>,
         until: &mut dyn FnMut(&str) -> bool,
     ) -> Result<RunState> {
         let run = Run { yard, store, planned, distfiles, options: Options::default() };
@@ -60,8 +60,8 @@ struct Watch<'a> {
 }
 
 impl View for Watch<'_> {
-    fn see(&mut self, seen: &Seen, _snapshot: &Snapshot) {
-        if let Seen::State { package, state: PackageState::Building, .. } = seen
+    fn see(&mut self, seen: &ViewEvent, _snapshot: &Snapshot) {
+        if let ViewEvent::State { package, state: PackageState::Building, .. } = seen
             && !self.has_enough
         {
             self.has_enough = (self.until)(package);

@@ -7,11 +7,11 @@ use crate::error::{Context, Kind, Result};
 use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
-use crate::run::{Options, Outcome, Run};
+use crate::run::{Options, Run, RunOutcome};
 use crate::yard::{Lock, Yard, store_error};
 use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{ForcedRun, RunState, Store};
@@ -63,7 +63,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     note("planning");
     let mut store = yard.store()?;
     store.check().map_err(store_error)?;
-    let distfiles = Arc::new(mirror::open_distfiles(yard)?);
+    let distfiles = Arc::new(mirror::open_files(yard)?);
     let mut packages = options.packages.clone();
     let mut checks_reproducible = options.check_reproducible;
     let mut is_forced = options.force || checks_reproducible;
@@ -141,7 +141,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
 fn resolved_again(
     yard: &Yard,
     store: &dyn Store,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<(Set, String)> {
     yard.config.family.keep_rescanned(yard, signals::cancel(), say)?;
@@ -173,7 +173,7 @@ fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
     {
         return Ok(());
     }
-    let (mut store, distfiles) = (yard.store()?, mirror::open_distfiles(yard)?);
+    let (mut store, distfiles) = (yard.store()?, mirror::open_files(yard)?);
     plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
 }
 
@@ -198,7 +198,7 @@ fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Opti
 }
 
 /// The last event.
-fn ended(yard: &Yard, outcome: &Outcome, page: &str, published: Option<&Published>) -> Result<ExitCode> {
+fn ended(yard: &Yard, outcome: &RunOutcome, page: &str, published: Option<&Published>) -> Result<ExitCode> {
     let counts: serde_json::Map<String, serde_json::Value> =
         outcome.counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
     let left_out = outcome.left_out.iter().map(|(name, reason)| json!({ "package": name, "reason": reason }));
@@ -221,7 +221,7 @@ fn ended(yard: &Yard, outcome: &Outcome, page: &str, published: Option<&Publishe
     print(&format!("{}\n", words::json_text(&event)))
 }
 
-fn exit_code(outcome: &Outcome) -> Result<ExitCode> {
+fn exit_code(outcome: &RunOutcome) -> Result<ExitCode> {
     let bad = [PackageState::Failed, PackageState::Blocked, PackageState::LeftOut];
     let is_bad = outcome.counts.iter().any(|(state, count)| bad.contains(state) && *count > 0);
     Ok(match outcome.state {
@@ -236,7 +236,7 @@ fn summary(
     yard: &Yard,
     store: &dyn Store,
     workshop: &dyn Ecosystem,
-    outcome: &Outcome,
+    outcome: &RunOutcome,
     page: &str,
     published: Option<&Published>,
 ) {
@@ -262,7 +262,7 @@ fn summary(
             tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
                 tell!(
-                    "  {} of wall time, {} of CPU; minimum: {}",
+                    "  {} of wall time, {} of CPU time; minimum: {}",
                     words::duration(figures.wall_seconds),
                     words::duration(figures.cpu_seconds),
                     words::minimums(figures.estimated_bound_seconds, figures.bound_seconds)

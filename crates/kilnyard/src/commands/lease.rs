@@ -26,7 +26,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let say = |text: &str| tell!("{text}");
     yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
-    let distfiles = mirror::open_distfiles(yard)?;
+    let distfiles = mirror::open_files(yard)?;
     let mut store = yard.store()?;
     let mut planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
     let (set, package) = (&planned.workshop, &options.package);

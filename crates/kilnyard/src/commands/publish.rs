@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     let _lock = yard.lock()?;
     let store = yard.store()?;
-    let distfiles = mirror::open_distfiles(yard)?;
+    let distfiles = mirror::open_files(yard)?;
     let set = yard.config.family.resolve(yard, &distfiles)?;
     if options.dry_run {
         let plan = set.plan_publication(yard, &store, &distfiles)?;

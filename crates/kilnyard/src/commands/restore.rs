@@ -38,7 +38,7 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     // The repository may be newer than the backup, and the store must not be empty while the repository has packages.
     let mut store = Sqlite::open(&making, &yard.target()?).map_err(store_error)?;
     store.lead().map_err(store_error)?;
-    let distfiles = mirror::open_distfiles(yard)?;
+    let distfiles = mirror::open_files(yard)?;
     let recovered = yard.config.family.recover(yard, &store, &distfiles)?;
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();
     store.record(&records).map_err(store_error)?;
@@ -87,7 +87,7 @@ fn put_aside(path: &Path) -> Result<Option<PathBuf>> {
     let mut is_kept = None;
     for (from, to) in files(path).iter().zip(files(&aside)) {
         if from.exists() {
-            fs_err::rename(from, &to).context(Kind::Machine, "put the damaged store aside")?;
+            fs_err::rename(from, &to).context(Kind::Machine, "set the damaged store aside")?;
             is_kept = Some(aside.clone());
         }
     }

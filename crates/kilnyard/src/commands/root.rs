@@ -19,7 +19,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         return Err(Error::usage("there is no base root yet").hint(Remedy::command("build")));
     }
     let mut store = yard.store()?;
-    let mut planned = plan::make(yard, &mirror::open_distfiles(yard)?, &mut store, &Forced::Nothing)?;
+    let mut planned = plan::make(yard, &mirror::open_files(yard)?, &mut store, &Forced::Nothing)?;
     let graph = planned.workshop.graph();
     let Some(id) = graph.find(name) else {
         let known: Vec<String> = graph.packages().map(|id| graph.name(id).to_owned()).collect();

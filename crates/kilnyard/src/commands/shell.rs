@@ -38,7 +38,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
     if let Some(lowest) = local.layers.last() {
         layers::check_owners(yard, lowest, &ids)?;
     }
-    let worker = Worker::new(worker::settings(yard), Arc::new(mirror::open_distfiles(yard)?));
+    let worker = Worker::new(worker::settings(yard), Arc::new(mirror::open_files(yard)?));
     let build = store.builds_of(package, 1).map_err(store_error)?.into_iter().next();
     if !worker.has_failed_root(package) {
         let error = Error::usage(format!("there is no kept root of a failed build of {package}"));

@@ -25,7 +25,7 @@ const MACHINES_MAX: u32 = 10_000;
 const CORES_MAX: u32 = 100_000;
 
 /// The packages to simulate, with their build times.
-struct Set {
+struct SimulatedSet {
     graph: Arc<Graph>,
     works: Vec<Work>,
 }
@@ -42,7 +42,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
         (Some(graph), Some(history)) => {
             let graph = graph::parse(&read(graph)?, graph)?;
             let works = history::parse(&read(history)?, history)?.works(&graph, options.unknown);
-            Set { graph: Arc::new(graph), works }
+            SimulatedSet { graph: Arc::new(graph), works }
         }
         _ => own::set(&yard()?, options.unknown)?,
     };

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_bench::figures::Machine;
-use kilnyard_bench::roots::{self, Kept};
+use kilnyard_bench::roots::{self, StoredAdvice};
 use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::io::Write;
@@ -70,7 +70,7 @@ fn undecided(why: String) -> Error {
     error.hint(Remedy::command("bench roots --pairs 10").then(", while the machine is idle"))
 }
 
-fn refused(refusal: Refusal, kept: &Kept, yard: &Yard) -> Error {
+fn refused(refusal: Refusal, kept: &StoredAdvice, yard: &Yard) -> Error {
     let path = yard.path(CONFIG);
     let mut error = Error::usage(format!("{} was not changed", path.display()));
     error.causes.push(refusal.to_string());

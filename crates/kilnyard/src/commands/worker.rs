@@ -5,7 +5,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use crate::{environment_of_process, lease, mirror, signals, worker};
 use kilnyard_artifacts::{Artifacts, Folder, Storage, copy};
-use kilnyard_mirror::{DistfileStore, Limits, Wanted};
+use kilnyard_mirror::{FileStore, Limits, Wanted};
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::{FolderContent, Stage};
 use kilnyard_process::weight::Weights;
@@ -29,7 +29,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let client = mirror::client_of(&[], Limits::default(), &environment);
     let failed = format!("prepare {}", folder.display());
     let distfiles =
-        DistfileStore::open_with(&folder.join("distfiles"), client).context(Kind::Machine, &failed)?;
+        FileStore::open_with(&folder.join("distfiles"), client).context(Kind::Machine, &failed)?;
     let distfiles = Arc::new(distfiles);
     let folders = fetched_folders(&folder, &lease)?;
     let settings = worker::settings_without_yard(&folder, folders, &environment);
@@ -79,7 +79,7 @@ fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, Path
 }
 
 /// Copies everything that the build needs to the worker's folder, verified by digest.
-fn provide(worker: &Worker, distfiles: &DistfileStore, lease: &Lease, from: &Folder) -> Result<()> {
+fn provide(worker: &Worker, distfiles: &FileStore, lease: &Lease, from: &Folder) -> Result<()> {
     let failed = "get the inputs of the build";
     let order = &lease.order;
     let shown = order.root.folders.iter().filter_map(|folder| folder.content.as_ref());
@@ -123,7 +123,7 @@ fn provide(worker: &Worker, distfiles: &DistfileStore, lease: &Lease, from: &Fol
 /// Stores outputs, logs and the result as artifacts, and prints their digests.
 fn keep(
     folder: &Path,
-    distfiles: &DistfileStore,
+    distfiles: &FileStore,
     to: &Folder,
     lease: &Lease,
     result: &BuildResult,

@@ -2,7 +2,7 @@
 
 use crate::plan::Planned;
 use crate::words::now_seconds;
-use kilnyard_coordinator::{Kept, Start};
+use kilnyard_coordinator::{KeptOutputs, Start};
 use kilnyard_driver::{Ledger, Loaded};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
@@ -53,7 +53,7 @@ impl Beginnings {
         let start = |id: PackageId| {
             let name = graph.name(id);
             let explanation = left_out.get(name);
-            let kept = current.get(name).map(|current| Kept {
+            let kept = current.get(name).map(|current| KeptOutputs {
                 recipe_version: current.recipe_version.clone(),
                 revision: current.revision,
                 contents: current

@@ -5,7 +5,7 @@
 
 use super::Message;
 use super::picture::Picture;
-use super::view::{Seen, View};
+use super::view::{View, ViewEvent};
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::Progress;
 use kilnyard_store::{Number, Request};
@@ -19,7 +19,7 @@ const SHOWN_MAX: usize = 65_536;
 #[derive(Debug)]
 pub enum Shown {
     /// The states of the run's packages, at the beginning and after a reload.
-    Standing(Vec<(String, PackageState)>),
+    BuildPhase(Vec<(String, PackageState)>),
     /// The store has new events.
     Committed,
     /// A request arrived.
@@ -86,10 +86,10 @@ impl Picture<'_> {
         }
         match shown {
             Shown::Committed => {}
-            Shown::Standing(standing) => self.stand(standing),
-            Shown::Asked(request) => view.see(&Seen::Asked(&request), &self.snapshot),
+            Shown::BuildPhase(standing) => self.stand(standing),
+            Shown::Asked(request) => view.see(&ViewEvent::Asked(&request), &self.snapshot),
             Shown::Refused { request, reason } => {
-                view.see(&Seen::Refused { request: &request, reason: &reason }, &self.snapshot);
+                view.see(&ViewEvent::Refused { request: &request, reason: &reason }, &self.snapshot);
             }
             Shown::Progress { build, progress } => self.progress(build, &progress, view),
             Shown::Allotted(cores) => {
@@ -98,9 +98,9 @@ impl Picture<'_> {
                     seen.cores = own.map_or(seen.cores, |(_, cores)| *cores);
                 }
             }
-            Shown::DiskFull => view.see(&Seen::DiskFull, &self.snapshot),
-            Shown::Reloading => view.see(&Seen::Reloading, &self.snapshot),
-            Shown::Stopping => view.see(&Seen::Stopping, &self.snapshot),
+            Shown::DiskFull => view.see(&ViewEvent::DiskFull, &self.snapshot),
+            Shown::Reloading => view.see(&ViewEvent::Reloading, &self.snapshot),
+            Shown::Stopping => view.see(&ViewEvent::Stopping, &self.snapshot),
             Shown::Tick { remaining_path_seconds, bytes_fetched } => {
                 self.snapshot.remaining_path_seconds = remaining_path_seconds;
                 self.snapshot.bytes_fetched = bytes_fetched;
@@ -116,7 +116,7 @@ impl Picture<'_> {
                 seen.stage = Some(*stage);
                 seen.stage_started = Instant::now();
                 let seen = seen.clone();
-                view.see(&Seen::StageBegan(&seen, *stage), &self.snapshot);
+                view.see(&ViewEvent::StageBegan(&seen, *stage), &self.snapshot);
             }
             Progress::StageEnded(_) | Progress::Wants(_) => {}
             Progress::Sample { memory_bytes, .. } => seen.memory_bytes = *memory_bytes,

@@ -6,7 +6,7 @@
 use super::Message;
 use crate::yard::Yard;
 use kilnyard_coordinator::Event;
-use kilnyard_mirror::{DistfileStore, FetchError, Progress, Sha256Hex, Wanted};
+use kilnyard_mirror::{FetchError, FileStore, Progress, Sha256Hex, Wanted};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{BuildOrder, FetchOrder, Input, Stage};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
@@ -123,13 +123,13 @@ fn failed(kind: FailureKind, message: String) -> Failure {
     Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Fetchers {
     queue: Arc<Mutex<Queue>>,
     yard: PathBuf,
     /// The folder of the run's logs, relative to the yard.
     logs: String,
-    distfiles: Arc<DistfileStore>,
+    distfiles: Arc<FileStore>,
     cancel: Arc<AtomicBool>,
     events: Sender<Message>,
 }
@@ -141,7 +141,7 @@ impl Fetchers {
         yard: &Yard,
         worker: &Worker,
         run: Number,
-        distfiles: Arc<DistfileStore>,
+        distfiles: Arc<FileStore>,
         events: Sender<Message>,
     ) -> Fetchers {
         let (sender, receiver) = mpsc::channel::<Turn>();
@@ -231,7 +231,7 @@ fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 
 struct Fetcher {
     worker: Worker,
-    distfiles: Arc<DistfileStore>,
+    distfiles: Arc<FileStore>,
     events: Sender<Message>,
     cancel: Arc<AtomicBool>,
     queue: Arc<Mutex<Queue>>,

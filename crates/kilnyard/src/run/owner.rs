@@ -28,7 +28,7 @@ pub enum Ended {
     Refused,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Owner<'a> {
     pub run: Number,
     pub expected: Expected<'a>,
@@ -142,7 +142,7 @@ impl Owner<'_> {
     fn show_standing(&self) {
         let standing = self.driver.coordinator().standing();
         let named = standing.map(|(package, state)| (package.to_owned(), state));
-        self.feed.show(Shown::Standing(named.collect()));
+        self.feed.show(Shown::BuildPhase(named.collect()));
     }
 
     fn perform(&mut self, action: Action) -> Result<()> {

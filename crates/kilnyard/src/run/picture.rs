@@ -1,6 +1,6 @@
 //! The picture of a run for views, made from the events of the store, in the process of the run or in any other.
 
-use super::view::{BuildEnd, BuildSeen, Seen, Snapshot, View};
+use super::view::{BuildEnd, BuildSeen, Snapshot, View, ViewEvent};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{Event, Happening, RunState};
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl<'a> Picture<'a> {
                 return;
             }
             for event in &events {
-                view.see(&Seen::Decided(event), &self.snapshot);
+                view.see(&ViewEvent::Decided(event), &self.snapshot);
                 self.decided(event, view);
             }
         }
@@ -62,7 +62,7 @@ impl<'a> Picture<'a> {
                         *count += u64::from(*other == *state);
                     }
                 }
-                view.see(&Seen::State { package, state: *state, reason }, &self.snapshot);
+                view.see(&ViewEvent::State { package, state: *state, reason }, &self.snapshot);
             }
             // The picture may already contain this build from its start.
             Happening::BuildBegan { .. }
@@ -85,7 +85,7 @@ impl<'a> Picture<'a> {
                     let seen = self.snapshot.builds.remove(position);
                     let failure = failure.as_deref();
                     let end = BuildEnd { failure, is_reproducible: *is_reproducible };
-                    view.see(&Seen::BuildEnded(&seen, end), &self.snapshot);
+                    view.see(&ViewEvent::BuildEnded(&seen, end), &self.snapshot);
                 }
             }
             Happening::RunEnded { state } => self.ended = Some(*state),

@@ -11,7 +11,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_coordinator::{Event, Prepared, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
-use kilnyard_mirror::DistfileStore;
+use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::result::StageSeen;
@@ -20,7 +20,8 @@ use kilnyard_store::{BuildRow, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// The number of earlier builds of a package used to estimate the size of its work folder and the duration of its stages.
+/// The number of earlier builds of a package used to estimate the size of its work folder and the duration of its
+/// stages.
 const BUILDS_MAX: usize = 5;
 
 /// A question for the preparer.
@@ -71,7 +72,7 @@ impl Desk {
 /// The questions for the preparer.
 pub struct Questions(Receiver<Question>);
 
-/// See the module.
+/// See the module documentation.
 pub struct Preparer<'a> {
     /// The set with its outputs, owned by this thread during the run.
     pub stock: &'a mut dyn Stock,
@@ -82,7 +83,7 @@ pub struct Preparer<'a> {
     pub owner: Sender<Message>,
     /// Used to read recipes again.
     pub yard: &'a Yard,
-    pub distfiles: &'a DistfileStore,
+    pub distfiles: &'a FileStore,
     pub cancel: &'a AtomicBool,
     /// Whether the set differs from the index.
     pub has_rescanned: bool,

@@ -16,11 +16,11 @@ use kilnyard_model::result::{Failure, PackageState};
 use kilnyard_store::{Event, Number, Request, RequestKind, RunState};
 use std::time::Instant;
 
-/// The message for [`Seen::Reloading`].
+/// The message for [`ViewEvent::Reloading`].
 const RELOADING: &str =
     "writing to the store failed; builds are being cancelled, and the run resumes from its last state";
 
-/// The line for [`Seen::Asked`].
+/// The line for [`ViewEvent::Asked`].
 fn request_line(request: &Request) -> String {
     let package = &request.package;
     match request.kind {
@@ -99,10 +99,11 @@ pub struct BuildEnd<'a> {
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub enum Seen<'a> {
+pub enum ViewEvent<'a> {
     /// The run began.
     Began,
-    /// An event of the store. [`Seen::State`] or [`Seen::BuildEnded`] follows if it concerns a package or a build.
+    /// An event of the store. [`ViewEvent::State`] or [`ViewEvent::BuildEnded`] follows if it concerns a package or a
+    /// build.
     Decided(&'a Event),
     /// A package changed its state.
     State { package: &'a str, state: PackageState, reason: &'a Reason },
@@ -127,7 +128,7 @@ pub enum Seen<'a> {
 /// Shows a run. Calls come from one thread.
 pub trait View {
     /// Something happened.
-    fn see(&mut self, seen: &Seen, snapshot: &Snapshot);
+    fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot);
     /// A clock tick.
     fn tick(&mut self, snapshot: &Snapshot);
     /// Whether the user asked the view to end the run, as a signal does.

@@ -15,7 +15,7 @@ fn on_block_devices(shared: &Shared) {
     let config = yard.read("kilnyard.toml");
     let wanted = "[root]\nbackend = \"block\"\nrequests = \"log\"\nroom = \"2G\"";
     fs::write(yard.path("kilnyard.toml"), config.replace("[root]", wanted)).unwrap();
-    yard.run(&["doctor"]).says(&["block devices: a root of ext4 was served"]);
+    yard.run(&["doctor"]).says(&["block devices: a root on ext4 was served"]);
     let plan = yard.run(&["root", "plan", "one"]).exits(0).stdout;
     let lines: Vec<&str> = plan.lines().map(str::trim).collect();
     let at = |text: &str| {

@@ -101,7 +101,7 @@ fn one_owner_of_a_name(shared: &Shared) {
     let given = config.replace("[debian]\n", &format!("[debian]\n{line}\n"));
     fs::write(yard.path("kilnyard.toml"), given).unwrap();
     yard.run(&["retry", "second"]).exits(0);
-    yard.build().exits(1).says(&["is not above 1.0+bk1"]);
+    yard.build().exits(1).says(&["is not above the published version 1.0+bk1"]);
     second.change(&yard, "1.1", |fixture| Fixture {
         binary: forged("Package: first-part-1\\nSource: second\\nVersion: 1.1+bk1\\nArchitecture: amd64\\n"),
         ..fixture
@@ -235,7 +235,9 @@ fn a_part_of_the_set(shared: &Shared) {
     yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["4 packages to build"]);
     let part = yard.run(&["build", "--no-scan", "--dry-run", "two"]).exits(0).says(&["2 packages to build"]);
     assert!(!part.stdout.contains("three"), "{}", part.stdout);
-    yard.run(&["build", "--no-scan", "five"]).exits(2).says(&["five is not among", " plan lists them"]);
+    yard.run(&["build", "--no-scan", "five"])
+        .exits(2)
+        .says(&["this yard has no package five", " plan lists them"]);
     let whole_seconds = yard.json(&["plan", "--json"])["expected_seconds"].as_f64().unwrap();
     yard.run(&["build", "--no-scan", "three"]).exits(0).says(&["1 package, ", "1 built"]);
     // The longest path of the whole set has two packages.
@@ -370,7 +372,7 @@ fn a_run_is_followed(shared: &Shared) {
     let mut run = yard.begin(&["--slots", "1"]);
     until("one is being built", || !yard.building().is_empty());
     let mut killed = spawn(&["status", "--follow"]);
-    // It prints at once which run it follows.
+    // It immediately prints which run it follows.
     killed.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
     run.kill().unwrap();
     run.wait().unwrap();

@@ -3,7 +3,7 @@
 //! group scheduling").
 
 use super::{BuildNumber, namespace, scale};
-use crate::groups::{Hierarchy, Place};
+use crate::groups::{GroupPath, Hierarchy};
 use crate::processes::{Process, Processes, threads};
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ struct Build {
     outers: Vec<(u32, u64)>,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Nice {
     means: Means,
@@ -200,10 +200,10 @@ impl Nice {
 fn shares_by_session() -> bool {
     let is_enabled = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
         .is_ok_and(|text| text.trim() == "1");
-    let is_in_group = match Place::own(Hierarchy::Version1("cpu")) {
+    let is_in_group = match GroupPath::own(Hierarchy::Version1("cpu")) {
         // Only the machine's root group has this file; a container may see its own group as the root.
         Some(place) => place.folder != place.mount || !place.folder.join("release_agent").exists(),
-        None => Place::own(Hierarchy::Version2)
+        None => GroupPath::own(Hierarchy::Version2)
             .is_some_and(|place| place.upward().any(|folder| folder.join("cpu.weight").exists())),
     };
     is_enabled && !is_in_group

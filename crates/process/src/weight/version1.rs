@@ -1,20 +1,20 @@
 //! Cgroup v1: a group below that of this process.
 
 use super::group::{Groups, VERSION_1};
-use crate::groups::{Hierarchy, Place, folder, name};
+use crate::groups::{GroupPath, Hierarchy, folder, name};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Creates Kilnyard's own group, and tries whether it accepts a weight and a process.
 pub(super) fn find(owner: &str, cpus: usize) -> Result<Groups, String> {
-    let cpu = Place::own(Hierarchy::Version1("cpu")).ok_or("its cpu controller is not mounted")?;
+    let cpu = GroupPath::own(Hierarchy::Version1("cpu")).ok_or("its cpu controller is not mounted")?;
     let name = name::new(owner);
     let mut lingering = folder::sweep(&cpu.folder, owner);
     let weighing = cpu.folder.join(&name);
     fs_err::create_dir(&weighing).map_err(|error| error.to_string())?;
     // The counting hierarchy may be a separate one. If groups cannot be made there, CPU time is what the processes
     // report.
-    let counting = Place::own(Hierarchy::Version1("cpuacct")).and_then(|place| {
+    let counting = GroupPath::own(Hierarchy::Version1("cpuacct")).and_then(|place| {
         if place.folder == cpu.folder {
             return Some(weighing.clone());
         }

@@ -5,7 +5,7 @@
 //! itself into a child. And a child has a controller only if its parent enables it.
 
 use super::group::{Groups, VERSION_2};
-use crate::groups::base::{self, Seen};
+use crate::groups::base::{self, GroupFacts};
 use crate::groups::folder;
 use crate::groups::name::{self, SUPERVISOR};
 use crate::processes::{Process, Processes};
@@ -26,7 +26,7 @@ pub(super) struct Plan {
 
 /// Decides where to create the group, or why it is not possible. `own` is Kilnyard's group, `above` its parent, and
 /// `ours` lists Kilnyard's own processes.
-pub(super) fn decide(own: &Seen, above: Option<&Seen>, ours: &[u32]) -> Result<Plan, String> {
+pub(super) fn decide(own: &GroupFacts, above: Option<&GroupFacts>, ours: &[u32]) -> Result<Plan, String> {
     let base = base::choose(own, above)?;
     let moves_itself = base.folder == own.folder && !own.is_root;
     if !base.has_cpu {
@@ -142,17 +142,17 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn seen(folder: &str) -> Seen {
-        Seen {
+    fn seen(folder: &str) -> GroupFacts {
+        GroupFacts {
             folder: folder.into(),
             has_cpu: true,
             is_delegated: true,
             processes: vec![7],
-            ..Seen::default()
+            ..GroupFacts::default()
         }
     }
 
-    fn reason(own: &Seen, above: Option<&Seen>) -> String {
+    fn reason(own: &GroupFacts, above: Option<&GroupFacts>) -> String {
         decide(own, above, &[7, 8]).unwrap_err()
     }
 
@@ -161,19 +161,19 @@ mod tests {
         let own = seen("/c/a.scope");
         let plan = Plan { base: "/c/a.scope".into(), moves_itself: true };
         assert_eq!(decide(&own, None, &[7, 8]), Ok(plan));
-        let shared = Seen { processes: vec![7, 9], ..own.clone() };
+        let shared = GroupFacts { processes: vec![7, 9], ..own.clone() };
         assert_eq!(reason(&shared, None), "/c/a.scope has processes that are not Kilnyard's");
         // A process that only another pid namespace can see.
-        let foreign = Seen { processes: vec![0, 7], ..own.clone() };
+        let foreign = GroupFacts { processes: vec![0, 7], ..own.clone() };
         assert!(decide(&foreign, None, &[7, 8]).is_err());
-        let without = Seen { has_cpu: false, ..own };
+        let without = GroupFacts { has_cpu: false, ..own };
         assert_eq!(reason(&without, None), "/c/a.scope has no cpu controller");
     }
 
     #[test]
     fn processes_below_the_delegated_group_do_not_move() {
-        let own = Seen { is_delegated: false, ..seen("/c/a.service/inner") };
-        let above = Seen { processes: vec![], ..seen("/c/a.service") };
+        let own = GroupFacts { is_delegated: false, ..seen("/c/a.service/inner") };
+        let above = GroupFacts { processes: vec![], ..seen("/c/a.service") };
         let plan = Plan { base: "/c/a.service".into(), moves_itself: false };
         assert_eq!(decide(&own, Some(&above), &[7]), Ok(plan));
         assert!(decide(&own, None, &[7]).is_err());
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn processes_in_the_root_group_do_not_move() {
-        let root = Seen { is_root: true, processes: vec![1, 2, 7], ..seen("/c") };
+        let root = GroupFacts { is_root: true, processes: vec![1, 2, 7], ..seen("/c") };
         assert_eq!(decide(&root, None, &[7]), Ok(Plan { base: "/c".into(), moves_itself: false }));
     }
 }

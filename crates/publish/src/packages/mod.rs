@@ -43,7 +43,7 @@ use crate::layout::{ALL, CHECKSUMS, CHECKSUMS_PACKED, KEYRING_FILE, Series};
 use crate::operation::Operation;
 use crate::plan::plan_key_file;
 use crate::pool::check_source;
-use crate::state::Seen;
+use crate::state::SeriesState;
 use crate::steps::Steps;
 use crate::{Checksum, Publication, PublishError, Result, compress, series};
 use checksums::Checksums;
@@ -80,7 +80,7 @@ pub fn plan(
 ) -> Result<Publication> {
     let series = Series::of_packages();
     let stanzas = summary::stanzas(entries)?;
-    let seen = Seen::read(repository, &series)?;
+    let seen = SeriesState::read(repository, &series)?;
     let mut steps = Steps::new(repository);
     series::clear_leftovers(&series, &seen, &mut steps)?;
     let current = seen.current.map(|number| Current::read(repository, &series, number)).transpose()?;

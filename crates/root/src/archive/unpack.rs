@@ -36,7 +36,7 @@ struct Unpacker {
 }
 
 /// The location of an entry: its folder, and its name there.
-struct Place {
+struct Location {
     folder: OwnedFd,
     name: CString,
 }
@@ -102,7 +102,7 @@ impl Unpacker {
         records: &[(CString, Vec<u8>)],
     ) -> io::Result<()> {
         if is_top(path) {
-            let place = Place { folder: self.root.try_clone()?, name: CString::from(c".") };
+            let place = Location { folder: self.root.try_clone()?, name: CString::from(c".") };
             self.describe(&place, false, mode, owner, records)?;
             self.folders.push((PathBuf::new(), mode, seconds));
             return Ok(());
@@ -115,7 +115,7 @@ impl Unpacker {
     }
 
     /// The parent folder of an entry, reached without following a link, and the entry's name.
-    fn place(&self, path: &Path) -> io::Result<Place> {
+    fn place(&self, path: &Path) -> io::Result<Location> {
         let mut parts = Vec::new();
         for part in path.components() {
             match part {
@@ -130,7 +130,7 @@ impl Unpacker {
             true => self.root.try_clone()?,
             false => self.open(&above)?,
         };
-        Ok(Place { folder, name: CString::new(name.as_bytes()).map_err(io::Error::other)? })
+        Ok(Location { folder, name: CString::new(name.as_bytes()).map_err(io::Error::other)? })
     }
 
     fn open(&self, folder: &Path) -> io::Result<OwnedFd> {
@@ -142,7 +142,7 @@ impl Unpacker {
     /// Sets owner, mode and attributes, in an order in which no step resets an earlier one.
     fn describe(
         &self,
-        place: &Place,
+        place: &Location,
         has_mode: bool,
         mode: u32,
         (user, group): (u32, u32),
@@ -211,7 +211,7 @@ fn header_device(entry: &Entry<impl Read>) -> io::Result<(u32, u32)> {
     Ok((header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0)))
 }
 
-fn make_node(place: &Place, kind: FileType) -> io::Result<()> {
+fn make_node(place: &Location, kind: FileType) -> io::Result<()> {
     Ok(rustix::fs::mknodat(&place.folder, &place.name, kind, Mode::from_raw_mode(0o600), 0)?)
 }
 

@@ -1,4 +1,4 @@
-use super::size::{Seen, walk_below};
+use super::size::{TreeEntry, walk_below};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Manifest {
 }
 
 /// FNV-1a of the name and metadata of an entry. Times of folders are left out: they change when a layer is copied.
-fn hash(seen: &Seen) -> u64 {
+fn hash(seen: &TreeEntry) -> u64 {
     let facts = seen.facts;
     let is_folder = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
     let (size, time) = if is_folder { (0, 0) } else { (facts.st_size as u64, facts.st_mtime as u64) };

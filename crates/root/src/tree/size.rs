@@ -19,14 +19,14 @@ struct Above {
 }
 
 /// An entry of a tree.
-pub(super) struct Seen<'a> {
+pub(super) struct TreeEntry<'a> {
     pub(super) name: &'a CStr,
     /// 0 directly below the top.
     pub(super) depth: usize,
     pub(super) facts: &'a Stat,
 }
 
-impl Seen<'_> {
+impl TreeEntry<'_> {
     /// Disk usage. `st_blocks` counts units of 512 bytes, whatever the block size of the file system (stat(2)).
     pub(super) fn bytes(&self) -> u64 {
         u64::try_from(self.facts.st_blocks).unwrap_or(0) * 512
@@ -41,7 +41,7 @@ pub fn used_bytes(folder: &Path) -> u64 {
 }
 
 /// Visits everything below a folder that can be read.
-pub(super) fn walk_below(folder: &Path, see: &mut dyn FnMut(&Seen)) {
+pub(super) fn walk_below(folder: &Path, see: &mut dyn FnMut(&TreeEntry)) {
     // Only the path given by the caller may be a link.
     if let Ok(folder) = openat(CWD, folder, FOLDER.difference(OFlags::NOFOLLOW), Mode::empty()) {
         let _ = walk(folder, see);
@@ -49,7 +49,7 @@ pub(super) fn walk_below(folder: &Path, see: &mut dyn FnMut(&Seen)) {
 }
 
 /// Walks a tree with one descriptor. It returns by `..`, which must be the folder that it came from.
-fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(&Seen)) -> rustix::io::Result<()> {
+fn walk(mut folder: OwnedFd, see: &mut dyn FnMut(&TreeEntry)) -> rustix::io::Result<()> {
     let mut above: Vec<Above> = Vec::new();
     let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
     loop {
@@ -75,7 +75,7 @@ fn next_folder(
     folder: &OwnedFd,
     buffer: &mut [MaybeUninit<u8>],
     depth: usize,
-    see: &mut dyn FnMut(&Seen),
+    see: &mut dyn FnMut(&TreeEntry),
 ) -> rustix::io::Result<Option<(OwnedFd, u64)>> {
     let mut entries = RawDir::new(folder, buffer);
     while let Some(entry) = entries.next() {
@@ -85,7 +85,7 @@ fn next_folder(
             continue;
         }
         let Ok(facts) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        see(&Seen { name, depth, facts: &facts });
+        see(&TreeEntry { name, depth, facts: &facts });
         if depth < LEVELS_MAX
             && FileType::from_raw_mode(facts.st_mode) == FileType::Directory
             && let Ok(child) = open_child(folder, name)

@@ -1,9 +1,9 @@
 //! Decides which packages start, and how many cores each build gets.
 
-use super::{Limits, OVERTAKEN_SECONDS_MAX, Running, Scheduler, Sharing, Standing};
+use super::{Limits, OVERTAKEN_SECONDS_MAX, PackagePhase, Running, Scheduler, Sharing};
 use crate::event::{Action, Files, Pressure};
 use crate::machine::{Door, Machine, MachineId};
-use crate::queue::Place;
+use crate::queue::QueuePlace;
 use kilnyard_model::graph::PackageId;
 
 /// The most ready packages that one decision passes over because their memory does not fit.
@@ -20,8 +20,8 @@ enum Room {
 }
 
 impl Running {
-    fn place(&self) -> Place {
-        Place { bumped: self.bumped, rank: self.rank_seconds, package: self.package }
+    fn place(&self) -> QueuePlace {
+        QueuePlace { bumped: self.bumped, rank: self.rank_seconds, package: self.package }
     }
 
     /// The cores beyond its first that it can use.
@@ -240,7 +240,7 @@ impl Scheduler {
         let (files, memory_bytes) = self.placed(machine, package);
         self.queue.remove(package);
         self.overtaken.remove(&package);
-        self.packages[package.index()].standing = Standing::Running(machine);
+        self.packages[package.index()].standing = PackagePhase::Running(machine);
         let work = &self.works[package.index()];
         let (serial, parallel) = work.parts_seconds();
         let factor = self.factor(work);

@@ -1,6 +1,6 @@
 //! How packages change state, and how results correct the priors.
 
-use super::{Running, Scheduler, Standing};
+use super::{PackagePhase, Running, Scheduler};
 use crate::work::{Basis, median};
 use kilnyard_model::graph::PackageId;
 
@@ -12,8 +12,8 @@ impl Scheduler {
     /// Makes a waiting package ready, unless something still holds it.
     pub(super) fn make_ready(&mut self, package: PackageId) {
         let state = &mut self.packages[package.index()];
-        if state.standing == Standing::Waiting && state.waits == 0 && !state.is_held {
-            state.standing = Standing::Ready;
+        if state.standing == PackagePhase::Waiting && state.waits == 0 && !state.is_held {
+            state.standing = PackagePhase::Ready;
             self.queue.push(package);
         }
     }
@@ -23,8 +23,8 @@ impl Scheduler {
         self.queue.remove(package);
         self.queue.await_no_more(package);
         self.overtaken.remove(&package);
-        let before = std::mem::replace(&mut self.packages[package.index()].standing, Standing::Built);
-        if before != Standing::Built {
+        let before = std::mem::replace(&mut self.packages[package.index()].standing, PackagePhase::Built);
+        if before != PackagePhase::Built {
             let graph = self.graph.clone();
             for dependent in graph.dependents(package) {
                 self.packages[dependent.index()].waits -= 1;
@@ -39,18 +39,18 @@ impl Scheduler {
         self.queue.await_no_more(package);
         self.overtaken.remove(&package);
         match self.packages[package.index()].standing {
-            Standing::Built | Standing::Running(_) => {}
+            PackagePhase::Built | PackagePhase::Running(_) => {}
             _ => self.fail(package),
         }
     }
 
     /// Marks a package as failed, and blocks the packages that wait for it.
     pub(super) fn fail(&mut self, package: PackageId) {
-        self.packages[package.index()].standing = Standing::Failed;
+        self.packages[package.index()].standing = PackagePhase::Failed;
         let mut gone = vec![package];
         for descendant in self.graph.descendants(package) {
-            if self.packages[descendant.index()].standing == Standing::Waiting {
-                self.packages[descendant.index()].standing = Standing::Blocked;
+            if self.packages[descendant.index()].standing == PackagePhase::Waiting {
+                self.packages[descendant.index()].standing = PackagePhase::Blocked;
                 gone.push(descendant);
             }
         }
@@ -61,21 +61,21 @@ impl Scheduler {
     pub(super) fn retry(&mut self, package: PackageId) {
         // Applies even if its cancelled build has not ended yet.
         self.packages[package.index()].is_alone = false;
-        if self.packages[package.index()].standing != Standing::Failed {
+        if self.packages[package.index()].standing != PackagePhase::Failed {
             return;
         }
         if !self.is_free(package) {
-            self.packages[package.index()].standing = Standing::Blocked;
+            self.packages[package.index()].standing = PackagePhase::Blocked;
             return;
         }
-        self.packages[package.index()].standing = Standing::Waiting;
+        self.packages[package.index()].standing = PackagePhase::Waiting;
         let descendants = self.graph.descendants(package);
         let mut back = vec![package];
         for index in 0..self.ranks.order().len() {
             let other = self.ranks.order()[index];
-            let is_blocked = self.packages[other.index()].standing == Standing::Blocked;
+            let is_blocked = self.packages[other.index()].standing == PackagePhase::Blocked;
             if is_blocked && descendants.contains(&other) && self.is_free(other) {
-                self.packages[other.index()].standing = Standing::Waiting;
+                self.packages[other.index()].standing = PackagePhase::Waiting;
                 back.push(other);
             }
         }
@@ -87,7 +87,7 @@ impl Scheduler {
     fn is_free(&self, package: PackageId) -> bool {
         self.graph.dependencies(package).iter().all(|dependency| {
             let standing = self.packages[dependency.index()].standing;
-            !matches!(standing, Standing::Failed | Standing::Blocked)
+            !matches!(standing, PackagePhase::Failed | PackagePhase::Blocked)
         })
     }
 
@@ -107,7 +107,7 @@ impl Scheduler {
     }
 
     pub(super) fn running_mut(&mut self, package: PackageId) -> Option<&mut Running> {
-        let Standing::Running(machine) = self.packages[package.index()].standing else { return None };
+        let PackagePhase::Running(machine) = self.packages[package.index()].standing else { return None };
         self.running[machine.index()].iter_mut().find(|running| running.package == package)
     }
 }

@@ -1,6 +1,6 @@
 //! Images of layers, for roots on block devices. They are stored with the dependency layers, within the same bound.
 
-use super::{DEPENDENCIES, Layers, Standing};
+use super::{DEPENDENCIES, Layers, LayersInUse};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::RunError;
 use kilnyard_root::{Device, Form, IdMap, ImagePlan, probe};
@@ -18,7 +18,7 @@ pub struct Image {
     path: PathBuf,
     /// The number of layers in it, the lowest ones of a root.
     holds: usize,
-    _standing: Option<Standing>,
+    _standing: Option<LayersInUse>,
 }
 
 impl Image {

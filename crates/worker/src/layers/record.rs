@@ -11,7 +11,7 @@ const FILE: &str = "layer.json";
 
 /// A set of packages that was configured or installed together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Set {
+pub(crate) struct LayerSet {
     /// The base layers, relative to the yard.
     pub(crate) base: Vec<String>,
     /// Sorted hashes of all packages.
@@ -20,7 +20,7 @@ pub(crate) struct Set {
     pub(crate) stack: Vec<String>,
 }
 
-impl Set {
+impl LayerSet {
     /// The name of its layer, which depends on the packages and the base only.
     pub(crate) fn name(&self) -> String {
         let text = format!("{:?} {:?}", self.base, self.packages);
@@ -38,7 +38,7 @@ const FORMAT: u32 = 1;
 
 /// The record of a layer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct LayerRecord {
     format: u32,
     /// The id of the boot that made it.
     pub(super) boot: String,
@@ -49,18 +49,25 @@ pub(super) struct Kept {
     #[serde(default)]
     pub(super) manifest: Option<Manifest>,
     /// Absent for packages and images.
-    pub(super) set: Option<Set>,
+    pub(super) set: Option<LayerSet>,
 }
 
-impl Kept {
+impl LayerRecord {
     /// Removes the record of a layer, so that the next start removes the layer.
     pub(super) fn forget(folder: &Path) {
         let _ = fs_err::remove_file(folder.join(FILE));
     }
 
-    pub(super) fn new(boot: &str, manifest: Manifest, set: Option<Set>) -> Kept {
+    pub(super) fn new(boot: &str, manifest: Manifest, set: Option<LayerSet>) -> LayerRecord {
         let bytes = manifest.bytes;
-        Kept { format: FORMAT, boot: boot.to_owned(), is_safe: false, bytes, manifest: Some(manifest), set }
+        LayerRecord {
+            format: FORMAT,
+            boot: boot.to_owned(),
+            is_safe: false,
+            bytes,
+            manifest: Some(manifest),
+            set,
+        }
     }
 
     /// Whether the layer is known to be complete: synced, or made in this boot.
@@ -68,7 +75,7 @@ impl Kept {
         self.format == FORMAT && (self.is_safe || (self.boot == boot && !boot.is_empty()))
     }
 
-    pub(super) fn read(layer: &Path) -> io::Result<Kept> {
+    pub(super) fn read(layer: &Path) -> io::Result<LayerRecord> {
         // A layer in the making has an extension.
         if layer.extension().is_some() {
             return Err(io::ErrorKind::NotFound.into());
@@ -83,9 +90,9 @@ impl Kept {
     }
 
     pub(super) fn mark_safe(layer: &Path) -> io::Result<()> {
-        let kept = Kept::read(layer)?;
-        let used = Kept::used(layer)?;
-        Kept { is_safe: true, ..kept }.write(layer)?;
+        let kept = LayerRecord::read(layer)?;
+        let used = LayerRecord::used(layer)?;
+        LayerRecord { is_safe: true, ..kept }.write(layer)?;
         std::fs::File::open(layer.join(FILE))?.set_modified(used)
     }
 

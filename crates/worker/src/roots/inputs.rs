@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 impl RootFolder {
     /// Puts inputs into the root's input folder, as hard links if possible, and texts into a separate folder: sources
     /// and archives choose the names of inputs, and writing a text under such a name would overwrite a file of the
-    /// distfile store.
+    /// file store.
     pub fn provide(
         &self,
         inputs: &[Input],

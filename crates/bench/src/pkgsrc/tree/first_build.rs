@@ -13,7 +13,7 @@ use crate::plan::{self, Forced};
 use crate::scratch::Scratch;
 use crate::yard::{CONFIG, Yard};
 use crate::{mirror, words};
-use kilnyard_ecosystem::pkgsrc::moving::{Key, Wanted};
+use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings, Workshop};
 use kilnyard_family::FAMILIES;
 use kilnyard_family::pkgsrc::{Template, TreeSet, template};
@@ -97,8 +97,8 @@ fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard>
     let text = template(&Template {
         wanted: Some(Wanted::All),
         values: vec![
-            (Key::Tree, settings.tree.display().to_string()),
-            (Key::Distfiles, settings.distfiles.display().to_string()),
+            (ConfigKey::Tree, settings.tree.display().to_string()),
+            (ConfigKey::Distfiles, settings.distfiles.display().to_string()),
         ],
         release: "bookworm".to_owned(),
         mirror: "http://mirror.invalid/debian".to_owned(),
@@ -113,21 +113,21 @@ fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard>
     })
 }
 
-struct Found {
+struct FirstBuild {
     package: String,
     wall_seconds: f64,
     cpu_seconds: f64,
 }
 
-fn to_first_build(yard: &Yard, set: Set, trial: &Trial<'_>) -> Result<Found> {
+fn to_first_build(yard: &Yard, set: Set, trial: &Trial<'_>) -> Result<FirstBuild> {
     let mut store = yard.store()?;
-    let distfiles = Arc::new(mirror::open_distfiles(yard)?);
+    let distfiles = Arc::new(mirror::open_files(yard)?);
     let (started, cpu_seconds) = (Instant::now(), all_cpu_seconds());
     let mut found = None;
     let planned =
         plan::compare_all(yard, set, "benchmark-0".to_owned(), &distfiles, &mut store, &Forced::Nothing)?;
     trial.runner.run(yard, &mut store, planned, distfiles, &mut |package| {
-        found.get_or_insert_with(|| Found {
+        found.get_or_insert_with(|| FirstBuild {
             package: package.to_owned(),
             wall_seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: all_cpu_seconds() - cpu_seconds,

@@ -8,7 +8,7 @@ use crate::error::{Context, Kind, Result};
 use crate::figures::{Series, Unit};
 use crate::scratch::Scratch;
 use crate::words;
-use kilnyard_ecosystem::pkgsrc::kept::{Current, Journal, Kept};
+use kilnyard_ecosystem::pkgsrc::kept::{Current, Journal, KeptScan};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -97,7 +97,7 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
 fn decide<'a>(kept: &Path, tree: &'a ShamTree) -> Result<(f64, BTreeSet<&'a String>)> {
     let places = tree.places();
     let started = Instant::now();
-    let kept = Kept::read(kept, FACTS).context(Kind::Machine, "read the stored answers")?;
+    let kept = KeptScan::read(kept, FACTS).context(Kind::Machine, "read the stored answers")?;
     let current = kept.current(&places);
     let seconds = started.elapsed().as_secs_f64();
     Ok((seconds, tree.answers.keys().filter(|location| !current.stanzas.contains_key(*location)).collect()))

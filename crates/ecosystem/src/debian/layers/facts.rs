@@ -22,7 +22,7 @@ pub(super) struct Facts {
     /// Why its `preinst` script may have an effect, until a trial shows that it has none.
     pub(super) untried: Option<String>,
     pub(super) control: String,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<LayerPath>,
     /// Configuration files, without the leading slash.
     pub(super) conffiles: Vec<String>,
     /// Content of the control member `triggers`.
@@ -31,7 +31,7 @@ pub(super) struct Facts {
 
 /// A path in a package.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct LayerPath {
     /// Without leading or trailing slash; empty for the root itself.
     pub(super) path: String,
     /// Permissions, user and group, if it is a folder.
@@ -158,7 +158,7 @@ impl Facts {
 
     /// The list of its files in dpkg's format.
     pub(super) fn list(&self) -> String {
-        let line = |entry: &Entry| match entry.path.as_str() {
+        let line = |entry: &LayerPath| match entry.path.as_str() {
             "" => "/.\n".to_owned(),
             path => format!("/{path}\n"),
         };
@@ -192,7 +192,7 @@ pub(super) fn merged_usr(path: &str) -> String {
     }
 }
 
-fn entry(entry: &crate::archive::Entry) -> Result<Entry, String> {
+fn entry(entry: &crate::archive::Entry) -> Result<LayerPath, String> {
     let path = std::str::from_utf8(&entry.path).ok().filter(|path| !path.contains('\n'));
     let path = path.ok_or("a file name is not UTF-8 or has a line break")?;
     if path.split('/').any(|part| part == "..") || path.starts_with("var/lib/dpkg/") {
@@ -209,15 +209,15 @@ fn entry(entry: &crate::archive::Entry) -> Result<Entry, String> {
             return Err(format!("/{path} is neither a file, a folder nor a link"));
         }
     };
-    Ok(Entry { path: path.to_owned(), folder, is_link: entry.kind == Kind::SymbolicLink })
+    Ok(LayerPath { path: path.to_owned(), folder, is_link: entry.kind == Kind::SymbolicLink })
 }
 
 /// Unpacking a package, and the later work on its layer, must not follow a link out of the layer.
-fn stays_in_its_folder(inventory: &Inventory, entries: &[Entry]) -> Result<(), String> {
+fn stays_in_its_folder(inventory: &Inventory, entries: &[LayerPath]) -> Result<(), String> {
     const FOLDERS: [&str; 4] = ["usr", "var", "var/lib", "var/lib/dpkg"];
     let others: HashSet<&str> =
         entries.iter().filter(|entry| entry.folder.is_none()).map(|entry| entry.path.as_str()).collect();
-    for Entry { path, folder, .. } in entries {
+    for LayerPath { path, folder, .. } in entries {
         let is_of_programs =
             path.strip_prefix("usr/").is_some_and(|top| !top.contains('/') && merged_usr(top) == *path);
         if folder.is_none() && (is_of_programs || FOLDERS.contains(&path.as_str())) {

@@ -67,9 +67,9 @@ fn a_realistic_file_is_carried_over() {
     let moved = config(REAL).moved();
     assert_eq!(moved.wanted, Some(Wanted::Some(vec!["mail/mutt".into(), "sysutils/coreutils".into()])));
     let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
-    assert_eq!(value(Key::Tree), Some("/data/pkgsrc-2026Q3"));
-    assert_eq!(value(Key::BootstrapKit), Some("/data/pkgsrc/bootstrap.tar.gz"));
-    assert_eq!((value(Key::Make), value(Key::Slots)), (Some("/usr/pkg/bin/bmake"), Some("6")));
+    assert_eq!(value(ConfigKey::Tree), Some("/data/pkgsrc-2026Q3"));
+    assert_eq!(value(ConfigKey::BootstrapKit), Some("/data/pkgsrc/bootstrap.tar.gz"));
+    assert_eq!((value(ConfigKey::Make), value(ConfigKey::Slots)), (Some("/usr/pkg/bin/bmake"), Some("6")));
     assert_eq!(config(REAL).get("publish.report.path").as_deref(), Some("www/2026Q3"));
     assert_eq!(config(REAL).get("sandboxes.basedir").as_deref(), Some("/data/pkgsrc/chroot"));
 }
@@ -85,14 +85,14 @@ fn unsupported_settings_are_reported_with_their_line() {
     assert_eq!(reason(REAL, "dynamic.jobs"), "45: it is computed");
     assert_eq!(
         reason("options = { build_threads = cores }", "options.build_threads"),
-        "1: it refers to `cores`, which is not set before"
+        "1: it refers to `cores`, which is not set earlier"
     );
     assert_eq!(reason("options = { build_threads = -1 }", "options.build_threads"), "1: it is computed");
     assert_eq!(
         reason("options = { build_threads = 0x4 }", "options.build_threads"),
         "1: `0x4` is not a number from 1 to 4096"
     );
-    assert_eq!(reason("pkgsrc = { make = {} }", "pkgsrc.make"), "1: it is neither a text nor a number");
+    assert_eq!(reason("pkgsrc = { make = {} }", "pkgsrc.make"), "1: it is neither text nor a number");
     assert_eq!(reason("pkgsrc = {}\npkgsrc[k] = 1", "pkgsrc"), "2: the name that it sets is computed");
     assert_eq!(reason("print('x')", "print"), "1: it calls a function");
 }
@@ -100,7 +100,7 @@ fn unsupported_settings_are_reported_with_their_line() {
 #[test]
 fn a_duplicate_name_in_a_table_is_reported_once() {
     let moved = config("pkgsrc = { make = '/m', prefix = '/p', make = f() }").moved();
-    assert_eq!(moved.values, [(Key::Prefix, "/p".to_owned())]);
+    assert_eq!(moved.values, [(ConfigKey::Prefix, "/p".to_owned())]);
     assert_eq!(
         moved.not_carried.iter().map(|refused| &refused.name[..]).collect::<Vec<_>>(),
         ["pkgsrc.make"]

@@ -58,11 +58,11 @@ fn a_realistic_file_is_carried_over() {
     let moved = conf(&without_condition).moved();
     assert_eq!(moved.wanted, Some(Wanted::File("/etc/limited_list".to_owned())));
     let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
-    assert_eq!(value(Key::Tree), Some("/usr/pkgsrc-2026Q3"));
-    assert_eq!(value(Key::Prefix), Some("/usr/pkg"));
-    assert_eq!(value(Key::Make), Some("/usr/pkg/bin/bmake"));
-    assert_eq!(value(Key::BootstrapKit), Some("/usr/pkgsrc/bootstrap/bootstrap.tar.gz"));
-    assert_eq!(value(Key::Slots), Some("4"));
+    assert_eq!(value(ConfigKey::Tree), Some("/usr/pkgsrc-2026Q3"));
+    assert_eq!(value(ConfigKey::Prefix), Some("/usr/pkg"));
+    assert_eq!(value(ConfigKey::Make), Some("/usr/pkg/bin/bmake"));
+    assert_eq!(value(ConfigKey::BootstrapKit), Some("/usr/pkgsrc/bootstrap/bootstrap.tar.gz"));
+    assert_eq!(value(ConfigKey::Slots), Some("4"));
     let same: Vec<&str> = moved
         .carried
         .iter()
@@ -94,7 +94,7 @@ fn settings_that_need_a_shell_are_reported_with_their_line() {
     assert_eq!(reason(REAL, "bzip2"), "39: `@BZIP2@` is replaced when pbulk is installed");
     assert_eq!(reason(REAL, "build_clients"), format!("10: {OTHER_MACHINES}"));
     assert_eq!(reason(REAL, "branch"), format!("4: {NO_SETTING}"));
-    assert_eq!(reason("make=$HOME/bmake\n", "make"), "1: it refers to `HOME`, which is not set before");
+    assert_eq!(reason("make=$HOME/bmake\n", "make"), "1: it refers to `HOME`, which is not set earlier");
     assert_eq!(reason("a=`b`\nmake=$a\n", "make"), "2: it refers to `a`, which is not carried over either");
     assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is unknown here");
     assert_eq!(reason("make=${make:-/bin/make}", "make"), "1: it is computed by an unsupported `${...}`");

@@ -9,7 +9,7 @@
 
 use super::{LeftOutPackage, Package, Scan, Workshop, split};
 use crate::pkgsrc::recipe_files::RecipeFiles;
-use crate::pkgsrc::resolve::{Outcome, Remark, Resolved, Rules, Scanned, Standing, Unmet, resolve};
+use crate::pkgsrc::resolve::{RecipeVerdict, Remark, Resolution, Resolved, Rules, Scanned, Unmet, resolve};
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
 use crate::pkgsrc::settings::Settings;
 use crate::pkgsrc::stages::Recipe;
@@ -42,16 +42,18 @@ impl Workshop {
             remarks.extend(remarks_of(&file.stanzas, &resolved, &members));
             for number in members {
                 match &resolved.outcomes[number] {
-                    Outcome::Buildable => {
+                    Resolution::Buildable => {
                         in_graph.insert(number, graph.add(&names[number]));
                         packages.push(package(&file.stanzas[number], &scan.text));
                     }
                     outcome => {
                         left_out_packages.push(LeftOutPackage {
                             stanza: place(&file.stanzas[number], &scan.text),
-                            is_indirect: matches!(outcome, Outcome::Indirect { .. }),
+                            is_indirect: matches!(outcome, Resolution::Indirect { .. }),
                             fail_reason: match outcome {
-                                Outcome::Unresolved(unmet) => unmet.last().map(|unmet| unmet.fail_reason()),
+                                Resolution::Unresolved(unmet) => {
+                                    unmet.last().map(|unmet| unmet.fail_reason())
+                                }
                                 _ => None,
                             },
                         });
@@ -197,11 +199,11 @@ fn explanation(
     let stanza = &stanzas[last];
     let said = |text: &[u8]| String::from_utf8_lossy(text).trim_matches('"').to_owned();
     match &resolved.outcomes[last] {
-        Outcome::LeftOut(Standing::Skipped) => {
+        Resolution::LeftOut(RecipeVerdict::Skipped) => {
             lines.push(format!("it is skipped: {}", said(stanza.skip_reason)))
         }
-        Outcome::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
-        Outcome::Unresolved(unmet) => {
+        Resolution::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
+        Resolution::Unresolved(unmet) => {
             for unmet in unmet.iter().take(UNMET_SHOWN_MAX) {
                 lines.push(unmet.to_string());
                 if let Unmet::NoMatch { location, .. } = &**unmet
@@ -214,11 +216,11 @@ fn explanation(
                 lines.push(format!("and {} more unmet dependencies", unmet.len() - UNMET_SHOWN_MAX));
             }
         }
-        Outcome::InCycle(cycle) => {
+        Resolution::InCycle(cycle) => {
             let members: Vec<&str> = cycle.iter().map(|id| names[id.index()].as_str()).collect();
             lines.push(format!("it is in a cycle: {}", members.join(" -> ")));
         }
-        Outcome::Buildable | Outcome::Indirect { .. } => {}
+        Resolution::Buildable | Resolution::Indirect { .. } => {}
     }
     lines.join("\n")
 }

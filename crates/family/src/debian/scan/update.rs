@@ -1,6 +1,6 @@
 //! Updates one suite of an archive: verifies its `InRelease`, then fetches and keeps its index files.
 
-use super::KeptSuite;
+use super::IndexSuite;
 use super::release::{Dates, Refused, parse};
 use super::text::{INDEX_BYTES_MAX, keep};
 use crate::debian::Debian;
@@ -32,7 +32,7 @@ pub struct Update<'a> {
 
 impl Update<'_> {
     /// Returns the new index of the suite; `None` if `known` is still valid.
-    pub fn run(&self, known: Option<&KeptSuite>) -> Result<Option<KeptSuite>> {
+    pub fn run(&self, known: Option<&IndexSuite>) -> Result<Option<IndexSuite>> {
         let debian = self.debian;
         let mirrors = debian.mirror.all();
         // Only a hash is stored: a URL may contain a password, and other users can read the index.
@@ -70,7 +70,7 @@ impl Update<'_> {
         let stanza = Stanza::new(&text);
         self.check(stanza)?;
         let date = |field| stanza.get(field).map(str::to_owned);
-        let mut kept = KeptSuite {
+        let mut kept = IndexSuite {
             suite: self.suite.to_owned(),
             wanted,
             etag,
@@ -91,7 +91,7 @@ impl Update<'_> {
     }
 
     /// The `Release` file is unchanged, but it may have expired since.
-    fn unchanged(&self, known: &KeptSuite) -> Result<Option<KeptSuite>> {
+    fn unchanged(&self, known: &IndexSuite) -> Result<Option<IndexSuite>> {
         if let (Some(date), valid_until) = (parse(&known.date), known.valid_until.as_deref().and_then(parse))
         {
             self.judge(Dates { date, valid_until }.check_expiry(now()))?;

@@ -1,6 +1,6 @@
 //! A simulation of the yard's own set, with the build times of its store.
 
-use super::Set;
+use super::SimulatedSet;
 use crate::error::Result;
 use crate::estimates::Estimates;
 use crate::plan::current_plan;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// All packages of the yard that can be built, as if none were up to date. Packages that were never built take the time
 /// that the plan expects.
-pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<Set> {
+pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<SimulatedSet> {
     let mut store = yard.store()?;
     let plan = current_plan(yard, &mut store)?;
     let estimates = Estimates::of(yard, &store, Shape::of(yard).machine)?;
@@ -38,5 +38,5 @@ pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<Set> {
             }
         }
     }
-    Ok(Set { graph: Arc::new(graph), works })
+    Ok(SimulatedSet { graph: Arc::new(graph), works })
 }

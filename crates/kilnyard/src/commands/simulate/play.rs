@@ -1,6 +1,6 @@
 //! Runs the simulation, with one policy and the requested number of seeds.
 
-use super::Set;
+use super::SimulatedSet;
 use crate::cli::{PolicyName, Simulate};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_schedule::policies::{Jobs, Workers};
@@ -49,7 +49,7 @@ impl Policy for Timed {
     }
 }
 
-pub fn play(set: &Set, machines: &[Machine], options: &Simulate) -> Result<Played> {
+pub fn play(set: &SimulatedSet, machines: &[Machine], options: &Simulate) -> Result<Played> {
     let workers = match options.workers {
         Some(0) => return Err(Error::usage("--workers 0: no package could be built")),
         Some(workers) => vec![Some(workers)],
@@ -81,7 +81,12 @@ fn numbers_of_workers(policy: PolicyName, machines: &[Machine]) -> Vec<u32> {
     numbers
 }
 
-fn with_workers(set: &Set, machines: &[Machine], options: &Simulate, workers: Option<u32>) -> Result<Played> {
+fn with_workers(
+    set: &SimulatedSet,
+    machines: &[Machine],
+    options: &Simulate,
+    workers: Option<u32>,
+) -> Result<Played> {
     let mut played: Option<Played> = None;
     let (mut events, mut spent) = (0, Duration::ZERO);
     let seeds = if options.noise > 0.0 { options.seeds } else { 1 };
@@ -124,7 +129,7 @@ fn with_workers(set: &Set, machines: &[Machine], options: &Simulate, workers: Op
 
 /// The policy of this name. It gets the expected times, not those with noise.
 fn policy(
-    set: &Set,
+    set: &SimulatedSet,
     machines: &[Machine],
     name: PolicyName,
     workers: Option<u32>,

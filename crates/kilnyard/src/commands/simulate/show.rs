@@ -1,6 +1,6 @@
 //! The output of a simulation: for people, for programs, and as a trace.
 
-use super::Set;
+use super::SimulatedSet;
 use super::play::Played;
 use crate::cli::Simulate;
 use crate::words;
@@ -40,7 +40,7 @@ fn mean_utilisation(simulated: &Simulated, machines: &[Machine]) -> f64 {
     utilisation(simulated, machines, 1)[0]
 }
 
-pub fn as_json(set: &Set, played: &Played, machines: &[Machine], options: &Simulate) -> Value {
+pub fn as_json(set: &SimulatedSet, played: &Played, machines: &[Machine], options: &Simulate) -> Value {
     let cores: u32 = machines.iter().map(|machine| machine.cores).sum();
     let path: Vec<&str> = played.bound.path.iter().map(|id| set.graph.name(*id)).collect();
     json!({
@@ -66,7 +66,7 @@ pub fn as_json(set: &Set, played: &Played, machines: &[Machine], options: &Simul
     })
 }
 
-pub fn as_text(set: &Set, played: &Played, machines: &[Machine], options: &Simulate) -> String {
+pub fn as_text(set: &SimulatedSet, played: &Played, machines: &[Machine], options: &Simulate) -> String {
     let cores: u32 = machines.iter().map(|machine| machine.cores).sum();
     let mut text = String::new();
     let of_machines = match machines.len() {

@@ -3,7 +3,7 @@
 use super::open_stage;
 use crate::error::{Error, Kind, Result};
 use crate::run::picture::{Follower, Picture};
-use crate::run::view::{BuildSeen, Events, Plain, Seen, Snapshot, View};
+use crate::run::view::{BuildSeen, Events, Plain, Snapshot, View, ViewEvent};
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -36,14 +36,14 @@ pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Resul
         picture.snapshot.builds.push(seen(&build, estimate(&build.package)));
     }
     picture.stand(rows.into_iter().map(|row| (row.name, row.state)).collect());
-    view.see(&Seen::Began, &picture.snapshot);
+    view.see(&ViewEvent::Began, &picture.snapshot);
     let mut staged: Option<Instant> = None;
     loop {
         // Before the events are read: they then include everything that the process of the run wrote before it ended.
         let is_there = yard.is_locked();
         picture.follow(view.as_mut());
         if let Some(state) = picture.ended {
-            view.see(&Seen::Ended(state), &picture.snapshot);
+            view.see(&ViewEvent::Ended(state), &picture.snapshot);
             return Ok(ExitCode::SUCCESS);
         }
         if !is_there {

@@ -4,13 +4,13 @@
 //! envelope, and the keys that lines had before envelopes were introduced. Lines without a sequence number contain data
 //! that only this process has, such as the beginning of a stage.
 
-use super::{Seen, Snapshot, View};
+use super::{Snapshot, View, ViewEvent};
 use crate::words::{json_text, now_seconds};
 use kilnyard_store::{Event, Happening};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
-/// See the module.
+/// See the module documentation.
 pub struct Events {
     out: Box<dyn Write + Send>,
 }
@@ -74,30 +74,32 @@ fn fields(value: Value) -> Map<String, Value> {
 }
 
 impl View for Events {
-    fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
+    fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot) {
         let mut line = match seen {
-            Seen::Decided(event) => return self.print(&line(event, snapshot)),
-            Seen::StageBegan(build, stage) => json!({
+            ViewEvent::Decided(event) => return self.print(&line(event, snapshot)),
+            ViewEvent::StageBegan(build, stage) => json!({
                 "event": "stage-began",
                 "package": build.package,
                 "build": build.build,
                 "slot": build.slot,
                 "stage": stage,
             }),
-            Seen::Asked(request) => {
+            ViewEvent::Asked(request) => {
                 json!({ "event": "asked", "request": request.kind.as_str(), "package": request.package })
             }
-            Seen::Refused { request, reason } => json!({
+            ViewEvent::Refused { request, reason } => json!({
                 "event": "refused",
                 "request": request.kind.as_str(),
                 "package": request.package,
                 "reason": reason,
             }),
-            Seen::DiskFull => json!({ "event": "disk-full" }),
-            Seen::Reloading => json!({ "event": "reloading" }),
-            Seen::Stopping => json!({ "event": "stopping" }),
+            ViewEvent::DiskFull => json!({ "event": "disk-full" }),
+            ViewEvent::Reloading => json!({ "event": "reloading" }),
+            ViewEvent::Stopping => json!({ "event": "stopping" }),
             // The store's events report these.
-            Seen::Began | Seen::State { .. } | Seen::BuildEnded(..) | Seen::Ended(_) => return,
+            ViewEvent::Began | ViewEvent::State { .. } | ViewEvent::BuildEnded(..) | ViewEvent::Ended(_) => {
+                return;
+            }
         };
         if let Value::Object(fields) = &mut line {
             fields.insert("run".to_owned(), snapshot.run.into());
@@ -189,12 +191,12 @@ mod tests {
         let mut follow = |view: &mut Events| {
             let next = || Some(follower.next(run)).filter(|events| !events.is_empty());
             for event in std::iter::from_fn(next).flatten() {
-                view.see(&Seen::Decided(&event), &snapshot);
+                view.see(&ViewEvent::Decided(&event), &snapshot);
             }
         };
-        view.see(&Seen::Began, &snapshot);
+        view.see(&ViewEvent::Began, &snapshot);
         follow(&mut view);
-        view.see(&Seen::DiskFull, &snapshot);
+        view.see(&ViewEvent::DiskFull, &snapshot);
         store.request(RequestKind::Skip, "a", 102.0).unwrap();
         for at in 0..600 {
             let change = Record::Package {
@@ -210,7 +212,7 @@ mod tests {
         follow(&mut view);
         store.record(&[Record::Run { run, state: RunState::Finished, at_seconds: 999.0 }]).unwrap();
         follow(&mut view);
-        view.see(&Seen::Ended(RunState::Finished), &snapshot);
+        view.see(&ViewEvent::Ended(RunState::Finished), &snapshot);
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let kinds: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();

@@ -16,7 +16,7 @@ mod machine;
 mod render;
 mod screen;
 
-use super::{Seen, Snapshot, View};
+use super::{Snapshot, View, ViewEvent};
 use crate::environment_of_process;
 use lines::Moment;
 use ratatui::backend::{Backend, CrosstermBackend};
@@ -52,7 +52,7 @@ struct Picture {
     extents: Vec<usize>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Live {
     pending: Pending,
     picture: Option<Picture>,
@@ -193,15 +193,15 @@ impl Live {
 }
 
 impl View for Live {
-    fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
+    fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot) {
         let now = Instant::now();
         match seen {
-            Seen::Began => self.worked_before = estimate::worked(snapshot),
-            Seen::Stopping => self.is_stopping = true,
+            ViewEvent::Began => self.worked_before = estimate::worked(snapshot),
+            ViewEvent::Stopping => self.is_stopping = true,
             _ => {}
         }
         let paragraphs = self.renderer.render(seen, snapshot, now);
-        if matches!(seen, Seen::Ended(_)) {
+        if matches!(seen, ViewEvent::Ended(_)) {
             self.clear();
             self.is_plain = true;
             say(&paragraphs);

@@ -1,6 +1,6 @@
 //! Lines for logs and pipes: one for each decided package, and the relevant log lines of failures.
 
-use super::{RELOADING, Seen, Snapshot, View, request_line};
+use super::{RELOADING, Snapshot, View, ViewEvent, request_line};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// After this long without output, a line lists the running builds.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// See the module documentation.
 pub struct Plain {
     out: Box<dyn Write>,
     spoken: Instant,
@@ -77,9 +77,9 @@ impl Plain {
 }
 
 impl View for Plain {
-    fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
+    fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot) {
         match seen {
-            Seen::Began => {
+            ViewEvent::Began => {
                 let (done, total) = snapshot.done();
                 let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 self.say(&format!(
@@ -90,8 +90,8 @@ impl View for Plain {
                     words::duration(snapshot.expected_seconds)
                 ));
             }
-            Seen::State { package, state, reason } => self.decided(package, *state, reason, snapshot),
-            Seen::BuildEnded(build, end) => {
+            ViewEvent::State { package, state, reason } => self.decided(package, *state, reason, snapshot),
+            ViewEvent::BuildEnded(build, end) => {
                 let took = words::duration(build.started.elapsed().as_secs_f64());
                 let reproducible = match end.is_reproducible {
                     Some(true) => "; built twice with the same bytes",
@@ -102,19 +102,19 @@ impl View for Plain {
                 let summary = format!(" {} in {took}{reproducible}", build.version);
                 self.ended = Some(Ended { package: build.package.clone(), summary, lines });
             }
-            Seen::Asked(request) => {
+            ViewEvent::Asked(request) => {
                 self.say(&request_line(request));
             }
-            Seen::Refused { request, reason } => {
+            ViewEvent::Refused { request, reason } => {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
             }
-            Seen::DiskFull => self.say("the disk is full; waiting for free space"),
-            Seen::Reloading => self.say(RELOADING),
-            Seen::Stopping => self.say("stopping: builds are being cancelled; finished work is kept"),
-            Seen::Ended(RunState::Interrupted) => {
+            ViewEvent::DiskFull => self.say("the disk is full; waiting for free space"),
+            ViewEvent::Reloading => self.say(RELOADING),
+            ViewEvent::Stopping => self.say("stopping: builds are being cancelled; finished work is kept"),
+            ViewEvent::Ended(RunState::Interrupted) => {
                 self.say("interrupted; the same command resumes it");
             }
-            Seen::Ended(_) | Seen::StageBegan(..) | Seen::Decided(_) => {}
+            ViewEvent::Ended(_) | ViewEvent::StageBegan(..) | ViewEvent::Decided(_) => {}
         }
     }
 

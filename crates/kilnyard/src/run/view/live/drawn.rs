@@ -1,13 +1,13 @@
 //! A picture of the view in a file, beside another view: for a web server's page, a ticket, or a document.
 //!
-//! The file always holds one whole SVG drawing: the last lines that scrolled up, and below them the picture as a terminal of 100
-//! columns shows it. It is replaced once a second while the run lasts, and once more when the run ends. A file that can no longer be written
-//! ends the drawing, with one message, and not the run.
+//! The file always holds one whole SVG drawing: the last lines that scrolled up, and below them the picture as a
+//! terminal of 100 columns shows it. It is replaced once a second while the run lasts, and once more when the run ends.
+//! A file that can no longer be written ends the drawing, with one message, and not the run.
 
 use super::lines::{self, Moment};
 use super::machine::Gauge;
 use super::render::{Paragraph, Renderer};
-use super::{Seen, Snapshot, View, estimate};
+use super::{Snapshot, View, ViewEvent, estimate};
 use crate::error::Result;
 use crate::files;
 use kilnyard_web::{Anchor, Drawing};
@@ -34,7 +34,7 @@ text{fill:#d8dbe2;font:13.3px ui-monospace,\"DejaVu Sans Mono\",\"Liberation Mon
 /// One row: pieces of text, each with its style.
 type Row = Vec<(Style, String)>;
 
-/// See the module.
+/// See the module documentation.
 pub struct Drawn {
     inner: Box<dyn View>,
     path: PathBuf,
@@ -108,22 +108,22 @@ impl Drawn {
         let rows: Vec<Row> = self.scrolled.iter().skip(skipped).cloned().chain(picture).collect();
         if let Err(error) = files::write_whole(&self.path, drawing(&rows).as_bytes()) {
             self.is_given_up = true;
-            tell!("warning: the picture is no longer renewed\n{error}");
+            tell!("warning: the picture is no longer updated\n{error}");
         }
     }
 }
 
 impl View for Drawn {
-    fn see(&mut self, seen: &Seen, snapshot: &Snapshot) {
+    fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot) {
         self.inner.see(seen, snapshot);
         match seen {
-            Seen::Began => self.worked_before = estimate::worked(snapshot),
-            Seen::Stopping => self.is_stopping = true,
+            ViewEvent::Began => self.worked_before = estimate::worked(snapshot),
+            ViewEvent::Stopping => self.is_stopping = true,
             _ => {}
         }
         let paragraphs = self.renderer.render(seen, snapshot, Instant::now());
         self.scroll(&paragraphs);
-        if matches!(seen, Seen::Ended(_)) {
+        if matches!(seen, ViewEvent::Ended(_)) {
             self.draw(snapshot, true);
         }
     }
@@ -198,7 +198,7 @@ mod tests {
     struct Nothing;
 
     impl View for Nothing {
-        fn see(&mut self, _: &Seen, _: &Snapshot) {}
+        fn see(&mut self, _: &ViewEvent, _: &Snapshot) {}
         fn tick(&mut self, _: &Snapshot) {}
     }
 
@@ -215,9 +215,9 @@ mod tests {
         let path = folder.path().join("run.svg");
         let mut drawn = Drawn::open(Box::new(Nothing), path.clone()).unwrap();
         let run = snapshot(2, 1);
-        drawn.see(&Seen::Began, &run);
+        drawn.see(&ViewEvent::Began, &run);
         let reason = kilnyard_model::reason::Reason::Waits { package: "</text><script>".to_owned() };
-        drawn.see(&Seen::State { package: "a<b", state: PackageState::Blocked, reason: &reason }, &run);
+        drawn.see(&ViewEvent::State { package: "a<b", state: PackageState::Blocked, reason: &reason }, &run);
         drawn.tick(&run);
         let text = std::fs::read_to_string(&path).unwrap();
         for expected in [
@@ -230,7 +230,7 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
-        drawn.see(&Seen::Ended(RunState::Interrupted), &run);
+        drawn.see(&ViewEvent::Ended(RunState::Interrupted), &run);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("interrupted; the same command resumes it"), "{text}");
         assert!(!text.contains("package0"), "{text}");

@@ -1,6 +1,6 @@
 //! The lines that scroll up above the picture.
 
-use super::super::{BuildEnd, BuildSeen, RELOADING, Seen, Snapshot, request_line};
+use super::super::{BuildEnd, BuildSeen, RELOADING, Snapshot, ViewEvent, request_line};
 use super::{columns, lines::clock};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
@@ -52,9 +52,9 @@ pub struct Renderer {
 
 impl Renderer {
     /// The lines for an event; empty if it is not shown.
-    pub fn render(&mut self, seen: &Seen, snapshot: &Snapshot, now: Instant) -> Vec<Paragraph> {
+    pub fn render(&mut self, seen: &ViewEvent, snapshot: &Snapshot, now: Instant) -> Vec<Paragraph> {
         match seen {
-            Seen::Began => {
+            ViewEvent::Began => {
                 let (done, total) = snapshot.done();
                 let verb = if snapshot.is_resumed { "resuming run" } else { "run" };
                 let packages = words::count(total.saturating_sub(done), "package");
@@ -65,23 +65,27 @@ impl Renderer {
                     words::duration(snapshot.expected_seconds)
                 ))
             }
-            Seen::State { package, state, reason } => self.state(package, *state, reason, snapshot),
-            Seen::BuildEnded(build, end) => {
+            ViewEvent::State { package, state, reason } => self.state(package, *state, reason, snapshot),
+            ViewEvent::BuildEnded(build, end) => {
                 self.ended = Some(Ended::new(build, *end, now));
                 Vec::new()
             }
-            Seen::Asked(request) => one(text::line(&request_line(request))),
-            Seen::Refused { request, reason } => one(format!(
+            ViewEvent::Asked(request) => one(text::line(&request_line(request))),
+            ViewEvent::Refused { request, reason } => one(format!(
                 "cannot {} {}: {}",
                 request.kind.as_str(),
                 text::line(&request.package),
                 text::line(reason)
             )),
-            Seen::DiskFull => one("the disk is full; waiting for free space".to_owned()),
-            Seen::Reloading => one(RELOADING.to_owned()),
-            Seen::Stopping => one("stopping: builds are being cancelled; finished work is kept".to_owned()),
-            Seen::Ended(RunState::Interrupted) => one("interrupted; the same command resumes it".to_owned()),
-            Seen::Ended(_) | Seen::StageBegan(..) | Seen::Decided(_) => Vec::new(),
+            ViewEvent::DiskFull => one("the disk is full; waiting for free space".to_owned()),
+            ViewEvent::Reloading => one(RELOADING.to_owned()),
+            ViewEvent::Stopping => {
+                one("stopping: builds are being cancelled; finished work is kept".to_owned())
+            }
+            ViewEvent::Ended(RunState::Interrupted) => {
+                one("interrupted; the same command resumes it".to_owned())
+            }
+            ViewEvent::Ended(_) | ViewEvent::StageBegan(..) | ViewEvent::Decided(_) => Vec::new(),
         }
     }
 
@@ -188,9 +192,9 @@ mod tests {
             lines: (0..100).map(|line| format!("\u{1b}[2Jerror {line}\r")).collect(),
         };
         let end = BuildEnd { failure: Some(&failure), is_reproducible: None };
-        assert!(renderer.render(&Seen::BuildEnded(build, end), &run, now).is_empty());
+        assert!(renderer.render(&ViewEvent::BuildEnded(build, end), &run, now).is_empty());
         let package = build.package.as_str();
-        let failed = Seen::State {
+        let failed = ViewEvent::State {
             package,
             state: PackageState::Failed,
             reason: &Reason::impossible("build\u{7} went wrong"),
@@ -208,8 +212,8 @@ mod tests {
         let (run, mut renderer, now) = (snapshot(2, 2), Renderer::default(), Instant::now());
         let build = &run.builds[0];
         let end = BuildEnd { failure: None, is_reproducible: Some(false) };
-        renderer.render(&Seen::BuildEnded(build, end), &run, now);
-        let state = |state| Seen::State { package: &build.package, state, reason: &Reason::Undecided };
+        renderer.render(&ViewEvent::BuildEnded(build, end), &run, now);
+        let state = |state| ViewEvent::State { package: &build.package, state, reason: &Reason::Undecided };
         let paragraphs = renderer.render(&state(PackageState::Built), &run, now);
         let took = clock(now.saturating_duration_since(build.started).as_secs_f64());
         let expected = format!(

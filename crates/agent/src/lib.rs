@@ -119,7 +119,6 @@ enum Link {
     Left,
 }
 
-/// A session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Joined {
     session: Session,
@@ -133,7 +132,7 @@ struct Joined {
     is_stale: bool,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Agent {
     hello: Hello,

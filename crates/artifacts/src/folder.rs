@@ -16,7 +16,7 @@ const LEVEL: i32 = 3;
 /// Size of the read buffer.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Folder {
     folder: PathBuf,
@@ -29,7 +29,7 @@ impl Folder {
         Ok(Folder::at(folder))
     }
 
-    /// The same, but the folder is created when it gets its first artifact.
+    /// Names a folder, which is created when it gets its first artifact.
     pub fn at(folder: &Path) -> Folder {
         Folder { folder: folder.to_owned() }
     }

@@ -24,7 +24,7 @@ fn seconds(usage: &libc::rusage) -> f64 {
 }
 
 fn usage_of(whose: libc::c_int) -> f64 {
-    // SAFETY: an all-zero rusage is valid, and it lives to the end of the call.
+    // SAFETY: an all-zero rusage is valid, and it outlives the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         // This fails only for an unknown `whose` or an invalid address.

@@ -1,9 +1,9 @@
-//! A whole set of packages: built, tested and published by `kilnyard build`, in a yard in which only the base root is ready and every
-//! file is fetched. Where a [`SetPeer`] is given, it builds the same sources, several at once.
+//! A whole set of packages: built, tested and published by `kilnyard build`, in a yard in which only the base root is
+//! ready and every file is fetched. Where a [`SetPeer`] is given, it builds the same sources, several at once.
 //!
-//! The set is that of the yard of the command line; `kilnyard demo` makes one. A first run, which is not counted, fetches what is
-//! missing. A peer builds each source against the archive alone: it tests and publishes nothing, and its packages do not use each
-//! other. So the peer does less; the figures say what a person waits for.
+//! The set is that of the yard of the command line; `kilnyard demo` makes one. A first run, which is not counted,
+//! fetches what is missing. A peer builds each source against the archive alone: it tests and publishes nothing, and
+//! its packages do not use each other. So the peer does less; the figures say what a person waits for.
 
 use crate::Trial;
 use crate::child::{self, Usage};
@@ -141,26 +141,26 @@ fn report(
     let cpus = |all: &[Whole]| all.iter().map(|whole| whole.cpu_seconds).collect::<Vec<f64>>();
     let seconds = |key: &str, label: &str, values| Series::new(key, label, Unit::Seconds, values);
     let mut series = vec![
-        seconds("wall_seconds", "the set, tested and published", walls(ours)),
-        seconds("cpu_seconds", "CPU time of it", cpus(ours)),
+        seconds("wall_seconds", "the set, tested and published, wall", walls(ours)),
+        seconds("cpu_seconds", "the set, tested and published, CPU", cpus(ours)),
     ];
     let mut is_met = None;
     if !theirs.is_empty() {
         let wall = ratios(&walls(ours), &walls(theirs));
-        let wall = Series::new("wall_ratio", "wall time to that", Unit::Ratio, wall);
+        let wall = Series::new("wall_ratio", format!("wall, kilnyard / {name}"), Unit::Ratio, wall);
         let cpu = ratios(&cpus(ours), &cpus(theirs));
-        let cpu = Series::new("cpu_ratio", "CPU time to that", Unit::Ratio, cpu);
+        let cpu = Series::new("cpu_ratio", format!("CPU, kilnyard / {name}"), Unit::Ratio, cpu);
         is_met = Some(wall.median() < 1.0 && cpu.median() < 1.0);
         let label = format!("the same sources by {name}, {at_once} at once");
-        series.push(seconds(&format!("{name}_wall_seconds"), &label, walls(theirs)));
-        series.push(seconds(&format!("{name}_cpu_seconds"), "CPU time of these", cpus(theirs)));
+        series.push(seconds(&format!("{name}_wall_seconds"), &format!("{label}, wall"), walls(theirs)));
+        series.push(seconds(&format!("{name}_cpu_seconds"), &format!("{label}, CPU"), cpus(theirs)));
         series.extend([wall, cpu]);
     }
     let mut facts = Map::new();
     facts.insert("outputs".to_owned(), json!(outputs));
     facts.insert("at_once".to_owned(), json!(at_once));
     let notes =
-        vec![format!("{outputs} files of packages were made; the set is that of {}", yard.folder.display())];
+        vec![format!("{outputs} package files were made; the set is that of {}", yard.folder.display())];
     let target = "less wall and CPU time than the peer".to_owned();
     Report { name: "demo", series, facts, notes, target, is_met }
 }

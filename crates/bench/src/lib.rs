@@ -1,10 +1,10 @@
 //! Benchmarks that measure Kilnyard on this machine.
 //!
-//! Things to compare are measured in pairs, in turn and in one run, so that other load affects both. Reports
-//! have the median, the minimum and the maximum; ratios are computed pair by pair. CPU time is user and system
-//! time of all processes that were waited for, which other load changes far less than wall time. Every
-//! measurement happens in a folder of its own that is removed afterwards. In a yard, missing prerequisites of a
-//! build (the base, distfiles) are fetched or made, and nothing else is changed.
+//! Contenders are measured in pairs, in turn and in one run, so that other load affects both. Reports give the
+//! median, the minimum and the maximum; ratios are computed pair by pair. CPU time is user and system time of all
+//! processes that were waited for; other load changes it far less than wall time. Every measurement happens in a
+//! folder of its own that is removed afterwards. In a yard, missing prerequisites of a build (the base, distfiles)
+//! are fetched or made, and nothing else is changed.
 //!
 //! A benchmark prints nothing and reads no environment: the program passes a [`Trial`] and gets a
 //! [`figures::Report`]. The program also provides the code that runs builds, so that benchmarks measure what
@@ -84,8 +84,8 @@ pub enum BenchName {
     Fakeroot,
     /// The cost of monitoring a build.
     Monitor,
-    /// All ways to make roots that work here, and dependencies as layers, with a real package; ends with a
-    /// recommendation.
+    /// All ways to make roots that work on this machine, and dependencies as layers, with a real package; ends with
+    /// a recommendation.
     Roots,
     /// status, why, log and plan in a yard with 30,000 packages and 20 runs.
     Queries,
@@ -112,7 +112,6 @@ pub struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Reports progress.
     fn say(&self, what: impl Display) {
         (self.progress)(&what.to_string());
     }

@@ -67,7 +67,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let is_met = few.median() < SHARE_MAX;
     let mut facts = Map::new();
     facts.insert("hears_of_births".to_owned(), json!(hears_of_births()));
-    let heard = if hears_of_births() { "" } else { " not" };
+    let reports = if hears_of_births() { "reports" } else { "does not report" };
     Ok(Report {
         name: "monitor",
         series: vec![
@@ -83,7 +83,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         ],
         facts,
         notes: vec![format!(
-            "{cores} parallel compilers for {SECONDS} s each; the kernel does{heard} notify of forks here"
+            "{cores} parallel compilers for {SECONDS} s each; the kernel {reports} forks here"
         )],
         target: format!("less than {} % of one core during a parallel build", SHARE_MAX * 100.0),
         is_met: Some(is_met),

@@ -111,7 +111,7 @@ fn make_report(
         Series::new("ratio", "the whole build / only its commands", Unit::Ratio, ratio),
         seconds(
             "outside_cpu_seconds",
-            "part outside of sandboxes, from the same build",
+            "part outside sandboxes, from the same build",
             of(|whole| whole.all - whole.stages),
         ),
         seconds("depends_cpu_seconds", "part for dependencies", of(|whole| whole.depends)),

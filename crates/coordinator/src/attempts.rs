@@ -22,7 +22,6 @@ impl Attempts {
         Attempts { secret, count: 0 }
     }
 
-    /// The next id.
     pub(crate) fn next(&mut self) -> Attempt {
         let hash = Sha256::new().chain_update(self.secret).chain_update(self.count.to_be_bytes()).finalize();
         self.count += 1;

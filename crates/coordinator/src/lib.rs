@@ -406,7 +406,7 @@ enum Ending {
     Superseded,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     run: Number,
@@ -517,7 +517,7 @@ impl Coordinator {
         *self = Coordinator { own_machine, ..anew.with_retries(retries).with_required(required) };
     }
 
-    /// The same with this retry policy.
+    /// Sets the retry policy.
     pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
         Coordinator { retries, ..self }
     }
@@ -529,18 +529,18 @@ impl Coordinator {
         }
     }
 
-    /// The same on a machine with this name, number of cores, kernel and CPU. It is recorded for failed fetches, which
-    /// happen on it.
+    /// Sets the coordinator's own machine, by its name, number of cores, kernel and CPU. It is recorded for failed
+    /// fetches, which happen on it.
     pub fn with_own_machine(self, worker: String, cores: u32, host: Option<Host>) -> Coordinator {
         Coordinator { own_machine: Performer { worker: Some(worker), cores, host }, ..self }
     }
 
-    /// The same, refusing workers that lack one of these capabilities.
+    /// Refuses workers that lack one of these capabilities.
     pub fn with_required(self, required: Vec<String>) -> Coordinator {
         Coordinator { required, ..self }
     }
 
-    /// The same, with the attempts whose results an earlier process accepted, and their workers: a repeated result is
+    /// Adds the attempts whose results an earlier process accepted, with their workers: a repeated result is
     /// acknowledged again.
     pub fn with_results(mut self, results: impl IntoIterator<Item = (Attempt, String)>) -> Coordinator {
         let ended = results.into_iter();
@@ -548,7 +548,7 @@ impl Coordinator {
         self
     }
 
-    /// The same, with builds that may still be running: their workers have the length of a lease to report them.
+    /// Adds builds that may still be running: their workers have the length of a lease to report them.
     pub fn with_open(mut self, now_seconds: f64, open: Vec<Open>) -> Coordinator {
         for open in open {
             let Open { build, attempt, worker, slot, package: id, version, key, stages } = open;

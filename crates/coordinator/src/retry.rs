@@ -2,7 +2,7 @@
 //!
 //! Failures that circumstances may have caused are retried; a package's own failures are not, unless the configuration
 //! says so. The kind decides what changes: after running out of memory or disk, a package is built alone; after a
-//! network failure or a signal, it waits first; after the loss of its worker, it starts at once.
+//! network failure or a signal, it waits first; after the loss of its worker, it starts immediately.
 
 use kilnyard_model::result::FailureKind;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub const RETRIES_MAX: u32 = 10;
 /// What changes on a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryMode {
-    /// Nothing: it starts at once.
+    /// Nothing: it starts immediately.
     AtOnce,
     /// No other build runs at the same time, and its work folder is on disk.
     Alone,

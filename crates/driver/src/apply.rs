@@ -1,4 +1,4 @@
-//! The tasks that follow from an input.
+//! Decides the tasks that follow from an input.
 
 use crate::{
     Commit, Decision, Driver, Input, Loaded, Phase, Preparing, RECORDS_MAX, RELOADS_MAX,
@@ -33,7 +33,7 @@ impl Driver {
                 }
                 self.decide(now_seconds, event, tasks);
             }
-            // Workers repeat messages without an answer.
+            // Workers repeat unanswered messages.
             Phase::Loading => {
                 if let Event::Requested(request) = event {
                     self.requests.push(request);
@@ -43,7 +43,7 @@ impl Driver {
         }
     }
 
-    /// Applies an event. Its actions wait for its records.
+    /// Applies an event. Its actions wait until its records are committed.
     fn decide(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
         let request = match &event {
             Event::Requested(asked) => Some(asked.clone()),
@@ -73,7 +73,6 @@ impl Driver {
         }
     }
 
-    /// Forgets builds that ended.
     fn forget_ended(&mut self, actions: &[Action]) {
         for action in actions {
             if let Action::Record(Record::BuildEnded { build, .. }) = action {
@@ -187,11 +186,11 @@ impl Driver {
         }
     }
 
-    /// Drops decisions that were not written, and has the state read again.
+    /// Drops unwritten decisions, and requests the state from the store again.
     fn forget(&mut self, tasks: &mut Vec<Task>) {
         tasks.push(Task::Reloading);
         self.commit = None;
-        // The store no longer has them.
+        // The store does not have the requests of dropped decisions, so they are applied again after the reload.
         self.requests.extend(std::mem::take(&mut self.decisions).into_iter().filter_map(|one| one.request));
         self.to_prepare.clear();
         if let Some(preparing) = &mut self.preparing {
@@ -231,12 +230,12 @@ impl Driver {
         }
     }
 
-    /// Has the ready package prepared that will be built first.
+    /// Requests the preparation of the ready package that will be built first.
     fn prepare_next(&mut self, tasks: &mut Vec<Task>) {
         if self.preparing.is_some() || self.phase != Phase::Going {
             return;
         }
-        // A package that was skipped is asked for again when it is ready.
+        // A package that was skipped is requested again once it is ready.
         let coordinator = &self.coordinator;
         self.to_prepare.retain(|package, _| coordinator.state(*package) == PackageState::Ready);
         let first = self.to_prepare.keys().copied().reduce(|a, b| match coordinator.comes_before(b, a) {
@@ -261,7 +260,7 @@ impl Decision {
         self.actions.iter().any(is_record)
     }
 
-    /// Takes the records out. The other actions keep their order.
+    /// Removes the records and returns them. The other actions keep their order.
     fn take_records(&mut self) -> Vec<Record> {
         let (records, others): (Vec<Action>, Vec<Action>) =
             std::mem::take(&mut self.actions).into_iter().partition(is_record);

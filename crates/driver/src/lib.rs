@@ -8,10 +8,10 @@
 //! ```
 //!
 //! [`Driver::apply`] is pure, like the coordinator it contains: it takes an input and appends tasks. An event is
-//! applied at once, whatever is in progress. Its actions wait until the store has its records. One commit is in
+//! applied immediately, whatever is in progress. Its actions wait until the store has its records. One commit is in
 //! progress at a time; the decisions made during it are the next one. Actions are performed in the order of the
-//! decisions, with one exception: the cancellation of a build that was handed out is performed at once, since it needs
-//! no record. After a crash before the record, the worst case is that the package is built again.
+//! decisions, with one exception: the cancellation of a build that was handed out is performed immediately, since it
+//! needs no record. After a crash before the record, the worst case is that the package is built again.
 //!
 //! A lease begins when its build is handed out: a grant does not expire while it waits for its commit.
 //!
@@ -165,7 +165,7 @@ struct Preparing {
     is_stale: bool,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Driver {
     coordinator: Coordinator,

@@ -96,7 +96,6 @@ fn start() -> Start {
     }
 }
 
-/// A build.
 fn to_build() -> Prepared {
     let order = BuildOrder {
         package: String::new(),

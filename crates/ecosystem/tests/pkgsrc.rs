@@ -1,5 +1,5 @@
-//! Compares our versions, patterns and `distinfo` files of pkgsrc with those of the crate `pkgsrc`, which other
-//! programs use.
+//! Compares how versions, patterns and `distinfo` files of pkgsrc are read here with how the crate `pkgsrc`, which
+//! other programs use, reads them.
 
 use kilnyard_ecosystem::pkgsrc::distinfo::{self, Distfile};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
@@ -7,8 +7,8 @@ use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use proptest::prelude::*;
 use std::io::Write as _;
 
-/// Texts of which versions consist, including odd ones. Single letters are left out: that crate takes their ASCII
-/// codes as numbers, whereas pkg_install takes their positions in the alphabet, as our own module's tests check.
+/// Versions, including odd ones. Single letters are left out: the crate converts them to their ASCII codes, whereas
+/// pkg_install uses their positions in the alphabet, which our own module's tests check.
 fn version() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         "[0-9]{1,4}",
@@ -46,8 +46,8 @@ proptest! {
 
     #[test]
     fn globs_and_alternatives_match_the_same(
-        // With a version after the name: without one, that crate takes a pattern for a full name, whereas
-        // pkg_install also tries it with `-[0-9]*`.
+        // Each pattern has a version after the name: without one, the crate treats it as a full name, whereas
+        // pkg_install also tries it with `-[0-9]*` appended.
         pattern in "[ab]{1,2}([{](a|b|-c)?,(a|b)[}](-\\[0-9\\][*]|-[*])|(-[0-9][*]|-[*]|-\\[0-9\\][*]|[*]|-[0-9][.][0-9]))",
         name in "[ab]{1,3}(-c)?-[0-9]([.][0-9])?(nb[0-9])?",
     ) {
@@ -67,7 +67,7 @@ proptest! {
 }
 
 /// Lines of a `distinfo` as pkgsrc writes them: files with and without folders, patches, and archives that are
-/// called patches. There are few names, so that lines of one file are not adjacent.
+/// called patches. There are few names, so that lines about the same file are often not adjacent.
 fn distinfo_text() -> impl Strategy<Value = String> {
     let name = prop_oneof![
         "[a-c]{1,2}-[0-9][.]tar[.]gz",
@@ -92,7 +92,7 @@ fn distinfo_text() -> impl Strategy<Value = String> {
     })
 }
 
-/// The other crate's result: distfiles first, then patches, each in order.
+/// The crate's result: distfiles first, then patches, each in the order of the file.
 fn theirs(bytes: &[u8]) -> Vec<Distfile> {
     let read = pkgsrc::distinfo::Distinfo::from_bytes(bytes);
     let of = |entry: &pkgsrc::distinfo::Entry| Distfile {
@@ -112,7 +112,7 @@ fn theirs(bytes: &[u8]) -> Vec<Distfile> {
     read.distfiles().chain(read.patchfiles()).map(of).collect()
 }
 
-/// Our result in their order; they have no order between distfiles and patches.
+/// Our result in the crate's order, which moves patches to the end.
 fn distfiles_first(mut files: Vec<Distfile>) -> Vec<Distfile> {
     files.sort_by_key(|file| file.is_patch);
     files
@@ -123,7 +123,7 @@ proptest! {
 
     #[test]
     fn distinfo_files_are_read_alike(text in distinfo_text()) {
-        // That crate accepts a second size or hash of a file, as an additional or a replacing one; here it is an error.
+        // The crate adds a second size or hash of a file or replaces the first with it; here it is an error.
         match distinfo::parse(text.as_bytes()) {
             Ok(files) => prop_assert_eq!(distfiles_first(files), theirs(text.as_bytes())),
             Err(error) => prop_assert!(error.to_string().contains("already"), "{}", error),
@@ -162,7 +162,7 @@ fn every_pattern_of_a_real_tree_matches_the_same() {
     assert!(patterns.len() > 5_000 && compared > 80_000, "{} patterns, {compared}", patterns.len());
 }
 
-/// The reasons why that crate is not used here for versions, patterns, scan files or `distinfo` (docs/pkgsrc.md).
+/// The reasons why the crate is not used here for versions, patterns, scan files or `distinfo` (docs/pkgsrc.md).
 /// If one of these fails after an update of the crate, revise that page.
 #[test]
 fn the_other_crate_still_has_its_gaps() {
@@ -170,18 +170,18 @@ fn the_other_crate_still_has_its_gaps() {
         let ours = Pattern::parse(pattern).unwrap().matches(&PackageName::new(name));
         (ours, pkgsrc::Pattern::new(pattern).unwrap().matches(name))
     };
-    // pkg_install takes letters by their position in the alphabet, and words may be in upper case.
+    // pkg_install orders letters by their position in the alphabet, and accepts words in upper case.
     assert_eq!(both("a>=1.0.5", "a-1.0b"), (false, true));
     assert_eq!(both("a<1.0", "a-1.0RC1"), (true, false));
     // Numbers have any length.
     assert_eq!(both("a>=1.0", "a-20250101000000000000000000"), (true, false));
     assert!(pkgsrc::Pattern::new("a>=20250101000000000000000000").is_err());
-    // A name is also tried with `-[0-9]*` appended, a class may lack its end, and a star does not match a name that
-    // begins with a dot.
+    // A name is also tried with `-[0-9]*` appended, a character class may lack its closing bracket, and a star does not
+    // match a name that begins with a dot.
     assert_eq!(both("foo", "foo-1.0"), (true, false));
     assert_eq!(both("*-1.0", ".a-1.0"), (false, true));
     assert!(Pattern::parse("foo-[0").is_ok() && pkgsrc::Pattern::new("foo-[0").is_err());
-    // A malformed line about distfiles is an error with its number; it is never skipped or trusted.
+    // A malformed line about distfiles is an error that names its number; it is never skipped or trusted.
     let text = b"nonsense\nSHA1 (../a) = x\n";
     assert!(distinfo::parse(text).unwrap_err().to_string().starts_with("line 1:"));
     let read = pkgsrc::distinfo::Distinfo::from_bytes(text);

@@ -1,6 +1,6 @@
-//! Starting programs. A program that makes its own system calls, with or without a dynamic linker, is started by
-//! the gate if the launcher answers such programs; otherwise a warning is printed once. A program of another word
-//! length is rejected.
+//! The calls that start programs. A program that makes its own system calls, with or without a dynamic linker, is
+//! started by the gate if the launcher answers such programs; otherwise a warning is printed once. A program of another
+//! word size is rejected.
 //!
 //! `execl` and its variants are in `list.rs`, `system` and `popen` in `shell.rs`.
 
@@ -18,19 +18,17 @@ use core::sync::atomic::Ordering;
 
 /// "Accessing a corrupted shared library": the closest error for a library that does not fit a program.
 const ELIBBAD: c_int = 80;
-/// Maximum length of a path (PATH_MAX).
+/// Maximum length of a path with its NUL (PATH_MAX).
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Programs are distinguished by this many hash values of their paths: 64, so that one word records which ones a
-/// warning was printed for.
+/// Number of hash values of program paths: 64, so that one word records for which of them a warning was printed.
 const WARNED_BITS: u64 = 64;
 
 static EXECVE: Next = Next::new();
 static EXECVP: Next = Next::new();
 
-/// Before a fork, looks up the functions by which children start programs. Each child would otherwise repeat the
-/// lookup, with pages in its memory that it needs for nothing else, which is half of the extra cost of starting a
-/// program this way.
+/// Before a fork, looks up the functions by which children start programs. Otherwise each child would repeat the
+/// lookup and load pages that it needs for nothing else: half of the extra cost of starting a program this way.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fork() -> c_int {
     if session::table().is_some() {
@@ -81,10 +79,7 @@ fn how(path: *const c_char, environment: List) -> Start {
         }
         Program::Dynamic => Start::AsItIs,
         Program::Foreign => {
-            warn(
-                path,
-                b" is a program for another machine or word length, which this session cannot serve\n",
-            );
+            warn(path, b" is a program for another machine or word size, which this session cannot serve\n");
             Start::Refused
         }
     }
@@ -122,8 +117,8 @@ fn warn(path: &CStr, what: &[u8]) {
     complain(&line[..end]);
 }
 
-/// The path of the first executable file of this name in PATH, written into `room`. A name with a slash is returned
-/// unchanged.
+/// The path of the first executable file of this name in PATH, written into `room`; null if there is none. A name
+/// with a slash is returned unchanged.
 fn found(name: *const c_char, room: &mut [u8; PATH_BYTES_MAX]) -> *const c_char {
     if session::table().is_none() || name.is_null() {
         return name;
@@ -213,8 +208,8 @@ unsafe extern "C" fn execvpe(name: *const c_char, arguments: List, environment: 
     )
 }
 
-/// Executes a file that a descriptor names. After `exec` the descriptor may be closed or another file, so the gate
-/// receives a copy that stays open, which the program then has.
+/// Executes a file that a descriptor names. After `exec` the descriptor may be closed or refer to another file, so the
+/// gate receives a copy that stays open; the program inherits it.
 fn start_open(
     folder: c_int,
     path: *const c_char,

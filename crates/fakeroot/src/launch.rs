@@ -201,8 +201,8 @@ pub enum LaunchError {
     /// The command cannot be started.
     #[error("start {}", .0.display())]
     Start(PathBuf, #[source] io::Error),
-    /// The command is a program of another word length or machine.
-    #[error("serve {}: it is a program for another machine or word length", .0.display())]
+    /// The command is a program of another word size or machine.
+    #[error("serve {}: it is a program for another machine or word size", .0.display())]
     Foreign(PathBuf),
 }
 

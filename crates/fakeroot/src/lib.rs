@@ -18,7 +18,7 @@
 //! old and half new; a session disappears with its launcher, at the latest when the next session starts.
 //!
 //! What it does not do: intercept system calls that a library makes without libc, or calls in code generated at run
-//! time; serve programs of another word length, which are rejected; restore itself in an environment that a program
+//! time; serve programs of another word size, which are rejected; restore itself in an environment that a program
 //! has cleared for another one (`env -i`).
 //!
 //! Known downsides: killing a launcher takes the session away from the processes that it leaves behind: programs

@@ -114,12 +114,12 @@ const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usag
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Build a demo set from this machine's mirror, up to a repository.
+    /// Build a demo set from this machine's mirror, and publish it as a repository.
     Demo(Demo),
     /// Make a yard.
     #[command(subcommand)]
     Init(Init),
-    /// Check what this machine has and allows, with commands for what is missing.
+    /// Check what this machine has and allows, and show how to get what is missing.
     Doctor(Json),
     /// Fetch and verify the archive's index, or scan the directories of a tree.
     Scan(Scan),
@@ -209,7 +209,7 @@ pub struct Demo {
     /// Do not install missing packages on this machine, even as root.
     #[arg(long)]
     pub no_install: bool,
-    /// Keep a picture of the view in this file (SVG), replaced every second while the run lasts.
+    /// Write a picture of the view to this file (SVG), and replace it every second during the run.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub picture: Option<PathBuf>,
     /// Print events as JSON, one per line.
@@ -284,7 +284,7 @@ pub struct Plan {
 /// `build`.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// Build only these and their dependencies. In a tree, a category such as mail stands for its packages.
+    /// Build only these packages and their dependencies. In a tree, a category such as mail stands for its packages.
     #[arg(value_name = "PACKAGE")]
     pub packages: Vec<String>,
     /// Build the named packages even if they are up to date.
@@ -317,7 +317,7 @@ pub struct Build {
     /// Print events as JSON, one per line.
     #[arg(long)]
     pub json: bool,
-    /// Keep a picture of the view in this file (SVG), replaced every second while the run lasts.
+    /// Write a picture of the view to this file (SVG), and replace it every second during the run.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub picture: Option<PathBuf>,
     /// Write all messages between coordinator and worker to this file, as JSON, one per line.
@@ -351,13 +351,13 @@ pub struct Package {
 pub struct Deps {
     /// The package.
     pub package: String,
-    /// Show indirect ones too, as a tree.
+    /// Include indirect dependencies, as a tree.
     #[arg(long, conflicts_with = "all")]
     pub tree: bool,
-    /// Show indirect ones too, as a list.
+    /// Include indirect dependencies, as a list.
     #[arg(long)]
     pub all: bool,
-    /// Print JSON: direct ones, and all.
+    /// Print JSON, with the direct dependencies and with all.
     #[arg(long)]
     pub json: bool,
 }
@@ -368,10 +368,10 @@ pub struct Impact {
     /// The changed packages.
     #[arg(value_name = "PACKAGE")]
     pub packages: Vec<String>,
-    /// The packages that this commit of the tree changes, or this range of commits, such as A..B.
+    /// Include the packages that this commit of the tree changes, or this range of commits, such as A..B.
     #[arg(long, value_name = "REV")]
     pub commit: Option<String>,
-    /// The packages of your own sources.
+    /// Include the packages of your own sources.
     #[arg(long)]
     pub own: bool,
     /// Print JSON.
@@ -392,7 +392,7 @@ pub struct Names {
 pub struct Log {
     /// The package.
     pub package: String,
-    /// The stage: unpack, depends, build, test. By default the one that failed, else build.
+    /// The stage: unpack, depends, build, test. By default the stage that failed, or build if none did.
     pub stage: Option<String>,
     /// Print the whole log, without a pager.
     #[arg(long)]
@@ -432,7 +432,7 @@ pub struct Diff {
 pub struct Shell {
     /// The package.
     pub package: String,
-    /// Enter as the root's root, not as the builder.
+    /// Enter as the root user of the root, not as the builder.
     #[arg(long)]
     pub root: bool,
     /// The command; a shell by default.
@@ -460,7 +460,7 @@ pub struct RootPlan {
 /// `publish`.
 #[derive(Debug, Args)]
 pub struct Publish {
-    /// Show what would be done, and do nothing.
+    /// Show what would be done, without doing it.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
 }
@@ -470,7 +470,7 @@ pub struct Publish {
 pub struct Lease {
     /// The package. Its dependencies within the set must already be built.
     pub package: String,
-    /// The folder for `lease.json` and the artifacts: base root, sources, dependencies, each by its digest.
+    /// Write `lease.json` and the artifacts to this folder: base root, sources and dependencies, named by digest.
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,
 }
@@ -524,11 +524,11 @@ pub struct Clean {
 #[derive(Debug, Args)]
 #[command(after_help = SIMULATE)]
 pub struct Simulate {
-    /// The dependencies: lines `A -> B` (B depends on A), or a scan of a tree; plain or in zstd. By default all
+    /// The dependencies: lines `A -> B` (B depends on A), or a scan of a tree; plain or zstd. By default all
     /// packages of the yard, as if none were up to date.
     #[arg(long, value_name = "FILE", requires = "history")]
     pub graph: Option<PathBuf>,
-    /// The build times: a CSV file as bob writes it, plain or in zstd. By default those in the yard's store.
+    /// The build times: a CSV file as written by bob, plain or zstd. By default the times in the yard's store.
     #[arg(long, value_name = "FILE", requires = "graph")]
     pub history: Option<PathBuf>,
     /// Number of cores; this machine's by default.
@@ -547,7 +547,7 @@ pub struct Simulate {
     /// Multiply build times by a random factor whose logarithm has this standard deviation.
     #[arg(long, value_name = "SIGMA", default_value_t = 0.0)]
     pub noise: f64,
-    /// With --noise: simulate with the seeds 1 to N, and show the means.
+    /// With --noise, simulate with the seeds 1 to N, and show the means.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
     /// The memory of each machine, as in 64G; unlimited by default.
@@ -559,7 +559,7 @@ pub struct Simulate {
     /// Write a line for each start and end: time_seconds start|end package cores. With several seeds, only the first.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Draw the builds over time and the use of cores. With several seeds, only the first.
+    /// Draw the builds and the cores in use over time. With several seeds, only the first.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print JSON.
@@ -608,7 +608,7 @@ pub struct Tune {
     /// Measure again, even after `kilnyard bench roots`.
     #[arg(long)]
     pub measure: bool,
-    /// Replace a contradicting setting in the configuration.
+    /// Replace a conflicting setting in the configuration.
     #[arg(long)]
     pub force: bool,
     /// Show the changes without writing them.

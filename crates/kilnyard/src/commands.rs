@@ -184,7 +184,7 @@ fn print_json(value: &serde_json::Value) -> Result<ExitCode> {
 /// The last run of a yard.
 fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
     store.last_run().map_err(store_error)?.ok_or_else(|| {
-        Error::usage(format!("nothing was built in {} yet", yard.folder.display()))
+        Error::usage(format!("nothing has been built in {} yet", yard.folder.display()))
             .hint(Remedy::command("build"))
     })
 }

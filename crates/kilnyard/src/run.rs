@@ -2,7 +2,8 @@
 //!
 //! The threads of a run, and what each owns:
 //!
-//! - the owner ([`owner`]): the state of the run, in the driver, which contains the coordinator. It receives all events;
+//! - the owner ([`owner`]): the state of the run, in the driver, which contains the coordinator. It receives all
+//!   events;
 //! - the recorder ([`book`]): the store. It writes decisions, and reads requests from other processes;
 //! - the preparer ([`preparer`]): the existing outputs of the set. It runs the solver;
 //! - the feed ([`feed`]), on the thread that started the run: the picture and the view;

@@ -1,4 +1,4 @@
-//! Trials of typical first mistakes: each error names the problem and the remedy, and appears at once.
+//! Trials of typical first mistakes: each error names the problem and the remedy, and appears immediately.
 
 mod support;
 
@@ -94,7 +94,7 @@ fn all_and_no_packages_have_one_spelling() {
     with("packages = [\"all\"]").exits(2).says(&["packages = \"all\"", "without brackets"]);
     with("packages-file = \"names\"").exits(2).says(&["without brackets"]);
     with("packages = \"all\"\npackages-file = \"names\"").exits(2).says(&["remove one of them"]);
-    with("packages = []").exits(0).says(&["asks for no package", "0 packages to build"]);
+    with("packages = []").exits(0).says(&["names no packages", "0 packages to build"]);
     with("packages = \"all\"").exits(0).says(&["goodsource", "3 left out"]);
 }
 

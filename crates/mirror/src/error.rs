@@ -20,7 +20,7 @@ pub enum FetchError {
         failed: Vec<FailedAttempt>,
     },
     /// The store lacks the file, and there is no url to fetch it from.
-    #[error("fetch {name}: no url is available")]
+    #[error("fetch {name}: no URL is available")]
     NoUrl {
         /// The name of the file.
         name: String,
@@ -151,7 +151,7 @@ pub enum AttemptError {
         got: Sha256Hex,
     },
     /// A url that cannot be used.
-    #[error("the url cannot be used: {reason}")]
+    #[error("the URL cannot be used: {reason}")]
     BadUrl {
         /// The reason.
         reason: String,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::AttemptError;
 
-/// The path of a `file` url; none for any other url.
+/// The path of a `file` url; `None` for any other url.
 pub(crate) fn path_of(url: &str) -> Option<Result<PathBuf, AttemptError>> {
     let rest = url.strip_prefix("file:")?;
     let path = match rest.strip_prefix("//") {
@@ -16,7 +16,7 @@ pub(crate) fn path_of(url: &str) -> Option<Result<PathBuf, AttemptError>> {
     };
     if !path.starts_with('/') {
         return Some(Err(AttemptError::BadUrl {
-            reason: "a file url needs an absolute path on this machine".to_owned(),
+            reason: "a file URL needs an absolute path on this machine".to_owned(),
         }));
     }
     Some(decode(path).ok_or_else(|| AttemptError::BadUrl {

@@ -37,7 +37,7 @@ impl Key {
         kept.digest == self.digest || is_former(kept) && kept.digest == self.former(former_root).digest
     }
 
-    /// The same key in version 1.
+    /// This key in version 1.
     fn former(&self, root: &str) -> Key {
         let target = self.lines.iter().find_map(|line| line.strip_prefix("target ")?.parse::<Target>().ok());
         let system = target

@@ -5,7 +5,7 @@
 //! finds a set that contains the root, satisfies every clause of every member, and has no conflicting members, or
 //! proves that there is none.
 //!
-//! It works in two steps. The first is a greedy walk: clauses with one alternative are followed at once; the others
+//! It works in two steps. The first is a greedy walk: clauses with one alternative are followed immediately; the others
 //! wait, and take the first possible alternative when their turn comes. This answers nearly every request to a real
 //! archive. If it fails, the second step is a search by conflict-driven clause learning (Marques-Silva and Sakallah,
 //! GRASP, 1999; Moskewicz and others, Chaff, 2001). It works on demand: it only loads and decides requirements of

@@ -1,15 +1,14 @@
-//! Records the parent of every process: the kernel reports each fork at once (the process connector,
+//! Records the parent of every process: the kernel reports each fork as it happens (the process connector,
 //! Documentation/driver-api/connector.rst, linux/cn_proc.h).
 //!
 //! A daemon forks twice, so its parent is gone by the time anything inspects the process. Only a listener that
-//! received both forks can name its ancestors. One socket serves all commands that run at the same time. It is read a
-//! few times per second, and requests fork events alone. The numbers of the sandbox's own pid namespace are found by
-//! counting, since the namespace assigns them in order: each process or thread started below process 1 takes the next
-//! number.
+//! received both forks can name its ancestors. One socket serves all commands that run at the same time. It
+//! requests only fork events, and is read a few times per second. Process ids inside a sandbox are found by counting,
+//! since its pid namespace assigns them in order: each process or thread started below process 1 takes the next id.
 //!
 //! The kernel reports forks in the initial namespaces only, and to ordinary users since Linux 6.6. Elsewhere nothing
-//! is reported, and only the samples of the sandbox remain. If events were lost or a fork failed half-way, the count
-//! would be off. So an answer must match the number of a process whose number is known, or else nothing is reported.
+//! is reported, and only the samples of the sandbox remain. Lost events, or a fork that failed half-way, would put the
+//! count off, so ancestors are reported only if the counted id of the process is the known one.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,16 +16,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// How long events may wait in the socket, whose buffer holds some ten thousand.
+/// How long events may wait in the socket, whose buffer holds some ten thousand events.
 const READ_EVERY: Duration = Duration::from_millis(200);
 /// The size of the socket's buffer.
 static BUFFER_BYTES: libc::c_int = 8 << 20;
 /// How many processes are recorded per sandbox, at four bytes each.
 const BIRTHS_MAX: usize = 1 << 20;
-/// How many living processes are recorded before those that are gone are removed.
+/// With more recorded processes than this, those that have ended are removed.
 const LIVING_MAX: usize = 1 << 16;
 
-/// How many events are read at once, and the buffer for each, which takes less than a hundred bytes.
+/// How many events one call reads, and the size of the buffer for each. An event has less than a hundred bytes.
 const AT_ONCE: usize = 64;
 const MESSAGE_BYTES: usize = 128;
 
@@ -45,10 +44,10 @@ const FORK_AT: usize = EVENT_AT + 16;
 /// A recorded process: the outer process of a sandbox, or one below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// The outer process with this number.
+    /// The outer process with this process id.
     Outer(u32),
-    /// The `child`-th child of an outer process, or a descendant of it. `number` is its number inside the sandbox, if
-    /// that child is process 1.
+    /// The `child`-th child of an outer process, or a descendant of it. `number` is its process id inside the
+    /// sandbox, if that child is process 1.
     Inner { outer: u32, child: usize, number: u32 },
 }
 
@@ -57,7 +56,7 @@ enum Member {
 pub(crate) struct Kin {
     living: HashMap<u32, Member>,
     /// For each outer process, its children in order; for each child, the parents of the processes below it, indexed
-    /// by number inside.
+    /// by process id inside the sandbox.
     parents: HashMap<u32, Vec<Vec<u32>>>,
 }
 
@@ -75,20 +74,20 @@ impl Kin {
         });
     }
 
-    /// Records the start of a process or thread. `parent` and `leader` are processes; `leader` equals `number` unless
-    /// this is a thread.
+    /// Records the start of a process or thread. `leader` is its process, which equals `number` unless this is a
+    /// thread.
     fn born(&mut self, parent: u32, number: u32, leader: u32) {
         // For a thread, the kernel reports the parent of its process.
         let known = if number == leader { parent } else { leader };
         let Some(member) = self.living.get(&known).copied() else {
-            // If this was a number of ours, it has been reused by a process outside.
+            // If this id was recorded, a process outside has reused it.
             self.living.remove(&number);
             return;
         };
         let new = match member {
             Member::Outer(outer) => {
                 let children = self.parents.entry(outer).or_default();
-                // Number 0 does not exist, and the parent of number 1 is outside.
+                // Process 0 does not exist, and the parent of process 1 is outside.
                 children.push(vec![0, 0]);
                 Member::Inner { outer, child: children.len() - 1, number: 1 }
             }
@@ -104,8 +103,8 @@ impl Kin {
         }
     }
 
-    /// The ancestors of a process in a sandbox, nearest first, by their numbers inside; none unless they are certain.
-    /// `outside` is the process's number on this machine, which proves the count.
+    /// The ancestors of a process in a sandbox, nearest first, by their process ids inside; `None` unless they are
+    /// certain. `outside` is its process id on this machine, which proves the count.
     fn ancestors(&self, outer: u32, number: u32, outside: u32) -> Option<Vec<u32>> {
         let children = self.parents.get(&outer)?;
         let last = children.len().checked_sub(1)?;
@@ -116,7 +115,7 @@ impl Kin {
         let parents = &children[last];
         let mut ancestors = Vec::new();
         let mut next = *parents.get(number as usize)?;
-        // A parent has a smaller number than its child.
+        // A parent has a smaller id than its child.
         while next > 1 {
             ancestors.push(next);
             next = *parents.get(next as usize)?;
@@ -131,7 +130,7 @@ struct Births {
     kin: Mutex<Kin>,
 }
 
-/// The listener of this process; none if the kernel does not permit it.
+/// The listener of this process; `None` if the kernel does not permit it.
 fn births() -> Option<&'static Births> {
     static BIRTHS: OnceLock<Option<Births>> = OnceLock::new();
     let births = BIRTHS.get_or_init(|| listen().ok().map(|socket| Births { socket, kin: Mutex::default() }));
@@ -211,7 +210,7 @@ pub(crate) struct Followed {
 pub(crate) fn follow(outer: u32) -> Followed {
     if let Some(births) = births() {
         let mut kin = births.kin();
-        // Earlier events concern an earlier process with the same number.
+        // Earlier events concern an earlier process with the same id.
         births.read(&mut kin);
         kin.follow(outer);
     }
@@ -241,7 +240,7 @@ pub fn hears_of_births() -> bool {
     births().is_some()
 }
 
-/// The parent, number and thread group of a fork event.
+/// The parent, process id and thread group in a fork event; `None` for any other event.
 fn parse(message: &[u8]) -> Option<(u32, u32, u32)> {
     let word = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
     if word(NETLINK_HEAD)? != CN_IDX_PROC || word(EVENT_AT)? != PROC_EVENT_FORK {
@@ -307,7 +306,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 mod tests {
     use super::*;
 
-    /// An outer process 100 that starts a helper 101, which starts one of its own, and then process 1.
+    /// The outer process 100 starts a helper, 101, which starts 102. Then it starts 103, which is process 1.
     fn kin() -> Kin {
         let mut kin = Kin::default();
         kin.follow(100);
@@ -318,12 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_inside_are_counted_and_ancestors_stay_recorded() {
+    fn ids_inside_are_counted_and_ancestors_stay_recorded() {
         let mut kin = kin();
         kin.born(103, 104, 104); // 2, the command
         kin.born(104, 105, 105); // 3
         kin.born(103, 106, 104); // 4, a thread of the command
-        kin.born(105, 107, 107); // 5, which ends at once
+        kin.born(105, 107, 107); // 5, which ends immediately
         kin.born(107, 108, 108); // 6, the daemon
         kin.born(1, 9, 9);
         assert_eq!(kin.ancestors(100, 6, 108), Some(vec![5, 3, 2]));
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(kin.ancestors(100, 7, 108), None, "an event is missing");
         assert_eq!(kin.ancestors(100, 6, 105), None);
         assert_eq!(kin.ancestors(7, 6, 108), None);
-        // The number of an ended process is reused by a stranger.
+        // A process outside reuses the id of an ended one.
         kin.born(1, 108, 108);
         assert_eq!(kin.ancestors(100, 6, 108), None);
         kin.forget(100);

@@ -5,7 +5,7 @@
 pub(crate) enum First {
     /// A file descriptor.
     Descriptor,
-    /// A process number.
+    /// A process id.
     Process,
     /// Anything else, which is not shown.
     Other,
@@ -71,11 +71,11 @@ pub(crate) struct Call {
     pub(crate) name: String,
     /// The first argument, if it is a descriptor.
     pub(crate) descriptor: Option<i32>,
-    /// The first argument, if it is a process number.
+    /// The first argument, if it is a process id.
     pub(crate) process: Option<i32>,
 }
 
-/// Parses the text of `/proc/PID/syscall` (proc_pid_syscall(5)). None for a process that is running or not in a call.
+/// Parses the text of `/proc/PID/syscall` (proc_pid_syscall(5)). `None` for a process that is running or not in a call.
 pub(crate) fn parse(text: &str) -> Option<Call> {
     let mut words = text.split_ascii_whitespace();
     let number: libc::c_long = words.next()?.parse().ok()?;

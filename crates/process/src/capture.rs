@@ -108,7 +108,7 @@ pub fn capture(mut command: Command, limits: CaptureLimits, cancel: &AtomicBool)
 }
 
 fn end_group(child: &Child) {
-    // SAFETY: no memory is touched. The group is the child's own: its number cannot be reused before the child has
+    // SAFETY: no memory is touched. The group is the child's own: its id cannot be reused before the child has
     // been waited for, and afterwards the group holds only what the child left behind.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }

@@ -5,7 +5,7 @@
 //! Interaction"). Each build has its own pipe. So a running build may be given more or fewer cores, and a killed
 //! client loses only tokens of its own build, which come back when the build ends.
 //!
-//! [`Broker::allot`] sets how many cores each build should have. Tokens that lie in a pipe are taken back at once.
+//! [`Broker::allot`] sets how many cores each build should have. It takes back tokens that lie in a pipe immediately.
 //! Tokens that clients hold are owed: [`Broker::settle`], called now and then, takes them as they come back and
 //! passes them on. Invariant: the cores of all builds, counting each build's own job and its tokens, never exceed the
 //! cores of the broker. There are two exceptions: builds begun beyond that number, and [`Broker::probe`], which finds
@@ -16,7 +16,7 @@
 //! 1.13 supports only [`Style::Named`] (`--jobserver-auth=fifo:PATH`).
 //!
 //! Known downside: a job that runs on a token is not ended to get the token back. A make that wants more jobs than it
-//! has tokens puts a token back only to take it again at once, so it keeps most of its tokens until it wants fewer;
+//! has tokens puts a token back only to take it again immediately, so it keeps most of its tokens until it wants fewer;
 //! meanwhile only its weight (see [`crate::weight`]) holds it back. ninja asks for further tokens only when one of
 //! its jobs ends.
 
@@ -60,7 +60,7 @@ struct Pipe {
     /// A second, non-blocking read end. Blocking is a property of the open file description, and clients of the other
     /// end do block.
     take: OwnedFd,
-    /// The same for writing: a build may have filled its pipe, and the broker must never block.
+    /// A second, non-blocking write end: a build may have filled its pipe, and the broker must never block.
     put: OwnedFd,
     /// Tokens put in and not yet taken back.
     tokens: u32,
@@ -140,7 +140,7 @@ impl Drop for Pipe {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Broker {
     cores: u32,

@@ -1,7 +1,7 @@
 //! A cgroup v2 for each command, where one can be created.
 //!
 //! It needs no controller. The kernel counts what the group's processes use and wait for, including processes that
-//! are never waited for. It can also kill all of them at once, whatever process 1 of their sandbox does, and
+//! are never waited for. It can also kill all of them together, whatever process 1 of their sandbox does, and
 //! including any outside its pid namespace. The pid namespace is still needed: it is available everywhere, it tells
 //! process 1 which processes to ask first, and the kernel ends it when Kilnyard is killed, which does not hold for a
 //! group.
@@ -27,14 +27,14 @@ const KILLED_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// See the module. Dropping it kills its processes and removes the group.
+/// See the module documentation. Dropping it kills its processes and removes the group.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     folder: PathBuf,
 }
 
 impl Leaf {
-    /// Creates a group inside the build's group, or else inside Kilnyard's. None if that is not possible; the command
+    /// Creates a group inside the build's group, or else inside Kilnyard's. `None` if that is not possible; the command
     /// then runs without one.
     pub(crate) fn begin(membership: Option<&Membership>) -> Option<Leaf> {
         Leaf::make(membership.and_then(Membership::group)).ok()

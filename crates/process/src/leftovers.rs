@@ -49,7 +49,7 @@ pub(crate) fn describe(
     processes.iter().map(words).collect()
 }
 
-/// The number of a process in the innermost pid namespace that it is in (proc_pid_status(5)).
+/// The id of a process in the innermost pid namespace that it is in (proc_pid_status(5)).
 fn number_inside(number: u32) -> Option<u32> {
     parse_inside(&std::fs::read_to_string(format!("/proc/{number}/status")).ok()?)
 }

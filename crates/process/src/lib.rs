@@ -1,10 +1,10 @@
 //! Runs one command of a stage in its sandbox and reports how it ended.
 //!
-//! [`run`] copies the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole process tree
-//! when a limit is exceeded or the caller cancels. The [`CommandOutcome`] names the exit code, the exceeded limit with a
-//! [`Portrait`] of which process hung on what, the processes left behind and what started them, and the resources
-//! used. `progress`, which is pure, decides whether the command makes progress. The caller decides what follows:
-//! whether the command failed, and whether to retry it.
+//! [`run`] copies the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole process tree when
+//! a limit is exceeded or the caller cancels. The [`CommandOutcome`] names the exit code, the exceeded limit with a
+//! [`Portrait`] of which process hung on what, the processes left behind and what started them, and the resources used.
+//! `progress`, which is pure, decides whether the command makes progress. The caller decides what follows: whether the
+//! command failed, and whether to retry it.
 //!
 //! Where possible, the command runs in a control group of its own (`leaf`).
 //!
@@ -13,7 +13,7 @@
 //! - User and system time: by the kernel, for all processes of the group, or else for all processes that were waited
 //!   for (getrusage(2)).
 //! - Disk bytes: for all processes that were waited for (`/proc/1/io` of the sandbox, where the kernel adds them up).
-//! - Processes and threads created: from the numbers that the pid namespace assigned.
+//! - Processes and threads created: from the ids that the pid namespace assigned.
 //! - Memory: sampled five times a second, less often when there are thousands of processes.
 //! - Stalls: by the kernel (PSI).
 //!

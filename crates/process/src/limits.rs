@@ -2,7 +2,7 @@
 
 /// The factor between the highest recorded time of a stage and its limit.
 pub const LEARNED_TIMES: f64 = 10.0;
-/// The same factor for memory and for bytes written.
+/// The factor between the highest recorded size and its limit, for memory and for bytes written.
 pub const LEARNED_SIZE_TIMES: u64 = 4;
 
 /// The configured limits.

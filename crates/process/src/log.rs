@@ -14,8 +14,8 @@ pub struct LogLimits {
 }
 
 impl Default for LogLimits {
-    /// 32 MiB and 2 MiB. The largest build logs of a Debian release (LLVM, LibreOffice) fit the head. A larger log is
-    /// a flood, and its end is what matters.
+    /// 32 MiB and 2 MiB. The largest build logs of a Debian release (LLVM, LibreOffice) fit into the head. A larger log
+    /// is a flood, and its end is what matters.
     fn default() -> Self {
         LogLimits { head_bytes_max: 32 << 20, tail_bytes_max: 2 << 20 }
     }
@@ -24,9 +24,9 @@ impl Default for LogLimits {
 /// The size of a finished log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFacts {
-    /// All output of the commands.
+    /// What the commands wrote.
     pub bytes_total: u64,
-    /// The part that is missing from the log.
+    /// How much of that is missing from the log.
     pub bytes_dropped: u64,
 }
 

@@ -16,7 +16,7 @@ const MARGIN_PART: u64 = 4;
 const REMOVING_TRIES_MAX: u32 = 50;
 const REMOVING_PAUSE: Duration = Duration::from_millis(2);
 
-/// See the module. Dropping it removes the group that was created.
+/// See the module documentation. Dropping it removes the group that was created.
 #[derive(Debug)]
 pub(crate) struct MemoryBound {
     /// The file that counts out-of-memory kills.

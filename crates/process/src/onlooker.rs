@@ -103,7 +103,7 @@ impl Onlooker {
     }
 }
 
-/// Reads to the end of the answer; none if the time runs out first.
+/// Reads to the end of the answer; `None` if the time runs out first.
 fn read(mut answers: ChildStdout, until: Instant) -> Option<Vec<u8>> {
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     loop {

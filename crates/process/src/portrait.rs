@@ -36,7 +36,7 @@ const MANY: usize = 8;
 /// The minimum age of a process that keeps starting others, as a share of the oldest process's age.
 const SHARE_OF_AGE_MIN: f64 = 0.2;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Portrait {
     /// The processes shown, parents before children.

@@ -37,7 +37,7 @@ impl Pressure {
     }
 }
 
-/// The percentage of the last ten seconds in which some process waited for memory; none if the kernel does not count
+/// The percentage of the last ten seconds in which some process waited for memory; `None` if the kernel does not count
 /// it (CONFIG_PSI, `psi=1`). The figure is that of the machine, which includes all groups; if that may not be read,
 /// that of Kilnyard's own group.
 pub fn memory_stalled_percent() -> Option<f64> {
@@ -48,19 +48,19 @@ pub fn memory_stalled_percent() -> Option<f64> {
     })
 }
 
-/// The memory that builds could take now without swapping; none if `/proc` cannot be read.
+/// The memory that builds could take now without swapping; `None` if `/proc` cannot be read.
 pub fn available_bytes() -> Option<u64> {
     let machine = meminfo("MemAvailable")?;
     Some(limits().into_iter().map(|limit| limit.free()).fold(machine, u64::min))
 }
 
-/// The memory available to all processes in Kilnyard's group, whether in use or not; none if `/proc` cannot be read.
+/// The memory available to all processes in Kilnyard's group, whether in use or not; `None` if `/proc` cannot be read.
 pub fn total_bytes() -> Option<u64> {
     let machine = meminfo("MemTotal")?;
     Some(limits().into_iter().map(|limit| limit.bytes).fold(machine, u64::min))
 }
 
-/// The number of out-of-memory kills since this machine started, in any group (`oom_kill`, since Linux 4.13); none if
+/// The number of out-of-memory kills since this machine started, in any group (`oom_kill`, since Linux 4.13); `None` if
 /// the kernel does not report it. If it grew, this may explain an end by signal 9.
 pub fn killed_for_memory() -> Option<u64> {
     count("/proc/vmstat".as_ref(), "oom_kill")
@@ -75,7 +75,7 @@ fn meminfo(name: &str) -> Option<u64> {
 struct Limit {
     bytes: u64,
     used_bytes: u64,
-    /// File cache that it can release at once.
+    /// File cache that it can release immediately.
     spare_bytes: u64,
 }
 

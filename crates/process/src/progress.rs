@@ -14,7 +14,7 @@ const LOOKED_WITHIN_SECONDS: f64 = 10.0;
 /// A silent command that started no process for this share of the silence is busy with a single task.
 const ALONE_SHARE: f64 = 0.9;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     /// When it last printed.

@@ -389,7 +389,7 @@ impl<'a> Watch<'a> {
         }
         match self.ordered {
             Some((at, false)) if at.elapsed() > GRACE + ENDING_MAX => {
-                // The kernel kills the whole group at once, or else everything below the outer process. The loop
+                // The kernel kills the whole group together, or else everything below the outer process. The loop
                 // continues until the last report is read.
                 if let Some(leaf) = &self.leaf {
                     leaf.kill();

@@ -107,7 +107,7 @@ enum Tool {
     Nothing,
 }
 
-/// See the module. Dropping it removes all groups that it made, except those that still have processes.
+/// See the module documentation. Dropping it removes all groups that it made, except those that still have processes.
 #[derive(Debug)]
 pub struct Weights {
     tool: Tool,
@@ -183,7 +183,7 @@ impl Weights {
         self.keep("set the CPU weight of a build", outcome);
     }
 
-    /// Finishes what could not be done at once: removes groups whose last process has ended, and gives new sessions
+    /// Finishes what could not be done immediately: removes groups whose last process has ended, and gives new sessions
     /// their level. Call it about once a second.
     pub fn settle(&mut self) {
         let outcome = match &mut self.tool {
@@ -197,7 +197,7 @@ impl Weights {
         self.keep("set the CPU weight of a build", outcome);
     }
 
-    /// CPU seconds used by all processes of a build, including those that were never waited for. None if no group
+    /// CPU seconds used by all processes of a build, including those that were never waited for. `None` if no group
     /// counts them.
     pub fn cpu_seconds(&self, build: BuildNumber) -> Option<f64> {
         match &self.tool {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use yard::{LIMITS, Yard, missing, process_with, processes_with, user};
 
-/// How long a test waits for something that should happen at once.
+/// How long a test waits for something that should happen immediately.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -141,7 +141,7 @@ fn a_stopped_sandbox_is_killed() -> Result<(), Failed> {
             cancel.store(true, Ordering::Relaxed);
         }
     });
-    // All were killed at once, so no search for leftovers was needed.
+    // All were killed together, so no search for leftovers was needed.
     assert_eq!((outcome.end, &outcome.left_behind[..]), (End::Cancelled, &[][..]));
     assert_eq!(processes_with("6302"), 0);
     assert!(stranger.was_killed());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should happen at once, before it counts as a deadlock.
+/// How long a test waits for something that should happen immediately, before it counts as a deadlock.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether GNU make is installed; prints a line if not.

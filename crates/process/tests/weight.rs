@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The unit of CPU time in `/proc`, on all machines that Kilnyard supports (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How long a test waits for something that should happen at once.
+/// How long a test waits for something that should happen immediately.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long to wait for levels of sessions: an ordinary user may set only a few per second.
 const SETTLING: Duration = Duration::from_secs(3);

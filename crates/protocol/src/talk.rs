@@ -71,7 +71,7 @@ pub enum ToCoordinator {
 }
 
 impl ToCoordinator {
-    /// The session that it belongs to; none of a hello.
+    /// The session that it belongs to; `None` for a hello.
     pub fn session(&self) -> Option<Session> {
         match self {
             ToCoordinator::Hello(_) => None,
@@ -171,7 +171,7 @@ pub enum ToWorker {
 }
 
 impl ToWorker {
-    /// The session that it belongs to; none of an answer to a hello.
+    /// The session that it belongs to; `None` for an answer to a hello.
     pub fn session(&self) -> Option<Session> {
         match self {
             ToWorker::Welcome(_) | ToWorker::Refused { .. } => None,

@@ -40,7 +40,7 @@ pub(crate) fn codenames(repository: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads a text file; none if it does not exist. A file larger than the limit for all indexes together is
+/// Reads a text file; `None` if it does not exist. A file larger than the limit for all indexes together is
 /// foreign.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     match fs_err::metadata(path) {

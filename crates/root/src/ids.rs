@@ -100,7 +100,7 @@ impl IdMap {
         Ok(IdMap { users, groups, mapper: Mapper::Helper })
     }
 
-    /// The same map with the outside ids of two users, and of the groups with the same numbers, exchanged. `None` if
+    /// This map with the outside ids of two users, and of the groups with the same numbers, exchanged. `None` if
     /// the map lacks one of them.
     pub fn with_swapped(&self, one: u32, other: u32) -> Option<IdMap> {
         let users = swapped(&self.users, one, other)?;

@@ -186,7 +186,7 @@ impl RootPlan {
         RootPlan::new(folder, layers, &Making { form, ..Making::default() })
     }
 
-    /// The same root, with its overlay mounted once and held: files keep their device number from one command to the
+    /// This root, with its overlay mounted once and held: files keep their device number from one command to the
     /// next, by which a fakeroot identifies them.
     pub fn held(mut self) -> RootPlan {
         let is_overlay = |operation: &Operation| matches!(operation, Operation::Overlay { .. });

@@ -66,7 +66,7 @@ struct State {
     others: [u64; 32],
 }
 
-/// Folders whose content the kernel counts and limits together. Dropping it lifts the limit.
+/// A group of folders whose content the kernel counts and limits together. Dropping it lifts the limit.
 #[derive(Debug)]
 pub struct Project {
     number: u32,
@@ -99,7 +99,7 @@ impl Project {
         self.set(blocks.clamp(1, BLOCKS_MAX))
     }
 
-    /// Space used by the content of the folders.
+    /// Space used by the content of the folders, without that of earlier holders of the project id.
     ///
     /// # Errors
     /// Fails if the file system has lost its quota.

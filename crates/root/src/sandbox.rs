@@ -167,7 +167,7 @@ struct Specification {
 pub enum Order {
     /// End all processes: send SIGTERM, wait [`GRACE`], and kill those that are left.
     End,
-    /// Kill all processes at once.
+    /// Kill all processes immediately.
     Kill,
     /// The leftover processes have been inspected: they can be ended.
     Looked,

@@ -129,7 +129,7 @@ fn a_root(folder: &Path) {
     assert!(text.contains(&NUMBER.to_string()) && !text.contains("    0 "), "{text}");
     let text = yard.run("head -c 16M /dev/zero > /e/more && echo written; true");
     assert!(!text.contains("written\n"), "{text}");
-    // A higher limit takes effect at once, and files outside the project are not limited.
+    // A higher limit takes effect immediately, and files outside the project are not limited.
     project.bound(4 * BYTES_MAX).unwrap();
     assert_eq!(yard.run("head -c 16M /dev/zero > /e/more && echo written"), "written\n");
     fs::write(folder.join("beside"), vec![1; 2 * BYTES_MAX as usize]).unwrap();

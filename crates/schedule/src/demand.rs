@@ -1,15 +1,15 @@
 //! Determines how many cores a build could use, observed from outside.
 //!
-//! A jobserver client shows its demand by the tokens that it holds. If it uses all of them, it could use more; how
-//! many more is unknown, so it is taken to want all cores. A client without tokens shows nothing, and its last demand
-//! stays in effect. A build that ignores the jobserver shows its demand by its processes that run or wait for a core.
-//! Both signals fluctuate from moment to moment. A build wants the most that it used within [`WINDOW_SECONDS`], so
-//! that cores do not change hands at each short pause.
+//! A jobserver client shows its demand by the tokens that it holds. If it holds all that it was given, it could use
+//! more; how many more is unknown, so it counts as wanting all cores. A client without tokens shows nothing, and its
+//! last demand stays in effect. A build that ignores the jobserver shows its demand by its processes that run or wait
+//! for a core. Both signals fluctuate from moment to moment. A build wants the most that it used within
+//! [`WINDOW_SECONDS`], so that cores do not change hands at each short pause.
 
 use std::collections::VecDeque;
 
-/// How long usage is remembered: several samples, and longer than the time between two process counts. A build that
-/// turns serial keeps its cores from others for this long.
+/// How long a sample counts: longer than several samples take, and than the time between two process counts. A build
+/// that becomes serial withholds its cores from others for this long.
 pub const WINDOW_SECONDS: f64 = 0.15;
 
 /// A sample of a build's use of cores.
@@ -23,7 +23,7 @@ pub struct Look {
     pub runnable: u32,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
     /// Times, with the cores used then. Only samples that may still be the maximum.
@@ -38,7 +38,7 @@ impl Demand {
         *self = Demand::default();
     }
 
-    /// Adds a sample; the time never goes back. Returns how many cores the build wants, at least 1 and at most
+    /// Adds a sample; `now_seconds` must not decrease. Returns how many cores the build wants, at least 1 and at most
     /// `cores_max`.
     pub fn look(&mut self, now_seconds: f64, look: Look, cores_max: u32) -> u32 {
         if look.tokens > 0 {
@@ -88,9 +88,8 @@ mod tests {
     }
 
     proptest! {
-        /// The result is the highest use within the window.
         #[test]
-        fn the_most_of_the_window_counts(
+        fn the_highest_use_within_the_window_counts(
             looks in proptest::collection::vec((0.0f64..0.1, 0u32..8, 0u32..8, 0u32..8), 1..60),
         ) {
             let (mut demand, mut now, mut all, mut is_short) = (Demand::default(), 0.0, Vec::new(), false);

@@ -1,5 +1,5 @@
 //! Scheduling policies of other builders, for comparison in the simulation: a fixed number of workers on each
-//! machine, and a number of jobs that a build keeps to its end.
+//! machine, and a number of jobs that a build keeps until it ends.
 
 use crate::event::{Action, Event, Files, Policy};
 use crate::machine::{Machine, MachineId};
@@ -132,8 +132,8 @@ impl Policy for Workers {
     }
 }
 
-/// The number of direct and indirect dependents of each package. Uses bit sets: 30,000 packages take 110 MB for a
-/// moment, instead of a walk over the graph for each package.
+/// The number of direct and indirect dependents of each package. Bit sets avoid a walk over the graph for each package;
+/// those of 30,000 packages take 110 MB for a moment.
 fn dependents(graph: &Graph) -> Vec<u32> {
     const WORD_BITS: usize = u64::BITS as usize;
     let words = graph.len().div_ceil(WORD_BITS);

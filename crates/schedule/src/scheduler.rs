@@ -114,7 +114,6 @@ struct Package {
     is_alone: bool,
 }
 
-/// A running build.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     package: PackageId,
@@ -131,7 +130,7 @@ struct Running {
     rank_seconds: f64,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     graph: Arc<Graph>,

@@ -93,7 +93,6 @@ pub struct Simulated {
     pub jobs_per_core_max: f64,
 }
 
-/// A running build.
 struct Job {
     package: PackageId,
     built: Built,

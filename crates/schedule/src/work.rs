@@ -85,7 +85,7 @@ impl Work {
         (serial + parallel / f64::from(cores.max(1))) / speed
     }
 
-    /// The same build, taking this many times as long.
+    /// This work, taking this many times as long.
     pub fn scaled(&self, factor: f64) -> Work {
         Work { steps: self.steps.iter().map(|step| step.scaled(factor)).collect(), ..self.clone() }
     }
@@ -123,7 +123,7 @@ pub struct Measured {
 /// clocks can cause.
 const PARALLEL_EXCESS_MIN: f64 = 0.1;
 
-/// The serial and the parallel part of a stage in core-seconds; see the module.
+/// The serial and the parallel part of a stage in core-seconds; see the module documentation.
 fn split(stage: StageTime, jobs: u32) -> (f64, f64) {
     let StageTime { wall_seconds: wall, cpu_seconds: cpu, parallel_seconds } = stage;
     if let Some(parallel) = parallel_seconds {

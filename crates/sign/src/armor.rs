@@ -35,7 +35,7 @@ impl Block {
 pub(crate) fn packets(bytes: &[u8], block: Block) -> Result<Vec<Packet>, String> {
     match bytes.first() {
         None => Err("it is empty".to_owned()),
-        // The first byte of every OpenPGP packet has its highest bit set; in armored text it has not.
+        // The first byte of every OpenPGP packet has its highest bit set; that of armored text does not.
         Some(first) if first & 0x80 != 0 => parse(bytes),
         Some(_) if bytes.get(8..12) == Some(b"KBXf") => {
             Err("it is a GnuPG keybox; export its keys with 'gpg --export'".to_owned())

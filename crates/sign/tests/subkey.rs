@@ -1,4 +1,4 @@
-//! Subkeys that a certificate claims without right. They are made with rPGP, since honest programs do not make them.
+//! Subkeys that a certificate claims wrongly. They are made with rPGP, because ordinary programs do not make them.
 
 use kilnyard_sign::{Keyring, YardKey};
 use pgp::composed::{

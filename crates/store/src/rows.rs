@@ -142,7 +142,7 @@ pub struct BuildRow {
 }
 
 impl BuildRow {
-    /// The same as its package's last build.
+    /// This build, as the last one of its package.
     pub fn as_last(&self) -> LastBuild {
         let (package, outcome) = (self.package.clone(), self.outcome.clone());
         LastBuild { package, number: self.number, run: self.run, outcome }

@@ -74,7 +74,6 @@ pub(crate) fn label(class: &str, x: Length, y: Length, anchor: Anchor, text: &st
     html! { text class=[class] x=(x) y=(y) text-anchor=[anchor] { (text) } }
 }
 
-/// A vertical line.
 pub(crate) fn vertical(class: Option<&str>, x: Length, top: Length, bottom: Length) -> Markup {
     html! { line class=[class] x1=(x) x2=(x) y1=(top) y2=(bottom) {} }
 }

@@ -1,8 +1,8 @@
 //! The report of a run, as a web page and as JSON.
 //!
 //! A report is one value, [`Report`], and three files made from it: `report.json`, the value itself, for programs,
-//! `index.html`, for people, and `timeline.svg`, the timeline of the page as a separate drawing. [`write()`] writes them
-//! into a folder. [`page()`] only renders the text of the page, and [`timeline()`] that of the drawing.
+//! `index.html`, for people, and `timeline.svg`, the timeline of the page as a separate drawing. [`write()`] writes
+//! them into a folder. [`page()`] only renders the text of the page, and [`timeline()`] that of the drawing.
 //!
 //! The modules, from the bottom up:
 //!

@@ -19,8 +19,8 @@ pub const REPORT_FILE: &str = "report.json";
 /// File name of the timeline as a separate drawing.
 pub const TIMELINE_FILE: &str = "timeline.svg";
 
-/// Writes `index.html`, `report.json` and, if there were builds, `timeline.svg` into `folder`, which is created if missing.
-/// Touches nothing else there.
+/// Writes `index.html`, `report.json` and, if there were builds, `timeline.svg` into `folder`, which is created if
+/// missing. Touches nothing else there.
 pub fn write(report: &Report, folder: &Path) -> Result<(), WebError> {
     fs::create_dir_all(folder)
         .map_err(|source| WebError::CreateFolder { path: folder.to_owned(), source })?;

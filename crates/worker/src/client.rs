@@ -99,7 +99,7 @@ pub enum ClientError {
     Cores(#[from] std::io::Error),
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Client<'a> {
     /// Performs the builds.
     pub worker: &'a Worker,
@@ -111,7 +111,6 @@ pub struct Client<'a> {
     pub capabilities: Vec<String>,
 }
 
-/// A running build.
 struct Running {
     build: u64,
     cancel: Arc<AtomicBool>,
@@ -339,6 +338,6 @@ fn perform(
             Ok(()) => result,
             Err(error) => failed(error),
         },
-        Err(_) => failed("a bug in Kilnyard ended this build; standard error has more".to_owned()),
+        Err(_) => failed("a bug in Kilnyard ended this build; see standard error".to_owned()),
     }
 }

@@ -3,7 +3,7 @@
 //! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::look`] several times a second,
 //! which returns changes in demand and collects revoked tokens. A build without a token cannot show that it could use
 //! one. So free cores, and one core more than the machine has, are offered to such builds in turn; tokens that are
-//! not taken return at once.
+//! not taken return immediately.
 //!
 //! Builds that ignore their jobserver, or have none, are measured by their processes, and limited by their weight.
 
@@ -38,7 +38,7 @@ struct Build {
     wants: u32,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Cores {
     cores: u32,

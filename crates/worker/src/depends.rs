@@ -244,7 +244,7 @@ impl<'a> Making<'a> {
         own.chain(self.base.iter().cloned()).collect()
     }
 
-    /// The same as paths that this process can open.
+    /// All layers below the root, as paths that this process can open.
     fn folders(&self) -> Vec<PathBuf> {
         let yard = &self.performance.worker.settings.yard;
         self.stacked().iter().map(|layer| yard.join(layer)).collect()

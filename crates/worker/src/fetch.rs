@@ -1,7 +1,7 @@
 //! Runs a package's own fetch commands: with network access, in a separate root, ahead of the build.
 //!
 //! The commands write to a folder of the root. When all of them have succeeded, the expected files, and no others,
-//! are copied from there; each gets its final name at once, so that nothing ever reads a partial file. A file is
+//! are copied from there; each gets its final name in one step, so that nothing ever reads a partial file. A file is
 //! fetched only once at a time: a fetcher claims its files first, and does other work if it cannot get all of them.
 
 use crate::Worker;

@@ -50,7 +50,7 @@ pub(crate) const STACKED_MAX: usize = 400;
 /// smaller set, and the rest is installed on top. Older kernels take about 200 layers.
 pub(crate) const SETS_STACKED_MAX: usize = 100;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Layers {
     yard: PathBuf,

@@ -111,7 +111,7 @@ impl Settings {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone)]
 pub struct Worker {
     settings: Arc<Settings>,

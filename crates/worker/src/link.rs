@@ -2,7 +2,7 @@
 
 use kilnyard_protocol::{Answer, Built, Progress};
 
-/// See the module. Called from the thread that performs the lease.
+/// See the module documentation. Called from the thread that performs the lease.
 pub trait Link {
     /// Reports progress; never blocks or fails.
     fn report(&self, progress: Progress);

@@ -24,9 +24,9 @@ pub struct ShownFolder {
 pub struct Local {
     /// Relative to the yard, the uppermost first.
     pub layers: Vec<String>,
-    /// Existing folders.
+    /// Folders that are mounted in each root.
     pub folders: Vec<ShownFolder>,
-    /// Folders that each root gets as links to stored files.
+    /// Folders that are made in each root, of links to stored files.
     pub(crate) composed: Vec<Composed>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Composed {
 }
 
 impl Local {
-    /// Resolves an order; `folders` are this machine's, by name. Nothing is made: layers may still have to be unpacked.
+    /// Resolves an order; `folders` are this machine's, by name. Creates nothing: layers may still have to be unpacked.
     pub fn of(
         order: &RootOrder,
         trees: &Trees,
@@ -66,13 +66,13 @@ impl Local {
         Ok(local)
     }
 
-    /// The same with other layers.
+    /// These folders with other layers.
     pub(crate) fn on(&self, layers: &[String]) -> Local {
         Local { layers: layers.to_vec(), ..self.clone() }
     }
 }
 
-/// Finds a folder of this machine by name.
+/// Finds a folder of this machine by name. Fails if the machine has none of this name.
 pub(crate) fn named<'a>(
     folders: &'a BTreeMap<String, PathBuf>,
     folder: &SharedFolder,
@@ -82,7 +82,7 @@ pub(crate) fn named<'a>(
 }
 
 impl Composed {
-    /// Makes the folder of hard links to files of the store, which everyone can read.
+    /// Makes the folder of hard links to files of the store, which all users can read.
     pub(crate) fn make(&self, folder: &Path, store: &FileStore) -> io::Result<()> {
         fs_err::create_dir_all(folder)?;
         for file in &self.files {

@@ -17,7 +17,7 @@ const PROMISED_BYTES_MIN: u64 = 64 << 20;
 /// Builds get this fraction of the available memory, as a divisor.
 const PART_OF_MEMORY: u64 = 2;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Memory {
     room_bytes: Mutex<u64>,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 /// How many roots may wait for removal before slots have to wait too: they take space on the disk.
 const WAITING_MAX: usize = 8;
 
-/// See the module. Dropping it waits until everything is removed.
+/// See the module documentation. Dropping it waits until everything is removed.
 #[derive(Debug)]
 pub(crate) struct Remover {
     sender: Mutex<Option<SyncSender<RootFolder>>>,

@@ -111,7 +111,7 @@ pub struct Entering<'a> {
     pub specification: &'a Path,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) trait Runner: Debug + Send + Sync {
     /// Makes the root of a build. Setting `cancel` ends waiting for a layer that another build makes.
     fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError>;
@@ -133,7 +133,7 @@ pub(crate) trait Runner: Debug + Send + Sync {
     fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError>;
 }
 
-/// See the module. Its methods are never called concurrently.
+/// See the module documentation. Its methods are never called concurrently.
 pub(crate) trait Root: Debug + Send {
     /// Adds inputs, from this machine's file store, and texts, by their names.
     fn provide(&self, inputs: &[Input], texts: &[InputText]) -> io::Result<()>;
@@ -163,7 +163,7 @@ pub(crate) trait Root: Debug + Send {
     /// The size that counts against the build's limit on written files.
     fn charged_bytes(&self) -> Result<u64, RunnerError>;
 
-    /// The same at little cost, if the kernel enforces the limit; otherwise absent.
+    /// Like [`charged_bytes`](Self::charged_bytes), at little cost; `None` unless the kernel enforces the limit.
     fn bounded_bytes(&self) -> Option<u64>;
 
     /// Whether a failed build may have run out of memory for its files.

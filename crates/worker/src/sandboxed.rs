@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandboxed {
     settings: Arc<Settings>,

@@ -271,7 +271,10 @@ impl Build {
             check_minutes(key, value)?;
         }
         if self.processes_max < PROCESSES_MIN {
-            return Err(format!("processes-max is {}, must be at least {PROCESSES_MIN}", self.processes_max));
+            return Err(format!(
+                "processes-max is {}, but must be at least {PROCESSES_MIN}",
+                self.processes_max
+            ));
         }
         let bounded = [
             ("slots", self.slots.unwrap_or(1).into(), SLOTS_MAX),
@@ -279,7 +282,7 @@ impl Build {
             ("log-mebibytes-max", self.log_mebibytes_max, LOG_MEBIBYTES_MAX),
         ];
         match bounded.into_iter().find(|(_, value, max)| value > max) {
-            Some((key, value, max)) => Err(format!("{key} is {value}, must be at most {max}")),
+            Some((key, value, max)) => Err(format!("{key} is {value}, but must be at most {max}")),
             None => Ok(()),
         }
     }
@@ -366,7 +369,9 @@ pub fn check_minutes(key: &str, value: f64) -> std::result::Result<(), String> {
     // NaN is not within the bounds either.
     match (MINUTES_MIN..=MINUTES_MAX).contains(&value) {
         true => Ok(()),
-        false => Err(format!("{key} is {value}, must be from {MINUTES_MIN} (one second) to {MINUTES_MAX}")),
+        false => {
+            Err(format!("{key} is {value}, but must be from {MINUTES_MIN} (one second) to {MINUTES_MAX}"))
+        }
     }
 }
 
@@ -470,9 +475,8 @@ impl Config {
     /// A note for a configuration that requests no package; absent if it requests any.
     pub fn lack(&self, yard: &Path) -> Result<Option<&'static str>> {
         let is_empty = self.package_names(yard)?.is_some_and(|names| names.is_empty());
-        Ok(is_empty.then_some(
-            "kilnyard.toml asks for no package: write packages = [\"NAME\"], or packages = \"all\"",
-        ))
+        Ok(is_empty
+            .then_some("kilnyard.toml names no packages: write packages = [\"NAME\"], or packages = \"all\""))
     }
 }
 

@@ -5,7 +5,7 @@ use kilnyard_model::order::Key;
 use kilnyard_model::reason::Reason;
 use kilnyard_store::{Current, LastBuild};
 
-/// The facts about a package.
+/// The facts that decide whether a package is built.
 pub struct Known<'a> {
     /// Whether a command forces its build.
     pub is_forced: bool,
@@ -22,7 +22,7 @@ pub struct Known<'a> {
 pub enum Due {
     /// Nothing: the key of its outputs has not changed.
     UpToDate,
-    /// Build it.
+    /// Build it, for this reason.
     Build(Reason),
 }
 

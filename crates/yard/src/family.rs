@@ -111,7 +111,7 @@ pub struct Demo {
 
 /// A package family as one yard configures it.
 pub trait Family: Any + Debug + Send + Sync {
-    /// The same family with absolute paths: relative ones are resolved against the yard.
+    /// This family with absolute paths: relative ones are resolved against the yard.
     fn located(&self, yard: &Path) -> Arc<dyn Family>;
 
     /// The family's name, for messages.

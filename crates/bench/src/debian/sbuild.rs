@@ -19,7 +19,6 @@ use std::process::Command;
 /// sbuild as a peer, with the path of a tarball of the release.
 pub struct Sbuild<'a>(pub &'a Path);
 
-/// A prepared build.
 struct Build {
     /// A tarball of the release.
     chroot: PathBuf,

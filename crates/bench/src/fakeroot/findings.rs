@@ -16,7 +16,7 @@ const START_SECONDS_MAX: f64 = 3e-3;
 const WITH_DAEMON: &str = "fakeroot-sysv";
 /// Minimum ratio of its time per call to ours on an idle machine.
 const IDLE_RATIO_MIN: f64 = 10.0;
-/// The same with this many or more parallel processes.
+/// Minimum ratio with at least this many parallel processes.
 const BUSY_RATIO_MIN: f64 = 50.0;
 const BUSY_PROCESSES_MIN: u32 = 16;
 

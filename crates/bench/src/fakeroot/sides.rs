@@ -77,7 +77,7 @@ pub fn clear(folder: &Path) -> Result<()> {
 
 /// The cores that this process may run on. Never empty.
 pub fn cores() -> Vec<usize> {
-    // SAFETY: an all-zero set is valid and empty, and lives to the end of the calls.
+    // SAFETY: an all-zero set is valid and empty, and outlives the calls.
     let mut cores: Vec<usize> = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&set), &mut set);
@@ -103,7 +103,7 @@ pub fn stay_on(command: &mut Command, core: usize) {
 
 /// Pins this process to a core. If that fails, it is not pinned.
 pub fn stay_here(core: usize) {
-    // SAFETY: an all-zero set is valid and empty, and lives to the end of the calls.
+    // SAFETY: an all-zero set is valid and empty, and outlives the calls.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut cores);

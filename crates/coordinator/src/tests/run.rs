@@ -219,7 +219,7 @@ impl Run {
         self.coordinator.state(self.id(name))
     }
 
-    /// Applies an event, and answers questions at once: all packages have to be built, all files are
+    /// Applies an event, and answers questions immediately: all packages have to be built, all files are
     /// there. Returns the grants.
     pub fn send(&mut self, coming: impl Into<Coming>) -> Vec<(Number, String)> {
         let mut grants = Vec::new();

@@ -1,5 +1,5 @@
-//! A simulated farm: a coordinator, three workers, a store and a network. The deciding parts are real: the coordinator,
-//! the agents and the messages between them are the shipped ones, and messages pass as bytes.
+//! A simulated farm: a coordinator, three workers, a store and a network. The coordinator, the workers' agents and
+//! their messages are the shipped code, and messages pass as bytes.
 //!
 //! The network delays, drops, repeats and reorders; workers and the coordinator are killed, paused, restarted and cut
 //! off; a worker drains. Everything follows from a seed.
@@ -8,7 +8,7 @@
 //!
 //! The checks of each run: every package is decided once, no output is lost or adopted twice, no result of a dead lease
 //! is accepted, no build begins twice, and the run ends. To show that these checks can fail, each [`Flaw`] breaks
-//! something around the shipped types.
+//! one thing around the shipped code.
 
 mod memory;
 mod random;
@@ -19,7 +19,7 @@ use world::{Flaw, Setting, World};
 
 /// The number of seeds of the default test.
 const SEEDS: u64 = 1000;
-/// One of this many seeds must find a flaw.
+/// The number of seeds tried with each flaw, one of which must find it.
 const SEEDS_OF_A_FLAW: u64 = 60;
 
 fn variable(name: &str) -> Option<u64> {
@@ -69,7 +69,7 @@ fn workers_continue_while_the_coordinator_is_away_and_nothing_is_built_twice() {
     }
 }
 
-/// Asserts that with this flaw the checks fail for one of the seeds, with these words.
+/// Asserts that one of the seeds finds this flaw: a check fails with these words.
 fn is_found(flaw: Flaw, words: &str) {
     let mut complaints = Vec::new();
     for seed in 0..SEEDS_OF_A_FLAW {

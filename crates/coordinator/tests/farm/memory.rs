@@ -1,5 +1,5 @@
-//! A store in memory, which survives its coordinator. It takes the same records as any store, and checks them against
-//! the rules for records.
+//! A store in memory, which survives its coordinator. It accepts the same records as any store, and checks that they
+//! follow the rules.
 
 use kilnyard_coordinator::{Granted, Open};
 use kilnyard_model::attempt::Attempt;
@@ -9,7 +9,6 @@ use kilnyard_model::result::{BuildOutcome, PackageState, StageResult};
 use kilnyard_store::{Current, Number, Record, RunState};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// The record of a build.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub package: String,
@@ -17,11 +16,10 @@ pub struct Row {
     pub slot: u32,
     pub outcome: BuildOutcome,
     pub stages: Vec<StageResult>,
-    /// Its attempt and worker; none if it was not granted.
+    /// Its attempt and worker; `None` if it was not granted.
     pub grant: Option<(Attempt, String)>,
 }
 
-/// The records.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub builds: BTreeMap<Number, Row>,
@@ -30,7 +28,7 @@ pub struct Memory {
     pub run: Option<RunState>,
 }
 
-/// Everything that was ever recorded, whatever the store forgets: a decision is never reverted.
+/// Everything that was ever recorded, even if the store forgets it. A decision must never be reverted.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     decided: BTreeMap<String, PackageState>,

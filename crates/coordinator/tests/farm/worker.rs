@@ -59,7 +59,7 @@ pub struct Fates {
     pub failures_per_mille: u64,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Process {
     agent: Agent,
     slots: u32,

@@ -84,7 +84,7 @@ impl Setting {
         }
     }
 
-    /// The same without a trace.
+    /// Turns off the trace.
     pub fn untraced(self) -> Setting {
         Setting { is_traced: false, ..self }
     }
@@ -145,7 +145,7 @@ struct Place {
     cores: u32,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct World {
     now: f64,
     queue: BTreeMap<(u64, u64), Happening>,

@@ -18,8 +18,8 @@ impl OutputBounds {
     pub const WIDEST: OutputBounds = OutputBounds { unpacked_bytes_max: 64 << 30, files_max: 1_000_000 };
 }
 
-/// Formats an error of reading an output with all its causes, and names the configuration key that raises the
-/// limit.
+/// Formats an error from reading an output with all its causes. If a limit was exceeded, names the configuration key
+/// that raises it.
 pub(crate) fn refusal(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);

@@ -1,7 +1,7 @@
 //! The canonical form of a package, from which its content digest is computed.
 //!
-//! Every piece is written with a tag and its length. So two different packages cannot have the same form by
-//! shifting bytes from one piece to the next.
+//! Every piece is written with a tag and its length, so that shifting bytes from one piece to the next changes the
+//! form.
 
 use sha2::{Digest, Sha256};
 

@@ -13,6 +13,7 @@ use super::deb822::{self, Stanza};
 use super::relation::{self, Atom, Context, Qualifier, RelationError};
 use super::version;
 use kilnyard_model::solver::{Candidate, Requirements};
+use smallvec::SmallVec;
 use std::cmp;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,8 +119,10 @@ pub struct Request {
 pub struct Universe {
     context: Context,
     texts: Vec<Arc<str>>,
-    names: HashMap<Box<str>, u32>,
-    real: Vec<Vec<Candidate>>,
+    /// Shared by clones until one of them gets a package with a new name.
+    names: Arc<HashMap<Box<str>, u32>>,
+    /// The packages of each name, most of which have one.
+    real: Vec<SmallVec<[Candidate; 2]>>,
     providers: Vec<Vec<(Candidate, Span)>>,
     binaries: Vec<Binary>,
     requirements: Vec<OnceLock<Requirements>>,
@@ -152,7 +155,7 @@ impl Universe {
         Universe {
             context,
             texts: Vec::new(),
-            names: HashMap::new(),
+            names: Arc::default(),
             real: Vec::new(),
             providers: Vec::new(),
             binaries: Vec::new(),
@@ -218,7 +221,7 @@ impl Universe {
         self.forget();
     }
 
-    /// Adds a request. Its relations are parsed at once, so malformed ones fail here.
+    /// Adds a request. Its relations are parsed immediately, so malformed ones fail here.
     pub fn request(&mut self, request: &Request) -> Result<Candidate, RelationError> {
         let candidate = Candidate(self.binaries.len() as u32);
         let mut context = self.context.clone();
@@ -360,8 +363,8 @@ impl Universe {
             return *number;
         }
         let number = self.real.len() as u32;
-        self.names.insert(name.into(), number);
-        self.real.push(Vec::new());
+        Arc::make_mut(&mut self.names).insert(name.into(), number);
+        self.real.push(SmallVec::new());
         self.providers.push(Vec::new());
         number
     }

@@ -106,7 +106,7 @@ const FATES: &[(&str, Fate)] = &[
     ("pkgsrc.bootstrap", Fate::To(ConfigKey::BootstrapKit)),
     ("pkgsrc.build_user", Fate::Not("every root has its own build user")),
     ("pkgsrc.build_user_home", Fate::Not("every root has its own build user")),
-    ("pkgsrc.cachevars", Fate::Not("make is never asked the same question twice")),
+    ("pkgsrc.cachevars", Fate::Not("make is never run twice for the same answer")),
     ("pkgsrc.env", Fate::Not(ENVIRONMENT)),
     ("pkgsrc.logdir", Fate::Not(IN_THE_YARD)),
     ("pkgsrc.make", Fate::To(ConfigKey::Make)),
@@ -204,7 +204,7 @@ fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
         }
         (value, Some(fate)) => match shown(value) {
             Some(text) => moved.settle(path, line, &text, fate),
-            None => moved.refuse(path, line, "it is neither a text nor a number"),
+            None => moved.refuse(path, line, "it is neither text nor a number"),
         },
         (_, None) => moved.refuse(path, line, "it is not a setting of bob"),
     }

@@ -5,8 +5,8 @@
 //! [`Fate`]. The outcome is [`Moved`], and the code that writes a `kilnyard.toml` fills it in. Nothing is dropped
 //! silently: every setting is either carried over or reported with the reason why not.
 //!
-//! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`ConfigKey::path`]. Known downside:
-//! the contents of a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) are in none of these
+//! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`ConfigKey::path`]. Known
+//! downside: the contents of a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) are in none of these
 //! configurations, and are not migrated.
 
 /// Each slot is a thread; no machine has this many cores.

@@ -157,7 +157,7 @@ const FATES: &[(&str, Fate)] = &[
     ("target_arch", Fate::Not(CROSS)),
     ("target_destdir", Fate::Not(CROSS)),
     ("unprivileged_user", Fate::Not("every root has its own build user")),
-    ("use_unprivileged_checksum", Fate::Not("sources are fetched and checked outside of builds")),
+    ("use_unprivileged_checksum", Fate::Not("sources are fetched and checked outside builds")),
     ("varbase", Fate::Not(BY_THE_KIT)),
     ("xz", Fate::Not(TOOL)),
 ];
@@ -224,7 +224,7 @@ impl PbulkConf {
                     Some(Err(_)) => {
                         return Err(format!("it refers to `{name}`, which is not carried over either"));
                     }
-                    None => return Err(format!("it refers to `{name}`, which is not set before")),
+                    None => return Err(format!("it refers to `{name}`, which is not set earlier")),
                 },
             }
             if value.len() > VALUE_BYTES_MAX {

@@ -10,10 +10,10 @@
 //! 2. Packages come in the order of the list; pbulk's order is that of awk's hash table and has no meaning. If the
 //!    failed packages of a location have different maintainers, the last one's is shown; pbulk shows an arbitrary
 //!    one.
-//! 3. A member of a cycle counts all of the cycle; pbulk does not report such members at all.
+//! 3. The depth of a package in a cycle counts the whole cycle; pbulk does not report such packages at all.
 //!
-//! Known downside: collectors count any status they do not know as built, including `open` (the status of packages
-//! that were not reached). So it is best to report on finished runs only.
+//! Known downside: collectors count any status that they do not know as built, including `open` (the status of
+//! packages that were not reached). It is best to report on finished runs only.
 
 mod depth;
 mod text;
@@ -41,7 +41,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The word for the status in a report.
+    /// The value of `BUILD_STATUS` in a report.
     pub fn word(self) -> &'static str {
         match self {
             Status::Done => "done",
@@ -59,13 +59,13 @@ impl Status {
 pub struct Package<'a> {
     /// Its stanza as scanned; for a package that was left out, with the resolver's reason.
     pub stanza: &'a [u8],
-    /// The outcome for the package.
+    /// Its outcome in the run.
     pub status: Status,
     /// Number of packages that depend on it, directly or indirectly, itself included ([`depths`]).
     pub depth: u32,
 }
 
-/// The facts about the whole build.
+/// What a report says about the whole build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Name of the operating system, such as `NetBSD` (`OPSYS`).
@@ -100,7 +100,7 @@ impl Header {
         format!("{} {}/{}", self.platform, self.version, self.architecture)
     }
 
-    /// The name of the folder in which this report is published.
+    /// The name of the folder in which this report is published: the start in UTC, as `YYYYMMDD.HHMM`.
     pub fn folder(&self) -> String {
         time("%Y%m%d.%H%M", self.start_seconds)
     }

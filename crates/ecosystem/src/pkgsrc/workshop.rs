@@ -72,7 +72,6 @@ struct LeftOutPackage {
     fail_reason: Option<String>,
 }
 
-/// A current output.
 #[derive(Debug)]
 struct Stocked {
     output: Output,

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Removes the files of sessions whose launchers are dead from a folder. Files that cannot be removed belong to
-/// other users.
+/// Removes from a folder the files of sessions whose launchers are dead. Files that cannot be removed belong to
+/// other users, and stay.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -22,7 +22,7 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// The part of a session that a file is, according to its name.
+/// The part of a session that a file name identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The session file, or the library. The launcher holds a lock on it.
@@ -52,7 +52,8 @@ fn is_dead(path: &Path) -> bool {
     }) && is_old(path)
 }
 
-/// Whether a file is old enough to be locked: between creating a file and locking it, a moment passes.
+/// Whether a file is so old that a living launcher would have locked it: a launcher locks its files a moment after it
+/// creates them.
 fn is_old(path: &Path) -> bool {
     const MOMENT_SECONDS: u64 = 10;
     let facts = std::fs::symlink_metadata(path);

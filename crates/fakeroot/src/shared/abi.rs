@@ -214,7 +214,7 @@ impl Stat {
 }
 
 impl From<&Stat> for Statx {
-    /// The same facts without the times.
+    /// Converts everything except the times.
     fn from(stat: &Stat) -> Statx {
         let (device_major, device_minor) = narrow_number(stat.device);
         let (number_major, number_minor) = narrow_number(stat.number);

@@ -8,7 +8,7 @@ pub const UNCHANGED: u32 = u32::MAX;
 /// [`Ids`].
 pub const USER_VARIABLES: [&core::ffi::CStr; 4] =
     [c"FAKEROOTUID", c"FAKEROOTEUID", c"FAKEROOTSUID", c"FAKEROOTFUID"];
-/// The same for group ids.
+/// Like [`USER_VARIABLES`], for group ids.
 pub const GROUP_VARIABLES: [&core::ffi::CStr; 4] =
     [c"FAKEROOTGID", c"FAKEROOTEGID", c"FAKEROOTSGID", c"FAKEROOTFGID"];
 /// The variable that preserves supplementary groups across exec, as comma-separated numbers.

@@ -185,7 +185,7 @@ impl File {
     }
 }
 
-/// Ends this process at once, with all its threads and without exit handlers.
+/// Ends this process immediately, with all its threads and without exit handlers.
 pub fn exit(code: usize) -> ! {
     loop {
         plain(number::EXIT, [code, 0, 0, 0, 0, 0]);

@@ -136,7 +136,7 @@ const NODES_FAR: usize = (16 << 30) / WORD_BYTES;
 
 /// The end of the first window.
 pub const WINDOW_WORDS: usize = NODES_AT + NODES_NEAR * NODE_WORDS;
-/// The same in bytes.
+/// The length of the first window in bytes.
 pub const WINDOW_BYTES: usize = WINDOW_WORDS * WORD_BYTES;
 
 /// The first word of attributes.

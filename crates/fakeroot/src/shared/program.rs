@@ -23,7 +23,7 @@ pub enum Program {
     Direct,
     /// Has no dynamic linker, so no library is loaded into it.
     Static,
-    /// Has another word length or machine, so this library cannot be loaded into it.
+    /// Has another word size or machine, so this library cannot be loaded into it.
     Foreign,
 }
 

@@ -1,7 +1,7 @@
 //! The system calls that the launcher answers for programs without the library, and the seccomp filter by which the
 //! kernel hands them over (seccomp(2), `SECCOMP_RET_USER_NOTIF`).
 //!
-//! A call of another word length is handed over as well, whichever it is, and the launcher rejects the program.
+//! A call of another word size is handed over as well, whichever it is, and the launcher rejects the program.
 //! Calls that would bypass all this, or whose arguments are not supported yet, fail as on an older kernel that does
 //! not have them; programs have a fallback for each.
 
@@ -12,7 +12,7 @@ pub const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Calls from this number on have another word length too (x32); other machines have no such calls.
+/// Calls from this number on have another word size too (x32); other machines have no such calls.
 pub const FOREIGN_CALLS_FROM: u32 = 0x4000_0000;
 
 /// Calls that are answered, numbered as in the kernel's headers.

@@ -55,11 +55,11 @@ impl Answerer<'_> {
         }
     }
 
-    /// Kills a program of another word length, which this session cannot serve.
+    /// Kills a program of another word size, which this session cannot serve.
     fn refuse(&self, id: u64, thread: u32) -> Answer {
         let program = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
         if self.listener.is_waiting(id) {
-            let what = "is a program for another machine or word length, which this session cannot serve";
+            let what = "is a program for another machine or word size, which this session cannot serve";
             self.shared.report(&program.display().to_string(), what);
             // SAFETY: the thread waits for our answer, so its id cannot be reused.
             unsafe { libc::kill(thread as i32, libc::SIGKILL) };

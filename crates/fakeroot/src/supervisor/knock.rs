@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A gate sends its messages at once; one that does not was killed, or is not a gate.
+/// A gate sends its messages immediately; one that does not was killed, or is not a gate.
 const PATIENCE: Duration = Duration::from_secs(10);
 const YES: u8 = 1;
 const NO: u8 = 0;

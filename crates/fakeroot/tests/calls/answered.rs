@@ -87,7 +87,7 @@ pub fn starter(folder: &Folder) -> PathBuf {
     write(folder, "starter", &program(Code::Start))
 }
 
-/// A program of another word length.
+/// A program of another word size.
 fn foreign(folder: &Folder, name: &str) -> PathBuf {
     // i386: `mov eax, 20 (getpid); int 0x80; mov eax, 1 (exit); xor ebx, ebx; int 0x80`.
     const CODE: &[u8] = b"\xb8\x14\0\0\0\xcd\x80\xb8\x01\0\0\0\x31\xdb\xcd\x80";
@@ -272,7 +272,7 @@ pub fn programs_of_32_bits_are_rejected() {
     let output = folder.command(&words(&ours(), &["./starter", "./old"])).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(128 + libc::SIGKILL), "{errors}");
-    assert!(errors.contains("/old is a program for another machine or word length"), "{errors}");
+    assert!(errors.contains("/old is a program for another machine or word size"), "{errors}");
 }
 
 pub fn static_programs_are_reported_once_when_off() {

@@ -313,5 +313,5 @@ fn programs_of_32_bits_are_rejected() {
     let output = folder.command(&words(&ours(), &["env", "./old"])).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(errors.contains("./old is a program for another machine or word length"), "{errors}");
+    assert!(errors.contains("./old is a program for another machine or word size"), "{errors}");
 }

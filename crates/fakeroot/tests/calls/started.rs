@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Compiles a source. Without a compiler, prints so and returns `None`.
+/// Compiles a C source. Without a compiler, prints that the test is skipped and returns `None`.
 fn compile(folder: &Folder, name: &str, source: &str, test: &str) -> Option<PathBuf> {
     let (path, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
     std::fs::write(&path, source).unwrap();
@@ -177,7 +177,7 @@ pub fn programs_of_go_with_libc_are_answered() {
     if !built.is_ok_and(|output| output.status.success()) || !is_dynamic(&folder.path().join("program")) {
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: programs_of_go_with_libc_are_answered: Go with a C compiler is not there"
+            "skipped: programs_of_go_with_libc_are_answered: there is no Go with a C compiler"
         );
         return;
     }

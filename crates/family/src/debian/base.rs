@@ -83,7 +83,7 @@ pub fn ensure(
     {
         return Made { files, ..made }.keep(yard);
     }
-    say("making the base root (once; half a minute of CPU)");
+    say("making the base root (once; half a minute of CPU time)");
     let made_since_seconds = now_seconds() as u64;
     let layer_part = format!("layers/base-{}.part", std::process::id());
     bootstrap::bootstrap(yard, root, ids, &layer_part, cancel, say)?;

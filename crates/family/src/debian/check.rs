@@ -25,8 +25,8 @@ pub struct Check {
     /// sources that make no package for this architecture.
     #[arg(long)]
     dependent: bool,
-    /// Include dependencies that only the sources' own tests need, whatever `checks` and `profiles` in kilnyard.toml
-    /// say.
+    /// Include dependencies that only the sources' own tests need, regardless of `checks` and `profiles` in
+    /// kilnyard.toml.
     #[arg(long)]
     checks: bool,
 }

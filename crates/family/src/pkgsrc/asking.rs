@@ -1,5 +1,5 @@
-//! Scans the directories of a tree for their packages, several at once, and only those whose answer may have changed
-//! since the last scan.
+//! Scans the directories of a tree for their packages, several in parallel. Only directories whose answer may have
+//! changed since the last scan are scanned.
 
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_category;

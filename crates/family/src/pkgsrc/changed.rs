@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// The packages that a commit, or a range such as `A..B`, changes: by a file of their own directory, or by any other file that make read
-/// for them.
+/// The packages that a commit, or a range such as `A..B`, changes: by a file of their own directory, or by any other
+/// file that make read for them.
 pub fn changed_packages(yard: &Yard, pkgsrc: &Pkgsrc, commit: &str) -> Result<Vec<String>> {
     let files = changed_files(&pkgsrc.tree, commit)?;
     let base = base::find(yard, &pkgsrc.root).unwrap_or_default();
@@ -20,7 +20,7 @@ pub fn changed_packages(yard: &Yard, pkgsrc: &Pkgsrc, commit: &str) -> Result<Ve
 /// The files that differ, relative to the tree, which may be a folder of a larger repository.
 fn changed_files(tree: &Path, commit: &str) -> Result<BTreeSet<String>> {
     if commit.is_empty() || commit.starts_with('-') {
-        return Err(Error::usage(format!("`{commit}` cannot be a commit")));
+        return Err(Error::usage(format!("`{commit}` is not a valid commit")));
     }
     let revisions: Vec<&str> = match commit.split_once("..") {
         Some((from, to)) => vec![from, if to.is_empty() { "HEAD" } else { to }],
@@ -41,7 +41,7 @@ fn changed_files(tree: &Path, commit: &str) -> Result<BTreeSet<String>> {
         .context(Kind::Machine, failed)
         .map_err(|error| error.hint("apt-get install git"))?;
     if !output.status.success() {
-        let mut error = Error::usage(format!("git knows no commit {commit} of {}", tree.display()));
+        let mut error = Error::usage(format!("commit {commit} not found in {}", tree.display()));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         error.causes.extend(said.lines().take(3).map(str::to_owned));
         return Err(error);

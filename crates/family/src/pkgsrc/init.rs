@@ -22,11 +22,11 @@ const TREE: &str = "/usr/pkgsrc";
 /// Arguments of `init pkgsrc`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Take over the settings of a pbulk.conf; other options override them. Relative paths in it are relative to the
+    /// Import the settings of a pbulk.conf; other options override them. Relative paths in it are relative to the
     /// current folder, as in pbulk.
     #[arg(long, value_name = "FILE", conflicts_with = "from_bob")]
     from_pbulk: Option<PathBuf>,
-    /// Take over the settings of bob's config.lua and the times of bob's builds; other options override the settings.
+    /// Import the settings of bob's config.lua and the times of bob's builds; other options override the settings.
     /// Relative paths in it are relative to the current folder, as in bob.
     #[arg(long, value_name = "FILE")]
     from_bob: Option<PathBuf>,
@@ -104,7 +104,7 @@ impl Init {
     }
 }
 
-/// Overrides settings of the other builder by options of the command line.
+/// Overrides settings of the other builder with options of the command line.
 fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
     let paths = [
         (ConfigKey::Tree, "--tree", &options.tree),

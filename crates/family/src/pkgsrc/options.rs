@@ -36,7 +36,7 @@ pub struct ScanOptions {
     #[arg(long, default_value = "kilnyard-scan", value_name = "FILE")]
     pub keep: PathBuf,
     /// Import a scan file of pbulk or bob as the index of a pkgsrc yard, without scanning. The file may be plain,
-    /// gzip or zstd; `-` is standard input. Then kilnyard build --no-scan builds from it.
+    /// gzip or zstd; `-` is standard input. Then build with kilnyard build --no-scan.
     #[arg(long, value_name = "FILE", conflicts_with = "tree")]
     pub import: Option<PathBuf>,
     /// Write the scan file, in the format of pbulk and bob. With --tree, the default is standard output.
@@ -65,7 +65,7 @@ pub struct Resolve {
     #[arg(long)]
     pub pbulk_rules: bool,
     /// Report every package that is left out, with the dependency chain to the cause, and every dependency that is
-    /// found in another directory than the one it names.
+    /// found in a directory other than the one it names.
     #[arg(long, short = 'v')]
     pub verbose: bool,
 }
@@ -102,7 +102,7 @@ pub enum ScanFamily {
 /// Options that pkgsrc adds to `plan`.
 #[derive(Debug, Args)]
 pub struct PlanOptions {
-    /// In a pkgsrc yard, list the packages for which pbulk's rules give another verdict on whether they are up to date.
+    /// In a pkgsrc yard, list the packages whose up-to-date status differs under pbulk's rules.
     #[arg(long)]
     pub pbulk_rules: bool,
 }

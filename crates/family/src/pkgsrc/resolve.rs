@@ -121,7 +121,7 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
     }
     for (count, what) in [(unmet_count, "unmet dependencies"), (printed_cycles.len(), "cycles")] {
         if count > REMARKS_MAX && !is_verbose {
-            say!(program, "and {} more {what}: --verbose", count - REMARKS_MAX);
+            say!(program, "and {} more {what} (--verbose lists them)", count - REMARKS_MAX);
         }
     }
     let elsewhere: Vec<String> = resolved
@@ -155,7 +155,7 @@ fn report(scanned: &[Scanned], resolved: &Resolved, is_verbose: bool, program: &
             say!(program, "{remark}");
         }
         if count < remarks.len() {
-            say!(program, "and {} more of these: --verbose", remarks.len() - count);
+            say!(program, "and {} more of these (--verbose lists them)", remarks.len() - count);
         }
     }
     say!(

@@ -1,5 +1,5 @@
-//! `kilnyard scan --ecosystem pkgsrc --tree DIR`: scans a tree without a yard. Several directories are scanned at
-//! once, and only those whose answer may have changed since the last scan.
+//! `kilnyard scan --ecosystem pkgsrc --tree DIR`: scans a tree without a yard. Only directories whose answer may have
+//! changed since the last scan are scanned, several in parallel.
 
 use super::asking::{
     ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
@@ -79,8 +79,7 @@ pub fn run(tree: &Path, options: &ScanOptions, as_json: bool, program: &dyn Prog
     report(&order, &found, as_json, program)
 }
 
-/// Makefiles are programs, and these run outside a root, so they run as the machine's root user only with
-/// `--trust-tree`.
+/// Rejects the machine's root user without `--trust-tree`: makefiles are programs, and here they run outside a root.
 fn trust(folder: &Path, is_trusted: bool, program: &dyn Program) -> Result<()> {
     if rustix::process::geteuid().is_root() && !is_trusted {
         let what = format!("the makefiles of {} would run as root of this machine", folder.display());
@@ -134,8 +133,8 @@ fn find(name: &Path, program: &dyn Program) -> Result<std::path::PathBuf> {
     })
 }
 
-/// A hash of everything else that answers depend on, apart from the tree: the make program, its environment, the
-/// system, and the installed packages, because a tree looks for libraries of the system.
+/// A hash of everything except the tree that answers depend on: the make program, its environment, the system, and the
+/// installed packages, because makefiles look for libraries of the system.
 fn facts(make: &MachineMake) -> Result<String> {
     let program = fs_err::read(&make.make).context(Kind::Machine, "read the make program")?;
     let mut text = format!("{} {}\n", make.make.display(), Sha256Hex::of(&program).as_str());

@@ -262,7 +262,7 @@ fn summary(
             tell!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
                 tell!(
-                    "  {} of wall time, {} of CPU; minimum: {}",
+                    "  {} of wall time, {} of CPU time; minimum: {}",
                     words::duration(figures.wall_seconds),
                     words::duration(figures.cpu_seconds),
                     words::minimums(figures.estimated_bound_seconds, figures.bound_seconds)

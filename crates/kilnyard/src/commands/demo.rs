@@ -26,8 +26,8 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
         tell!("  test that the packages can be installed and removed");
         tell!("  publish {repository}, and write a report");
-        tell!("It needs about 3 GB of disk, and about ten minutes on two cores. Ctrl-C ends it; the same");
-        tell!("command resumes it.");
+        tell!("It needs about 3 GB of disk space, and takes about ten minutes on two cores. Ctrl-C ends it;");
+        tell!("the same command resumes it.");
         tell!("");
     }
     check_machine(folder, options.no_install, is_there)?;
@@ -74,7 +74,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     let packages: Vec<&str> = findings.iter().filter(|f| !f.is_ok).flat_map(|f| f.packages.clone()).collect();
     let is_root = rustix::process::geteuid().is_root();
     if no_install || !is_root || packages.is_empty() {
-        return Err(Error::new(Kind::Machine, "this machine lacks requirements, see above"));
+        return Err(Error::new(Kind::Machine, "this machine lacks some requirements; see above"));
     }
     tell!("installing {} with {}", packages.join(" "), host::MANAGER);
     host::install(&packages)?;
@@ -83,7 +83,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
         return Ok(());
     }
     tell!("{}", doctor::text(&findings).trim_end());
-    Err(Error::new(Kind::Machine, "this machine still lacks requirements, see above"))
+    Err(Error::new(Kind::Machine, "this machine still lacks some requirements; see above"))
 }
 
 /// Adds the packages of the large demo to a yard of the small one.

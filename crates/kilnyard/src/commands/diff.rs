@@ -19,7 +19,7 @@ const SLOWER_FACTOR: f64 = 1.25;
 const SLOWER_SECONDS: f64 = 2.0;
 /// The maximum number of packages listed that only one run has: after a partial run, these are nearly all.
 const ONLY_NAMED_MAX: usize = 5;
-/// The same for memory.
+/// The factor and difference from which a build counts as using more memory.
 const LARGER_FACTOR: f64 = 1.25;
 const LARGER_BYTES: u64 = 16 << 20;
 
@@ -95,7 +95,6 @@ fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {
         .collect())
 }
 
-/// The differences.
 #[derive(Debug, Default, PartialEq)]
 struct Difference {
     newly_failing: Vec<(String, String)>,
@@ -177,8 +176,12 @@ fn text(earlier: u64, later: u64, difference: &Difference) -> String {
         }
     }
     for (name, was, is) in &difference.slower {
-        let _ =
-            writeln!(text, "slower: {name}: {} of CPU, was {}", words::duration(*is), words::duration(*was));
+        let _ = writeln!(
+            text,
+            "slower: {name}: {} of CPU time, was {}",
+            words::duration(*is),
+            words::duration(*was)
+        );
     }
     for (name, was, is) in &difference.larger {
         let _ = writeln!(text, "larger: {name}: {} of memory, was {}", words::size(*is), words::size(*was));

@@ -92,7 +92,7 @@ fn needed_by_any() -> Vec<Finding> {
     findings
 }
 
-/// Whether the layers that builds start with are intact; none if there are no layers yet.
+/// Whether the layers that builds start with are intact; `None` if there are no layers yet.
 fn layers(yard: &Yard) -> Option<Finding> {
     const NAME: &str = "layers";
     let entries = tree::entries_beneath(&yard.folder, Path::new("layers")).unwrap_or_default();
@@ -253,17 +253,17 @@ fn roots(folder: &Path, wanted: Roots) -> Finding {
                     "as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=65536"
                 }
                 Need::Overlay => {
-                    "a kernel of 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself); or \
+                    "Linux 5.11 or later, and a yard on ext4, xfs or btrfs (not on an overlay itself); or \
                      backend = \"copy\" under [root] in kilnyard.toml"
                 }
                 Need::Proc => {
                     "in a container: run it with all of /proc visible (docker run --security-opt systempaths=unconfined \
-                     --security-opt seccomp=unconfined, or --privileged), or run outside of it"
+                     --security-opt seccomp=unconfined, or --privileged), or run outside it"
                 }
                 Need::Folder => {
                     "a yard in a folder that others may enter (chmod o+x on the folders above it)"
                 }
-                Need::Other => "outside of a container, or in one that may mount: docker run --privileged",
+                Need::Other => "run outside a container, or in one that may mount: docker run --privileged",
             };
             Finding { help: Some(help.into()), ..Finding::new("roots", false, error.to_string()) }
         }

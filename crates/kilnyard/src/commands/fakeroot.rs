@@ -8,8 +8,8 @@ use std::process::ExitCode;
 /// The exit code for failures of fakeroot itself, as its callers expect it.
 const FAILED: u8 = 1;
 
-/// The arguments for fakeroot, if this program was started under that name or its first argument is the command. The rest
-/// of this program's setup is then skipped, so that the process passes on everything it inherited.
+/// The arguments for fakeroot, if this program was started under that name or its first argument is the command. The
+/// rest of this program's setup is then skipped, so that the process passes on everything it inherited.
 pub fn arguments() -> Option<Vec<OsString>> {
     let mut words = std::env::args_os();
     let name = words.next()?;

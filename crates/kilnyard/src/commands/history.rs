@@ -102,7 +102,7 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
     })
 }
 
-/// The machine of a build; none if it was not recorded.
+/// The machine of a build; `None` if it was not recorded.
 fn machine_line(build: &BuildRow) -> Option<String> {
     let host = build.host.as_ref()?;
     let worker = build.worker.as_deref().unwrap_or("this machine");

@@ -27,7 +27,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     let builds = store.builds_of(&options.package, 5).map_err(store_error)?;
     if builds.is_empty() {
         return Err(match store.planned(&options.package).map_err(store_error)? {
-            Some(_) => Error::usage(format!("{} was not built yet", options.package))
+            Some(_) => Error::usage(format!("{} has not been built yet", options.package))
                 .hint(Remedy::command(format!("why {}", options.package))),
             None => unknown(yard, &store, &options.package)?,
         });
@@ -35,7 +35,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     let (build, relative) = builds
         .iter()
         .find_map(|build| Some((build, log_of(yard, build, wanted)?)))
-        .ok_or_else(|| Error::usage(format!("there is no such log of {}", options.package)))?;
+        .ok_or_else(|| Error::usage(format!("{} has no such log", options.package)))?;
     let path = yard.path(&relative);
     if options.path {
         let compressed = PathBuf::from(format!("{}.zst", path.display()));

@@ -87,7 +87,7 @@ fn put_aside(path: &Path) -> Result<Option<PathBuf>> {
     let mut is_kept = None;
     for (from, to) in files(path).iter().zip(files(&aside)) {
         if from.exists() {
-            fs_err::rename(from, &to).context(Kind::Machine, "put the damaged store aside")?;
+            fs_err::rename(from, &to).context(Kind::Machine, "set the damaged store aside")?;
             is_kept = Some(aside.clone());
         }
     }

@@ -92,7 +92,11 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
         let _ = write!(text, "minimum: {}", words::minimums(run.bound_seconds, measured_bound_seconds));
         let _ = match (run.ended_seconds, measured_bound_seconds) {
             (Some(ended), Some(bound)) if run.state == RunState::Finished && bound > 0.0 => {
-                writeln!(text, "; it took {:.2} times the latter", (ended - run.started_seconds) / bound)
+                writeln!(
+                    text,
+                    "; the run took {:.2} times the measured minimum",
+                    (ended - run.started_seconds) / bound
+                )
             }
             _ => writeln!(text),
         };

@@ -123,7 +123,7 @@ fn failed(kind: FailureKind, message: String) -> Failure {
     Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Fetchers {
     queue: Arc<Mutex<Queue>>,
     yard: PathBuf,

@@ -5,7 +5,7 @@ use kilnyard_store::{Event, Number, Store, StoreError};
 /// The number of events read at once.
 const EVENTS_MAX: usize = 256;
 
-/// See the module.
+/// See the module documentation.
 pub struct Follower {
     store: Box<dyn Store>,
     /// The last event that was read.

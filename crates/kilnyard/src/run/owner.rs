@@ -28,7 +28,7 @@ pub enum Ended {
     Refused,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Owner<'a> {
     pub run: Number,
     pub expected: Expected<'a>,

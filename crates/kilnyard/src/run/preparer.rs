@@ -20,7 +20,8 @@ use kilnyard_store::{BuildRow, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// The number of earlier builds of a package used to estimate the size of its work folder and the duration of its stages.
+/// The number of earlier builds of a package used to estimate the size of its work folder and the duration of its
+/// stages.
 const BUILDS_MAX: usize = 5;
 
 /// A question for the preparer.
@@ -71,7 +72,7 @@ impl Desk {
 /// The questions for the preparer.
 pub struct Questions(Receiver<Question>);
 
-/// See the module.
+/// See the module documentation.
 pub struct Preparer<'a> {
     /// The set with its outputs, owned by this thread during the run.
     pub stock: &'a mut dyn Stock,

@@ -102,7 +102,8 @@ pub struct BuildEnd<'a> {
 pub enum ViewEvent<'a> {
     /// The run began.
     Began,
-    /// An event of the store. [`ViewEvent::State`] or [`ViewEvent::BuildEnded`] follows if it concerns a package or a build.
+    /// An event of the store. [`ViewEvent::State`] or [`ViewEvent::BuildEnded`] follows if it concerns a package or a
+    /// build.
     Decided(&'a Event),
     /// A package changed its state.
     State { package: &'a str, state: PackageState, reason: &'a Reason },

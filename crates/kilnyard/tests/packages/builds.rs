@@ -372,7 +372,7 @@ fn a_run_is_followed(shared: &Shared) {
     let mut run = yard.begin(&["--slots", "1"]);
     until("one is being built", || !yard.building().is_empty());
     let mut killed = spawn(&["status", "--follow"]);
-    // It prints at once which run it follows.
+    // It immediately prints which run it follows.
     killed.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
     run.kill().unwrap();
     run.wait().unwrap();

@@ -144,7 +144,7 @@ fn failures_name_the_stage_and_the_reason(shared: &Shared) {
         "fails/by-another 1.0 is blocked",
         "fails/at-build is failed: build failed: main.c:1: error: expected a program",
     ]);
-    yard.run(&["log", "fails/by-another"]).exits(2).says(&["was not built yet"]);
+    yard.run(&["log", "fails/by-another"]).exits(2).says(&["has not been built yet"]);
     // The root of a failed package can be inspected, with the tree at its usual place.
     yard.run(&["shell", "fails/at-build", "--", "head", "-n", "2", "/usr/pkgsrc/fails/at-build/Makefile"])
         .exits(0)

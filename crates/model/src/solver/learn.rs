@@ -39,11 +39,11 @@ enum Value {
     No,
 }
 
-/// The position of a clause in the arena, which has its length and then its literals.
+/// The position of a clause in the arena, where its length precedes its literals.
 type ClauseAt = u32;
 const NO_CLAUSE: ClauseAt = u32::MAX;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Search {
     values: Vec<Value>,
     levels: Vec<u32>,
@@ -128,7 +128,7 @@ impl Search {
         }
     }
 
-    /// The root alone led to a contradiction, so it is never possible.
+    /// Records that the root is never possible: it alone led to a contradiction.
     fn learn_root(&mut self, root: Candidate, root_level: usize) {
         if root_level == 1 {
             self.back_to(0);
@@ -181,7 +181,7 @@ impl Search {
     }
 
     /// Adds a clause during a search. Literals that can still be true come first, then those that became false most
-    /// recently, so that the watches stay valid after backtracking.
+    /// recently, so that the watches stay valid after backtracking. Returns the clause if it cannot be satisfied.
     fn add(&mut self, mut literals: Vec<Literal>) -> Option<ClauseAt> {
         literals.sort_by_key(|literal| match self.value(*literal) {
             Value::Yes => (0, 0),

@@ -19,7 +19,7 @@ pub(crate) fn enter(folder: &Path, process: u32) -> io::Result<()> {
     write(&folder.join("cgroup.procs"), process)
 }
 
-/// Kills all processes of a cgroup v2 and of its descendants at once (`cgroup.kill`, since Linux 5.14).
+/// Kills all processes of a cgroup v2 and of its descendants together (`cgroup.kill`, since Linux 5.14).
 pub(crate) fn kill(folder: &Path) -> io::Result<()> {
     write(&folder.join("cgroup.kill"), 1)
 }
@@ -83,7 +83,7 @@ fn end_builds(left: &Path) {
     }
 }
 
-/// The processes of a group. A process of another pid namespace, which has no number here, appears as 0.
+/// The processes of a group. A process of another pid namespace, which has no id here, appears as 0.
 pub(crate) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
     let text = fs_err::read_to_string(folder.join("cgroup.procs"))?;
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())

@@ -18,10 +18,10 @@ const OWNER_CHARS_MAX: usize = 100;
 /// The process that created a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Maker {
-    /// The pid namespace of its number. A process of another container cannot be looked up here.
+    /// The pid namespace of its process id. A process of another container cannot be looked up here.
     namespace: u64,
     number: u32,
-    /// Its start time, because numbers are reused.
+    /// Its start time, because process ids are reused.
     started: u64,
 }
 

@@ -51,7 +51,7 @@ struct Build {
     weight: Option<u64>,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Groups {
     words: Words,

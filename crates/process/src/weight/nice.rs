@@ -38,7 +38,7 @@ struct Build {
     outers: Vec<(u32, u64)>,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Nice {
     means: Means,

@@ -23,7 +23,7 @@ pub fn open_folder() -> tempfile::TempDir {
     folder
 }
 
-/// Why sandboxes do not work here, if they do not.
+/// Why sandboxes do not work on this machine; `None` if they do.
 pub fn missing() -> Option<String> {
     let folder = open_folder();
     let making = Making::default();

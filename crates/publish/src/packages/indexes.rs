@@ -15,7 +15,6 @@ const LOOK_UP: &str = "index";
 /// The names of all index files.
 pub(super) const NAMES: [&str; 3] = [LOOK_UP, SUMMARY_GZIP, SUMMARY_ZSTD];
 
-/// An index file.
 pub(super) struct Index {
     pub(super) name: &'static str,
     pub(super) sha512: String,

@@ -127,7 +127,7 @@ fn a_recipe_tree_packs_the_same_for_every_owner() {
 }
 
 #[test]
-fn a_compressed_archive_is_the_same_tree() {
+fn a_compressed_archive_unpacks_to_the_same_tree() {
     let tree = tree();
     let bytes = packed(tree.path(), Some(5));
     let compressed = zstd::encode_all(&bytes[..], 1).unwrap();

@@ -73,7 +73,7 @@ pub(super) fn unmount(target: &Path, flushes: Flushes) -> io::Result<()> {
     }
     let path = system::c_path(target)?;
     let is_gone = holders::wait_until(|| {
-        // SAFETY: the string lives to the end of the call.
+        // SAFETY: the string outlives the call.
         match system::check(unsafe { libc::umount2(path.as_ptr(), 0) }) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
@@ -90,7 +90,7 @@ pub(super) fn unmount(target: &Path, flushes: Flushes) -> io::Result<()> {
 /// Shuts a file system down, as if its device were gone.
 fn go_down(target: &Path) -> io::Result<()> {
     let folder = File::open(target)?;
-    // SAFETY: the descriptor is open and the number lives to the end of the call.
+    // SAFETY: the descriptor is open and the number outlives the call.
     system::check(unsafe { libc::ioctl(folder.as_raw_fd(), GO_DOWN as _, &WITHOUT_LOG) })?;
     Ok(())
 }

@@ -29,7 +29,7 @@ const UNIT_BYTES: u64 = 1 << 20;
 pub struct ImagePlan {
     /// An existing folder. While the image is made, it also holds the mount point or the content to pack.
     folder: PathBuf,
-    /// Performed by a keeper that ends, and so undoes them, at once.
+    /// Performed by a keeper that ends immediately, and so undoes them.
     pub operations: Vec<Operation>,
 }
 

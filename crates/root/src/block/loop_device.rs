@@ -91,7 +91,7 @@ fn configure(device: &File, file: &File) -> io::Result<()> {
     let mut configuration: Configuration = unsafe { std::mem::zeroed() };
     configuration.file = file.as_raw_fd() as u32;
     configuration.information.flags = CLEARS_ITSELF | DIRECT;
-    // SAFETY: both descriptors are open; the request reads the structure, which lives to the end of the call.
+    // SAFETY: both descriptors are open; the request reads the structure, which outlives the call.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), CONFIGURE as _, &configuration) };
     check(result).map(|_| ())
 }

@@ -290,7 +290,7 @@ pub(super) fn own_seconds() -> f64 {
 }
 
 fn seconds_of(whose: libc::c_int) -> f64 {
-    // SAFETY: an all-zero rusage is valid and lives to the end of the call.
+    // SAFETY: an all-zero rusage is valid and outlives the call.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(whose, &mut usage);
@@ -301,7 +301,7 @@ fn seconds_of(whose: libc::c_int) -> f64 {
 
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time lives to the end of the call.
+    // SAFETY: the time outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }

@@ -54,7 +54,7 @@ pub(super) fn keep_from_abstract_sockets() -> io::Result<()> {
     }
     const SCOPE_ABSTRACT_UNIX_SOCKET: u64 = 1;
     let rules = Rules { files: 0, network: 0, scoped: SCOPE_ABSTRACT_UNIX_SOCKET };
-    // SAFETY: the rules live to the end of the call, and the size is theirs.
+    // SAFETY: the rules outlive the call, and the size is theirs.
     let made =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const rules, size_of::<Rules>(), 0) };
     let descriptor = match check(made as libc::c_int) {

@@ -29,7 +29,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         }
         Operation::Sys { target } => {
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
-            // A kernel with a masked sysfs refuses this mount; builds do not need it.
+            // Where sysfs is partly masked, the kernel refuses this mount; builds do not need it.
             mount("sysfs", target, "sysfs", flags, "").or(Ok(()))
         }
         Operation::Terminals { target } => {
@@ -58,7 +58,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         | Operation::Drop { .. }
         | Operation::Stamp { .. } => Err(io::Error::other("only a root's keeper can perform it")),
         Operation::Hostname { name } => {
-            // SAFETY: pointer and length are those of a string that lives to the end of the call.
+            // SAFETY: pointer and length are those of a string that outlives the call.
             check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
             Ok(())
         }
@@ -82,7 +82,7 @@ fn bind(source: &Path, target: &Path, access: Access) -> io::Result<()> {
 }
 
 fn stand_in(root: &Path, program: &Path, with: &Path, real: &Path) -> io::Result<()> {
-    // A link of the root would be resolved outside the root.
+    // A symbolic link in the root would be resolved outside the root.
     let mut path = root.to_owned();
     for part in program.components() {
         path.push(part);
@@ -99,7 +99,7 @@ fn stand_in(root: &Path, program: &Path, with: &Path, real: &Path) -> io::Result
 
 fn unmount(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    // SAFETY: the string lives to the end of the call.
+    // SAFETY: the string outlives the call.
     check(unsafe { libc::umount2(path.as_ptr(), 0) })?;
     Ok(())
 }
@@ -132,9 +132,9 @@ fn seal(open: &[PathBuf]) -> io::Result<()> {
     for path in open.iter().filter(|path| is_folder(path)) {
         bind(path, path, Access::Write)?;
     }
-    // SAFETY: all zero is a valid value, and is overwritten.
+    // SAFETY: an all-zero structure is valid, and is overwritten.
     let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the string is a constant, and the facts live to the end of the call.
+    // SAFETY: the string is a constant, and the structure outlives the call.
     check(unsafe { libc::statvfs(c"/".as_ptr(), &raw mut facts) })?;
     // Keep the flags of the machine's mount; `ST_*` and `MS_*` have the same values.
     let kept = facts.f_flag & (libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
@@ -151,7 +151,7 @@ fn loopback_up() -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the request lives to the end of the call and has the type that the ioctl takes.
+    // SAFETY: the request outlives the call and has the type that the ioctl takes.
     let result = check(unsafe { libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request) });
     // SAFETY: the socket is open and has no other owner.
     unsafe { libc::close(socket) };

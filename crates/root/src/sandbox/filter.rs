@@ -55,7 +55,7 @@ pub(super) fn install_listening(filter: &mut [libc::sock_filter]) -> io::Result<
     let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // SAFETY: the program and its filter live to the end of the call, which copies them; the returned descriptor has no
+    // SAFETY: the program and its filter outlive the call, which copies them; the returned descriptor has no
     // other owner.
     unsafe {
         let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program);
@@ -67,7 +67,7 @@ pub(super) fn install_listening(filter: &mut [libc::sock_filter]) -> io::Result<
 pub(super) fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     let length = libc::c_ushort::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its filter live to the end of the call, which copies them.
+    // SAFETY: the program and its filter outlive the call, which copies them.
     check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) })?;
     Ok(())
 }

@@ -77,8 +77,8 @@ pub(super) fn reset() -> io::Result<()> {
 
 /// Sets every signal, including real-time signals, to its default action, and unblocks all.
 fn reset_signals() -> io::Result<()> {
-    // SAFETY: an all-zero action is the default action with an empty mask; the sets live to the end of the calls. The
-    // system call is made directly: the C library hides two signals, which can also be inherited as ignored.
+    // SAFETY: an all-zero action is the default action with an empty mask; the sets outlive the calls. The system
+    // call is made directly: the C library hides two signals, which can also be inherited as ignored.
     unsafe {
         let default = [0_u64; 4];
         for signal in 1..=SIGNAL_MAX {

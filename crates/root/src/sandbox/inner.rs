@@ -75,7 +75,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
                     reaper::unblock_child_signal();
                     let error = become_command(sandbox, bounds, &refusing, &arguments, &environment);
                     say_failed(error);
-                    // SAFETY: ends this process at once.
+                    // SAFETY: ends this process immediately.
                     unsafe { libc::_exit(125) }
                 }
                 Some(command) => {
@@ -132,7 +132,7 @@ fn become_command(
     if sandbox.is_interactive
         && let Err(e) = confine::refuse_typing_for_others()
     {
-        return error("refuse to insert terminal input", e);
+        return error("block the insertion of terminal input", e);
     }
     // Installed while privileged: otherwise it would require no_new_privs, under which set-id programs gain no ids.
     if sandbox.flushes == Flushes::Discard
@@ -171,7 +171,7 @@ fn become_command(
     if matches!(sandbox.view, View::Root(_))
         && let Err(e) = refused::install(sandbox.nesting, refusing)
     {
-        return error("refuse system calls that builds do not need", e);
+        return error("block system calls that builds do not need", e);
     }
     if let Some((_, path)) = sandbox.environment.iter().find(|(name, _)| name == "PATH") {
         // The program is searched for in the PATH of the command, not of this process.

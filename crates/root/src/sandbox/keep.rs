@@ -7,7 +7,7 @@ use crate::{IdMap, Operation, probe};
 use std::io::{self, Read};
 
 /// Performs the operations, reports success, waits until standard input ends, and undoes the operations, last one
-/// first. If one fails, the earlier ones are undone at once.
+/// first. If one fails, the earlier ones are undone immediately.
 pub(super) fn keep(operations: &[Operation], ids: &IdMap) -> Result<(), StepError> {
     let mut devices = Devices::default();
     let mut perform =

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A description takes some tens of kilobytes, and more for a root of hundreds of layers.
 const SPECIFICATION_BYTES_MAX: u64 = 64 << 20;
 
-/// A failed step.
 #[derive(Debug)]
 pub(super) struct StepError {
     /// Reads after "failed to".

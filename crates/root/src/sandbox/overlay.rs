@@ -183,7 +183,7 @@ mod tests {
                 Ok(()) => i32::from(!is_seen),
                 Err(error) => error.raw_os_error().unwrap_or(255),
             };
-            // SAFETY: ends this process at once.
+            // SAFETY: ends this process immediately.
             unsafe { libc::_exit(code) };
         }
         let (_, status, _) = system::wait(child, 0).unwrap();

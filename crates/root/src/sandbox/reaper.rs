@@ -45,7 +45,7 @@ impl Reaper {
         block_child_signal(libc::SIG_BLOCK);
         let set = child_signal();
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-        // SAFETY: the set lives to the end of the call, which makes a new descriptor.
+        // SAFETY: the set outlives the call, which makes a new descriptor.
         let children = system::check(unsafe { libc::signalfd(-1, &set, flags) })?;
         // SAFETY: the descriptor was just made and has no other owner.
         Ok(Reaper { children: unsafe { OwnedFd::from_raw_fd(children) }, orders, refused })
@@ -100,7 +100,7 @@ impl Reaper {
         });
         // Round up, so that a fraction of a millisecond does not become a busy loop.
         let milliseconds = patience.as_micros().div_ceil(1000).try_into().unwrap_or(libc::c_int::MAX);
-        // SAFETY: the list lives to the end of the call.
+        // SAFETY: the list outlives the call.
         unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
         if polled[1].revents != 0
             && let Some(order) = self.next_order()
@@ -216,7 +216,7 @@ fn reap(command: libc::pid_t) -> Option<i32> {
 
 /// Whether another process is left: each is a child of this one or a descendant of a child.
 fn has_processes_left() -> bool {
-    // SAFETY: an all-zero value is valid and lives to the end of the call, which reaps no child.
+    // SAFETY: an all-zero value is valid and outlives the call, which reaps no child.
     let found = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)

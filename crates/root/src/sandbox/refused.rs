@@ -68,7 +68,7 @@ fn send(to: &OwnedFd, listener: &OwnedFd) -> io::Result<()> {
     let (mut byte, mut control) = (1_u8, Control([0; 64]));
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let message = message(&mut part, &mut control);
-    // SAFETY: the buffer has room for the one control message, and all parts live to the end of the call.
+    // SAFETY: the buffer has room for the one control message, and all parts outlive the call.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(&message);
         (*head).cmsg_level = libc::SOL_SOCKET;
@@ -83,7 +83,7 @@ fn receive(from: &OwnedFd) -> Option<OwnedFd> {
     let (mut byte, mut control) = (0_u8, Control([0; 64]));
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let mut message = message(&mut part, &mut control);
-    // SAFETY: the buffers live to the end of the call; a received control message is read in the kernel's layout.
+    // SAFETY: the buffers outlive the call; a received control message is read in the kernel's layout.
     unsafe {
         if libc::recvmsg(from.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
@@ -160,7 +160,7 @@ fn fail_one(listener: RawFd) -> Option<&'static str> {
     };
     let (name, error) = refusals::refused(call.data.arch, call.data.nr as u32);
     let mut answer = libc::seccomp_notif_resp { id: call.id, val: 0, error: -error, flags: 0 };
-    // SAFETY: the structure lives to the end of the call.
+    // SAFETY: the structure outlives the call.
     unsafe { libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_SEND as _, &raw mut answer) };
     Some(name)
 }

@@ -27,7 +27,7 @@ pub(crate) fn mount(
 ) -> io::Result<()> {
     let (source, target) = (c_string(source.as_bytes())?, c_path(target)?);
     let (kind, data) = (c_string(kind.as_bytes())?, c_string(data.as_bytes())?);
-    // SAFETY: all pointers are to strings that live to the end of the call.
+    // SAFETY: all pointers are to strings that outlive the call.
     check(unsafe {
         libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
     })?;
@@ -60,7 +60,7 @@ pub(super) fn clone(spaces: libc::c_int, group: Option<BorrowedFd<'_>>) -> io::R
         wanted.flags |= INTO_GROUP;
         wanted.cgroup = u64::from(group.as_raw_fd().unsigned_abs());
     }
-    // SAFETY: the arguments live to the end of the call; without a new stack the child continues here, as after fork,
+    // SAFETY: the arguments outlive the call; without a new stack the child continues here, as after fork,
     // and this process has one thread.
     let child = unsafe { libc::syscall(libc::SYS_clone3, &raw const wanted, size_of_val(&wanted)) };
     if child < 0 {
@@ -90,7 +90,7 @@ pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
 /// Fails if the write end of a pipe that this process reads from is closed.
 pub(super) fn is_open(pipe: BorrowedFd<'_>) -> io::Result<()> {
     let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which lives to the end of the call.
+    // SAFETY: one entry, which outlives the call.
     check(unsafe { libc::poll(&mut polled, 1, 0) })?;
     if polled.revents & libc::POLLHUP == 0 { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
 }
@@ -140,7 +140,7 @@ pub(super) fn wait(
     // SAFETY: an all-zero rusage is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both pointers are to locals that live to the end of the call.
+        // SAFETY: both pointers are to locals that outlive the call.
         let pid = unsafe { libc::wait4(child, &mut status, options, &mut usage) };
         match check(pid) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -175,7 +175,7 @@ pub(super) fn cpu_seconds(usage: &libc::rusage) -> f64 {
 /// separately, and the limit also holds for root inside.
 pub(super) fn limit_processes(count: u32) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: count.into(), rlim_max: count.into() };
-    // SAFETY: the limit lives to the end of the call.
+    // SAFETY: the limit outlives the call.
     check(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) })?;
     Ok(())
 }
@@ -183,7 +183,7 @@ pub(super) fn limit_processes(count: u32) -> io::Result<()> {
 /// Limits the open files of this process and of each descendant; a lower existing limit stays.
 pub(super) fn limit_open_files(count: u32) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives to the end of the call.
+    // SAFETY: the limit outlives the call.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
     let count = limit.rlim_max.min(count.into());
     let limit = libc::rlimit { rlim_cur: count, rlim_max: count };

@@ -63,7 +63,7 @@ fn cores_follow_the_path_and_come_back() {
     let wants = Event::Wants { package: LONG, cores: 8 };
     assert_eq!(apply(&mut scheduler, 10.0, wants), [cores(LONG, 6)]);
     assert_eq!(apply(&mut scheduler, 11.0, built(OTHER)), [cores(LONG, 7)]);
-    // A lower rank gets no further cores, whatever it wants.
+    // A package of lower rank gets no further cores, whatever it wants.
     assert_eq!(apply(&mut scheduler, 12.0, Event::Wants { package: SMALL, cores: 8 }), []);
     // In a serial stage, the path gives its cores away, and takes them back afterwards.
     let serial = Event::Wants { package: LONG, cores: 1 };
@@ -115,7 +115,7 @@ fn a_build_that_ran_out_of_memory_is_tried_alone_and_on_disk() {
     assert_eq!(apply(&mut scheduler, 2.0, built(OTHER)), []);
     let alone = Action::Start { package: LONG, machine: HERE, cores: 1, files: Files::Disk };
     assert_eq!(apply(&mut scheduler, 3.0, built(SMALL)), [alone]);
-    // The second time, it has failed.
+    // The second time, it counts as failed.
     assert_eq!(apply(&mut scheduler, 4.0, ended(LONG, Outcome::OutOfMemory)), []);
     assert_eq!(scheduler.ready(), 0);
     assert_eq!(scheduler.rank_seconds(NEXT), 0.0);
@@ -231,7 +231,7 @@ fn memory_bounds_starts_and_cores_and_nothing_is_overtaken_forever() {
     assert_eq!(apply(&mut scheduler, 2.0, built(ids[2])), [Action::Cores { package: ids[1], cores: 4 }]);
     let serial = Event::Wants { package: ids[1], cores: 1 };
     assert_eq!(started(&apply(&mut scheduler, 3.0, serial)), [ids[3]]);
-    // From now on, it is the only one that may start.
+    // From now on, only `large` may start.
     let late = OVERTAKEN_SECONDS_MAX + 1.0;
     assert_eq!(started(&apply(&mut scheduler, late, built(ids[3]))), []);
     assert_eq!(started(&apply(&mut scheduler, late + 1.0, built(ids[1]))), [ids[0]]);
@@ -347,7 +347,6 @@ fn impossible_schedules_are_reported() {
     assert_eq!(new(&Arc::new(cyclic), &works, one()), "these packages wait for each other: long, next");
 }
 
-/// A random run.
 #[derive(Clone, Debug)]
 struct Made {
     graph: Arc<Graph>,
@@ -411,7 +410,7 @@ struct Watched {
     scheduler: Scheduler,
     made: Made,
     built: Vec<bool>,
-    /// The machine, the cores, the memory without that of further cores, and the disk space of each running build.
+    /// The machine, the cores, the memory with one core, and the disk space of each running build.
     running: BTreeMap<PackageId, (MachineId, u32, u64, u64)>,
     heard: Vec<(f64, Event, Vec<Action>)>,
 }
@@ -477,7 +476,7 @@ impl Policy for Watched {
 
 proptest! {
     /// For any graph, works and machines: everything is built, nothing before its dependencies, never with more
-    /// cores, builds or memory than available, no sooner than the bound; and the same events give the same actions.
+    /// cores, builds or memory than available, not faster than the bound; and the same events give the same actions.
     #[test]
     fn every_run_keeps_to_its_bounds_and_ends(made in made(), seed in any::<u64>()) {
         let mut watched = Watched::new(made.clone());
@@ -532,7 +531,7 @@ proptest! {
                                     Action::Start { package, machine, cores, .. } => {
                                         watched.running.insert(package, (machine, cores, 0, 0));
                                     }
-                                    // Later changes of cores; the previous owner is checked with the next event.
+                                    // The bounds are checked with the next event.
                                     Action::Cores { package, cores } => {
                                         if let Some(running) = watched.running.get_mut(&package) {
                                             running.1 = cores;

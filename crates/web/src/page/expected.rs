@@ -74,7 +74,7 @@ fn comparison(report: &Report) -> Markup {
     let bound = report.bound_seconds.map(sane_seconds).unwrap_or(0.0);
     let table = html! {
         table.comparison {
-            (view::table_head(&["What", "#Time", "#Of the minimum", "~Drawn as a bar"]))
+            (view::table_head(&["What", "#Time", "#Ratio to minimum", "~Drawn as a bar"]))
             tbody {
                 @for (name, seconds, class) in rows {
                     tr class=(class) {
@@ -111,7 +111,7 @@ fn path(view: &View<'_>) -> Markup {
     let part = |seconds| words::share(seconds, total).unwrap_or(0.0);
     let table = html! {
         table.path {
-            (view::table_head(&["#Step", "Package", "#Time", "#Since the first", "~Drawn as a bar"]))
+            (view::table_head(&["#Step", "Package", "#Time", "#Elapsed", "~Drawn as a bar"]))
             tbody {
                 @for (number, package, start, seconds) in steps {
                     tr {

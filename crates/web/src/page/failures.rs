@@ -112,7 +112,7 @@ fn circumstances(package: &ReportPackage) -> String {
         text.push_str(&format!(", {} attempts", words::number_word(u64::from(package.attempts))));
     }
     if package.memory_peak_bytes > 0 {
-        text.push_str(&format!(", at most {} of memory", words::size(package.memory_peak_bytes)));
+        text.push_str(&format!(", with at most {} of memory", words::size(package.memory_peak_bytes)));
     }
     text
 }

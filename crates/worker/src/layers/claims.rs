@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How often a waiting build checks whether it was cancelled.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// See the module. A leaf lock: no other lock is taken while it is held.
+/// See the module documentation. A leaf lock: no other lock is taken while it is held.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     names: Mutex<HashSet<String>>,

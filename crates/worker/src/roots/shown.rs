@@ -8,7 +8,7 @@ use kilnyard_root::sandbox::RunError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     /// Read-only folders of the machine.

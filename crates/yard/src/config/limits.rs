@@ -61,7 +61,7 @@ impl Limits {
             if !(OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&count) {
                 let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
                 return Err(format!(
-                    "limits: open-files{of} is {count}, must be from {OPEN_FILES_MIN} to {OPEN_FILES_MAX}"
+                    "limits: open-files{of} is {count}, but must be from {OPEN_FILES_MIN} to {OPEN_FILES_MAX}"
                 ));
             }
         }

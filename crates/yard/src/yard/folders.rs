@@ -155,7 +155,7 @@ fn is_of_other_roots(name: &str, facts: &Stat, own: u32) -> bool {
 pub fn lock_file(folder: &Path, makes: bool) -> std::io::Result<File> {
     let state = open(folder, "state")?;
     let making = if makes { OFlags::CREATE | OFlags::RDWR } else { OFlags::RDONLY };
-    // `NONBLOCK`: opening a fifo, for example, returns at once instead of waiting for the other end. It is
+    // `NONBLOCK`: opening a fifo, for example, returns immediately instead of waiting for the other end. It is
     // rejected below.
     let flags = making | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(&state, LOCK, flags, Mode::from_raw_mode(0o644)).map_err(|error| match error {

@@ -500,7 +500,7 @@ impl Parser {
 }
 
 fn not_set(path: &str) -> Value {
-    unknown(format!("it refers to `{path}`, which is not set before"))
+    unknown(format!("it refers to `{path}`, which is not set earlier"))
 }
 
 fn get(value: Value, field: &str, path: &str) -> Value {

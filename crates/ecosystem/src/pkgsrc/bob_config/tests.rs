@@ -85,14 +85,14 @@ fn unsupported_settings_are_reported_with_their_line() {
     assert_eq!(reason(REAL, "dynamic.jobs"), "45: it is computed");
     assert_eq!(
         reason("options = { build_threads = cores }", "options.build_threads"),
-        "1: it refers to `cores`, which is not set before"
+        "1: it refers to `cores`, which is not set earlier"
     );
     assert_eq!(reason("options = { build_threads = -1 }", "options.build_threads"), "1: it is computed");
     assert_eq!(
         reason("options = { build_threads = 0x4 }", "options.build_threads"),
         "1: `0x4` is not a number from 1 to 4096"
     );
-    assert_eq!(reason("pkgsrc = { make = {} }", "pkgsrc.make"), "1: it is neither a text nor a number");
+    assert_eq!(reason("pkgsrc = { make = {} }", "pkgsrc.make"), "1: it is neither text nor a number");
     assert_eq!(reason("pkgsrc = {}\npkgsrc[k] = 1", "pkgsrc"), "2: the name that it sets is computed");
     assert_eq!(reason("print('x')", "print"), "1: it calls a function");
 }

@@ -7,7 +7,7 @@ const BLOCK_PACKAGES: usize = 512;
 const WORDS: usize = BLOCK_PACKAGES / u64::BITS as usize;
 
 /// For each package of a graph, the number of packages that depend on it, directly or indirectly, itself included.
-/// A member of a cycle counts all of the cycle.
+/// A package in a cycle counts the whole cycle.
 ///
 /// The sets of dependents are rows of bits, processed one block of columns at a time. This takes edges times
 /// packages over 64 steps: a fraction of a second for all of pkgsrc, whereas a walk from every package takes

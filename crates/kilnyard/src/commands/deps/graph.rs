@@ -30,7 +30,7 @@ pub struct Step {
     pub depth: u32,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Edges {
     names: Vec<String>,

@@ -1,7 +1,7 @@
 //! `kilnyard impact`: the packages that a change would rebuild.
 //!
-//! The answer is an upper bound: a dependency that is rebuilt to the same content stops the rebuild there. The time is that of the
-//! estimates, as in `kilnyard plan`.
+//! The result is an upper bound: a dependency that is rebuilt to the same content stops the rebuild there. The time is
+//! estimated as in `kilnyard plan`.
 
 use super::graph::{Direction, Edges};
 use crate::cli;
@@ -26,9 +26,7 @@ pub fn run(yard: &Yard, options: &cli::Impact) -> Result<ExitCode> {
     names.dedup();
     if names.is_empty() {
         return match (options.own, &options.commit) {
-            (false, None) => {
-                Err(Error::usage("a change of which package?").hint("names, --commit REV or --own"))
-            }
+            (false, None) => Err(Error::usage("no packages given").hint("names, --commit REV or --own")),
             _ => print("no package of the set changed\n"),
         };
     }

@@ -1,5 +1,5 @@
-//! Reads build times as bob 1.0 writes them: a CSV file with a row for each build, with the wall time of each stage and,
-//! in a column `cpu:STAGE`, its CPU time, in milliseconds; `-` means absent.
+//! Reads build times as bob 1.0 writes them: a CSV file with a row for each build, with the wall time of each stage
+//! and, in a column `cpu:STAGE`, its CPU time, in milliseconds; `-` means absent.
 
 use super::graph::base;
 use crate::error::{Error, Result};

@@ -10,7 +10,7 @@ use kilnyard_store::{Event, Happening};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
-/// See the module.
+/// See the module documentation.
 pub struct Events {
     out: Box<dyn Write + Send>,
 }

@@ -52,7 +52,7 @@ struct Picture {
     extents: Vec<usize>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Live {
     pending: Pending,
     picture: Option<Picture>,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// After this long without output, a line lists the running builds.
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// See the module documentation.
 pub struct Plain {
     out: Box<dyn Write>,
     spoken: Instant,

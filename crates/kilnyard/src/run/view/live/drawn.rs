@@ -1,8 +1,8 @@
 //! A picture of the view in a file, beside another view: for a web server's page, a ticket, or a document.
 //!
-//! The file always holds one whole SVG drawing: the last lines that scrolled up, and below them the picture as a terminal of 100
-//! columns shows it. It is replaced once a second while the run lasts, and once more when the run ends. A file that can no longer be written
-//! ends the drawing, with one message, and not the run.
+//! The file always holds one whole SVG drawing: the last lines that scrolled up, and below them the picture as a
+//! terminal of 100 columns shows it. It is replaced once a second while the run lasts, and once more when the run ends.
+//! A file that can no longer be written ends the drawing, with one message, and not the run.
 
 use super::lines::{self, Moment};
 use super::machine::Gauge;
@@ -34,7 +34,7 @@ text{fill:#d8dbe2;font:13.3px ui-monospace,\"DejaVu Sans Mono\",\"Liberation Mon
 /// One row: pieces of text, each with its style.
 type Row = Vec<(Style, String)>;
 
-/// See the module.
+/// See the module documentation.
 pub struct Drawn {
     inner: Box<dyn View>,
     path: PathBuf,
@@ -108,7 +108,7 @@ impl Drawn {
         let rows: Vec<Row> = self.scrolled.iter().skip(skipped).cloned().chain(picture).collect();
         if let Err(error) = files::write_whole(&self.path, drawing(&rows).as_bytes()) {
             self.is_given_up = true;
-            tell!("warning: the picture is no longer renewed\n{error}");
+            tell!("warning: the picture is no longer updated\n{error}");
         }
     }
 }

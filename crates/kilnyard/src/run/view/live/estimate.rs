@@ -16,7 +16,7 @@ pub fn worked(snapshot: &Snapshot) -> u64 {
 }
 
 /// The seconds left: by the plan, but no less than the longest open path. After the planned end, by the pace until now.
-/// None if unknown.
+/// `None` if unknown.
 pub fn left_seconds(snapshot: &Snapshot, worked_before: u64, now: Instant) -> Option<f64> {
     let elapsed = now.saturating_duration_since(snapshot.started).as_secs_f64();
     let (done, total) = snapshot.done();

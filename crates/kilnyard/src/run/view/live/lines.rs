@@ -46,7 +46,8 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// The height of the picture: a row for each slot and two more, but most of the screen is left for lines that scroll up.
+/// The height of the picture: a row for each slot and two more, but most of the screen is left for lines that scroll
+/// up.
 pub fn rows(slots: u32, screen_rows: u16) -> u16 {
     let wanted = u16::try_from(slots).unwrap_or(u16::MAX).saturating_add(2);
     let room = (u32::from(screen_rows) * 2 / 3) as u16;

@@ -51,7 +51,7 @@ pub fn is_ours() -> bool {
     foreground.is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Columns and rows; none if the terminal is gone or does not know them.
+/// Columns and rows; `None` if the terminal is gone or does not know them.
 pub fn size() -> Option<Size> {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some(Size { width: size.ws_col, height: size.ws_row })
@@ -68,7 +68,7 @@ impl Drop for Quiet<'_> {
     }
 }
 
-/// The cursor's position; none if the terminal does not answer.
+/// The cursor's position; `None` if the terminal does not answer.
 pub fn cursor() -> Option<Position> {
     if !is_ours() {
         return None;

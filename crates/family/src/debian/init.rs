@@ -24,7 +24,7 @@ pub struct Init {
     /// URL of the archive; by default the mirror that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
-    /// Source packages or .dsc files; `all` for every source of the release.
+    /// Source packages, .dsc files, or rules such as depends-on:zlib; `all` for every source of the release.
     #[arg(value_name = "PACKAGE", required = true)]
     packages: Vec<String>,
 }

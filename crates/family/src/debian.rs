@@ -9,7 +9,9 @@ pub mod init;
 pub mod mirror;
 pub mod publish;
 pub mod recover;
+pub mod rules;
 pub mod scan;
+pub mod select;
 pub mod set;
 
 pub use config::{Debian, DebianRoot, Mirrors, template};
@@ -18,7 +20,6 @@ pub use doctor::{base_findings, mirror_finding};
 use crate::arguments::read;
 use clap::{ArgMatches, Args, Command};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
@@ -26,7 +27,7 @@ use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
-use kilnyard_yard::error::{Error, Result};
+use kilnyard_yard::error::Result;
 use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::SigningKey;
@@ -115,10 +116,7 @@ impl Family for Debian {
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
-        match name.ends_with(".dsc") || relation::is_name(name) {
-            true => Ok(()),
-            false => Err(Error::usage(format!("`{name}` is not a valid source package name"))),
-        }
+        rules::Rule::parse(name).map(drop)
     }
 
     fn mirrors(&self) -> Vec<String> {

@@ -37,6 +37,7 @@ use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
+use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
@@ -163,6 +164,10 @@ impl Family for Pkgsrc {
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
+        if name == ALL {
+            return Err(Error::usage("`all` is listed as a package name")
+                .hint("packages = \"all\" in kilnyard.toml, without brackets, to build everything"));
+        }
         match is_location(name) || is_category(name) {
             true => Ok(()),
             false => Err(Error::usage(format!("`{name}` is not a package directory or category"))

@@ -42,14 +42,16 @@ fn the_template_of_init_parses_and_its_comments_are_the_defaults() {
 }
 
 #[test]
-fn all_excludes_other_names() {
+fn all_may_be_one_of_several_rules() {
     let all = debian_template("bookworm", "http://deb.example/debian", &["all".into()]);
     assert_eq!(parse(&all).unwrap().package_names(Path::new("/")).unwrap(), None);
     let with_file = all.replace("# packages-file", "packages-file");
     assert!(parse(&with_file).unwrap_err().to_string().contains("packages-file"));
     let listed = parse(&all.replace("\"all\"\n", "[\"acl\", \"all\"]\n")).unwrap();
-    let error = listed.package_names(Path::new("/")).unwrap_err().to_string();
-    assert!(error.contains("packages = \"all\""), "{error}");
+    assert_eq!(listed.package_names(Path::new("/")).unwrap(), Some(vec!["acl".into(), "all".into()]));
+    let wrong = parse(&all.replace("\"all\"\n", "[\"acl\", \"colour:red\"]\n")).unwrap();
+    let error = wrong.package_names(Path::new("/")).unwrap_err().to_string();
+    assert!(error.contains("neither the name of a source package nor a rule"), "{error}");
     let none = parse(&debian_template("bookworm", "http://deb.example/debian", &[])).unwrap();
     assert!(none.lack(Path::new("/")).unwrap().is_some());
 }

@@ -465,10 +465,6 @@ impl Config {
             names.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
         }
         for name in &names {
-            if name == ALL {
-                return Err(Error::usage("`all` is listed as a package name")
-                    .hint("packages = \"all\" in kilnyard.toml, without brackets, to build everything"));
-            }
             self.family.check_name(name)?;
         }
         let mut seen = std::collections::HashSet::new();

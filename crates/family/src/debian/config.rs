@@ -168,7 +168,7 @@ pub fn template(release: &str, mirror: &str, packages: &[String]) -> String {
     format!(
         r#"# A yard of Kilnyard. `kilnyard build` builds it; `kilnyard doctor` checks this machine.
 
-# Source packages by name, or paths of .dsc files; "all" for every source of the release.
+# Source packages by name, paths of .dsc files, or rules (docs/sets.md); "all" for every source of the release.
 packages = {packages}
 # packages-file = "packages.txt"   # more packages, one per line
 

@@ -5,7 +5,6 @@ use super::mirror::find_release;
 use crate::FAMILIES;
 use clap::Args;
 use kilnyard_mirror::without_password;
-use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Error, Kind, Result};
 use kilnyard_yard::family::NewYard;
 use kilnyard_yard::mirror::is_absent;
@@ -25,7 +24,7 @@ pub struct Init {
     /// URL of the archive; by default the mirror that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
-    /// Source packages or .dsc files; `all` for every source of the release.
+    /// Source packages, .dsc files, or rules such as depends-on:zlib; `all` for every source of the release.
     #[arg(value_name = "PACKAGE", required = true)]
     packages: Vec<String>,
 }
@@ -48,13 +47,11 @@ impl Init {
 
 /// Rejects names that are wrong even without an index.
 fn check_packages(packages: &[String]) -> Result<()> {
-    if packages.len() > 1 && packages.iter().any(|name| name == ALL) {
-        return Err(Error::usage(
-            "`all` already means every source of the release, so other names cannot be given with it",
-        )
-        .hint("`all` alone, or names without `all`"));
-    }
-    match packages.iter().find(|name| name.ends_with(".dsc") && !Path::new(name).is_file()) {
+    let is_missing = |name: &&String| {
+        let is_path = name.ends_with(".dsc") && !name.contains(['*', '?', '[']);
+        is_path && !Path::new(name.trim_start_matches('-')).is_file()
+    };
+    match packages.iter().find(is_missing) {
         Some(missing) => Err(Error::usage(format!("{missing} does not exist"))
             .hint("the path of a .dsc file, or the name of a source package of the release")),
         None => Ok(()),
@@ -83,8 +80,9 @@ pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Resu
 
 /// The absolute path of a `.dsc` file; a package name stays as it is.
 fn absolute(name: &str) -> String {
-    let path = name.ends_with(".dsc").then(|| std::path::absolute(name).ok()).flatten();
-    path.and_then(|path| Some(path.to_str()?.to_owned())).unwrap_or_else(|| name.to_owned())
+    let (sign, path) = name.strip_prefix('-').map_or(("", name), |path| ("-", path));
+    let path = path.ends_with(".dsc").then(|| std::path::absolute(path).ok()).flatten();
+    path.and_then(|path| Some(format!("{sign}{}", path.to_str()?))).unwrap_or_else(|| name.to_owned())
 }
 
 /// The default mirror for a release: the one that this machine's apt uses, else Debian's.

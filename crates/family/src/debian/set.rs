@@ -2,6 +2,7 @@
 
 use super::publish::indexes_of_binaries;
 use super::scan::Index;
+use super::select;
 use crate::debian::Debian;
 use kilnyard_ecosystem::LeftOut;
 use kilnyard_ecosystem::debian::deb822::Stanza;
@@ -11,10 +12,11 @@ use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::version;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_mirror::FileStore;
+use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::yard::Yard;
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
@@ -23,31 +25,29 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) 
     let mut sources = Sources::default();
     Index::open(yard)?.read(yard, &mut universe, &mut sources)?;
     let mut left_out = Vec::new();
-    let names: Vec<String> = match yard.config.package_names(&yard.folder)? {
-        None => {
-            let all = sources.all().into_iter();
-            let built = all.filter(|source| source.builds_on(&settings.architecture, settings.parts));
-            built.map(|source| source.name().to_owned()).collect()
-        }
-        Some(names) => {
-            // A file that cannot be read does not affect the others.
-            let names = names.into_iter().filter_map(|name| {
-                if !name.ends_with(".dsc") {
-                    return Some(name);
-                }
-                match add_local(&mut sources, distfiles, &yard.path(&name)) {
-                    Ok(name) => Some(name),
-                    Err(error) => {
-                        let explanation = std::iter::once(error.message).chain(error.causes);
-                        let explanation = explanation.collect::<Vec<_>>().join(": ");
-                        left_out.push(LeftOut { name: presumed(&name), explanation });
-                        None
-                    }
-                }
-            });
-            names.collect()
-        }
+    let names = match yard.config.package_names(&yard.folder)? {
+        None => vec![ALL.to_owned()],
+        Some(names) => names,
     };
+    let rules = select::rules(&yard.folder, &names)?;
+    let mut locals = HashMap::new();
+    for path in select::local_files(&yard.folder, &rules) {
+        // An unreadable source does not affect the others.
+        match add_local(&mut sources, distfiles, &path) {
+            Ok(name) => {
+                locals.insert(path, name);
+            }
+            Err(error) => {
+                let explanation = std::iter::once(error.message).chain(error.causes);
+                let explanation = explanation.collect::<Vec<_>>().join(": ");
+                left_out.push(LeftOut { name: presumed(&path.to_string_lossy()), explanation });
+            }
+        }
+    }
+    let selected = select::select(&yard.folder, &rules, &settings, &mut universe, &sources, &locals)?;
+    let reasons = selected.empty.into_iter();
+    left_out.extend(reasons.map(|(name, explanation)| LeftOut { name, explanation }));
+    let names = selected.names;
     let published = published(yard, debian)?;
     Ok(Workshop::new(settings, universe, sources, &names, base, published).without(left_out))
 }
@@ -71,8 +71,11 @@ fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
 /// See [`kilnyard_yard::family::Family::inputs`].
 pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Result<String> {
     let mut text = format!("{}\n{}\n", Index::open(yard)?.identity, base.map_or("", |base| &base.digest));
-    for name in names.into_iter().flatten().filter(|name| name.ends_with(".dsc")) {
-        text.push_str(&local_inputs(&yard.path(name)));
+    let names = names.unwrap_or_default();
+    let rules = select::rules(&yard.folder, names)?;
+    text.push_str(&select::inputs(&yard.folder, names, &rules)?);
+    for path in select::local_files(&yard.folder, &rules) {
+        text.push_str(&local_inputs(&path));
     }
     Ok(text)
 }
@@ -103,22 +106,26 @@ fn local_inputs(path: &Path) -> String {
     text
 }
 
+/// The `.dsc` files of this machine that the set names.
+fn local_files(yard: &Yard) -> Result<Vec<PathBuf>> {
+    let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
+    Ok(select::local_files(&yard.folder, &select::rules(&yard.folder, &names)?))
+}
+
 /// The packages whose `.dsc` lies on this machine, by the names of these files.
 pub fn own_packages(yard: &Yard) -> Result<Vec<String>> {
-    let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
-    Ok(names.iter().filter(|name| name.ends_with(".dsc")).map(|name| presumed(name)).collect())
+    Ok(local_files(yard)?.iter().map(|path| presumed(&path.to_string_lossy())).collect())
 }
 
 /// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources, only local ones can have changed.
 pub fn rescan(yard: &Yard, distfiles: &FileStore, package: &str) -> Result<Option<Vec<u8>>> {
-    let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
     let mut failed = None;
-    for name in names.iter().filter(|name| name.ends_with(".dsc")) {
-        match read_local(distfiles, &yard.path(name)) {
+    for path in local_files(yard)? {
+        match read_local(distfiles, &path) {
             Ok((source, text)) if source == package => return Ok(Some(text.into_bytes())),
             Ok(_) => {}
             // An unreadable file may be the source of this package.
-            Err(error) if presumed(name) == package => failed = Some(error),
+            Err(error) if presumed(&path.to_string_lossy()) == package => failed = Some(error),
             Err(_) => {}
         }
     }

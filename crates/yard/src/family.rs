@@ -213,7 +213,7 @@ impl dyn Family {
         (self as &dyn Any).downcast_ref()
     }
 
-    /// Like [`of`](Self::of), or an error that names the family that the user asked for.
+    /// Like `of`, or an error that names the family that the user asked for.
     pub fn require<F: Family>(&self, wanted: &str) -> Result<&F> {
         let title = self.title();
         let other =

@@ -61,10 +61,15 @@ fn lines_of(path: &Path) -> Result<Vec<String>> {
 
 fn text_of(path: &Path) -> Result<String> {
     let failed = format!("read {}, which packages names", path.display());
-    let size = fs_err::metadata(path).context(Kind::Usage, &failed)?.len();
-    if size > FILE_BYTES_MAX {
+    let metadata = fs_err::metadata(path).context(Kind::Usage, &failed)?;
+    // A pipe or a device may never end.
+    if !metadata.is_file() {
+        return Err(Error::usage(format!("failed to {failed}: it is not a regular file")));
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        let size = metadata.len();
         return Err(Error::usage(format!(
-            "failed to {failed}: it has {size} bytes, at most {FILE_BYTES_MAX} are read"
+            "failed to {failed}: it has {size} bytes, but at most {FILE_BYTES_MAX} are read"
         )));
     }
     fs_err::read_to_string(path).context(Kind::Usage, failed)
@@ -372,6 +377,8 @@ mod tests {
         let error = rules(folder.path(), &texts(&["@b.txt"])).unwrap_err().to_string();
         assert!(error.contains("nested more than 8 deep"), "{error}");
         assert!(rules(folder.path(), &texts(&["@absent.txt"])).is_err());
+        let error = rules(folder.path(), &texts(&["@/dev/zero"])).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
         for name in ["x.dsc", "y.dsc", "z.txt"] {
             write(name, "");
         }

@@ -32,6 +32,10 @@ fn changed_files(tree: &Path, commit: &str) -> Result<BTreeSet<String>> {
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE")
+        // The repository's own configuration may name a command that reads the state of its files, and one that fetches
+        // objects that a partial clone lacks.
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .args(["-c", "core.fsmonitor=false", "-c", "protocol.allow=never"])
         .arg("-C")
         .arg(tree)
         .args(["diff-tree", "-r", "-z", "-m", "--first-parent", "--root", "--no-commit-id", "--name-only"])
@@ -59,6 +63,47 @@ mod tests {
             ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"];
         let output = Command::new("git").arg("-C").arg(folder).args(settings).args(arguments).output();
         output.is_ok_and(|output| output.status.success())
+    }
+
+    #[test]
+    fn a_repository_cannot_run_commands() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path();
+        if !git(tree, &["init", "-q"]) {
+            println!("skipped: a_repository_cannot_run_commands: there is no git");
+            return;
+        }
+        std::fs::create_dir(tree.join("a")).unwrap();
+        std::fs::write(tree.join("a/file"), "1").unwrap();
+        assert!(git(tree, &["add", "-A"]) && git(tree, &["commit", "-qm", "first"]));
+        let attack = tree.join("attack");
+        let command = format!("touch {}; false", attack.display());
+        for (key, value) in [
+            ("core.repositoryformatversion", "1"),
+            ("extensions.partialClone", "origin"),
+            ("remote.origin.promisor", "true"),
+            ("remote.origin.url", tree.to_str().unwrap()),
+            ("remote.origin.uploadpack", &command),
+            ("diff.external", &command),
+            ("core.fsmonitor", &command),
+            ("core.pager", &command),
+            ("alias.diff-tree", &format!("!{command}")),
+        ] {
+            assert!(git(tree, &["config", key, value]), "{key}");
+        }
+        // The commit's trees are gone, as in a partial clone that has fetched commits alone.
+        let output =
+            Command::new("git").arg("-C").arg(tree).args(["rev-parse", "HEAD^{tree}"]).output().unwrap();
+        let name = String::from_utf8(output.stdout).unwrap();
+        let (first, rest) = name.trim().split_at(2);
+        std::fs::remove_file(tree.join(".git/objects").join(first).join(rest)).unwrap();
+        assert!(!attack.exists());
+        // Git alone runs the command.
+        Command::new("git").arg("-C").arg(tree).args(["diff-tree", "-r", "--root", "HEAD"]).output().unwrap();
+        let is_dangerous = attack.exists();
+        let _ = std::fs::remove_file(&attack);
+        assert!(changed_files(tree, "HEAD").is_err());
+        assert!(is_dangerous && !attack.exists(), "{is_dangerous}");
     }
 
     #[test]

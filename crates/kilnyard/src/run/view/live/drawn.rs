@@ -8,12 +8,13 @@ use super::lines::{self, Moment};
 use super::machine::Gauge;
 use super::render::{Paragraph, Renderer};
 use super::{Snapshot, View, ViewEvent, estimate};
-use crate::error::Result;
-use crate::files;
+use crate::error::{Context, Kind, Result};
 use kilnyard_web::{Anchor, Drawing};
 use ratatui::style::{Color, Modifier, Style};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How often the file is replaced.
@@ -55,7 +56,7 @@ impl Drawn {
     /// # Errors
     /// The file cannot be written.
     pub fn open(inner: Box<dyn View>, path: PathBuf) -> Result<Drawn> {
-        files::write_whole(&path, drawing(&[]).as_bytes())?;
+        write(&path, &drawing(&[]))?;
         Ok(Drawn {
             inner,
             path,
@@ -106,7 +107,7 @@ impl Drawn {
         let above = usize::from(ROWS).saturating_sub(picture.len());
         let skipped = self.scrolled.len().saturating_sub(above);
         let rows: Vec<Row> = self.scrolled.iter().skip(skipped).cloned().chain(picture).collect();
-        if let Err(error) = files::write_whole(&self.path, drawing(&rows).as_bytes()) {
+        if let Err(error) = write(&self.path, &drawing(&rows)) {
             self.is_given_up = true;
             tell!("warning: the picture is no longer updated\n{error}");
         }
@@ -136,6 +137,22 @@ impl View for Drawn {
     fn wants_end(&self) -> bool {
         self.inner.wants_end()
     }
+}
+
+/// Replaces the file. The folder may be one that other users write to, so that no name in it can be trusted: the new file has a
+/// name that did not exist before, and replaces the old one or a link by a rename.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let failed = format!("write the picture {}", path.display());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As other new files, by the umask: a web server reads it.
+    let readable = std::fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .prefix(".kilnyard-picture-")
+        .permissions(readable)
+        .tempfile_in(folder)
+        .context(Kind::Machine, &failed)?;
+    file.write_all(text.as_bytes()).context(Kind::Machine, &failed)?;
+    file.persist(path).map(drop).map_err(|error| error.error).context(Kind::Machine, failed)
 }
 
 /// A drawing of these rows.
@@ -234,6 +251,20 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("interrupted; the same command resumes it"), "{text}");
         assert!(!text.contains("package0"), "{text}");
+    }
+
+    #[test]
+    fn a_picture_replaces_a_link_and_leaves_its_target_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, target) = (folder.path().join("run.svg"), folder.path().join("target"));
+        std::fs::write(&target, "mine").unwrap();
+        for name in ["run.svg", "run.part"] {
+            std::os::unix::fs::symlink(&target, folder.path().join(name)).unwrap();
+        }
+        write(&path, "<svg/>").unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "mine");
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
     #[test]

@@ -127,6 +127,42 @@ fn an_older_state_is_rejected() {
     tiny.survives(spoil, &["was seen before", "clean --index"]);
 }
 
+fn a_set_follows_from_rules() {
+    let tiny = Tiny::new("rules");
+    let names = |rules: &str| {
+        tiny.configure(rules, "");
+        let plan = tiny.yard.run(&["plan", "--json"]).exits(0).json();
+        let rows = plan["packages"].as_array().unwrap().iter();
+        let mut names: Vec<String> = rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names.join(" ")
+    };
+    tiny.scan().exits(0);
+    let all = names("\"all\"");
+    assert_eq!(all, names("\"needs-*\", \"[gr]*\""));
+    assert_eq!(names("\"all\", \"-needs-*\", \"-round-?\""), "goodsource");
+    assert_eq!(names("\"all\", \"-all\", \"round-b\""), "round-b");
+    // Directly, and through the archive's packages.
+    assert_eq!(names("\"build-depends:round-a-bin\""), "round-b");
+    assert_eq!(names("\"depends-on:round-a\""), "round-b");
+    std::fs::write(tiny.yard.path("machine.list"), "ii  round-a-bin 1-1 amd64 a\nii  elsewhere 1 amd64 b\n")
+        .unwrap();
+    assert_eq!(names("\"installed:*.list\""), "round-a");
+    std::fs::write(tiny.yard.path("names.txt"), "goodsource # a comment\n-round-a\n").unwrap();
+    assert_eq!(names("\"round-*\", \"@names.txt\""), "goodsource round-b");
+    // The list is an input of the plan.
+    std::fs::write(tiny.yard.path("machine.list"), "goodsource-bin\n").unwrap();
+    names("\"round-b\", \"installed:*.list\"");
+    // A rule that selects nothing is left out with its reason, and takes nothing with it.
+    tiny.configure("\"round-b\", \"own/*.dsc\", \"lib*\", \"section:nowhere\", \"absent.dsc\"", "");
+    let plan = tiny.yard.run(&["plan"]).exits(0);
+    plan.says(&["no file has a name like this", "no source is in this section", "absent.dsc", "4 left out"]);
+    tiny.configure("\"colour:red\"", "");
+    tiny.yard.run(&["plan"]).exits(2).says(&["`colour:red` is neither", "depends-on:"]);
+    tiny.configure("\"@/dev/zero\"", "");
+    tiny.yard.run(&["plan"]).exits(2).says(&["not a regular file"]);
+}
+
 fn left_out(tiny: &Tiny, package: &str) -> String {
     let plan = tiny.yard.run(&["plan", "--json"]).exits(0).json();
     let rows = plan["packages"].as_array().unwrap();
@@ -535,6 +571,7 @@ fn main() {
         an_expired_release_file_is_rejected,
         an_older_state_is_rejected,
         a_similar_name_is_suggested,
+        a_set_follows_from_rules,
         an_impossible_build_dependency_is_explained,
         check_finds_unbuildable_sources_in_the_whole_release,
         a_cycle_is_reported_and_cut,

@@ -411,13 +411,13 @@ fn a_part(shared: &Shared) {
     let tree_of = yard.run(&["deps", "chain/app", "--tree"]).exits(0).stdout;
     assert_eq!(tree_of, "chain/app\n  chain/lib\n    chain/base\n");
     assert_eq!(yard.run(&["rdeps", "chain/base", "--all"]).exits(0).stdout, "chain/app\nchain/lib\n");
-    let impact = yard.json(&["impact", "chain/base", "--json"]);
+    let impact = yard.run(&["impact", "chain/base", "--json"]).exits(0).json();
     let rebuilt: Vec<&str> =
         impact["rebuilt"].as_array().unwrap().iter().map(|row| row["package"].as_str().unwrap()).collect();
     assert_eq!(rebuilt, ["chain/lib", "chain/app"]);
     assert!(impact["path_seconds"].as_f64().unwrap() > 0.0, "{impact}");
     yard.run(&["impact", "chain/lib"]).exits(0).says(&["depends on chain/lib", "at most 2 packages of 5"]);
-    yard.run(&["impact"]).exits(2).says(&["a change of which package?", "--commit REV"]);
+    yard.run(&["impact"]).exits(2).says(&["no packages given", "--commit REV"]);
     yard.run(&["rdeps", "chain/bas"]).exits(2).says(&["chain/bas is not a package", "chain/base"]);
 
     yard.run(&["build", "chain/app"]).exits(0).says(&["3 packages, ", "3 built"]);

@@ -158,7 +158,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 /// A drawing of these rows.
 fn drawing(rows: &[Row]) -> String {
     let width = COLUMNS as f64 * COLUMN_WIDTH + 2.0 * MARGIN;
-    let height = f64::from(ROWS) * ROW_HEIGHT + 2.0 * MARGIN;
+    let height = rows.len().max(1) as f64 * ROW_HEIGHT + 2.0 * MARGIN;
     let mut drawing = Drawing::new(width, height, "kilnyard build", STYLE);
     drawing.rectangle("", [0.0, 0.0, width, height], "");
     for (number, row) in rows.iter().enumerate() {

@@ -40,8 +40,8 @@ fn init_rejects_names_that_cannot_be_built() {
     init("tyni", &["goodsource"]).exits(2).says(&["has no release tyni", "codename"]);
     init("tiny", &["absent.dsc"]).exits(2).says(&["absent.dsc does not exist"]);
     init("tiny", &[]).exits(2).says(&["PACKAGE"]);
-    init("tiny", &["all", "goodsource"]).exits(2).says(&["`all` alone"]);
-    init("tiny", &["Good Source"]).exits(2).says(&["Good Source"]);
+    init("tiny", &["Good Source"]).exits(2).says(&["`Good Source` is neither", "depends-on:"]);
+    init("tiny", &["colour:red"]).exits(2).says(&["`colour:red` is neither"]);
     assert!(!yard.folder.exists());
     init("tiny", &["all"]).exits(0).says(&["made the yard"]);
     assert!(yard.read("kilnyard.toml").contains("\npackages = \"all\"\n"));
@@ -82,7 +82,7 @@ fn init_of_a_tree_checks_the_mirror_for_the_release_of_its_roots() {
     assert!(yard.read("kilnyard.toml").contains("\nrelease = \"tyni\"\n"));
 }
 
-fn all_and_no_packages_have_one_spelling() {
+fn all_and_no_packages_are_valid_sets() {
     let tiny = Tiny::new("all");
     tiny.scan().exits(0);
     let good = tiny.yard.read("kilnyard.toml");
@@ -91,8 +91,8 @@ fn all_and_no_packages_have_one_spelling() {
         tiny.yard.run(&["plan"])
     };
     std::fs::write(tiny.yard.path("names"), "all\n").unwrap();
-    with("packages = [\"all\"]").exits(2).says(&["packages = \"all\"", "without brackets"]);
-    with("packages-file = \"names\"").exits(2).says(&["without brackets"]);
+    with("packages = [\"all\"]").exits(0).says(&["goodsource", "3 left out"]);
+    with("packages-file = \"names\"").exits(0).says(&["goodsource", "3 left out"]);
     with("packages = \"all\"\npackages-file = \"names\"").exits(2).says(&["remove one of them"]);
     with("packages = []").exits(0).says(&["names no packages", "0 packages to build"]);
     with("packages = \"all\"").exits(0).says(&["goodsource", "3 left out"]);
@@ -159,7 +159,7 @@ fn main() {
         an_unknown_release_is_reported_with_a_working_hint,
         init_rejects_names_that_cannot_be_built,
         init_of_a_tree_checks_the_mirror_for_the_release_of_its_roots,
-        all_and_no_packages_have_one_spelling,
+        all_and_no_packages_are_valid_sets,
         a_missing_source_does_not_affect_the_others,
         a_query_on_a_new_yard_scans_it,
         an_unknown_package_is_rejected_before_the_base_root_is_made,

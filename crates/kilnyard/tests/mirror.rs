@@ -367,7 +367,7 @@ fn a_read_only_yard_can_be_queried() {
         ask(&tiny, question).exits(0).says(&["goodsource"]);
     }
     // The store exists, but has no run.
-    ask(&tiny, "status").exits(2).says(&["nothing was built"]);
+    ask(&tiny, "status").exits(2).says(&["nothing has been built"]);
     tiny.configure("\"goodsource\", \"needs-newer\"", "");
     ask(&tiny, "plan").exits(0).says(&["needs-newer", "1 left out"]);
     ask(&tiny, "plan --json").exits(3).says(&["cannot be written here"]);

@@ -111,7 +111,7 @@ fn one_owner_of_a_name(shared: &Shared) {
     // The old owner still makes the package, but no longer publishes it.
     yard.run(&["build", "--no-scan", "--force", "first"]).exits(0);
     assert!(part_of("second"));
-    yard.run(&["log", "first", "collect"]).exits(0).says(&["first-part-1 is not kept", "belongs to second"]);
+    yard.run(&["log", "first", "collect"]).exits(0).says(&["first-part-1 is not kept", "gives it to second"]);
 }
 
 fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {

@@ -100,7 +100,7 @@ fn typed_keys(shared: &Shared) {
 fn before_the_first_run(shared: &Shared) {
     let tree = MiniTree::new(&[("some/one", "")]);
     let yard = shared.yard("before-the-first", &tree, &[]);
-    yard.run(&["status"]).exits(2).says(&["nothing was built"]);
+    yard.run(&["status"]).exits(2).says(&["nothing has been built"]);
     // The tree's make waits for this file, so that the scan lasts as long as the trial needs.
     let pipe = tree.path().join("some/one/gate.mk");
     let path = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
@@ -117,5 +117,5 @@ fn before_the_first_run(shared: &Shared) {
     build.signal(libc::SIGINT);
     build.end();
     let hint = format!("kilnyard --yard {} build", yard.folder.display());
-    yard.run(&["status"]).exits(2).says(&["nothing was built", &hint]);
+    yard.run(&["status"]).exits(2).says(&["nothing has been built", &hint]);
 }

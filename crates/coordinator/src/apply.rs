@@ -153,7 +153,7 @@ impl Coordinator {
                 state: self.packages[root.index()].state,
             };
             self.move_to(id, PackageState::Blocked, reason, Some(root), actions);
-            for dependent in self.graph.dependents(id).clone() {
+            for dependent in self.graph.dependents(id).to_vec() {
                 self.reconsider(dependent, actions);
             }
         } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
@@ -352,7 +352,7 @@ impl Coordinator {
     /// Marks a package as done: its outputs are available.
     fn arrive(&mut self, id: PackageId, state: PackageState, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, state, reason, None, actions);
-        for dependent in self.graph.dependents(id).clone() {
+        for dependent in self.graph.dependents(id).to_vec() {
             self.reconsider(dependent, actions);
         }
     }
@@ -360,7 +360,7 @@ impl Coordinator {
     pub(crate) fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, PackageState::Failed, reason, None, actions);
         self.hear(Heard::Gone(id), actions);
-        for dependent in self.graph.dependents(id).clone() {
+        for dependent in self.graph.dependents(id).to_vec() {
             self.reconsider(dependent, actions);
         }
     }
@@ -619,7 +619,7 @@ impl Coordinator {
                 }
                 self.move_to(id, PackageState::Skipped, Reason::SkipRequested, None, actions);
                 self.hear(Heard::Gone(id), actions);
-                for dependent in self.graph.dependents(id).clone() {
+                for dependent in self.graph.dependents(id).to_vec() {
                     self.reconsider(dependent, actions);
                 }
             }

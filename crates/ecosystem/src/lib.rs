@@ -21,7 +21,8 @@ pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
 pub use rules::{Rules, RulesError, rules};
 pub use telling::{Telling, telling_lines};
 
-use kilnyard_model::graph::{Cut, Graph, PackageId};
+use kilnyard_model::cuts::Cutting;
+use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
 use std::sync::Arc;
 
@@ -66,9 +67,6 @@ pub struct Admitted {
 /// Name of the text that gives fetch commands the worker's DNS configuration.
 pub const RESOLV_CONF: &str = "resolv.conf";
 
-/// The default for [`Ecosystem::weight`].
-pub const WEIGHT_USUAL: u32 = 100;
-
 /// A resolved set of packages. All methods only decide; none of them runs a command. They may be called from
 /// several threads.
 pub trait Ecosystem: Send + Sync {
@@ -84,7 +82,7 @@ pub trait Ecosystem: Send + Sync {
     }
 
     /// The edges removed to break cycles.
-    fn cuts(&self) -> &[Cut];
+    fn cutting(&self) -> &Cutting;
 
     /// Packages of the set that are not in the graph, with the reason.
     fn left_out(&self) -> &[LeftOut];
@@ -94,16 +92,19 @@ pub trait Ecosystem: Send + Sync {
         &[]
     }
 
+    /// Packages of the set that are not built, because the archive's are the same. They are not in the graph.
+    fn reused(&self) -> &[String] {
+        &[]
+    }
+
     /// The version of a package's recipe.
     fn version(&self, package: PackageId) -> String;
 
-    /// Total size of a package's sources; the prior for its build time.
+    /// Total size of a package's packed sources; the prior for the disk space that its build takes.
     fn source_bytes(&self, package: PackageId) -> u64;
 
-    /// The recipe's estimate of build effort, in hundredths of a usual build of that size.
-    fn weight(&self, _package: PackageId) -> u32 {
-        WEIGHT_USUAL
-    }
+    /// The expected time of a build on one core of a usual machine, from the recipe and the index alone.
+    fn prior_seconds(&self, package: PackageId) -> f64;
 
     /// The root that keys of version 1 record as the base of builds; see [`Key::is_met_by`].
     fn former_root(&self) -> &str;

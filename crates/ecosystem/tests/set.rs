@@ -1,11 +1,13 @@
 //! A set resolved from a small archive: edges, cycles, explanations, keys, build orders.
 
+use kilnyard_ecosystem::debian::dependents::{Reach, dependents};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_ecosystem::debian::{Base, Cycles, Published, Settings, Takeovers, Workshop};
 use kilnyard_ecosystem::{Ecosystem, Impossible, OutputBounds, Stock, rules};
 use kilnyard_model::artifact::{Artifact, Media};
-use kilnyard_model::graph::{PackageId, StandIn};
+use kilnyard_model::cuts::StandIn;
+use kilnyard_model::graph::{Against, PackageId};
 use kilnyard_model::order::{BuildOrder, Input, Key, Output, Stage, TestOrder};
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -25,6 +27,7 @@ fn settings() -> Settings {
         version_suffix: "+bk".into(),
         maintainer: "A <a@example>".into(),
         cycles: Cycles::Archive,
+        against: Against::Set,
         takeovers: Takeovers::new(),
     }
 }
@@ -157,11 +160,11 @@ fn adopt_attr(workshop: &Yard, content: &str) {
 }
 
 #[test]
-fn direct_dependencies_on_the_set_are_edges() {
+fn dependencies_on_the_set_are_edges() {
     let workshop = workshop(&["rsync", "acl", "attr"]);
     let graph = workshop.graph();
     assert!(workshop.left_out().is_empty(), "{:?}", workshop.left_out());
-    assert_eq!(graph.dependencies(id(&workshop, "rsync")).len(), 1);
+    assert_eq!(graph.dependencies(id(&workshop, "rsync")).len(), 2);
     assert!(graph.dependencies(id(&workshop, "acl")).contains(&id(&workshop, "attr")));
     assert!(graph.dependencies(id(&workshop, "attr")).is_empty());
 }
@@ -184,7 +187,7 @@ fn unresolved_packages_are_explained_and_do_not_block_others() {
 fn a_cycle_is_cut_if_the_archive_can_stand_in() {
     let packages = packages() + &binary("knot", "1-1", "");
     let workshop = workshop_of(&packages, &sources(), &["knot", "knot2"], settings());
-    let [cut] = workshop.cuts() else { panic!("{:?}", workshop.cuts()) };
+    let [cut] = &workshop.cutting().cuts[..] else { panic!("{:?}", workshop.cutting()) };
     // Only knot's package is in the archive, so only the edge to it can be cut.
     assert_eq!((cut.package, cut.dependency), (id(&workshop, "knot2"), id(&workshop, "knot")));
     assert_eq!(cut.stand_in, StandIn::Archive);
@@ -205,7 +208,7 @@ fn a_cycle_is_cut_by_a_profile_that_drops_the_dependency() {
     let sources = [source("a", "a", "b <!nodoc>"), source("b", "b", "a")].concat();
     let settings = Settings { cycles: Cycles::Profile, ..settings() };
     let workshop = workshop_of(&packages(), &sources, &["a", "b"], settings);
-    let [cut] = workshop.cuts() else { panic!("{:?}", workshop.cuts()) };
+    let [cut] = &workshop.cutting().cuts[..] else { panic!("{:?}", workshop.cutting()) };
     assert_eq!((cut.package, cut.stand_in), (id(&workshop, "a"), StandIn::Profile));
     let order = workshop.order(id(&workshop, "a"), 1).unwrap();
     let build = order.stages.iter().find(|stage| stage.stage == Stage::Build).unwrap();
@@ -395,4 +398,66 @@ fn only_the_owner_may_publish_a_name_and_its_number_increases() {
     lie.name = "libattr1".into();
     let error = workshop.admit(id(&workshop, "attr"), "1-1+bk1", &[lie]).unwrap_err();
     assert!(error.to_string().contains("does not match its own control file"), "{error}");
+}
+
+/// Sources with an indirect dependency on the set: `rsync` installs `libattr1` only because of `libacl1-dev`.
+fn edges(against: Against) -> Vec<(String, String)> {
+    let names = ["rsync", "acl", "attr", "build-essential"];
+    let sources = sources() + &source("build-essential", "build-essential", "make");
+    let workshop = workshop_of(&packages(), &sources, &names, Settings { against, ..settings() });
+    let graph = workshop.graph();
+    let name = |id: PackageId| graph.name(id).to_owned();
+    graph
+        .packages()
+        .flat_map(|id| graph.dependencies(id).iter().map(move |to| (name(id), name(*to))))
+        .collect()
+}
+
+#[test]
+fn what_packages_are_built_against_decides_the_edges() {
+    let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+    // The base root has build-essential, whose own package nothing waits for.
+    let set = [pair("rsync", "acl"), pair("rsync", "attr"), pair("acl", "attr")];
+    assert_eq!(edges(Against::Set), set);
+    let direct = edges(Against::Ancestors);
+    assert!(!direct.contains(&pair("rsync", "attr")) && direct.contains(&pair("rsync", "acl")), "{direct:?}");
+    assert!(direct.contains(&pair("rsync", "build-essential")), "{direct:?}");
+    assert_eq!(edges(Against::Archive), []);
+}
+
+#[test]
+fn a_build_against_the_archive_uses_nothing_of_the_set() {
+    let settings = Settings { against: Against::Archive, ..settings() };
+    let workshop = workshop_of(&packages(), &sources(), &["rsync", "acl", "attr"], settings);
+    let before = workshop.key(id(&workshop, "acl")).unwrap();
+    adopt_attr(&workshop, "c1");
+    assert_eq!(workshop.key(id(&workshop, "acl")).unwrap(), before);
+    let order = workshop.order(id(&workshop, "acl"), 1).unwrap();
+    let versions: Vec<&str> = order.root.depends.iter().map(|one| one.version.as_str()).collect();
+    assert_eq!(versions, ["1-1", "1-1+b2"]);
+}
+
+#[test]
+fn dependents_follow_installed_packages_and_rebuilds() {
+    let packages = packages() + &binary("tool", "1-1", "") + &binary("user", "1-1", "");
+    // `tool` is built with acl, and `user` with tool: it installs nothing of acl or attr.
+    let sources = sources()
+        + &source("tool", "tool", "libacl1-dev")
+        + &source("user", "user", "tool")
+        + &source("build-essential", "build-essential", "make");
+    let names: Vec<String> =
+        ["attr", "acl", "rsync", "tool", "user", "hopeless", "knot"].map(str::to_owned).into();
+    let mut universe = Universe::new(settings().context());
+    universe.add_packages(packages.into(), Origin::Archive).unwrap();
+    let mut read = Sources::default();
+    read.add(sources.into()).unwrap();
+    let mut found = |target: &str, reach| {
+        let mut found = dependents(&[target.to_owned()], &names, reach, &settings(), &mut universe, &read);
+        found.sort();
+        found
+    };
+    assert_eq!(found("attr", Reach::Installs), ["acl", "rsync", "tool"]);
+    assert_eq!(found("attr", Reach::Rebuilds), ["acl", "rsync", "tool", "user"]);
+    assert_eq!(found("build-essential", Reach::Rebuilds), Vec::<String>::new());
+    assert_eq!(found("user", Reach::Rebuilds), Vec::<String>::new());
 }

@@ -9,6 +9,7 @@ pub mod init;
 pub mod mirror;
 pub mod publish;
 pub mod recover;
+pub mod reuse;
 pub mod rules;
 pub mod scan;
 pub mod select;
@@ -23,6 +24,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
+use kilnyard_model::graph::Against;
 use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
@@ -113,6 +115,10 @@ impl Family for Debian {
 
     fn check(&self) -> std::result::Result<(), String> {
         self.check_table()
+    }
+
+    fn builds_against(&self) -> &'static [Against] {
+        &[Against::Set, Against::Ancestors, Against::Archive]
     }
 
     fn check_name(&self, name: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The data types of Kilnyard, and pure functions on them: no I/O, no clock, no runtime.
 //!
 //! - [`solver`] finds binary packages that can be installed together.
-//! - [`graph`] has the dependencies between the packages of a set, and cuts cycles.
+//! - [`graph`] has the dependencies between the packages of a set; [`cuts`] cuts its cycles.
 //! - [`order`] describes a build so that any machine can perform it; [`result`] is its outcome.
 //! - [`artifact`] names files by their content; [`attempt`] is a build's random id.
 //! - [`reason`] explains the state of a package; [`difference`] shows changes between keys.
@@ -11,6 +11,7 @@
 
 pub mod artifact;
 pub mod attempt;
+pub mod cuts;
 pub mod difference;
 pub mod foreign;
 pub mod graph;

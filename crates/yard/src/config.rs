@@ -9,6 +9,7 @@ use roots::Root;
 use crate::error::{Error, Result};
 use crate::family::{Family, FamilyEntry};
 use kilnyard_coordinator::RetryPolicy;
+use kilnyard_model::graph::Against;
 use kilnyard_model::result::FailureKind;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::Roots;
@@ -110,6 +111,14 @@ pub struct Build {
     pub memory: Option<Size>,
     /// How builds find their jobserver.
     pub jobserver: Jobserver,
+    /// Which dependencies come from the set.
+    pub against: Against,
+    /// Whether packages are the archive's that a rebuild would not change. If absent, they are in a set with own
+    /// sources.
+    pub reuse: Option<Reuse>,
+    /// How often a package is built at most whose cycle was cut: twice if its second build is to use the set's own
+    /// packages.
+    pub passes: u32,
     /// Whether to install and remove outputs in a clean root.
     pub test: bool,
     /// Disk space for dependency layers. If 0, the package manager installs all dependencies in each root.
@@ -150,6 +159,9 @@ impl Default for Build {
             first: Vec::new(),
             memory: None,
             jobserver: Jobserver::Pipe,
+            against: Against::default(),
+            reuse: None,
+            passes: 1,
             test: true,
             layers: Room(LAYERS_BYTES),
             work_in_memory: true,
@@ -181,6 +193,16 @@ pub(crate) fn rules(build: &Build, limits: &limits::Limits) -> LimitRules {
         written_bytes_min: 0,
         open_files_max: 0,
     })
+}
+
+/// Which packages of the set are the archive's, and not built.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// Those that a wide rule selects, and that depend on no package that is built.
+    Archive,
+    /// None.
+    Never,
 }
 
 /// How builds find their jobserver.
@@ -248,12 +270,14 @@ impl TryFrom<String> for Room {
 pub struct Repository {
     /// `Origin` and `Label` of the `Release` file.
     pub origin: String,
+    /// Whether builds publish. If absent, they do, unless everything is built against the archive.
+    pub publish: Option<bool>,
 }
 
 impl Build {
     fn check(&self) -> std::result::Result<(), String> {
-        if self.slots == Some(0) || self.jobs == Some(0) {
-            return Err("slots and jobs must be at least 1".to_owned());
+        if self.slots == Some(0) || self.jobs == Some(0) || self.passes == 0 {
+            return Err("slots, jobs and passes must be at least 1".to_owned());
         }
         if let Some(minutes) = self.idle_minutes_max {
             return Err(format!(
@@ -279,6 +303,7 @@ impl Build {
         let bounded = [
             ("slots", self.slots.unwrap_or(1).into(), SLOTS_MAX),
             ("jobs", self.jobs.unwrap_or(1).into(), JOBS_MAX),
+            ("passes", self.passes.into(), PASSES_MAX),
             ("log-mebibytes-max", self.log_mebibytes_max, LOG_MEBIBYTES_MAX),
         ];
         match bounded.into_iter().find(|(_, value, max)| value > max) {
@@ -303,6 +328,9 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # first = []                       # packages to build before all others, with their dependencies
 # memory = "8G"                    # for all builds together; default: the machine's memory
 # jobserver = "pipe"               # or "fifo", for make 4.4 or later, or "off"
+# against = "set"                  # or "ancestors", "archive"; see docs/sets.md
+# reuse = "archive"                # packages that depend on none of your own sources; or "never"
+# passes = 1                       # 2 builds packages whose cycle was cut again, with the set's packages
 # test = true                      # install and remove outputs in a clean root
 # layers = "20G"                   # dependencies, installed once for all builds
 # work-in-memory = true            # keep small work folders in memory, where the family has separate ones
@@ -333,6 +361,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 
 [repository]
 # origin = "Kilnyard"
+# publish = true                   # default: unless against = "archive"
 "#;
 
 /// Formats words as the lines of a TOML array, one word per line.
@@ -347,7 +376,7 @@ pub fn quoted(text: &str) -> String {
 
 impl Default for Repository {
     fn default() -> Self {
-        Repository { origin: "Kilnyard".to_owned() }
+        Repository { origin: "Kilnyard".to_owned(), publish: None }
     }
 }
 
@@ -355,6 +384,8 @@ impl Default for Repository {
 const SLOTS_MAX: u64 = 4096;
 /// The largest number of jobs that build systems accept without overflow.
 const JOBS_MAX: u64 = 4096;
+/// After a second pass, only versions and times change.
+const PASSES_MAX: u64 = 2;
 /// A year. A longer limit is as good as none.
 const MINUTES_MAX: f64 = 366.0 * 24.0 * 60.0;
 /// A second. A shorter limit would end every command.
@@ -436,6 +467,12 @@ impl Config {
             );
         }
         self.family.check()?;
+        if !self.family.builds_against().contains(&self.build.against) {
+            return Err(format!(
+                "against: a {} package is always built against the packages of the set",
+                self.family.title()
+            ));
+        }
         self.limits_of_builds.check()?;
         self.build.check()
     }
@@ -443,6 +480,11 @@ impl Config {
     /// The rules from which the limits of each command follow. The caller knows how much memory there is.
     pub fn limits(&self) -> LimitRules {
         rules(&self.build, &self.limits_of_builds)
+    }
+
+    /// Whether builds publish the repository.
+    pub fn publishes(&self) -> bool {
+        self.repository.publish.unwrap_or(self.build.against != Against::Archive)
     }
 
     /// Size limits of each log.

@@ -2,9 +2,8 @@
 
 use crate::error::Result;
 use crate::yard::{Yard, store_error};
-use kilnyard_ecosystem::WEIGHT_USUAL;
 use kilnyard_schedule::work::{StageTime, memory_without_end_bytes};
-use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate, prior_seconds};
+use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate};
 use kilnyard_store::{BuildRow, Measurement, Store};
 use std::collections::HashMap;
 
@@ -41,12 +40,10 @@ impl Estimates {
         Ok(Estimates { measured, imported, machine, works_in_memory, is_in_memory })
     }
 
-    /// Estimates the next build of a package from the size of its packed sources and the weight in its recipe.
-    pub fn work(&self, package: &str, source_bytes: u64, weight: u32) -> Work {
-        let prior = || {
-            let heavier = f64::from(weight) / f64::from(WEIGHT_USUAL);
-            Work::serial(prior_seconds(source_bytes) * heavier, Basis::Prior)
-        };
+    /// Estimates the next build of a package. `prior_seconds` and the size of its packed sources count where nothing
+    /// was recorded.
+    pub fn work(&self, package: &str, source_bytes: u64, prior_seconds: f64) -> Work {
+        let prior = || Work::serial(prior_seconds, Basis::Prior);
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);
         let mut work = self.known(package).unwrap_or_else(prior);
         if self.is_in_memory {

@@ -16,7 +16,7 @@ use clap::{ArgMatches, Command};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
-use kilnyard_model::graph::Graph;
+use kilnyard_model::graph::{Against, Graph};
 use kilnyard_model::order::{Output, RootOrder};
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_publish::Publication;
@@ -122,6 +122,11 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// Checks the configuration. The error says what is invalid.
     fn check(&self) -> std::result::Result<(), String>;
+
+    /// What packages of this family can be built against.
+    fn builds_against(&self) -> &'static [Against] {
+        &[Against::Set]
+    }
 
     /// Fails for a name that no package of this family can have.
     fn check_name(&self, name: &str) -> Result<()>;

@@ -7,10 +7,12 @@ use crate::family::Set;
 use crate::mirror::open_files;
 use crate::remedy::Remedy;
 use crate::shape::Shape;
+use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::{Ecosystem, Stock};
 use kilnyard_mirror::{FileStore, Sha256Hex};
-use kilnyard_model::graph::{Graph, PackageId, StandIn};
+use kilnyard_model::cuts::{Cut, StandIn};
+use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::Output;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
@@ -52,6 +54,14 @@ impl Planned {
                 let left_out = self.workshop.left_out();
                 let known = left_out.iter().find(|left| left.name == *name);
                 let of_it = left_out.iter().find(|left| category_of(&left.name) == Some(name));
+                if self.workshop.reused().iter().any(|reused| reused == name) {
+                    return Err(Error::usage(format!(
+                        "{name} is not built: it depends on none of your own sources, so the archive's packages are used"
+                    ))
+                    .hint(format!(
+                        "{name} in packages, to build it; or reuse = \"never\" in [build] of kilnyard.toml, to build all"
+                    )));
+                }
                 return Err(match (known, of_it) {
                     (Some(left), _) => Error::usage(left.explanation.clone()),
                     (None, Some(left)) => Error::usage(format!("every package of {name} is left out"))
@@ -155,7 +165,10 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG));
     let config = config.or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.folder)?;
-    let text = format!("{config}\n{names:?}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
+    let build = &yard.config.build;
+    let choices = format!("{:?} {:?} {}", build.against, build.reuse, build.passes);
+    let text =
+        format!("{config}\n{names:?}\n{choices}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
 }
 
@@ -347,7 +360,7 @@ fn foresee(
     let graph = Arc::new(workshop.graph().clone());
     let work = |id: PackageId| match predictions[id.index()].state.is_final() {
         true => Work::default(),
-        false => estimates.work(graph.name(id), workshop.source_bytes(id), workshop.weight(id)),
+        false => estimates.work(graph.name(id), workshop.source_bytes(id), workshop.prior_seconds(id)),
     };
     let works = graph.packages().map(work).collect();
     let row = |id: PackageId, prediction: Prediction| PlanRow {
@@ -381,11 +394,11 @@ fn foresee(
     packages.sort_by(|a, b| a.package.name.cmp(&b.package.name));
     let plan = Plan {
         digest,
-        made_seconds: crate::words::now_seconds(),
+        made_seconds: words::now_seconds(),
         expected_seconds: 0.0,
         bound_seconds: 0.0,
         cuts: cuts(&*workshop, |_| true),
-        remarks: workshop.remarks().to_vec(),
+        remarks: workshop.remarks().iter().cloned().chain(remark_on_cuts(&*workshop)).collect(),
         path: Vec::new(),
         packages,
     };
@@ -394,9 +407,27 @@ fn foresee(
     Ok(planned)
 }
 
+/// Sums up the cuts of a set with many of them.
+fn remark_on_cuts(workshop: &dyn Ecosystem) -> Option<String> {
+    const MANY: usize = 10;
+    let cutting = workshop.cutting();
+    let closing = cutting.cuts.iter().filter(|cut| cut.saved_seconds.is_none()).count();
+    (cutting.cuts.len() > MANY).then(|| {
+        format!(
+            "{} dependencies are cut in {}: {closing} would close a cycle, {} shorten the longest path, which is {} by the estimates \
+             of the index ({} without any dependency inside of cycles)",
+            cutting.cuts.len(),
+            words::count(cutting.knots.len() as u64, "cycle"),
+            cutting.cuts.len() - closing,
+            words::duration(cutting.path_seconds),
+            words::duration(cutting.path_seconds_min),
+        )
+    })
+}
+
 /// Describes each cut cycle in a sentence, if the package that is built first is included.
 fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Vec<String> {
-    let graph = workshop.graph();
+    let (graph, cutting) = (workshop.graph(), workshop.cutting());
     let names = |ids: &[PackageId]| {
         const NAMED_MAX: usize = 8;
         let mut text = ids.iter().take(NAMED_MAX).map(|id| graph.name(*id)).collect::<Vec<_>>().join(", ");
@@ -405,15 +436,20 @@ fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Ve
         }
         text
     };
-    let sentence = |cut: &kilnyard_model::graph::Cut| {
+    let sentence = |cut: &Cut| {
         let how = match cut.stand_in {
             StandIn::Archive => "with the archive's binary packages",
             StandIn::Profile => "without it, under a build profile",
         };
         let (package, dependency) = (graph.name(cut.package), graph.name(cut.dependency));
-        format!("{package} is built before {dependency}, {how}: cycle of {}", names(&cut.members))
+        let saved = cut.saved_seconds.filter(|seconds| *seconds >= 1.0);
+        let saved = saved.map_or(String::new(), |seconds| format!(" (saves {})", words::duration(seconds)));
+        format!(
+            "{package} is built before {dependency}, {how}: cycle of {}{saved}",
+            names(cutting.members(cut))
+        )
     };
-    workshop.cuts().iter().filter(|cut| is_included(cut.package)).map(sentence).collect()
+    cutting.cuts.iter().filter(|cut| is_included(cut.package)).map(sentence).collect()
 }
 
 /// The plan of the yard as it is now: the stored one if still valid, otherwise a new one.

@@ -6,6 +6,7 @@ use crate::family::Published;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
+use kilnyard_model::cuts::{Cut, StandIn};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Measures, PackageState as State};
@@ -189,15 +190,13 @@ impl Facts<'_> {
         let (release, architecture) = self.yard.config.family.tree_and_architecture();
         let graph = self.workshop.graph();
         let name = |id: PackageId| graph.name(id).to_owned();
-        let cut = |cut: &kilnyard_model::graph::Cut| CycleCut {
+        let cut = |cut: &Cut| CycleCut {
             package: name(cut.package),
             dependency: name(cut.dependency),
-            members: cut.members.iter().map(|id| name(*id)).collect(),
+            members: self.workshop.cutting().members(cut).iter().map(|id| name(*id)).collect(),
             how: match cut.stand_in {
-                kilnyard_model::graph::StandIn::Archive => {
-                    "the archive's binary packages stand in".to_owned()
-                }
-                kilnyard_model::graph::StandIn::Profile => "a build profile drops it".to_owned(),
+                StandIn::Archive => "the archive's binary packages stand in".to_owned(),
+                StandIn::Profile => "a build profile drops it".to_owned(),
             },
         };
         Report {
@@ -226,7 +225,7 @@ impl Facts<'_> {
                 .filter(|row| row.state != State::LeftOut)
                 .map(|row| self.package(row, &rows))
                 .collect(),
-            cycles_cut: self.workshop.cuts().iter().map(cut).collect(),
+            cycles_cut: self.workshop.cutting().cuts.iter().map(cut).collect(),
             left_out: rows
                 .iter()
                 .filter(|row| row.state == State::LeftOut)

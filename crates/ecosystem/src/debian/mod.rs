@@ -9,9 +9,11 @@ pub mod architecture;
 pub mod check;
 pub mod deb822;
 pub mod deb_file;
+pub mod dependents;
 pub mod explain;
 mod layers;
 mod ownership;
+mod prior;
 mod published;
 pub mod relation;
 mod rules;
@@ -27,7 +29,7 @@ pub use layers::Layers;
 pub use ownership::Takeovers;
 pub use published::{Published, PublishedBinary};
 pub use rules::{FAMILY, Rules};
-pub use settings::{Base, Cycles, Settings};
+pub use settings::{Base, Cycles, ROOT_PACKAGES, Settings};
 pub use workshop::Workshop;
 
 /// Prefix of the dpkg error line that names the failing package; the next line gives the cause.

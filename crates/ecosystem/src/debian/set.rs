@@ -1,13 +1,16 @@
 //! Resolves a set of sources into a graph.
 //!
 //! Every output that the set will produce is added to the universe as a candidate of its own, described as in the
-//! archive today. A source's build dependencies are then solved with the set's outputs in place of the archive's,
-//! and each output among the *direct* dependencies becomes an edge. The edges give the build order, and they
-//! determine the inputs of each build: outputs of its ancestors in the graph come from the set, everything else
-//! from the archive. So the result does not depend on which build ends first.
+//! archive today. A source's build dependencies are then solved with the set's outputs in place of the archive's.
+//! Which of them become edges is a setting ([`Against`]): all that are installed beyond the base root, or only the
+//! direct ones, or none. The edges give the build order, and they determine the inputs of each build: outputs of its
+//! ancestors in the graph come from the set, everything else from the archive. Therefore the result does not depend on
+//! which build ends first.
 
+use super::dependents::base_names;
 use super::explain;
 use super::ownership::{Claims, Owners};
+use super::prior;
 use super::published::{Published, maker};
 use super::relation;
 use super::settings::{Cycles, Settings};
@@ -15,7 +18,8 @@ use super::source::{Source, Sources};
 use super::universe::{Origin, Universe, View};
 use super::version;
 use crate::LeftOut;
-use kilnyard_model::graph::{Cut, Graph, PackageId, StandIn};
+use kilnyard_model::cuts::{Cutting, StandIn};
+use kilnyard_model::graph::{Against, Graph, PackageId};
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -25,6 +29,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 const CUTTING_PROFILES: [&[&str]; 4] =
     [&["nocheck"], &["nodoc"], &["nocheck", "nodoc"], &["nocheck", "nodoc", "stage1"]];
 
+/// The package that every build requires.
+const BUILD_ESSENTIAL: &str = "build-essential";
+
 /// Output name to the package of the set that makes it.
 pub(super) type MadeBy = HashMap<String, PackageId>;
 
@@ -32,7 +39,7 @@ pub(super) type MadeBy = HashMap<String, PackageId>;
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     pub graph: Graph,
-    pub cuts: Vec<Cut>,
+    pub cutting: Cutting,
     pub left_out: Vec<LeftOut>,
     pub made_by: MadeBy,
     /// Additional profiles of packages, which break a cycle.
@@ -225,6 +232,7 @@ fn add_edges(
     settings: &Settings,
     resolved: &mut Resolved,
 ) -> Vec<PackageId> {
+    let base = base_names(universe);
     let len_before = universe.len();
     let mut impossible = Vec::new();
     let packages: Vec<PackageId> = resolved.graph.packages().collect();
@@ -241,12 +249,18 @@ fn add_edges(
         };
         let universe = &*universe;
         let made_by = &resolved.made_by;
+        let is_of_set = settings.against != Against::Archive;
         let allowed = |candidate: Candidate| match universe.origin(candidate) {
-            Origin::Set(number) => number != id.0,
-            Origin::Archive => made_by.get(universe.name(candidate)).is_none_or(|maker| *maker == id),
+            Origin::Set(number) => is_of_set && number != id.0,
+            Origin::Archive => {
+                !is_of_set || made_by.get(universe.name(candidate)).is_none_or(|maker| *maker == id)
+            }
             Origin::Request => true,
         };
-        let lenient = |candidate: Candidate| universe.origin(candidate) != Origin::Set(id.0);
+        let lenient = |candidate: Candidate| match universe.origin(candidate) {
+            Origin::Set(number) => is_of_set && number != id.0,
+            _ => true,
+        };
         let view = View::new(universe, &allowed, &|_| false);
         let mut solver = Solver::new(&view);
         // If the set's own packages conflict, the archive's may replace them.
@@ -255,13 +269,22 @@ fn add_edges(
             .or_else(|_| Solver::new(&View::new(universe, &lenient, &|_| false)).solve(root));
         match solved {
             Ok(chosen) => {
-                let chosen: HashSet<Candidate> = chosen.into_iter().collect();
-                let direct = view.requirements(root).clauses().flatten().filter(|c| chosen.contains(c));
-                for candidate in direct {
-                    if let Origin::Set(number) = universe.origin(*candidate) {
+                let mut depend = |candidate: Candidate| {
+                    if let Origin::Set(number) = universe.origin(candidate) {
                         resolved.graph.depend(id, PackageId(number));
                     }
+                };
+                if settings.against == Against::Set {
+                    let beyond_base = |one: &&Candidate| !base.contains(&universe.name_number(**one));
+                    chosen.iter().filter(beyond_base).copied().for_each(&mut depend);
                 }
+                let is_direct = |one: &&Candidate| {
+                    // Every source requires build-essential, which is part of the base root.
+                    settings.against != Against::Set || universe.name(**one) != BUILD_ESSENTIAL
+                };
+                let chosen: HashSet<Candidate> = chosen.into_iter().collect();
+                let direct = view.requirements(root).clauses().flatten().filter(|c| chosen.contains(c));
+                direct.filter(is_direct).copied().for_each(depend);
             }
             Err(_) => {
                 let text = explain::text(universe, root, &name, &solver.explain(root));
@@ -314,30 +337,35 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
             !atoms.any(|atom| made_by.get(atom.name) == Some(&dependency))
         })
     };
-    let stand_in = |package: PackageId, dependency: PackageId| match settings.cycles {
+    let may_cut = |package: PackageId, dependency: PackageId| match settings.cycles {
         Cycles::Archive => in_archive.contains(&dependency).then_some(StandIn::Archive),
         Cycles::Profile => falls_away(package, dependency).map(|_| StandIn::Profile),
     };
-    let (cuts, uncut) = resolved.graph.cut_cycles(&stand_in);
-    for cut in cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {
+    let seconds: Vec<f64> = graph
+        .packages()
+        .map(|id| {
+            sources.get(graph.name(id)).map_or(0.0, |source| prior::seconds(&source, universe, settings))
+        })
+        .collect();
+    resolved.cutting = resolved.graph.cut_cycles(&seconds, &may_cut);
+    for cut in resolved.cutting.cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {
         let profiles = falls_away(cut.package, cut.dependency).unwrap_or_default();
         resolved.profiled.entry(cut.package).or_default().extend(profiles);
     }
-    resolved.cuts = cuts;
     let mut knotted = Vec::new();
-    for cycle in uncut {
-        let names: Vec<&str> = cycle.members.iter().map(|id| graph.name(*id)).collect();
+    for members in resolved.cutting.uncut.clone() {
+        let names: Vec<&str> = members.iter().map(|id| graph.name(*id)).collect();
         let how = match settings.cycles {
             Cycles::Archive => "the archive has no binary package to break it",
             Cycles::Profile => "no build profile breaks it",
         };
-        for id in &cycle.members {
+        for id in &members {
             resolved.left_out.push(LeftOut {
                 name: graph.name(*id).to_owned(),
                 explanation: format!("{} is in the cycle {}; {how}", graph.name(*id), names.join(", ")),
             });
         }
-        knotted.extend(cycle.members);
+        knotted.extend(members);
     }
     without(resolved, &knotted)
 }

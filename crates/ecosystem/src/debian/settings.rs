@@ -4,6 +4,7 @@ use super::ownership::Takeovers;
 use super::relation::Context;
 use super::source::Parts;
 use kilnyard_model::artifact::Artifact;
+use kilnyard_model::graph::Against;
 use kilnyard_model::target::Target;
 
 /// Settings of a set of Debian packages.
@@ -29,6 +30,8 @@ pub struct Settings {
     pub maintainer: String,
     /// How a cycle inside the set is broken.
     pub cycles: Cycles,
+    /// Which dependencies come from the set.
+    pub against: Against,
     /// Binary packages that a source takes over from another source of the set.
     pub takeovers: Takeovers,
 }
@@ -41,6 +44,10 @@ pub enum Cycles {
     /// Only with a build profile (`nocheck`, `nodoc`, `stage1`) that drops the dependency.
     Profile,
 }
+
+/// Packages in every base root in addition to the required and build-essential ones. fakeroot lets sources without
+/// `Rules-Requires-Root: no` see files owned by root.
+pub const ROOT_PACKAGES: [&str; 1] = ["fakeroot"];
 
 impl Settings {
     /// The architecture and the profiles that decide which build dependencies apply.

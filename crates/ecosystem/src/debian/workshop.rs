@@ -2,6 +2,7 @@
 
 use super::admission;
 use super::deb822::Stanza;
+use super::prior;
 use super::published::{Published, maker};
 use super::rules::{self, FAMILY, Rules};
 use super::set::{self, Resolved};
@@ -11,7 +12,8 @@ use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
 use super::{explain, relation};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut};
-use kilnyard_model::graph::{Cut, Graph, PackageId};
+use kilnyard_model::cuts::Cutting;
+use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
 use kilnyard_model::text;
@@ -33,6 +35,8 @@ pub struct Workshop {
     in_base: HashMap<String, String>,
     resolved: Arc<Resolved>,
     left_out: Vec<LeftOut>,
+    reused: Vec<String>,
+    remarks: Vec<String>,
     published: Arc<Published>,
     /// The stock before anything is built.
     stock: Arc<Stock>,
@@ -68,7 +72,15 @@ impl Workshop {
         let stock = Arc::new(Stock { universe, outputs: HashMap::new(), of_package });
         let left_out = std::mem::take(&mut resolved.left_out);
         let (resolved, published) = (Arc::new(resolved), Arc::new(published));
-        Workshop { settings, sources, base, in_base, resolved, left_out, published, stock }
+        let (reused, remarks) = (Vec::new(), resolved.owners.remarks.clone());
+        Workshop { settings, sources, base, in_base, resolved, left_out, reused, remarks, published, stock }
+    }
+
+    /// Adds the sources of the set whose packages are the archive's, with a remark on them.
+    pub fn reusing(mut self, reused: Vec<String>, remark: Option<String>) -> Workshop {
+        self.reused = reused;
+        self.remarks.extend(remark);
+        self
     }
 
     /// Adds packages that were requested but are not part of the set, with the reasons.
@@ -298,8 +310,8 @@ impl Ecosystem for Workshop {
         &self.resolved.graph
     }
 
-    fn cuts(&self) -> &[Cut] {
-        &self.resolved.cuts
+    fn cutting(&self) -> &Cutting {
+        &self.resolved.cutting
     }
 
     fn left_out(&self) -> &[LeftOut] {
@@ -307,7 +319,11 @@ impl Ecosystem for Workshop {
     }
 
     fn remarks(&self) -> &[String] {
-        &self.resolved.owners.remarks
+        &self.remarks
+    }
+
+    fn reused(&self) -> &[String] {
+        &self.reused
     }
 
     fn version(&self, package: PackageId) -> String {
@@ -325,6 +341,10 @@ impl Ecosystem for Workshop {
 
     fn source_bytes(&self, package: PackageId) -> u64 {
         self.source(package).files().unwrap_or_default().iter().map(|file| file.size_bytes).sum()
+    }
+
+    fn prior_seconds(&self, package: PackageId) -> f64 {
+        prior::seconds(&self.source(package), &self.stock.universe, &self.settings)
     }
 
     fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {

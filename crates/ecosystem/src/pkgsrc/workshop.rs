@@ -12,16 +12,21 @@ use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
 use super::{description, distinfo};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, hex};
-use kilnyard_model::graph::{Cut, Graph, PackageId};
+use kilnyard_model::cuts::Cutting;
+use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{
     BuildOrder, Dependency, FetchFile, FetchOrder, Input, InputText, Key, Output, RootOrder, SharedFolder,
     TestOrder, WorkOrder,
 };
 use kilnyard_model::text;
+use kilnyard_schedule::prior_seconds;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+
+/// `PBULK_WEIGHT` of a recipe that does not set it.
+const WEIGHT_USUAL: u32 = 100;
 
 /// An initial estimate of the bytes that a build writes per byte of packed sources: they unpack to about five times
 /// their size, and objects and staged files add to that.
@@ -347,9 +352,10 @@ impl Ecosystem for Workshop {
         self.graph.packages().filter(|id| category(id) == Some(name)).collect()
     }
 
-    fn cuts(&self) -> &[Cut] {
+    fn cutting(&self) -> &Cutting {
         // A cycle leaves out its members: no other packages can replace them.
-        &[]
+        static NONE: Cutting = Cutting::NONE;
+        &NONE
     }
 
     fn left_out(&self) -> &[LeftOut] {
@@ -368,8 +374,10 @@ impl Ecosystem for Workshop {
         self.distfiles(package).iter().filter_map(|file| file.size_bytes).sum()
     }
 
-    fn weight(&self, package: PackageId) -> u32 {
-        self.packages[package.index()].weight
+    fn prior_seconds(&self, package: PackageId) -> f64 {
+        // PBULK_WEIGHT is the recipe's estimate of the effort, in hundredths of a usual build of that size.
+        let heavier = f64::from(self.packages[package.index()].weight) / f64::from(WEIGHT_USUAL);
+        prior_seconds(self.source_bytes(package)) * heavier
     }
 
     fn former_root(&self) -> &str {

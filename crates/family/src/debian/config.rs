@@ -4,15 +4,12 @@ pub mod root;
 
 pub use root::{DebianRoot, Mirrors};
 
-use kilnyard_ecosystem::debian::{Cycles, FAMILY, Settings, relation, source::Parts};
+use kilnyard_ecosystem::debian::{Cycles, FAMILY, ROOT_PACKAGES, Settings, relation, source::Parts};
+use kilnyard_model::graph::Against;
 use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-/// Packages in every root in addition to the essential and build-essential ones. fakeroot lets sources without
-/// `Rules-Requires-Root: no` see files owned by root.
-const ROOT_PACKAGES: [&str; 1] = ["fakeroot"];
 
 /// The `[debian]` table of `kilnyard.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -135,6 +132,7 @@ impl Debian {
                 CyclesWord::Archive => Cycles::Archive,
                 CyclesWord::Profile => Cycles::Profile,
             },
+            against: Against::default(),
             takeovers: self.taken_over().map(|(source, name)| (name.to_owned(), source.to_owned())).collect(),
         }
     }

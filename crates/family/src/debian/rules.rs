@@ -75,6 +75,16 @@ impl Rule {
 }
 
 impl Selection {
+    /// Whether it names each of its sources, or has those of this machine; others are wide.
+    pub fn is_explicit(&self) -> bool {
+        self.is_own() || matches!(self, Selection::Name(_))
+    }
+
+    /// Whether its sources are the yard owner's, and not the archive's.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Selection::Local(_))
+    }
+
     fn parse(text: &str) -> Option<Selection> {
         let is_word = |word: &str| !word.is_empty() && !word.contains(char::is_whitespace);
         let name = |name: &str| relation::is_name(name).then(|| name.to_owned());

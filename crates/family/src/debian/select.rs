@@ -2,10 +2,10 @@
 
 use super::rules::{DEPTH_MAX, RULES_MAX, Rule, Selection};
 use kilnyard_ecosystem::debian::Settings;
+use kilnyard_ecosystem::debian::dependents::{Reach, dependents};
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::{Source, Sources};
-use kilnyard_ecosystem::debian::universe::{Origin, Universe, View};
-use kilnyard_model::solver::{Candidate, Solver, Universe as _};
+use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -120,6 +120,8 @@ pub fn inputs(yard: &Path, texts: &[String], rules: &[Rule]) -> Result<String> {
 pub struct Selected {
     /// Names of sources, in the order in which rules added them. They may not exist.
     pub names: Vec<String>,
+    /// Those that a rule names one by one, and own sources.
+    pub explicit: HashSet<String>,
     /// Rules that select nothing, each with the reason.
     pub empty: Vec<(String, String)>,
 }
@@ -142,6 +144,11 @@ pub fn select(
             selected.empty.push(reason);
         }
         for name in found {
+            match (rule.is_exclusion, rule.selection.is_explicit()) {
+                (true, _) => drop(selected.explicit.remove(&name)),
+                (false, true) => drop(selected.explicit.insert(name.clone())),
+                (false, false) => {}
+            }
             match chosen.get_mut(&name) {
                 Some(is_in) => *is_in = !rule.is_exclusion,
                 None => {
@@ -206,7 +213,10 @@ fn names(
             files(yard, pattern).iter().filter_map(|path| locals.get(path).cloned()).collect()
         }
         Selection::BuildDepends(name) => built(&|source| build_depends(source, settings, name)),
-        Selection::DependsOn(name) => depends_on(name, &built(&|_| true), settings, universe, sources),
+        Selection::DependsOn(name) => {
+            let (targets, all) = (std::slice::from_ref(name), built(&|_| true));
+            dependents(targets, &all, Reach::Installs, settings, universe, sources)
+        }
         Selection::Installed(pattern) => {
             let mut found = BTreeSet::new();
             for path in files(yard, pattern) {
@@ -264,55 +274,6 @@ fn source_of(binary: &str, universe: &Universe, sources: &Sources) -> Option<Str
         stanza.get("Source").and_then(|text| text.split([' ', '(']).next()).unwrap_or(binary).to_owned()
     });
     source.filter(|name| sources.get(name).is_some())
-}
-
-/// The sources whose build, against the archive, installs a package of `target`; without `target` itself.
-///
-/// Candidates are found by names: whatever may pull in one of its packages, by any alternative. Each candidate is then
-/// solved, as `plan` does.
-fn depends_on(
-    target: &str,
-    all: &[String],
-    settings: &Settings,
-    universe: &mut Universe,
-    sources: &Sources,
-) -> Vec<String> {
-    let made_by = |universe: &Universe, one: Candidate| {
-        let stanza = universe.stanza(one);
-        let source = stanza.get("Source").and_then(|text| text.split([' ', '(']).next());
-        source.or(stanza.get("Package")) == Some(target)
-    };
-    let packages: Vec<Candidate> = universe.packages().collect();
-    let targets: HashSet<Candidate> =
-        packages.iter().copied().filter(|one| made_by(universe, *one)).collect();
-    let mut dependents: HashMap<Candidate, Vec<Candidate>> = HashMap::new();
-    for one in &packages {
-        for needed in universe.requirements(*one).clauses().flatten() {
-            dependents.entry(*needed).or_default().push(*one);
-        }
-    }
-    let mut pulls: HashSet<Candidate> = targets.clone();
-    let mut open: Vec<Candidate> = targets.iter().copied().collect();
-    while let Some(one) = open.pop() {
-        let new = dependents.get(&one).into_iter().flatten().copied();
-        open.extend(new.filter(|dependent| pulls.insert(*dependent)));
-    }
-    let len_before = universe.len();
-    let mut found = Vec::new();
-    for name in all.iter().filter(|name| *name != target) {
-        let Some(source) = sources.get(name) else { continue };
-        let Ok(root) = universe.request(&source.request(settings.parts)) else { continue };
-        let view = View::whole(universe);
-        if view.requirements(root).clauses().flatten().any(|one| pulls.contains(one))
-            && Solver::new(&view)
-                .solve(root)
-                .is_ok_and(|chosen| chosen.iter().any(|one| targets.contains(one)))
-        {
-            found.push(name.clone());
-        }
-        universe.truncate(len_before);
-    }
-    found
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The set of a Debian yard: source packages of its index, and local `.dsc` files.
 
 use super::publish::indexes_of_binaries;
+use super::reuse;
 use super::scan::Index;
 use super::select;
 use crate::debian::Debian;
@@ -10,7 +11,7 @@ use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::version;
-use kilnyard_ecosystem::debian::{Base, Published, Workshop};
+use kilnyard_ecosystem::debian::{Base, Published, Settings, Workshop};
 use kilnyard_mirror::FileStore;
 use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
-    let settings = debian.settings();
+    let settings = Settings { against: yard.config.build.against, ..debian.settings() };
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     Index::open(yard)?.read(yard, &mut universe, &mut sources)?;
@@ -45,11 +46,15 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) 
         }
     }
     let selected = select::select(&yard.folder, &rules, &settings, &mut universe, &sources, &locals)?;
-    let reasons = selected.empty.into_iter();
+    let reasons = selected.empty.iter().cloned();
     left_out.extend(reasons.map(|(name, explanation)| LeftOut { name, explanation }));
-    let names = selected.names;
+    let has_own = rules.iter().any(|rule| !rule.is_exclusion && rule.selection.is_own());
+    let own = has_own.then(|| locals.into_values().collect());
+    let reuse = yard.config.build.reuse;
+    let division = reuse::divide(&selected, own.as_ref(), reuse, &settings, &mut universe, &sources);
     let published = published(yard, debian)?;
-    Ok(Workshop::new(settings, universe, sources, &names, base, published).without(left_out))
+    let workshop = Workshop::new(settings, universe, sources, &division.built, base, published);
+    Ok(workshop.without(left_out).reusing(division.reused, division.remark))
 }
 
 /// The packages that the yard's repository offers; none before the first publication. An unreadable index is an error:

@@ -7,13 +7,14 @@
 //! A requested directory adds all of its packages; every other package is added because a package of the set
 //! depends on it, and only the chosen one.
 
+use super::WEIGHT_USUAL;
 use super::{LeftOutPackage, Package, Scan, Workshop, split};
 use crate::pkgsrc::recipe_files::RecipeFiles;
 use crate::pkgsrc::resolve::{RecipeVerdict, Remark, Resolution, Resolved, Rules, Scanned, Unmet, resolve};
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
 use crate::pkgsrc::settings::Settings;
 use crate::pkgsrc::stages::Recipe;
-use crate::{LeftOut, WEIGHT_USUAL, hex};
+use crate::{LeftOut, hex};
 use kilnyard_model::graph::{Graph, PackageId};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};

@@ -1,0 +1,11 @@
+//! The expected time of a build that was never recorded, from the index alone.
+
+use super::settings::Settings;
+use super::source::Source;
+use super::universe::Universe;
+use kilnyard_schedule::prior_seconds;
+
+/// Seconds of one core that a build of this source takes.
+pub fn seconds(source: &Source, _universe: &Universe, _settings: &Settings) -> f64 {
+    prior_seconds(source.files().unwrap_or_default().iter().map(|file| file.size_bytes).sum())
+}

@@ -26,7 +26,7 @@ use findings::{Findings, Judged};
 
 /// The calls to measure, all of the stat family.
 const CALLS: [&str; 4] = ["stat", "lstat", "fstat", "statx"];
-/// The programs to start, one for each of the [`client::WAYS`].
+/// The programs to start, one for each of the [`client::START_METHODS`].
 const EXECS: [(&str, &str, Judged); 2] = [
     ("exec", "exec of a dynamic program", Judged::EXEC),
     // As shells do it. The target only covers exec alone.
@@ -59,7 +59,7 @@ pub fn measure(trial: &Trial<'_>, source: Option<&std::path::Path>) -> Result<Re
         for (contender, seconds) in contenders.iter().zip(starts(&contenders, &scratch)?) {
             findings.take("start", "start of `true`", Judged::START, contender, seconds)?;
         }
-        for (way, (name, label, judged)) in client::WAYS.into_iter().zip(EXECS) {
+        for (way, (name, label, judged)) in client::START_METHODS.into_iter().zip(EXECS) {
             for (contender, seconds) in
                 contenders.iter().zip(turns::measure(&contenders, &scratch, &["exec", way])?)
             {

@@ -88,8 +88,8 @@ impl Candidate<'_> {
                 self.wrong_contents += 1;
                 self.given_up = self.wrong_contents > 1;
             }
-            Outlook::Passing if progressed => {}
-            Outlook::Passing => {
+            Outlook::Transient if progressed => {}
+            Outlook::Transient => {
                 self.failures += 1;
                 self.given_up = self.failures >= limits.attempts_max;
             }

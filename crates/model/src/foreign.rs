@@ -11,7 +11,7 @@
 //! rather than escaped, since ordinary builds print many of them. Pass whole lines: if a sequence is split between
 //! calls, only its beginning is removed.
 
-use crate::text::{misleads, strip};
+use crate::text::{is_misleading, strip};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
@@ -35,7 +35,7 @@ impl fmt::Display for Foreign<'_> {
 
 /// Escapes text of several lines like [`Foreign`], except that line feeds and tabs stay.
 pub fn text(text: &str) -> Cow<'_, str> {
-    let stays = |character: char| matches!(character, '\n' | '\t') || !is_obeyed(character);
+    let stays = |character: char| matches!(character, '\n' | '\t') || !is_executed(character);
     if text.chars().all(stays) {
         return Cow::Borrowed(text);
     }
@@ -51,18 +51,18 @@ pub fn text(text: &str) -> Cow<'_, str> {
 
 /// Removes control sequences from lines of a log; line feeds and tabs stay.
 pub fn log(text: &str) -> Cow<'_, str> {
-    let is_plain = |character: char| matches!(character, '\n' | '\t') || !is_obeyed(character);
+    let is_plain = |character: char| matches!(character, '\n' | '\t') || !is_executed(character);
     if text.chars().all(is_plain) { Cow::Borrowed(text) } else { Cow::Owned(strip(text)) }
 }
 
 fn write(character: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if is_obeyed(character) { write!(f, "{}", character.escape_default()) } else { f.write_char(character) }
+    if is_executed(character) { write!(f, "{}", character.escape_default()) } else { f.write_char(character) }
 }
 
 /// Whether a terminal executes a character instead of displaying it (the controls C0, DEL and C1), or the character is
 /// invisible and changes how others are read.
-pub fn is_obeyed(character: char) -> bool {
-    character.is_control() || misleads(character)
+pub fn is_executed(character: char) -> bool {
+    character.is_control() || is_misleading(character)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(log("\u{1b}[1;31merror:\u{1b}[0m\tx\n\u{9b}32mok\n"), "error:\tx\nok\n");
         assert!(matches!(log("plain\n\ttext"), Cow::Borrowed(_)));
         for shown in [log(HOSTILE).into_owned(), text(HOSTILE).into_owned()] {
-            assert!(shown.chars().all(|c| matches!(c, '\n' | '\t') || !is_obeyed(c)), "{shown:?}");
+            assert!(shown.chars().all(|c| matches!(c, '\n' | '\t') || !is_executed(c)), "{shown:?}");
         }
     }
 }

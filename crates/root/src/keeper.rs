@@ -9,7 +9,7 @@
 //! The process ends at the end of its standard input: by [`Keeper::end`], or because Kilnyard is gone. Before it exits,
 //! it undoes its operations, last one first.
 
-use crate::sandbox::{RunError, Task, last_word};
+use crate::sandbox::{RunError, Task, final_report};
 use crate::{IdMap, Operation, Report, Sandbox};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Keeper {
             match serde_json::from_str(&line) {
                 Ok(Report::Process1 { number }) => keeper.process = number,
                 Ok(Report::Started) => break,
-                _ if line.is_empty() => return Err(last_word(&text).err().unwrap_or(RunError::Vanished)),
+                _ if line.is_empty() => return Err(final_report(&text).err().unwrap_or(RunError::Vanished)),
                 _ => text.push_str(&line),
             }
         }
@@ -71,7 +71,7 @@ impl Keeper {
             let _ = errors.read_to_string(&mut text);
         }
         child.wait().map_err(RunError::Spawn)?;
-        last_word(&text).map(|_| ())
+        final_report(&text).map(|_| ())
     }
 }
 

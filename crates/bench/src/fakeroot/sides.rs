@@ -91,18 +91,18 @@ pub fn cores() -> Vec<usize> {
 }
 
 /// Pins a command and all processes that it starts to a core.
-pub fn stay_on(command: &mut Command, core: usize) {
+pub fn pin_command(command: &mut Command, core: usize) {
     // SAFETY: the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
-            stay_here(core);
+            pin_this_process(core);
             Ok(())
         });
     }
 }
 
 /// Pins this process to a core. If that fails, it is not pinned.
-pub fn stay_here(core: usize) {
+pub fn pin_this_process(core: usize) {
     // SAFETY: an all-zero set is valid and empty, and outlives the calls.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();

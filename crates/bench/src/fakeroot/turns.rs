@@ -68,7 +68,7 @@ struct Client {
 impl Client {
     fn start(contender: &Contender, scratch: &Scratch, words: &[&str]) -> Result<Client> {
         let mut command = contender.client_command(scratch, words)?;
-        sides::stay_on(&mut command, sides::cores()[0]);
+        sides::pin_command(&mut command, sides::cores()[0]);
         let failed = || format!("start {}", contender.name);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context(Kind::Machine, failed())?;

@@ -1,11 +1,11 @@
 //! Compares Kilnyard's fakeroot with plain calls and with other installed fakeroots.
 //!
-//! The speed of a shared machine varies over time by more than the differences to be measured. So anything
-//! compared with plain calls shares a core with them: single calls and program starts take short turns; many
-//! processes, file trees and a package run at the same time and are compared by CPU time. Session starts are
-//! compared by wall time, in turn. For other fakeroots, many processes and file trees are measured alone. With
-//! many processes, the figure is the time of the whole machine per call, the best of several turns. File trees
-//! are compared with real root, so that part requires root.
+//! The speed of a shared machine varies over time by more than the differences to be measured. Anything compared with
+//! plain calls therefore shares a core with them: single calls and program starts take short turns; many processes,
+//! file trees and a package run at the same time and are compared by CPU time. Session starts are compared by wall
+//! time, in turn. For other fakeroots, many processes and file trees are measured alone. With many processes, the
+//! figure is the time of the whole machine per call, the best of several turns. File trees are compared with real root,
+//! so that part requires root.
 
 mod client;
 mod contender;

@@ -1,9 +1,9 @@
 //! `stat` and its variants.
 //!
-//! Almost all files have no entry, and then the real call and a check of the filter is enough. It is also enough if
-//! there is an entry and the inode is unchanged since it was written. Otherwise the birth time is needed, which
-//! only `statx` reports: a second call. So if the last file needed it, the process calls `statx` first for the next
-//! one, and pays only once.
+//! Almost all files have no entry, and then the real call and a check of the filter are enough. They are also enough if
+//! there is an entry and the inode is unchanged since it was written. Otherwise the birth time is needed, which only
+//! `statx` reports: a second call. If the last file needed it, the process calls `statx` first for the next one, and
+//! makes only one call.
 
 use crate::facts::Named;
 use crate::next::next;

@@ -1,8 +1,8 @@
 //! Makes foreign text (from an archive, source, package, mirror or log) safe for a terminal.
 //!
 //! Use [`Foreign`] for a name or path in a message. It becomes one line of bounded length. Characters that a terminal
-//! would execute, or that change how the rest is read, are shown as escapes such as `\u{1b}`. So a hostile name stays
-//! visible, and cannot forge a line of a message.
+//! would execute, or that change how the rest is read, are shown as escapes such as `\u{1b}`. A hostile name therefore
+//! stays visible, and cannot forge a line of a message.
 //!
 //! Use [`text()`] for a text of several lines, such as an explanation or a whole screen of output. It escapes the same
 //! characters, but line feeds and tabs stay, and the caller must bound the length.

@@ -1,9 +1,9 @@
 //! Inspects the processes of a sandbox, from a separate process.
 //!
-//! The kernel reads the command line and the memory map of a process under that process's memory lock. If that
-//! process is stuck waiting for a device, the read may never return, and the thread that has to end the process must
-//! not get stuck too. So this program starts itself again for each inspection, which takes a few milliseconds, and
-//! gives up after [`LOOK_MAX`].
+//! The kernel reads the command line and the memory map of a process under that process's memory lock. If that process
+//! is stuck waiting for a device, the read may never return, and the thread that has to end the process must not get
+//! stuck too. Each inspection therefore runs in a new process of this program, which takes a few milliseconds to start
+//! and is abandoned after [`LOOK_MAX`].
 //!
 //! A separate process can also enter a namespace that permits the inspection. The kernel shows what a process waits
 //! for, its open files and its memory only to a process with the same ids, or to one that may trace it in its user

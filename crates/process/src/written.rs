@@ -1,10 +1,9 @@
 //! Watches how much a command writes to the folders of its root.
 //!
-//! Only a walk over all files gives the exact amount, and a walk over many files is slow. So the free space of the
-//! file systems is sampled every second, which is cheap. A walk is made when so much space is gone that the limit may
-//! be exceeded, and also at intervals, since other processes may free space at the same time. Deleted files that a
-//! process still has open count too. All this runs in a thread of its own, apart from the one that watches the
-//! command.
+//! Only a walk over all files gives the exact amount, but a walk over many files is slow. The thread samples the free
+//! space of the file systems every second, which is cheap. It walks the files when so much space is gone that the limit
+//! may be exceeded, and also at intervals, since other processes may free space at the same time. Deleted files that a
+//! process still has open count too. The thread is separate from the one that watches the command.
 //!
 //! Known downside: a walk does not see a deleted file that is only mapped into memory and open nowhere.
 

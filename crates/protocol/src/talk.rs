@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The worker starts every exchange and repeats messages without an answer; the coordinator keeps no timers for
-//! messages. It repeats what it pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. So
-//! any message may be lost, and any may come twice: a repeat changes nothing and gets the same answer.
+//! messages. It repeats what it pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. Any
+//! message may be lost, and any may come twice: a repeat changes nothing and gets the same answer.
 //!
 //! A message is valid only within its [`Session`], and a message about a build only for its [`Attempt`]. A restarted
 //! coordinator knows no sessions: it answers [`ToWorker::Rejoin`], and the worker says hello again, with the builds

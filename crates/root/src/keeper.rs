@@ -3,8 +3,8 @@
 //! Each command of a build runs in its own sandbox, whose mounts end with it. Some mounts must outlive a command: a
 //! file system in memory or on a device, and an overlay whose files a fakeroot knows by its device number. They are
 //! mounted in the namespace of a process that does nothing else, and every sandbox of the root begins with a copy of
-//! that namespace. So the mounts still belong to this root alone, and the kernel removes them whichever process is
-//! killed, and whenever.
+//! that namespace. The mounts still belong to this root alone, and the kernel removes them no matter which process is
+//! killed, or when.
 //!
 //! The process ends at the end of its standard input: by [`Keeper::end`], or because Kilnyard is gone. Before it exits,
 //! it undoes its operations, last one first.

@@ -7,8 +7,8 @@
 //!   has), and gets as many further cores as it can use and those before it have left;
 //! - a ready package starts if those before it leave a core, and its memory fits.
 //!
-//! So a core that a package on the path does not use in a serial stage goes to the next one, and comes back when the
-//! path can use it. The number of concurrent builds follows from that.
+//! A core that a package on the path does not use in a serial stage goes to the next one, and comes back when the path
+//! can use it. The number of concurrent builds follows from that.
 //!
 //! Invariants: a package starts only when all its dependencies are built; the cores given out on a machine never
 //! exceed its own; expected memory stays within the machine's; every started build has a core. Nothing starves: a run

@@ -2,8 +2,8 @@
 //!
 //! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::sample`] several times a second,
 //! which returns changes in demand and collects revoked tokens. A build without a token cannot show that it could use
-//! one. So free cores, and one core more than the machine has, are offered to such builds in turn; tokens that are
-//! not taken return immediately.
+//! one. It is therefore offered, in turn with others like it, the free cores and one core more than the machine has; a
+//! token that it does not take returns immediately.
 //!
 //! Builds that ignore their jobserver, or have none, are measured by their processes, and limited by their weight.
 

@@ -1,9 +1,9 @@
 //! Runs two contenders at the same time on one core, and two more on a second core.
 //!
-//! The kernel gives the core to each in turn, for several milliseconds. So whatever slows the core down, above
-//! all other virtual machines on the same host, slows both down alike. On a virtual machine with 2 cores, two
-//! builds of the same kind differ by 0.5 % this way, and by 5 % with a core for each. Each of the two finds
-//! less in the caches than it would alone.
+//! The kernel gives the core to each in turn, for several milliseconds. Anything that slows the core down, above all
+//! other virtual machines on the same host, slows both down alike. On a virtual machine with 2 cores, two builds of the
+//! same kind differ by 0.5 % this way, and by 5 % with a core for each. Each of the two finds less in the caches than
+//! it would alone.
 
 use super::super::scratch::Scratch;
 use super::contender::Contender;

@@ -5,8 +5,7 @@
 //! and `read_pkgpaths("file")` are evaluated. Everything else (functions, conditions, the environment) is reported
 //! with its line, and the settings that it could change become unknown.
 //!
-//! Known downside: a table is a value here, whereas Lua would share it. So a change through another name is not
-//! seen.
+//! Known downside: a table is a value here, whereas Lua would share it. A change through another name goes unnoticed.
 
 mod lua;
 

@@ -212,8 +212,8 @@ struct Resolver<'a> {
 
 /// Resolves all packages.
 pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
-    // Names and locations are compared over and over. So they are stored side by side rather than spread out as in
-    // the scan.
+    // Names and locations are compared very often, so they are stored side by side here; in the scan they are spread
+    // out.
     let texts: String = scanned.iter().flat_map(|package| [package.name, package.location]).collect();
     let mut rest = texts.as_str();
     let mut take = |length: usize| {

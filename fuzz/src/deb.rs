@@ -1,5 +1,5 @@
-//! Debian's package files. The first byte of an input selects the part of the file that is the input: the whole
-//! file, its two archives, or only the text of the control file. So mutations also reach the code after sizes and
+//! Debian's package files. The first byte of an input selects the part of the file that is the input: the whole file,
+//! its two archives, or only the text of the control file. Mutations thus also reach the code after sizes and
 //! checksums.
 
 use kilnyard_ecosystem::debian::deb822::Stanza;

@@ -49,7 +49,7 @@ pub const TARGETS: &[Target] = &[
     ("clear_signed", signed::clear_signed),
     ("detached", signed::detached),
     ("keyring", signed::keyring),
-    ("telling", shown::telling),
+    ("excerpt", shown::excerpt),
     ("line", shown::line),
     ("log", shown::log),
     ("sandbox", messages::sandbox),

@@ -1,5 +1,5 @@
-//! pkgsrc's package files. The first byte of an input selects the part of the file that is the input: the whole
-//! file, its archive, or only the texts of its metadata. So mutations also reach the code after the checksums.
+//! pkgsrc's package files. The first byte of an input selects the part of the file that is the input: the whole file,
+//! its archive, or only the texts of its metadata. Mutations thus also reach the code after the checksums.
 
 use crate::deb::{BLOCK_BYTES, SCRATCH, tar, with_checksums};
 use crate::{parts, text};

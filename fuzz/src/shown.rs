@@ -1,6 +1,6 @@
-//! Output of builds: logs, the telling lines selected from them, and displayed text.
+//! Output of builds: logs, the excerpt lines selected from them, and displayed text.
 
-use kilnyard_ecosystem::telling_lines;
+use kilnyard_ecosystem::find_excerpt;
 use kilnyard_model::text;
 use kilnyard_process::{Log, LogLimits, read_log};
 
@@ -29,16 +29,16 @@ pub fn line(data: &[u8]) {
 }
 
 /// The selected lines surround the relevant line in the log.
-pub fn telling(data: &[u8]) {
+pub fn excerpt(data: &[u8]) {
     let log = String::from_utf8_lossy(data);
     let lines: Vec<&str> = log.lines().collect();
-    let Some(telling) = telling_lines(&log) else {
+    let Some(excerpt) = find_excerpt(&log) else {
         assert!(lines.iter().all(|line| line.trim().is_empty()));
         return;
     };
-    assert!(telling.lines.len() <= 10 && telling.index < telling.lines.len());
-    let first = telling.line_number as usize - 1 - telling.index;
-    for (shown, line) in telling.lines.iter().zip(&lines[first..]) {
+    assert!(excerpt.lines.len() <= 10 && excerpt.index < excerpt.lines.len());
+    let first = excerpt.line_number as usize - 1 - excerpt.index;
+    for (shown, line) in excerpt.lines.iter().zip(&lines[first..]) {
         assert_plain(shown);
         assert!(text::line(line).starts_with(shown.as_str()));
     }

@@ -20,7 +20,7 @@ const REPORTS_MAX: usize = 1024;
 /// A build that a worker has.
 #[derive(Clone, Debug)]
 pub(crate) struct Build {
-    pub standing: BuildPhase,
+    pub phase: BuildPhase,
     /// Present until it starts.
     lease: Option<Box<Lease>>,
     number: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Build {
 impl Build {
     fn new(lease: Box<Lease>) -> Build {
         Build {
-            standing: BuildPhase::Waiting,
+            phase: BuildPhase::Waiting,
             number: lease.build,
             sharer: Sharer { wants: 1, memory_bytes: 0, memory_per_core_bytes: 0 },
             rank_seconds: lease.rank_seconds,
@@ -103,12 +103,12 @@ impl Build {
 
     /// Cancels the build if it is running.
     pub fn cancel(&mut self, attempt: Attempt, actions: &mut Vec<Action>) {
-        if self.standing == BuildPhase::Building && !std::mem::replace(&mut self.is_cancelled, true) {
+        if self.phase == BuildPhase::Building && !std::mem::replace(&mut self.is_cancelled, true) {
             actions.push(Action::Cancel(attempt));
         }
     }
 
-    pub fn say_all_again(&mut self) {
+    pub fn resend_all(&mut self) {
         (self.said_seconds, self.built_seconds, self.result_seconds) = (None, None, None);
     }
 
@@ -180,7 +180,7 @@ impl Builds {
     /// offer.
     pub fn offered(&self) -> Vec<Held> {
         let held = self.held().filter(|(_, build)| !build.is_superseded);
-        held.map(|(attempt, build)| Held { attempt, standing: build.standing }).collect()
+        held.map(|(attempt, build)| Held { attempt, phase: build.phase }).collect()
     }
 
     /// Adds a granted build. Returns whether it is new.
@@ -209,7 +209,7 @@ impl Builds {
 
     /// The cores of each running build, by number, the highest rank first.
     pub fn share_out(&self, machine: &Machine, jobs_max: Option<u32>) -> Vec<(u64, u32)> {
-        let building = self.builds.values().filter(|build| build.standing == BuildPhase::Building);
+        let building = self.builds.values().filter(|build| build.phase == BuildPhase::Building);
         let mut building: Vec<&Build> = building.collect();
         building.sort_by(|a, b| a.order(b));
         let sharers: Vec<Sharer> = building.iter().map(|build| build.sharer).collect();
@@ -219,9 +219,9 @@ impl Builds {
 
     /// Marks the waiting build of the highest rank as running, and returns its lease.
     pub fn next(&mut self) -> Option<Box<Lease>> {
-        let waiting = self.builds.values_mut().filter(|build| build.standing == BuildPhase::Waiting);
+        let waiting = self.builds.values_mut().filter(|build| build.phase == BuildPhase::Waiting);
         let next = waiting.min_by(|a, b| a.order(b))?;
-        next.standing = BuildPhase::Building;
+        next.phase = BuildPhase::Building;
         self.building += 1;
         next.lease.take()
     }
@@ -229,11 +229,11 @@ impl Builds {
     /// Keeps the result of a build.
     pub fn ended(&mut self, attempt: Attempt, result: Box<BuildResult>, now_seconds: f64) {
         let Some(build) = self.builds.get_mut(&attempt) else { return };
-        if build.standing != BuildPhase::Building {
+        if build.phase != BuildPhase::Building {
             return;
         }
         self.building -= 1;
-        build.standing = BuildPhase::Ended;
+        build.phase = BuildPhase::Ended;
         build.built = None;
         // Reports that describe the moment are now obsolete; stages are not.
         let is_lasting = |progress: &Progress| matches!(progress, Progress::StageEnded(_));
@@ -251,17 +251,17 @@ impl Builds {
 
     /// Gives a build back if it has not started. Returns whether it did.
     pub fn revoke(&mut self, attempt: Attempt, now_seconds: f64) -> bool {
-        let standing = self.builds.get(&attempt).map(|build| build.standing);
-        if matches!(standing, None | Some(BuildPhase::Waiting)) {
+        let phase = self.builds.get(&attempt).map(|build| build.phase);
+        if matches!(phase, None | Some(BuildPhase::Waiting)) {
             // A grant that arrives later is ignored.
             self.remove(attempt, now_seconds);
         }
-        standing == Some(BuildPhase::Waiting)
+        phase == Some(BuildPhase::Waiting)
     }
 
     /// Gives back all builds that have not started.
     pub fn drop_waiting(&mut self, now_seconds: f64) {
-        let waiting = self.builds.iter().filter(|(_, build)| build.standing == BuildPhase::Waiting);
+        let waiting = self.builds.iter().filter(|(_, build)| build.phase == BuildPhase::Waiting);
         for attempt in waiting.map(|(attempt, _)| *attempt).collect::<Vec<_>>() {
             self.remove(attempt, now_seconds);
         }

@@ -4,7 +4,7 @@
 //! for hours. It starts every exchange, and repeats each message until it is answered:
 //!
 //! ```text
-//! Greeting --Welcome--> Joined --Again--> Greeting …          (the coordinator was restarted: builds continue)
+//! Greeting --Welcome--> Joined --Rejoin-> Greeting …          (the coordinator was restarted: builds continue)
 //!     |                    +--Drain, nothing left--> Left
 //!     +--Refused--> Refused
 //! ```
@@ -54,7 +54,7 @@ pub const OFFER_SECONDS: f64 = 20.0;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A message of the coordinator.
-    Heard(Box<ToWorker>),
+    Received(Box<ToWorker>),
     /// A report of a build.
     Reported {
         /// The build.
@@ -173,14 +173,14 @@ impl Agent {
 
     /// The worker's builds and their progress.
     pub fn held(&self) -> impl Iterator<Item = (Attempt, BuildPhase)> {
-        self.builds.held().map(|(attempt, build)| (attempt, build.standing))
+        self.builds.held().map(|(attempt, build)| (attempt, build.phase))
     }
 
     /// Applies an event at this time, in seconds of a monotonic clock, and appends the actions that follow.
     pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
         self.now_seconds = now_seconds;
         match event {
-            Event::Heard(message) => self.heard(*message, actions),
+            Event::Received(message) => self.receive(*message, actions),
             Event::Reported { attempt, progress } => {
                 if let Some(build) = self.builds.get_mut(attempt) {
                     build.report(progress);
@@ -238,7 +238,7 @@ impl Agent {
         }
     }
 
-    fn heard(&mut self, message: ToWorker, actions: &mut Vec<Action>) {
+    fn receive(&mut self, message: ToWorker, actions: &mut Vec<Action>) {
         let own = match &self.link {
             Link::Joined(joined) => Some(joined.session),
             Link::Greeting(_) | Link::Left => None,
@@ -259,7 +259,7 @@ impl Agent {
                     actions.push(Action::Leave(Some(reason)));
                 }
             }
-            ToWorker::Again { .. } => self.link = Link::Greeting(None),
+            ToWorker::Rejoin { .. } => self.link = Link::Greeting(None),
             ToWorker::Ranks { offer, builds, .. } => {
                 if let Link::Joined(joined) = &mut self.link
                     && joined.offer == offer
@@ -285,7 +285,7 @@ impl Agent {
                     build.cancel(attempt, actions);
                 }
             }
-            ToWorker::Heard { attempt, next, .. } => {
+            ToWorker::Received { attempt, next, .. } => {
                 if let Some(build) = self.builds.get_mut(attempt) {
                     build.acknowledge(next);
                 }
@@ -299,7 +299,7 @@ impl Agent {
                 }
             }
             ToWorker::Acknowledged { attempt, .. } => {
-                if self.builds.get_mut(attempt).is_some_and(|build| build.standing == BuildPhase::Ended) {
+                if self.builds.get_mut(attempt).is_some_and(|build| build.phase == BuildPhase::Ended) {
                     self.builds.remove(attempt, self.now_seconds);
                     self.renew_offer();
                 }
@@ -308,7 +308,7 @@ impl Agent {
                 if let Some(build) = self.builds.get_mut(attempt) {
                     build.is_superseded = true;
                     build.cancel(attempt, actions);
-                    if build.standing != BuildPhase::Building {
+                    if build.phase != BuildPhase::Building {
                         self.builds.remove(attempt, self.now_seconds);
                         self.renew_offer();
                     }
@@ -333,7 +333,7 @@ impl Agent {
         });
         // Messages without an answer are repeated in the new session.
         for (_, build) in self.builds.held_mut() {
-            build.say_all_again();
+            build.resend_all();
         }
     }
 

@@ -77,7 +77,7 @@ impl Worker {
     fn joined(slots: u32) -> Worker {
         let mut worker = Worker::new();
         worker.after(0.0, Event::Tick);
-        worker.hear(welcome(1, slots));
+        worker.receive(welcome(1, slots));
         worker
     }
 
@@ -102,12 +102,12 @@ impl Worker {
         actions
     }
 
-    fn hear(&mut self, message: ToWorker) -> Vec<Action> {
-        self.after(0.0, Event::Heard(Box::new(message)))
+    fn receive(&mut self, message: ToWorker) -> Vec<Action> {
+        self.after(0.0, Event::Received(Box::new(message)))
     }
 
     fn grant(&mut self, number: u8, rank_seconds: f64) -> Vec<Action> {
-        self.hear(ToWorker::Grant { session: session(1), lease: lease(number, rank_seconds) })
+        self.receive(ToWorker::Grant { session: session(1), lease: lease(number, rank_seconds) })
     }
 
     fn end(&mut self, number: u8) -> Vec<Action> {
@@ -166,13 +166,13 @@ fn a_worker_greets_until_it_is_welcomed_and_then_offers() {
         jobs_max: None,
         lease_seconds: 120.0,
     });
-    assert!(worker.hear(other).is_empty(), "that was for another process");
-    let actions = worker.hear(welcome(1, 2));
+    assert!(worker.receive(other).is_empty(), "that was for another process");
+    let actions = worker.receive(welcome(1, 2));
     let offer = offers(&actions)[0];
     assert_eq!((offer.session, offer.slots_free, offer.takes_more), (session(1), 2, true));
     let number = offer.number;
     assert_eq!(offers(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1, "it was not answered");
-    worker.hear(ToWorker::Ranks { session: session(1), offer: number + 1, builds: vec![] });
+    worker.receive(ToWorker::Ranks { session: session(1), offer: number + 1, builds: vec![] });
     assert!(worker.after(REPEAT_SECONDS, Event::Tick).is_empty());
     assert_eq!(offers(&worker.after(OFFER_SECONDS, Event::Tick)).len(), 1, "its leases are renewed");
 }
@@ -188,9 +188,9 @@ fn builds_begin_by_rank_when_a_slot_is_free_and_once() {
     assert_eq!(begun(&worker.end(1)), [3]);
     let offer = offers(&worker.after(OFFER_SECONDS, Event::Tick))[0].number;
     let builds = [3, 2, 4].map(ranked).into();
-    worker.hear(ToWorker::Ranks { session: session(1), offer, builds });
+    worker.receive(ToWorker::Ranks { session: session(1), offer, builds });
     assert_eq!(begun(&worker.end(3)), [2], "the ranks have changed");
-    worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
+    worker.receive(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
     assert!(begun(&worker.grant(1, 99.0)).is_empty(), "a late grant of a finished build");
     assert_eq!(begun(&worker.end(2)), [4]);
 }
@@ -206,13 +206,13 @@ fn a_result_is_repeated_until_acknowledged() {
     assert_eq!(results(&worker.after(REPEAT_SECONDS, Event::Tick)).len(), 1);
     // The coordinator was restarted.
     assert!(matches!(
-        worker.hear(ToWorker::Again { session: session(1) })[..],
+        worker.receive(ToWorker::Rejoin { session: session(1) })[..],
         [Action::Send(ToCoordinator::Hello(_))]
     ));
-    assert_eq!(results(&worker.hear(welcome(2, 1))), [(session(2), attempt(1))]);
-    worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
+    assert_eq!(results(&worker.receive(welcome(2, 1))), [(session(2), attempt(1))]);
+    worker.receive(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
     assert_eq!(worker.held().len(), 1, "a message of an ended session");
-    worker.hear(ToWorker::Acknowledged { session: session(2), attempt: attempt(1) });
+    worker.receive(ToWorker::Acknowledged { session: session(2), attempt: attempt(1) });
     assert!(worker.held().is_empty());
 }
 
@@ -233,11 +233,14 @@ fn reports_are_numbered_and_come_before_the_result() {
     worker.after(0.0, report(Progress::Wants(3)));
     let all = vec![began, Progress::Wants(3)];
     assert_eq!(said(&worker.after(REPEAT_SECONDS, Event::Tick)), (0, all), "none is acknowledged");
-    worker.hear(ToWorker::Heard { session: session(1), attempt, next: 1 });
+    worker.receive(ToWorker::Received { session: session(1), attempt, next: 1 });
     let actions = worker.end(1);
     assert!(results(&actions).is_empty(), "a report is missing");
     assert_eq!(said(&worker.after(REPEAT_SECONDS, Event::Tick)), (1, vec![Progress::Wants(3)]));
-    assert_eq!(results(&worker.hear(ToWorker::Heard { session: session(1), attempt, next: 2 })).len(), 1);
+    assert_eq!(
+        results(&worker.receive(ToWorker::Received { session: session(1), attempt, next: 2 })).len(),
+        1
+    );
 }
 
 #[test]
@@ -251,13 +254,13 @@ fn an_answer_is_given_once() {
     let answer = Answer { refused: None, outputs: vec![], notes: vec![], test: Test::Skip };
     let answer =
         |is_repeated| ToWorker::Answer { session, attempt, is_repeated, answer: Box::new(answer.clone()) };
-    assert!(worker.hear(answer(false)).is_empty(), "there was no question");
+    assert!(worker.receive(answer(false)).is_empty(), "there was no question");
     let built = Built { build: 1, outputs: vec![], is_repeated: true };
     assert!(is_asked(&worker.after(0.0, Event::Built { attempt, built })));
     assert!(is_asked(&worker.after(REPEAT_SECONDS, Event::Tick)));
-    assert!(worker.hear(answer(false)).is_empty(), "that was another question");
-    assert!(matches!(worker.hear(answer(true))[..], [Action::Answer { .. }]));
-    assert!(worker.hear(answer(true)).is_empty());
+    assert!(worker.receive(answer(false)).is_empty(), "that was another question");
+    assert!(matches!(worker.receive(answer(true))[..], [Action::Answer { .. }]));
+    assert!(worker.receive(answer(true)).is_empty());
 }
 
 #[test]
@@ -267,15 +270,18 @@ fn waiting_builds_can_be_revoked_and_running_ones_cancelled() {
         worker.grant(number, 9.0 - f64::from(number));
     }
     let session = session(1);
-    assert!(begun(&worker.hear(ToWorker::Revoke { session, attempt: attempt(1) })).is_empty());
+    assert!(begun(&worker.receive(ToWorker::Revoke { session, attempt: attempt(1) })).is_empty());
     assert_eq!(worker.held().len(), 3, "it has begun");
-    worker.hear(ToWorker::Revoke { session, attempt: attempt(2) });
-    worker.hear(ToWorker::Cancel { session, attempt: attempt(3) });
+    worker.receive(ToWorker::Revoke { session, attempt: attempt(2) });
+    worker.receive(ToWorker::Cancel { session, attempt: attempt(3) });
     assert_eq!(worker.held(), [(attempt(1), BuildPhase::Building)]);
-    assert_eq!(worker.hear(ToWorker::Cancel { session, attempt: attempt(1) }), [Action::Cancel(attempt(1))]);
-    assert!(worker.hear(ToWorker::Cancel { session, attempt: attempt(1) }).is_empty());
+    assert_eq!(
+        worker.receive(ToWorker::Cancel { session, attempt: attempt(1) }),
+        [Action::Cancel(attempt(1))]
+    );
+    assert!(worker.receive(ToWorker::Cancel { session, attempt: attempt(1) }).is_empty());
     // A revocation that overtakes its grant holds.
-    worker.hear(ToWorker::Revoke { session, attempt: attempt(4) });
+    worker.receive(ToWorker::Revoke { session, attempt: attempt(4) });
     worker.grant(4, 1.0);
     assert_eq!(worker.held(), [(attempt(1), BuildPhase::Building)]);
 }
@@ -285,7 +291,7 @@ fn a_superseded_build_ends_and_its_result_is_not_sent() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);
     let superseded = ToWorker::Superseded { session: session(1), attempt: attempt(1), reason: String::new() };
-    assert_eq!(worker.hear(superseded)[..1], [Action::Cancel(attempt(1))]);
+    assert_eq!(worker.receive(superseded)[..1], [Action::Cancel(attempt(1))]);
     assert!(begun(&worker.grant(2, 5.0)).is_empty(), "its slot is taken until it has ended");
     let actions = worker.end(1);
     assert_eq!((results(&actions), begun(&actions)), (vec![], vec![2]));
@@ -297,9 +303,9 @@ fn a_draining_worker_gives_back_waiting_builds_and_leaves() {
     worker.grant(1, 5.0);
     worker.grant(2, 5.0);
     assert!(!offers(&worker.after(0.0, Event::Drain))[0].takes_more);
-    worker.hear(ToWorker::Revoke { session: session(1), attempt: attempt(2) });
+    worker.receive(ToWorker::Revoke { session: session(1), attempt: attempt(2) });
     assert!(begun(&worker.end(1)).is_empty());
-    let actions = worker.hear(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
+    let actions = worker.receive(ToWorker::Acknowledged { session: session(1), attempt: attempt(1) });
     let leave = [Action::Send(ToCoordinator::Leave { session: session(1) }), Action::Leave(None)];
     assert_eq!(actions, leave);
     assert!(worker.after(1e6, Event::Tick).is_empty());
@@ -310,8 +316,8 @@ fn a_refused_worker_leaves_with_the_reason() {
     let mut worker = Worker::new();
     worker.after(0.0, Event::Tick);
     let refused = |process: &str| ToWorker::Refused { process: process.to_owned(), reason: "no".to_owned() };
-    assert!(worker.hear(refused("another")).is_empty());
-    assert_eq!(worker.hear(refused("p")), [Action::Leave(Some("no".to_owned()))]);
+    assert!(worker.receive(refused("another")).is_empty());
+    assert_eq!(worker.receive(refused("p")), [Action::Leave(Some("no".to_owned()))]);
     assert!(worker.after(1e6, Event::Tick).is_empty());
 }
 
@@ -347,11 +353,11 @@ fn cores_follow_rank_and_demand() {
     assert_eq!(allotted(&worker.after(0.0, wants(1, 9))), Some(vec![(2, 1), (1, 2)]), "two at most");
     assert_eq!(allotted(&worker.after(0.0, wants(2, 9))), Some(vec![(2, 2), (1, 1)]));
     // The coordinator is away, and returns with other ranks.
-    worker.hear(ToWorker::Again { session: session(1) });
+    worker.receive(ToWorker::Rejoin { session: session(1) });
     assert_eq!(allotted(&worker.after(60.0, wants(2, 1))), Some(vec![(2, 1), (1, 2)]));
-    let offer = offers(&worker.hear(welcome(2, 2)))[0].number;
+    let offer = offers(&worker.receive(welcome(2, 2)))[0].number;
     let builds = [1, 2].map(ranked).into();
     let ranks = ToWorker::Ranks { session: session(2), offer, builds };
-    assert_eq!(allotted(&worker.hear(ranks)), Some(vec![(1, 2), (2, 1)]));
+    assert_eq!(allotted(&worker.receive(ranks)), Some(vec![(1, 2), (2, 1)]));
     assert_eq!(allotted(&worker.end(1)), Some(vec![(2, 1)]));
 }

@@ -3,7 +3,7 @@
 //!
 //! The set is that of the yard of the command line; `kilnyard demo` makes one. A first run, which is not counted,
 //! fetches what is missing. A peer builds each source against the archive alone: it tests and publishes nothing, and
-//! its packages do not use each other. So the peer does less; the figures say what a person waits for.
+//! its packages do not use each other. The peer does less work; the figures show how long a person waits.
 
 use crate::Trial;
 use crate::child::{self, Usage};

@@ -1,11 +1,11 @@
 //! Compares Kilnyard's fakeroot with plain calls and with other installed fakeroots.
 //!
-//! The speed of a shared machine varies over time by more than the differences to be measured. So anything
-//! compared with plain calls shares a core with them: single calls and program starts take short turns; many
-//! processes, file trees and a package run at the same time and are compared by CPU time. Session starts are
-//! compared by wall time, in turn. For other fakeroots, many processes and file trees are measured alone. With
-//! many processes, the figure is the time of the whole machine per call, the best of several turns. File trees
-//! are compared with real root, so that part requires root.
+//! The speed of a shared machine varies over time by more than the differences to be measured. Anything compared with
+//! plain calls therefore shares a core with them: single calls and program starts take short turns; many processes,
+//! file trees and a package run at the same time and are compared by CPU time. Session starts are compared by wall
+//! time, in turn. For other fakeroots, many processes and file trees are measured alone. With many processes, the
+//! figure is the time of the whole machine per call, the best of several turns. File trees are compared with real root,
+//! so that part requires root.
 
 mod client;
 mod contender;
@@ -26,7 +26,7 @@ use findings::{Findings, Judged};
 
 /// The calls to measure, all of the stat family.
 const CALLS: [&str; 4] = ["stat", "lstat", "fstat", "statx"];
-/// The programs to start, one for each of the [`client::WAYS`].
+/// The programs to start, one for each of the [`client::START_METHODS`].
 const EXECS: [(&str, &str, Judged); 2] = [
     ("exec", "exec of a dynamic program", Judged::EXEC),
     // As shells do it. The target only covers exec alone.
@@ -59,7 +59,7 @@ pub fn measure(trial: &Trial<'_>, source: Option<&std::path::Path>) -> Result<Re
         for (contender, seconds) in contenders.iter().zip(starts(&contenders, &scratch)?) {
             findings.take("start", "start of `true`", Judged::START, contender, seconds)?;
         }
-        for (way, (name, label, judged)) in client::WAYS.into_iter().zip(EXECS) {
+        for (way, (name, label, judged)) in client::START_METHODS.into_iter().zip(EXECS) {
             for (contender, seconds) in
                 contenders.iter().zip(turns::measure(&contenders, &scratch, &["exec", way])?)
             {

@@ -11,7 +11,7 @@ use crate::Trial;
 use crate::error::{Context, Error, Kind, Result};
 use crate::interrupt;
 use crate::yard::own_ids;
-use kilnyard_process::{CommandOutcome, End, Limits, hears_of_births, run};
+use kilnyard_process::{CommandOutcome, End, Limits, has_birth_events, run};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
     Access, Flushes, IdMap, Making, Nesting, Operation, RootPlan, Sandbox, User, View, probe,
@@ -66,8 +66,8 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let few = Series::new("share_of_core", "during a parallel build", Unit::Percent, few);
     let is_met = few.median() < SHARE_MAX;
     let mut facts = Map::new();
-    facts.insert("hears_of_births".to_owned(), json!(hears_of_births()));
-    let reports = if hears_of_births() { "reports" } else { "does not report" };
+    facts.insert("has_birth_events".to_owned(), json!(has_birth_events()));
+    let reports = if has_birth_events() { "reports" } else { "does not report" };
     Ok(Report {
         name: "monitor",
         series: vec![

@@ -1,7 +1,7 @@
 //! Queries in a large yard: 30,000 packages and 20 runs.
 //!
-//! The first run builds every package, later ones a part. So the store has 600,000 package rows of runs, and
-//! about 40,000 builds with their stages. Each query starts this program anew.
+//! The first run builds every package, later ones a part: the store has 600,000 package rows of runs, and about 40,000
+//! builds with their stages. Each query starts a new process of this program.
 
 use super::child;
 use super::figures::{Report, Series, Unit};

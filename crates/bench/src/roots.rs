@@ -7,7 +7,7 @@
 //! recommendation is based on the cost of a whole build with them. Data of the previous round is flushed to
 //! disk before a root is made, so that no way pays for another.
 //!
-//! Known downside: the CPU time of a process is known only once it has been waited for. So copying into memory
+//! Known downside: the CPU time of a process is known only once it has been waited for. Copying into memory therefore
 //! counts as CPU time of the teardown, although its wall time belongs to the creation.
 
 mod advice;

@@ -8,10 +8,10 @@ use crate::{
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{Output, Stage};
-use kilnyard_model::reason::{Again, Reason, StageFailed};
+use kilnyard_model::reason::{Reason, RetryPlan, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{BuildResult, Progress, ToWorker};
-use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome, Policy};
+use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Outcome, Policy};
 use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Coordinator {
             Event::Fetched { package, stage, outcome } => {
                 self.fetched(now_seconds, package, stage, outcome, actions);
             }
-            Event::Heard { from, message } => self.heard(from, *message, actions),
+            Event::Received { from, message } => self.receive(from, *message, actions),
             Event::Answered { build, is_repeated, answer } => {
                 self.answered(build, is_repeated, *answer, actions);
             }
@@ -37,7 +37,7 @@ impl Coordinator {
                 self.forgive(now_seconds);
                 self.expire(now_seconds, actions);
                 self.retry_due_packages(now_seconds, actions);
-                self.hear(Heard::Tick, actions);
+                self.schedule(ScheduleEvent::Tick, actions);
             }
         }
         self.allot(actions);
@@ -57,7 +57,7 @@ impl Coordinator {
     }
 
     /// Passes an event to the scheduler, and grants the builds that it starts.
-    pub(crate) fn hear(&mut self, event: Heard, actions: &mut Vec<Action>) {
+    pub(crate) fn schedule(&mut self, event: ScheduleEvent, actions: &mut Vec<Action>) {
         let mut decided = Vec::new();
         self.scheduler.apply(self.now_seconds, event, &mut decided);
         for decision in decided {
@@ -112,18 +112,18 @@ impl Coordinator {
     fn begin(&mut self, actions: &mut Vec<Action>) {
         let graph = self.graph.clone();
         for id in graph.packages() {
-            self.hear(Heard::Hold(id), actions);
+            self.schedule(ScheduleEvent::Hold(id), actions);
         }
         for id in graph.packages() {
             match self.packages[id.index()].state {
-                state if state.is_there() => self.hear(Heard::There(id), actions),
+                state if state.has_outputs() => self.schedule(ScheduleEvent::Available(id), actions),
                 PackageState::Failed | PackageState::Skipped | PackageState::LeftOut => {
-                    self.hear(Heard::Gone(id), actions);
+                    self.schedule(ScheduleEvent::Unavailable(id), actions);
                 }
                 _ => {}
             }
         }
-        self.hear(Heard::Begin, actions);
+        self.schedule(ScheduleEvent::Begin, actions);
         for id in self.graph.order() {
             if self.packages[id.index()].state == PackageState::Blocked {
                 self.set_state(id, PackageState::Waiting);
@@ -156,14 +156,14 @@ impl Coordinator {
             for dependent in self.graph.dependents(id).to_vec() {
                 self.reconsider(dependent, actions);
             }
-        } else if states().all(|(_, package)| package.state.is_there()) && !self.is_stopping {
+        } else if states().all(|(_, package)| package.state.has_outputs()) && !self.is_stopping {
             self.move_to(id, PackageState::Ready, Reason::Prepares, None, actions);
             let package = &mut self.packages[id.index()];
             package.to_build = None;
             package.is_fetched = false;
-            let reading = std::mem::replace(&mut package.reading, Reading::AsKnown);
-            self.hear(Heard::Hold(id), actions);
-            self.hear(Heard::Coming(id), actions);
+            let reading = std::mem::replace(&mut package.reading, Reading::Cached);
+            self.schedule(ScheduleEvent::Hold(id), actions);
+            self.schedule(ScheduleEvent::Expected(id), actions);
             actions.push(Action::Prepare { package: id, reading });
         }
     }
@@ -187,7 +187,7 @@ impl Coordinator {
                     Reason::NothingChanged
                 };
                 self.arrive(id, PackageState::UpToDate, reason, actions);
-                self.hear(Heard::There(id), actions);
+                self.schedule(ScheduleEvent::Available(id), actions);
             }
             Prepared::Build(to_build) => {
                 let to_build: Arc<ToBuild> = to_build.into();
@@ -198,7 +198,7 @@ impl Coordinator {
                 package.key = Some(to_build.order.key.clone());
                 package.to_build = Some(to_build.clone());
                 // Preparing may have taken long; the scheduler's patience is for the fetch.
-                self.hear(Heard::Coming(id), actions);
+                self.schedule(ScheduleEvent::Expected(id), actions);
                 self.move_to(id, PackageState::Ready, to_build.reason.clone(), None, actions);
                 actions.push(Action::Fetch { package: id, to_build });
             }
@@ -223,7 +223,7 @@ impl Coordinator {
             Ok(()) => {
                 self.packages[id.index()].is_fetched = true;
                 self.packages[id.index()].fetch = stage.map(|stage| stamped(stage, now_seconds));
-                self.hear(Heard::Release(id), actions);
+                self.schedule(ScheduleEvent::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 self.move_to(id, PackageState::Waiting, Reason::FetchCancelled, None, actions);
@@ -245,10 +245,10 @@ impl Coordinator {
                     failure: Some(failure),
                     is_reproducible: None,
                 }));
-                match self.again(id, kind) {
+                match self.count_failure(id, kind) {
                     Some((RetryMode::AtOnce, _)) => {
                         let failed = Some(failed);
-                        let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed };
+                        let reason = Reason::Retry { cause: kind, how: RetryPlan::AtOnce, failed };
                         self.move_to(id, PackageState::Ready, reason, None, actions);
                         self.fetch(id, actions);
                     }
@@ -263,7 +263,7 @@ impl Coordinator {
     }
 
     /// Counts a failure. Returns how the package is tried again, and after how many seconds, if it is.
-    pub(crate) fn again(&mut self, id: PackageId, kind: FailureKind) -> Option<(RetryMode, f64)> {
+    pub(crate) fn count_failure(&mut self, id: PackageId, kind: FailureKind) -> Option<(RetryMode, f64)> {
         let before = self.packages[id.index()].failures.count(kind, &self.retries)?;
         let is_wanted = !self.is_stopping;
         is_wanted.then(|| (RetryPolicy::mode(kind), PAUSE_SECONDS * f64::from(before + 1)))
@@ -278,9 +278,9 @@ impl Coordinator {
         failed: StageFailed,
         actions: &mut Vec<Action>,
     ) {
-        let how = Again::After { pause_seconds };
-        let reason = Reason::Again { cause: kind, how, failed: Some(failed) };
-        self.hear(Heard::Hold(id), actions);
+        let how = RetryPlan::After { pause_seconds };
+        let reason = Reason::Retry { cause: kind, how, failed: Some(failed) };
+        self.schedule(ScheduleEvent::Hold(id), actions);
         self.due_seconds.insert(id, self.now_seconds + pause_seconds);
         self.move_to(id, PackageState::Ready, reason, None, actions);
     }
@@ -300,7 +300,7 @@ impl Coordinator {
                 let reason = package.reason.clone();
                 self.ready_again(id, reason, actions);
             } else if package.is_fetched {
-                self.hear(Heard::Release(id), actions);
+                self.schedule(ScheduleEvent::Release(id), actions);
             } else {
                 self.fetch(id, actions);
             }
@@ -359,7 +359,7 @@ impl Coordinator {
 
     pub(crate) fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.move_to(id, PackageState::Failed, reason, None, actions);
-        self.hear(Heard::Gone(id), actions);
+        self.schedule(ScheduleEvent::Unavailable(id), actions);
         for dependent in self.graph.dependents(id).to_vec() {
             self.reconsider(dependent, actions);
         }
@@ -391,7 +391,7 @@ impl Coordinator {
         if let Some(lease) = self.leases.get_mut(&build) {
             lease.wants(now_seconds, cores);
             let package = lease.package;
-            self.hear(Heard::Wants { package, cores }, actions);
+            self.schedule(ScheduleEvent::Wants { package, cores }, actions);
         }
     }
 
@@ -435,7 +435,7 @@ impl Coordinator {
             actions.push(record(BuildOutcome::Lost, result.outcome.err()));
             let is_gone = self.packages[id.index()].state == PackageState::Skipped;
             let outcome = if is_gone { Outcome::Failed } else { Outcome::Lost };
-            self.hear(Heard::Ended { package: id, outcome }, actions);
+            self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
             return;
         }
         self.packages[id.index()].build = None;
@@ -456,25 +456,28 @@ impl Coordinator {
                     actions.push(Action::Adopt { package: id, outputs });
                     self.arrive(id, PackageState::Built, reason, actions);
                 }
-                self.hear(Heard::Ended { package: id, outcome }, actions);
+                self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
                 actions.push(record(BuildOutcome::Lost, Some(failure)));
                 self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
                 self.reconsider(id, actions);
-                self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
+                self.schedule(ScheduleEvent::Ended { package: id, outcome: Outcome::Lost }, actions);
             }
             Err(failure) => {
                 let kind = failure.kind;
                 let failed = StageFailed::from(&failure);
                 actions.push(record(BuildOutcome::Failed, Some(failure)));
-                match self.again(id, kind) {
+                match self.count_failure(id, kind) {
                     Some((mode, pause_seconds)) => {
                         self.try_again(id, kind, mode, pause_seconds, failed, actions);
                     }
                     None => {
                         self.fail(id, Reason::Failed(failed), actions);
-                        self.hear(Heard::Ended { package: id, outcome: Outcome::Failed }, actions);
+                        self.schedule(
+                            ScheduleEvent::Ended { package: id, outcome: Outcome::Failed },
+                            actions,
+                        );
                     }
                 }
             }
@@ -494,7 +497,7 @@ impl Coordinator {
         let mut outcome = Outcome::Lost;
         match mode {
             RetryMode::AtOnce => {
-                let reason = Reason::Again { cause: kind, how: Again::AtOnce, failed: Some(failed) };
+                let reason = Reason::Retry { cause: kind, how: RetryPlan::AtOnce, failed: Some(failed) };
                 self.ready_again(id, reason, actions);
             }
             RetryMode::Alone => {
@@ -502,12 +505,12 @@ impl Coordinator {
                 if !std::mem::replace(&mut self.packages[id.index()].is_alone, true) {
                     outcome = Outcome::OutOfMemory;
                 }
-                let reason = Reason::Again { cause: kind, how: Again::Alone, failed: Some(failed) };
+                let reason = Reason::Retry { cause: kind, how: RetryPlan::Alone, failed: Some(failed) };
                 self.ready_again(id, reason, actions);
             }
             RetryMode::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
         }
-        self.hear(Heard::Ended { package: id, outcome }, actions);
+        self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
     }
 
     /// Fails the package of a lease that cannot be sent.
@@ -566,7 +569,7 @@ impl Coordinator {
 
     fn stop(&mut self, actions: &mut Vec<Action>) {
         self.is_stopping = true;
-        self.hear(Heard::Stop, actions);
+        self.schedule(ScheduleEvent::Stop, actions);
         let builds: Vec<Number> = self.leases.keys().copied().collect();
         for build in builds {
             self.cancel(build, actions);
@@ -593,7 +596,7 @@ impl Coordinator {
         let found = self.graph.find(&request.package).filter(|id| self.packages[id.index()].is_in_run);
         let Some(id) = found else {
             let reason = format!("{} is not in this run", request.package);
-            return actions.push(Action::Tell(Notice::Refused { request, reason }));
+            return actions.push(Action::Notify(Notice::Refused { request, reason }));
         };
         let state = self.state(id);
         match request.kind {
@@ -606,34 +609,34 @@ impl Coordinator {
                     if let Some(blamed) = self.packages[id.index()].blamed {
                         reason = format!("it is {state}; retry {} instead", self.graph.name(blamed));
                     }
-                    actions.push(Action::Tell(Notice::Refused { request, reason }));
+                    actions.push(Action::Notify(Notice::Refused { request, reason }));
                 }
             },
             RequestKind::Skip => {
                 if state.is_final() && state != PackageState::Blocked {
                     let reason = format!("it is {state} already");
-                    return actions.push(Action::Tell(Notice::Refused { request, reason }));
+                    return actions.push(Action::Notify(Notice::Refused { request, reason }));
                 }
                 if let Some(build) = self.packages[id.index()].build {
                     self.cancel(build, actions);
                 }
                 self.move_to(id, PackageState::Skipped, Reason::SkipRequested, None, actions);
-                self.hear(Heard::Gone(id), actions);
+                self.schedule(ScheduleEvent::Unavailable(id), actions);
                 for dependent in self.graph.dependents(id).to_vec() {
                     self.reconsider(dependent, actions);
                 }
             }
-            RequestKind::Bump => self.hear(Heard::Bump(id), actions),
+            RequestKind::Bump => self.schedule(ScheduleEvent::Bump(id), actions),
         }
     }
 
     fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         self.packages[id.index()].failures = Failures::default();
         self.packages[id.index()].is_alone = false;
-        self.packages[id.index()].reading = Reading::Anew;
+        self.packages[id.index()].reading = Reading::Fresh;
         self.due_seconds.remove(&id);
-        self.hear(Heard::Hold(id), actions);
-        self.hear(Heard::Retry(id), actions);
+        self.schedule(ScheduleEvent::Hold(id), actions);
+        self.schedule(ScheduleEvent::Retry(id), actions);
         self.move_to(id, PackageState::Waiting, Reason::RetryRequested, None, actions);
         self.reconsider(id, actions);
         // What it blocked waits again, unless another package blocks it too.

@@ -3,10 +3,10 @@
 use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::reason::{Again, Reason};
+use kilnyard_model::reason::{Reason, RetryPlan};
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
 use kilnyard_protocol::ToWorker;
-use kilnyard_schedule::{Event as Heard, Files, MachineId, Outcome};
+use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Outcome};
 use kilnyard_store::{Number, Record};
 
 impl Coordinator {
@@ -49,17 +49,17 @@ impl Coordinator {
         let mut outcome = Outcome::Lost;
         if !lease.is_cancelled {
             self.packages[id.index()].build = None;
-            if self.again(id, FailureKind::Lost).is_none() {
+            if self.count_failure(id, FailureKind::Lost).is_none() {
                 self.fail(id, Reason::WorkerLost, actions);
                 outcome = Outcome::Failed;
             } else {
-                let (cause, how) = (FailureKind::Lost, Again::AtOnce);
-                self.ready_again(id, Reason::Again { cause, how, failed: None }, actions);
+                let (cause, how) = (FailureKind::Lost, RetryPlan::AtOnce);
+                self.ready_again(id, Reason::Retry { cause, how, failed: None }, actions);
             }
         } else if self.packages[id.index()].state == PackageState::Skipped {
             outcome = Outcome::Failed;
         }
-        self.hear(Heard::Ended { package: id, outcome }, actions);
+        self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
     }
 
     /// Ends a lease that its worker gave back without starting it.
@@ -68,7 +68,7 @@ impl Coordinator {
         let id = lease.package;
         self.packages[id.index()].build = None;
         self.ready_again(id, Reason::GivenBack, actions);
-        self.hear(Heard::Ended { package: id, outcome: Outcome::Lost }, actions);
+        self.schedule(ScheduleEvent::Ended { package: id, outcome: Outcome::Lost }, actions);
     }
 
     fn close_without_result(&mut self, build: Number, actions: &mut Vec<Action>) -> Option<LeaseState> {

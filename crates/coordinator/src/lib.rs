@@ -16,10 +16,10 @@
 //! The [`Scheduler`] decides which package is granted when, and with how many cores. A package is released to it when
 //! its inputs are on this machine.
 //!
-//! Workers are reached by messages ([`Event::Heard`], [`Action::Send`]) over any transport; `hear.rs` handles them. A
-//! lease belongs to one machine and has a random id, its attempt. A message from another machine, or for an attempt
-//! whose lease is over, changes nothing, and the answer says so. A worker that is silent for [`LEASE_SECONDS`] loses
-//! its leases. A restarted coordinator takes over the earlier builds that workers still have
+//! Workers are reached by messages ([`Event::Received`], [`Action::Send`]) over any transport; `receive.rs` handles
+//! them. A lease belongs to one machine and has a random id, its attempt. A message from another machine, or for an
+//! attempt whose lease is over, changes nothing, and the answer says so. A worker that is silent for
+//! [`LEASE_SECONDS`] loses its leases. A restarted coordinator takes over the earlier builds that workers still have
 //! ([`Coordinator::with_open`]).
 //!
 //! Invariants: a package is granted only when all its dependencies are done; a result counts once, and only while its
@@ -28,8 +28,8 @@
 
 mod apply;
 mod attempts;
-mod hear;
 mod lease;
+mod receive;
 mod retry;
 mod seats;
 #[cfg(test)]
@@ -87,7 +87,7 @@ pub enum Event {
         outcome: Result<(), Failure>,
     },
     /// A worker's message.
-    Heard {
+    Received {
         /// Where answers go.
         from: Channel,
         /// The message, with the capabilities of its sender.
@@ -147,9 +147,9 @@ pub struct ToBuild {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// The last one read, for the plan or by a retry.
-    AsKnown,
+    Cached,
     /// The current one in the tree: a retry was requested, so it may have changed.
-    Anew,
+    Fresh,
 }
 
 /// Something to do.
@@ -200,7 +200,7 @@ pub enum Action {
         outputs: Vec<Output>,
     },
     /// Notify the view.
-    Tell(Notice),
+    Notify(Notice),
     /// The run is over.
     Finish(RunState),
 }
@@ -460,7 +460,7 @@ impl Coordinator {
                 published_revision: start.published_revision,
                 version: String::new(),
                 key: None,
-                reading: Reading::AsKnown,
+                reading: Reading::Cached,
                 to_build: None,
                 is_fetched: false,
                 fetch: None,
@@ -507,8 +507,8 @@ impl Coordinator {
         next_build: Number,
         actions: &mut Vec<Action>,
     ) {
-        for machine in self.seats.talking() {
-            self.say(machine, |session| ToWorker::Again { session }, actions);
+        for machine in self.seats.in_session() {
+            self.say(machine, |session| ToWorker::Rejoin { session }, actions);
         }
         let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
         let required = std::mem::take(&mut self.required);
@@ -578,7 +578,7 @@ impl Coordinator {
     }
 
     /// The packages of the run and their states.
-    pub fn standing(&self) -> impl Iterator<Item = (&str, PackageState)> {
+    pub fn states(&self) -> impl Iterator<Item = (&str, PackageState)> {
         let packages = self.graph.packages().zip(&self.packages).filter(|(_, package)| package.is_in_run);
         packages.map(|(id, package)| (self.graph.name(id), package.state))
     }

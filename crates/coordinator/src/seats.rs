@@ -56,7 +56,7 @@ impl Seat {
     }
 
     /// Whether a process is an earlier one.
-    pub fn is_past(&self, process: &str) -> bool {
+    pub fn is_earlier_process(&self, process: &str) -> bool {
         self.past.iter().any(|past| past == process)
     }
 }
@@ -88,7 +88,7 @@ impl Seats {
     }
 
     /// The machines with a session.
-    pub fn talking(&self) -> Vec<MachineId> {
+    pub fn in_session(&self) -> Vec<MachineId> {
         let machines = (0..).map(MachineId).zip(&self.seats);
         machines.filter(|(_, seat)| seat.session.is_some()).map(|(machine, _)| machine).collect()
     }
@@ -139,7 +139,7 @@ impl Seats {
     }
 
     /// Seats a process at a machine with this number of slots and no builds.
-    pub fn sit(
+    pub fn join(
         &mut self,
         machine: MachineId,
         hello: &Hello,
@@ -174,7 +174,7 @@ impl Seats {
     }
 
     /// Ends the session of a machine. Returns whether there was one.
-    pub fn rise(&mut self, machine: MachineId) -> bool {
+    pub fn end_session(&mut self, machine: MachineId) -> bool {
         let session = self.seats[machine.index()].session.take();
         session.is_some_and(|session| self.sessions.remove(&session).is_some())
     }

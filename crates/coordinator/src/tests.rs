@@ -7,7 +7,7 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::result::{FailureKind, Measures};
 use kilnyard_schedule::Pressure;
 use kilnyard_store::RequestKind;
-use run::{Coming, Run, asked, attempts, bad, good, output, scheduler, start, to_build};
+use run::{Incoming, Run, asked, attempts, bad, good, output, scheduler, start, to_build};
 use std::collections::BTreeMap;
 
 #[test]
@@ -56,7 +56,7 @@ fn a_failed_package_is_retried_on_request_and_unblocks_its_dependents() {
     let acl = run.send(good(grants[0].0));
     assert_eq!(acl[0].1, "acl");
     run.send(asked(RequestKind::Retry, "attr"));
-    assert!(run.actions.iter().any(|a| matches!(a, Action::Tell(Notice::Refused { .. }))));
+    assert!(run.actions.iter().any(|a| matches!(a, Action::Notify(Notice::Refused { .. }))));
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn a_retry_reads_the_recipe_again_and_builds_from_it() {
     };
     run.send(Event::Begin);
     run.send(bad(1, FailureKind::Machine));
-    assert_eq!(readings(&run), [Reading::AsKnown], "a second try uses the same recipe");
+    assert_eq!(readings(&run), [Reading::Cached], "a second try uses the same recipe");
     run.send(bad(2, FailureKind::Command));
     run.coordinator.packages[0].kept =
         Some(KeptOutputs { recipe_version: "2".into(), revision: 4, contents: BTreeMap::new() });
     let mut actions = Vec::new();
     run.coordinator.apply(0.0, asked(RequestKind::Retry, "a"), &mut actions);
-    assert!(actions.contains(&Action::Prepare { package: run.id("a"), reading: Reading::Anew }));
+    assert!(actions.contains(&Action::Prepare { package: run.id("a"), reading: Reading::Fresh }));
     let Prepared::Build(mut found) = to_build() else { unreachable!() };
     (found.recipe_version, found.published_revision) = ("2".into(), 6);
     found.order.version = "2+7".into();
@@ -131,7 +131,7 @@ fn a_build_with_the_same_content_keeps_the_existing_outputs() {
     let mut run = Run::of(coordinator, 1);
     run.send(Event::Begin);
     let outcome = Ok(vec![output("x", "same")]);
-    run.send(Coming::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
+    run.send(Incoming::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
     assert_eq!(run.state("a"), PackageState::Unchanged);
     assert!(run.actions.iter().any(|a| matches!(a, Action::Record(Record::KeyConfirmed { .. }))));
     assert!(!run.actions.iter().any(|a| matches!(a, Action::Adopt { .. })));
@@ -162,7 +162,7 @@ fn a_silent_worker_loses_its_lease_and_its_late_result_does_not_count() {
     let mut run = Run::new(&[("b", "a")], 1);
     run.send(Event::Begin);
     assert_eq!(run.pass(LEASE_SECONDS - 1.0), []);
-    run.send(Coming::Progress(1, Progress::StageBegan(Stage::Build)));
+    run.send(Incoming::Progress(1, Progress::StageBegan(Stage::Build)));
     assert_eq!(run.pass(LEASE_SECONDS - 1.0), [], "progress renewed the lease");
     assert_eq!(run.pass(2.0), []);
     assert_eq!(run.state("a"), PackageState::Ready, "it waits for a worker");
@@ -254,7 +254,7 @@ fn no_lease_lapses_while_the_coordinator_is_away() {
         // A full disk, a slow store, a machine that slept: messages that arrived meanwhile are handled after the tick.
         run.now_seconds += away_seconds;
         assert_eq!(run.send(Event::Tick), []);
-        run.send(Coming::Progress(1, Progress::Wants(1)));
+        run.send(Incoming::Progress(1, Progress::Wants(1)));
         run.pass(LEASE_SECONDS - 1.0);
         assert_eq!(run.state("a"), PackageState::Building);
         run.pass(2.0);
@@ -314,11 +314,11 @@ fn cores_follow_demand_and_are_reported_in_order_of_rank() {
     };
     run.send(Event::Begin);
     assert_eq!(allotted(&run), [(1, 1), (2, 1)]);
-    run.send(Coming::Progress(2, Progress::Wants(9)));
+    run.send(Incoming::Progress(2, Progress::Wants(9)));
     assert_eq!(allotted(&run), [(1, 1), (2, 3)]);
-    run.send(Coming::Progress(1, Progress::Wants(3)));
+    run.send(Incoming::Progress(1, Progress::Wants(3)));
     assert_eq!(allotted(&run), [(1, 3), (2, 1)], "the path comes first");
-    run.send(Coming::Progress(77, Progress::Wants(3)));
+    run.send(Incoming::Progress(77, Progress::Wants(3)));
     run.send(bad(1, FailureKind::Command));
     assert_eq!(allotted(&run), [(2, 4)]);
 }
@@ -377,7 +377,7 @@ fn records_use_only_the_coordinators_clock() {
     run.now_seconds = 90.0;
     // The clocks of its worker and of its fetcher are years behind.
     let stage = Box::new(stage_of(7.0, 30.0));
-    run.send(Coming::Progress(1, Progress::StageEnded(stage)));
+    run.send(Incoming::Progress(1, Progress::StageEnded(stage)));
     run.now_seconds = 91.0;
     run.send(good(1));
     let mut times = Vec::new();
@@ -422,12 +422,12 @@ fn a_stage_records_how_long_it_could_use_several_cores() {
     run.send(Event::Begin);
     for (now_seconds, cores) in [(10.0, 4), (12.0, 3), (15.0, 1), (20.0, 2)] {
         run.now_seconds = now_seconds;
-        run.send(Coming::Progress(1, Progress::Wants(cores)));
+        run.send(Incoming::Progress(1, Progress::Wants(cores)));
     }
     let mut end = |now_seconds, wall_seconds| {
         run.now_seconds = now_seconds;
         let stage = stage_of(0.0, wall_seconds);
-        run.send(Coming::Progress(1, Progress::StageEnded(Box::new(stage))));
+        run.send(Incoming::Progress(1, Progress::StageEnded(Box::new(stage))));
         run.actions.iter().rev().find_map(|action| match action {
             Action::Record(Record::StageEnded { stage, .. }) => stage.parallel_seconds,
             _ => None,
@@ -441,9 +441,9 @@ fn a_stage_records_how_long_it_could_use_several_cores() {
 #[test]
 fn pressure_holds_back_starts() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2);
-    run.send(Coming::Pressure(Pressure::High));
+    run.send(Incoming::Pressure(Pressure::High));
     assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
-    assert_eq!(run.send(Coming::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
+    assert_eq!(run.send(Incoming::Pressure(Pressure::Low)), [(2, "b".to_owned())]);
 }
 
 #[test]
@@ -508,8 +508,8 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
                     let kinds = [FailureKind::Machine, FailureKind::Signal, FailureKind::Disk];
                     bad(open.swap_remove(0).0, kinds[random.below(3) as usize])
                 }
-                12 => Coming::Progress(random.below(60), Progress::Wants(random.below(5) as u32)),
-                13 => Coming::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
+                12 => Incoming::Progress(random.below(60), Progress::Wants(random.below(5) as u32)),
+                13 => Incoming::Pressure([Pressure::Low, Pressure::High][random.below(2) as usize]),
                 14 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Memory),
                 6 if !open.is_empty() => bad(open.swap_remove(0).0, FailureKind::Command),
                 _ if !open.is_empty() => {
@@ -522,7 +522,7 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
             for (_, name) in &grants {
                 for dependency in run.coordinator.graph.dependencies(run.id(name)) {
                     let state = run.coordinator.state(*dependency);
-                    assert!(state.is_there(), "seed {seed}: {name} granted while a dependency is {state}");
+                    assert!(state.has_outputs(), "seed {seed}: {name} granted while a dependency is {state}");
                 }
             }
             open.extend(grants);

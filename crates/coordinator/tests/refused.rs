@@ -33,7 +33,7 @@ fn answers(coordinator: &mut Coordinator, body: ToCoordinator, capabilities: &[&
     let capabilities = capabilities.iter().map(|text| (*text).to_owned()).collect();
     let message = Box::new(Opened { version: VERSION, capabilities, body });
     let mut actions = Vec::new();
-    coordinator.apply(1.0, Event::Heard { from: Channel(5), message }, &mut actions);
+    coordinator.apply(1.0, Event::Received { from: Channel(5), message }, &mut actions);
     let answer = |action| match action {
         Action::Send { to: Channel(5), message } => Some(message),
         _ => None,
@@ -105,7 +105,7 @@ fn a_worker_is_seated_by_its_first_message_and_replaced_by_a_new_process() {
     let second = session(answers(coordinator, process("second"), ALL));
     assert!(matches!(answers(coordinator, offer(second, 1), ALL)[..], [ToWorker::Ranks { .. }]));
     for over in [first, late, Session::from(Attempt::from_bytes([0; 16]))] {
-        assert_eq!(answers(coordinator, offer(over, 9), ALL), [ToWorker::Again { session: over }]);
+        assert_eq!(answers(coordinator, offer(over, 9), ALL), [ToWorker::Rejoin { session: over }]);
     }
     let refused = answers(coordinator, process("first"), ALL);
     assert!(

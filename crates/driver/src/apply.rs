@@ -14,7 +14,7 @@ impl Driver {
     /// Applies an input at this time (seconds since 1970) and appends the tasks that follow.
     pub fn apply(&mut self, now_seconds: f64, input: Input, tasks: &mut Vec<Task>) {
         match input {
-            Input::Event(event) => self.hear(now_seconds, event, tasks),
+            Input::Event(event) => self.apply_event(now_seconds, event, tasks),
             Input::Prepared { package, prepared } => self.prepared(now_seconds, package, prepared, tasks),
             Input::Committed => self.committed(now_seconds, tasks),
             Input::NotCommitted(refusal) => self.not_committed(now_seconds, refusal, tasks),
@@ -23,7 +23,7 @@ impl Driver {
         self.prepare_next(tasks);
     }
 
-    fn hear(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
+    fn apply_event(&mut self, now_seconds: f64, event: Event, tasks: &mut Vec<Task>) {
         self.is_stopping |= event == Event::Stop;
         match self.phase {
             Phase::Going => {

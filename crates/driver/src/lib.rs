@@ -15,8 +15,8 @@
 //!
 //! A lease begins when its build is handed out: a grant does not expire while it waits for its commit.
 //!
-//! One package is prepared at a time: the ready one that will be built first. So the first build of a large tree does
-//! not wait for thousands of packages.
+//! One package is prepared at a time: the ready one that will be built first. The first build of a large tree does not
+//! wait until thousands of packages are prepared.
 //!
 //! A commit that fails because the disk is full is repeated until there is space. After any other temporary failure,
 //! decisions that were not written are dropped, and the state is read from the store again, as after a crash: workers

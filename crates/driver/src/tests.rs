@@ -306,7 +306,7 @@ impl World {
             | Action::Allot(_)
             | Action::Send { .. }
             | Action::Ask { .. }
-            | Action::Tell(_) => {}
+            | Action::Notify(_) => {}
         }
         match &action {
             Action::Fetch { package, .. } => {
@@ -382,7 +382,7 @@ impl World {
     /// Passes a message to the worker, through JSON.
     fn say(&mut self, message: &ToWorker) {
         let message = decode(&encode(message).unwrap()).unwrap();
-        self.pass_to_agent(ToAgent::Heard(Box::new(message)));
+        self.pass_to_agent(ToAgent::Received(Box::new(message)));
     }
 
     fn pass_to_agent(&mut self, event: ToAgent) {
@@ -395,7 +395,7 @@ impl World {
             match action {
                 OfAgent::Send(message) => {
                     let message = Box::new(open::<ToCoordinator>(&encode(&message).unwrap()).unwrap());
-                    let heard = Event::Heard { from: Channel(0), message };
+                    let heard = Event::Received { from: Channel(0), message };
                     self.after(WIRE_SECONDS, Coming::Input(Input::Event(heard)));
                 }
                 OfAgent::Begin(lease) => {

@@ -11,15 +11,15 @@
 
 mod archive;
 pub mod debian;
+mod excerpt;
 mod layering;
 pub mod pkgsrc;
 mod rules;
-mod telling;
 
 pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};
+pub use excerpt::{LogExcerpt, find_excerpt};
 pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
 pub use rules::{Rules, RulesError, rules};
-pub use telling::{Telling, telling_lines};
 
 use kilnyard_model::cuts::Cutting;
 use kilnyard_model::graph::{Graph, PackageId};

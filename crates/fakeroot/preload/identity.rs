@@ -5,7 +5,7 @@ use crate::environment::{self, Digits};
 use crate::next::{EACCES, EINVAL, EPERM, fail, next};
 use crate::session;
 use crate::shared::identity::{
-    Become, GROUP_VARIABLES, GROUPS_MAX, GROUPS_VARIABLE, Ids, Refusal, UNCHANGED, USER_VARIABLES,
+    IdChange, GROUP_VARIABLES, GROUPS_MAX, GROUPS_VARIABLE, Ids, Refusal, UNCHANGED, USER_VARIABLES,
 };
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -36,7 +36,7 @@ impl Own {
         Ids { real, effective, saved, files }
     }
 
-    fn become_(&self, asked: Become) -> Result<(), Refusal> {
+    fn become_(&self, asked: IdChange) -> Result<(), Refusal> {
         let before = self.ids();
         let after = before.after(asked, is_privileged())?;
         let values = |ids: Ids| [ids.real, ids.effective, ids.saved, ids.files];
@@ -49,7 +49,7 @@ impl Own {
         Ok(())
     }
 
-    fn change(&self, asked: Become) -> c_int {
+    fn change(&self, asked: IdChange) -> c_int {
         match self.become_(asked) {
             Ok(()) => 0,
             Err(Refusal::NotValid) => fail(EINVAL),
@@ -58,7 +58,7 @@ impl Own {
     }
 
     /// Returns the previous id, whether or not it changed.
-    fn change_for_files(&self, asked: Become) -> c_int {
+    fn change_for_files(&self, asked: IdChange) -> c_int {
         let before = self.ids().files;
         let _ = self.become_(asked);
         before as c_int
@@ -72,11 +72,11 @@ fn is_privileged() -> bool {
 
 /// Whether new files belong to root.
 pub fn makes_as_root() -> bool {
-    makes_as() == (0, 0)
+    new_file_owner() == (0, 0)
 }
 
 /// The owner of new files.
-pub fn makes_as() -> (u32, u32) {
+pub fn new_file_owner() -> (u32, u32) {
     (USERS.ids().files, GROUPS.ids().files)
 }
 
@@ -110,16 +110,16 @@ macro_rules! setters {
     )*};
 }
 setters! {
-    setuid(id) USERS.change(Become::One(id));
-    setgid(id) GROUPS.change(Become::One(id));
-    seteuid(id) USERS.change(Become::Three(UNCHANGED, id, UNCHANGED));
-    setegid(id) GROUPS.change(Become::Three(UNCHANGED, id, UNCHANGED));
-    setreuid(real, effective) USERS.change(Become::Two(real, effective));
-    setregid(real, effective) GROUPS.change(Become::Two(real, effective));
-    setresuid(real, effective, saved) USERS.change(Become::Three(real, effective, saved));
-    setresgid(real, effective, saved) GROUPS.change(Become::Three(real, effective, saved));
-    setfsuid(id) USERS.change_for_files(Become::ForFiles(id));
-    setfsgid(id) GROUPS.change_for_files(Become::ForFiles(id));
+    setuid(id) USERS.change(IdChange::One(id));
+    setgid(id) GROUPS.change(IdChange::One(id));
+    seteuid(id) USERS.change(IdChange::Three(UNCHANGED, id, UNCHANGED));
+    setegid(id) GROUPS.change(IdChange::Three(UNCHANGED, id, UNCHANGED));
+    setreuid(real, effective) USERS.change(IdChange::Two(real, effective));
+    setregid(real, effective) GROUPS.change(IdChange::Two(real, effective));
+    setresuid(real, effective, saved) USERS.change(IdChange::Three(real, effective, saved));
+    setresgid(real, effective, saved) GROUPS.change(IdChange::Three(real, effective, saved));
+    setfsuid(id) USERS.change_for_files(IdChange::ForFiles(id));
+    setfsgid(id) GROUPS.change_for_files(IdChange::ForFiles(id));
 }
 
 macro_rules! triple_getters {

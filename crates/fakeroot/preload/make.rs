@@ -6,7 +6,7 @@ use crate::next::{EPERM, errno, fail, next, result};
 use crate::session;
 use crate::shared::abi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::shared::ownership::{
-    REGULAR, TYPE, is_device, look_of_new, mode_of_new_folder, mode_on_disk, narrow_number, pack_number,
+    REGULAR, TYPE, is_device, view_of_new, mode_of_new_folder, mode_on_disk, narrow_number, pack_number,
 };
 use core::ffi::{c_char, c_int};
 
@@ -35,7 +35,7 @@ pub fn make_folder(file: Named, mode: u32, real: impl FnOnce(u32) -> c_int) -> c
     let Some(facts) = file.facts() else { return -1 };
     let mode = mode_of_new_folder(facts.mode, mode, mask());
     let unknown = table.unknown().view(&facts);
-    result(table.made(&facts, look_of_new(unknown, identity::makes_as(), mode, facts.number)))
+    result(table.made(&facts, view_of_new(unknown, identity::new_file_owner(), mode, facts.number)))
 }
 
 fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) -> c_int) -> c_int {
@@ -54,7 +54,7 @@ fn make_node(file: Named, mode: u32, number: u64, real: impl FnOnce(u32, u64) ->
     let packed = if is_device(kind) { pack_number(major, minor) } else { facts.number };
     let mode = kind | mode & 0o7777 & !mask();
     let unknown = table.unknown().view(&facts);
-    result(table.made(&facts, look_of_new(unknown, identity::makes_as(), mode, packed)))
+    result(table.made(&facts, view_of_new(unknown, identity::new_file_owner(), mode, packed)))
 }
 
 #[unsafe(no_mangle)]

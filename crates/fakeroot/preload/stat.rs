@@ -1,9 +1,9 @@
 //! `stat` and its variants.
 //!
-//! Almost all files have no entry, and then the real call and a check of the filter is enough. It is also enough if
-//! there is an entry and the inode is unchanged since it was written. Otherwise the birth time is needed, which
-//! only `statx` reports: a second call. So if the last file needed it, the process calls `statx` first for the next
-//! one, and pays only once.
+//! Almost all files have no entry, and then the real call and a check of the filter are enough. They are also enough if
+//! there is an entry and the inode is unchanged since it was written. Otherwise the birth time is needed, which only
+//! `statx` reports: a second call. If the last file needed it, the process calls `statx` first for the next one, and
+//! makes only one call.
 
 use crate::facts::Named;
 use crate::next::next;
@@ -37,7 +37,7 @@ pub fn look(file: Named, to: *mut Stat, real: impl FnOnce() -> c_int) -> c_int {
 #[inline]
 pub fn show(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
     match table.trace(stat.key()) {
-        Some(trace) => match table.sure_look(trace, stat.mode, stat.change()) {
+        Some(trace) => match table.certain_view(trace, stat.mode, stat.change()) {
             Some(look) => stat.show(look),
             None => show_known(table, file, stat),
         },
@@ -54,7 +54,7 @@ fn show_known(table: &Table<Mapping>, file: Named, stat: &mut Stat) {
     let mut facts = stat.facts();
     let look = match table.find(facts.key) {
         None => table.unknown().view(&facts),
-        Some(entry) if ownership::is_surely_of(&entry, &facts) => ownership::view(&entry),
+        Some(entry) if ownership::is_certainly_of(&entry, &facts) => ownership::view(&entry),
         Some(_) => {
             let before = crate::next::errno();
             // The name may refer to another file by now.
@@ -76,7 +76,7 @@ fn look_by_statx(table: &Table<Mapping>, file: Named, to: *mut Stat) -> c_int {
     let facts = statx.facts();
     let look = match table.entry(&facts) {
         Some(entry) => {
-            if ownership::is_surely_of(&entry, &facts) {
+            if ownership::is_certainly_of(&entry, &facts) {
                 LAST_WAS_COMPARED.store(false, Relaxed);
             }
             ownership::view(&entry)

@@ -176,7 +176,7 @@ impl Options {
 
 /// The environment variables that a launch depends on.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct LaunchEnvironment {
     /// TMPDIR.
     pub temporary: Option<PathBuf>,
     /// SHELL.
@@ -227,7 +227,7 @@ fn code_of(status: ExitStatus) -> u8 {
 
 /// Runs a command in a new session, and returns its exit status as a shell reports it. Warnings are passed to
 /// `report`.
-pub fn run(options: &Options, around: &Surroundings, report: fn(&str)) -> Result<u8, LaunchError> {
+pub fn run(options: &Options, around: &LaunchEnvironment, report: fn(&str)) -> Result<u8, LaunchError> {
     if let Some(key) = around.key.as_ref().filter(|key| !key.is_empty()) {
         return Err(LaunchError::Nested(key.into()));
     }
@@ -279,7 +279,7 @@ fn command(
     let program = program(&words[0], path);
     let path = program.as_deref().and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
     let kind = path.map(|path| program::kind(&path, session.table().memory()));
-    match (kind, program, session.way_in()) {
+    match (kind, program, session.gate_and_socket()) {
         (Some(Program::Foreign), Some(program), _) => Err(LaunchError::Foreign(program)),
         (Some(Program::Static | Program::Direct), Some(program), Some((gate, socket))) => {
             let mut command = Command::new(gate);
@@ -316,7 +316,7 @@ fn program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
 fn run_in(
     session: &Session,
     options: &Options,
-    around: &Surroundings,
+    around: &LaunchEnvironment,
     report: fn(&str),
 ) -> Result<ExitStatus, LaunchError> {
     let shell = [around.shell.clone().unwrap_or("/bin/sh".into())];

@@ -93,8 +93,8 @@ proptest! {
             for mode in modes.iter().copied().chain(found.map(|entry| entry.mode)) {
                 for change in 0..3 {
                     let change = LastChange(change);
-                    let sure = table.trace(key(inode)).and_then(|trace| table.sure_look(trace, mode, change));
-                    let is_sure = |entry: &Entry| ownership::is_surely_about(entry, mode, change);
+                    let sure = table.trace(key(inode)).and_then(|trace| table.certain_view(trace, mode, change));
+                    let is_sure = |entry: &Entry| ownership::is_certainly_about(entry, mode, change);
                     prop_assert_eq!(sure, found.filter(is_sure).map(|entry| ownership::view(&entry)));
                 }
             }

@@ -53,7 +53,7 @@ fn all_may_be_one_of_several_rules() {
     let error = wrong.package_names(Path::new("/")).unwrap_err().to_string();
     assert!(error.contains("neither the name of a source package nor a rule"), "{error}");
     let none = parse(&debian_template("bookworm", "http://deb.example/debian", &[])).unwrap();
-    assert!(none.lack(Path::new("/")).unwrap().is_some());
+    assert!(none.no_packages_note(Path::new("/")).unwrap().is_some());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn invalid_values_are_rejected() {
 fn keys_that_edit_adds_to_a_table_are_read() {
     let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into()]);
     let lines = [("backend", "overlay"), ("scratch", "memory")];
-    let edited = edit::set(&text, "root", &lines, edit::Otherwise::Refuse).unwrap();
+    let edited = edit::set(&text, "root", &lines, edit::OnConflict::Refuse).unwrap();
     assert!(parse(&edited.text).unwrap().roots.is_in_memory());
 }
 

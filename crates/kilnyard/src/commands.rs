@@ -115,7 +115,7 @@ impl Console {
 
 impl Program for Console {
     fn say(&self, line: &str) {
-        tell!("{line}");
+        say!("{line}");
     }
 
     fn print(&self, text: &str) -> Result<ExitCode> {
@@ -159,7 +159,7 @@ fn open(folder: &Path) -> Result<Yard> {
 /// Scans the yard if it was never scanned, so that queries have an answer.
 fn ensure_scanned(yard: &Yard) -> Result<()> {
     signals::install();
-    family::ensure_scanned(yard, signals::cancel(), &|text| tell!("{text}"))
+    family::ensure_scanned(yard, signals::cancel(), &|text| say!("{text}"))
 }
 
 /// Writes a text to standard output, with terminal control sequences escaped.

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // To enter a build's root, this program starts itself again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
-    kilnyard_process::become_onlooker_if_asked();
+    kilnyard_process::become_inspector_if_asked();
     if let Some(code) = kilnyard_bench::fakeroot::become_client_if_asked() {
         return code;
     }
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: error::Error) -> ExitCode {
-    tell!("{error}");
+    say!("{error}");
     ExitCode::from(error.kind as u8)
 }
 

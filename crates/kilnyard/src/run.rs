@@ -435,7 +435,7 @@ fn requests(store: &mut dyn Store) -> Result<Vec<Request>> {
 fn worker(yard: &Yard, distfiles: &Arc<FileStore>) -> Result<Worker> {
     let worker = Worker::new(crate::worker::settings(yard), distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, "remove leftovers of an earlier run")? {
-        tell!("note: {left}");
+        say!("note: {left}");
     }
     Ok(worker)
 }

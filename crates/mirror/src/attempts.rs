@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::error::{AttemptError, FailedAttempt, FetchError, Outlook, without_password};
 use crate::limits::Limits;
 
-/// An attempt that brings less than this does not count as progress. So a connection that breaks every few megabytes
-/// still fetches a large file in the end, while one that breaks after every byte does not continue forever.
+/// An attempt that brings less than this does not count as progress: a connection that breaks every few megabytes still
+/// fetches a large file in the end, but one that breaks after every byte does not continue forever.
 const PROGRESS_BYTES_MIN: u64 = 1 << 20;
 
 /// How often the cancel flag is checked while waiting.
@@ -88,8 +88,8 @@ impl Candidate<'_> {
                 self.wrong_contents += 1;
                 self.given_up = self.wrong_contents > 1;
             }
-            Outlook::Passing if progressed => {}
-            Outlook::Passing => {
+            Outlook::Transient if progressed => {}
+            Outlook::Transient => {
                 self.failures += 1;
                 self.given_up = self.failures >= limits.attempts_max;
             }

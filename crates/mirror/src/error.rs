@@ -168,7 +168,7 @@ pub enum AttemptError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
     /// The failure may be transient.
-    Passing,
+    Transient,
     /// The content was wrong, which may once be the fault of an old part or of a cache in between.
     OnceMore,
     /// The result would be the same.
@@ -179,13 +179,13 @@ impl AttemptError {
     pub(crate) fn outlook(&self) -> Outlook {
         match self {
             // 416 rejects a range that starts beyond the end; without the part, the request may succeed.
-            AttemptError::Status { code: 408 | 416 | 425 | 429 | 500..=599 } => Outlook::Passing,
+            AttemptError::Status { code: 408 | 416 | 425 | 429 | 500..=599 } => Outlook::Transient,
             AttemptError::Status { .. } => Outlook::Final,
             AttemptError::Transport { .. }
             | AttemptError::NoAnswer { .. }
             | AttemptError::TooSlow { .. }
             | AttemptError::Truncated { .. }
-            | AttemptError::BadRange { .. } => Outlook::Passing,
+            | AttemptError::BadRange { .. } => Outlook::Transient,
             AttemptError::HashDiffers { .. } => Outlook::OnceMore,
             AttemptError::SizeDiffers { .. }
             | AttemptError::TooLarge { .. }
@@ -233,10 +233,10 @@ impl FetchError {
     }
 
     /// Whether a later try may succeed: the network failed, or a server was busy.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self.root() {
             FetchError::Failed { failed, .. } => {
-                failed.iter().any(|attempt| attempt.error.outlook() == Outlook::Passing)
+                failed.iter().any(|attempt| attempt.error.outlook() == Outlook::Transient)
             }
             _ => false,
         }
@@ -333,6 +333,6 @@ mod tests {
     fn only_transient_failures_are_retried() {
         let outlook = |code| AttemptError::Status { code }.outlook();
         assert_eq!([404, 410, 403, 304].map(outlook), [Outlook::Final; 4]);
-        assert_eq!([500, 503, 429, 416].map(outlook), [Outlook::Passing; 4]);
+        assert_eq!([500, 503, 429, 416].map(outlook), [Outlook::Transient; 4]);
     }
 }

@@ -23,7 +23,7 @@
 //!   point leaves at most a `.part`, which the next fetch hashes from its start and then resumes.
 //! - No mirror is trusted: not its status, its lengths, its ranges or its content. The expected size and hash decide,
 //!   and nothing beyond that size is read.
-//! - No mirror holds up a build: a body slower than the minimum speed over any window of patience is aborted. So each
+//! - No mirror holds up a build: a body slower than the minimum speed over any window of patience is aborted. Each
 //!   attempt takes at most the time for the file at that speed, plus one window.
 //! - A process fetches each file once, however many threads ask for it.
 //!

@@ -6,8 +6,8 @@ use crate::Limits;
 
 /// Measures a body in consecutive windows of patience.
 ///
-/// Each window must reach the minimum speed on average. So a whole body takes at most its size at that speed, plus
-/// one window, and a mirror that stalls after a fast start is detected just as soon.
+/// Each window must reach the minimum speed on average. A whole body takes at most its size at that speed, plus one
+/// window, and a mirror that stalls after a fast start is detected just as soon.
 #[derive(Debug)]
 pub(crate) struct Pace {
     window: Duration,

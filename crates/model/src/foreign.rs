@@ -1,8 +1,8 @@
 //! Makes foreign text (from an archive, source, package, mirror or log) safe for a terminal.
 //!
 //! Use [`Foreign`] for a name or path in a message. It becomes one line of bounded length. Characters that a terminal
-//! would execute, or that change how the rest is read, are shown as escapes such as `\u{1b}`. So a hostile name stays
-//! visible, and cannot forge a line of a message.
+//! would execute, or that change how the rest is read, are shown as escapes such as `\u{1b}`. A hostile name therefore
+//! stays visible, and cannot forge a line of a message.
 //!
 //! Use [`text()`] for a text of several lines, such as an explanation or a whole screen of output. It escapes the same
 //! characters, but line feeds and tabs stay, and the caller must bound the length.
@@ -11,7 +11,7 @@
 //! rather than escaped, since ordinary builds print many of them. Pass whole lines: if a sequence is split between
 //! calls, only its beginning is removed.
 
-use crate::text::{misleads, strip};
+use crate::text::{is_misleading, strip};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
@@ -35,7 +35,7 @@ impl fmt::Display for Foreign<'_> {
 
 /// Escapes text of several lines like [`Foreign`], except that line feeds and tabs stay.
 pub fn text(text: &str) -> Cow<'_, str> {
-    let stays = |character: char| matches!(character, '\n' | '\t') || !is_obeyed(character);
+    let stays = |character: char| matches!(character, '\n' | '\t') || !is_executed(character);
     if text.chars().all(stays) {
         return Cow::Borrowed(text);
     }
@@ -51,18 +51,18 @@ pub fn text(text: &str) -> Cow<'_, str> {
 
 /// Removes control sequences from lines of a log; line feeds and tabs stay.
 pub fn log(text: &str) -> Cow<'_, str> {
-    let is_plain = |character: char| matches!(character, '\n' | '\t') || !is_obeyed(character);
+    let is_plain = |character: char| matches!(character, '\n' | '\t') || !is_executed(character);
     if text.chars().all(is_plain) { Cow::Borrowed(text) } else { Cow::Owned(strip(text)) }
 }
 
 fn write(character: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if is_obeyed(character) { write!(f, "{}", character.escape_default()) } else { f.write_char(character) }
+    if is_executed(character) { write!(f, "{}", character.escape_default()) } else { f.write_char(character) }
 }
 
 /// Whether a terminal executes a character instead of displaying it (the controls C0, DEL and C1), or the character is
 /// invisible and changes how others are read.
-pub fn is_obeyed(character: char) -> bool {
-    character.is_control() || misleads(character)
+pub fn is_executed(character: char) -> bool {
+    character.is_control() || is_misleading(character)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(log("\u{1b}[1;31merror:\u{1b}[0m\tx\n\u{9b}32mok\n"), "error:\tx\nok\n");
         assert!(matches!(log("plain\n\ttext"), Cow::Borrowed(_)));
         for shown in [log(HOSTILE).into_owned(), text(HOSTILE).into_owned()] {
-            assert!(shown.chars().all(|c| matches!(c, '\n' | '\t') || !is_obeyed(c)), "{shown:?}");
+            assert!(shown.chars().all(|c| matches!(c, '\n' | '\t') || !is_executed(c)), "{shown:?}");
         }
     }
 }

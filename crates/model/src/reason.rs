@@ -81,11 +81,13 @@ pub enum Reason {
     /// Its worker was lost, and there are no retries left.
     WorkerLost,
     /// It is retried.
-    Again {
+    // The name in the events of existing stores.
+    #[serde(rename = "again")]
+    Retry {
         /// The cause of the failure.
         cause: FailureKind,
         /// How it is retried.
-        how: Again,
+        how: RetryPlan,
         /// The stage that failed; absent if a worker was lost.
         failed: Option<StageFailed>,
     },
@@ -125,7 +127,7 @@ impl From<&Failure> for StageFailed {
 /// How a package is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Again {
+pub enum RetryPlan {
     /// Immediately.
     AtOnce,
     /// While no other build runs.
@@ -202,12 +204,12 @@ impl fmt::Display for Reason {
             }
             Reason::Failed(failed) => failed.fmt(f),
             Reason::WorkerLost => f.write_str(circumstance(FailureKind::Lost)),
-            Reason::Again { cause, how, failed } => {
+            Reason::Retry { cause, how, failed } => {
                 f.write_str("retrying")?;
                 match how {
-                    Again::AtOnce => {}
-                    Again::Alone => f.write_str(" alone")?,
-                    Again::After { pause_seconds } => write!(f, " in {pause_seconds} s")?,
+                    RetryPlan::AtOnce => {}
+                    RetryPlan::Alone => f.write_str(" alone")?,
+                    RetryPlan::After { pause_seconds } => write!(f, " in {pause_seconds} s")?,
                 }
                 write!(f, " ({})", circumstance(*cause))?;
                 match failed {
@@ -262,7 +264,7 @@ mod tests {
             state: PackageState::Failed,
         };
         let no_outputs = |outcome| Reason::NoOutputs { build: 7, run: 3, outcome };
-        let again = |cause, how, failed| Reason::Again { cause, how, failed };
+        let again = |cause, how, failed| Reason::Retry { cause, how, failed };
         vec![
             (Reason::Undecided, ""),
             (Reason::Forced, "a rebuild was requested"),
@@ -292,18 +294,18 @@ mod tests {
             (Reason::Failed(failed()), "build failed: cc exited with 1"),
             (Reason::WorkerLost, "worker lost"),
             (
-                again(FailureKind::Machine, Again::AtOnce, Some(failed())),
+                again(FailureKind::Machine, RetryPlan::AtOnce, Some(failed())),
                 "retrying (machine failure): build failed: cc exited with 1",
             ),
             (
-                again(FailureKind::Memory, Again::Alone, Some(failed())),
+                again(FailureKind::Memory, RetryPlan::Alone, Some(failed())),
                 "retrying alone (out of memory): build failed: cc exited with 1",
             ),
             (
-                again(FailureKind::Network, Again::After { pause_seconds: 20.0 }, Some(failed())),
+                again(FailureKind::Network, RetryPlan::After { pause_seconds: 20.0 }, Some(failed())),
                 "retrying in 20 s (network failure): build failed: cc exited with 1",
             ),
-            (again(FailureKind::Lost, Again::AtOnce, None), "retrying (worker lost)"),
+            (again(FailureKind::Lost, RetryPlan::AtOnce, None), "retrying (worker lost)"),
             (Reason::FetchCancelled, "fetch cancelled"),
             (Reason::BuildCancelled, "build cancelled"),
             (Reason::GivenBack, "its worker returned it before it started"),

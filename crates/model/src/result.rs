@@ -67,7 +67,7 @@ impl PackageState {
     }
 
     /// Whether the package's outputs exist, so that its dependents can be built.
-    pub fn is_there(self) -> bool {
+    pub fn has_outputs(self) -> bool {
         matches!(self, PackageState::Built | PackageState::Unchanged | PackageState::UpToDate)
     }
 
@@ -423,7 +423,7 @@ mod tests {
         for state in PackageState::ALL {
             assert_eq!(PackageState::parse(state.as_str()), Some(state));
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
-            assert!(!state.is_there() || state.is_final());
+            assert!(!state.has_outputs() || state.is_final());
         }
     }
 

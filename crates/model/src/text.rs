@@ -25,7 +25,7 @@ pub fn strip(text: &str) -> String {
                 Some(_) => clean.push(' '),
             },
             '\n' | '\t' => clean.push(character),
-            _ if character.is_control() || misleads(character) => {}
+            _ if character.is_control() || is_misleading(character) => {}
             _ => clean.push(character),
         }
     }
@@ -33,7 +33,7 @@ pub fn strip(text: &str) -> String {
 }
 
 /// Whether a character is invisible and changes how others are read, or is a Unicode noncharacter.
-pub fn misleads(character: char) -> bool {
+pub fn is_misleading(character: char) -> bool {
     matches!(
         character,
         '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'

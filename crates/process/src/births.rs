@@ -53,14 +53,14 @@ enum Member {
 
 /// All recorded births. Pure: events are passed in.
 #[derive(Debug, Default)]
-pub(crate) struct Kin {
+pub(crate) struct Lineage {
     living: HashMap<u32, Member>,
     /// For each outer process, its children in order; for each child, the parents of the processes below it, indexed
     /// by process id inside the sandbox.
     parents: HashMap<u32, Vec<Vec<u32>>>,
 }
 
-impl Kin {
+impl Lineage {
     fn follow(&mut self, outer: u32) {
         self.forget(outer);
         self.living.insert(outer, Member::Outer(outer));
@@ -127,21 +127,22 @@ impl Kin {
 /// One listener for all sandboxes of this process.
 struct Births {
     socket: OwnedFd,
-    kin: Mutex<Kin>,
+    lineage: Mutex<Lineage>,
 }
 
 /// The listener of this process; `None` if the kernel does not permit it.
 fn births() -> Option<&'static Births> {
     static BIRTHS: OnceLock<Option<Births>> = OnceLock::new();
-    let births = BIRTHS.get_or_init(|| listen().ok().map(|socket| Births { socket, kin: Mutex::default() }));
+    let births =
+        BIRTHS.get_or_init(|| listen().ok().map(|socket| Births { socket, lineage: Mutex::default() }));
     static READER: OnceLock<()> = OnceLock::new();
     births.as_ref().inspect(|births| {
         READER.get_or_init(|| {
             let read = || {
                 loop {
                     std::thread::sleep(READ_EVERY);
-                    let mut kin = births.kin();
-                    births.read(&mut kin);
+                    let mut lineage = births.lineage();
+                    births.read(&mut lineage);
                 }
             };
             // Without the thread, the socket overflows and nothing is reported.
@@ -151,12 +152,12 @@ fn births() -> Option<&'static Births> {
 }
 
 impl Births {
-    fn kin(&self) -> MutexGuard<'_, Kin> {
-        self.kin.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lineage(&self) -> MutexGuard<'_, Lineage> {
+        self.lineage.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Reads all pending events in batches.
-    fn read(&self, kin: &mut Kin) {
+    fn read(&self, lineage: &mut Lineage) {
         let mut room = [[0_u8; MESSAGE_BYTES]; AT_ONCE];
         loop {
             let mut places = room
@@ -180,7 +181,7 @@ impl Births {
                     let lengths = messages.map(|message| message.msg_len as usize);
                     for (place, length) in room.iter().zip(lengths).take(count) {
                         if let Some((parent, number, leader)) = parse(&place[..length.min(MESSAGE_BYTES)]) {
-                            kin.born(parent, number, leader);
+                            lineage.born(parent, number, leader);
                         }
                     }
                     if count < AT_ONCE {
@@ -189,13 +190,13 @@ impl Births {
                 }
                 // Events were lost, so all further counts would be wrong.
                 Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS) => {
-                    *kin = Kin::default();
+                    *lineage = Lineage::default();
                 }
                 Err(_) => break,
             }
         }
-        if kin.living.len() > LIVING_MAX {
-            kin.living.retain(|number, _| std::path::Path::new(&format!("/proc/{number}")).exists());
+        if lineage.living.len() > LIVING_MAX {
+            lineage.living.retain(|number, _| std::path::Path::new(&format!("/proc/{number}")).exists());
         }
     }
 }
@@ -209,34 +210,34 @@ pub(crate) struct Followed {
 /// Records what a sandbox's outer process starts from now on.
 pub(crate) fn follow(outer: u32) -> Followed {
     if let Some(births) = births() {
-        let mut kin = births.kin();
+        let mut lineage = births.lineage();
         // Earlier events concern an earlier process with the same id.
-        births.read(&mut kin);
-        kin.follow(outer);
+        births.read(&mut lineage);
+        lineage.follow(outer);
     }
     Followed { outer }
 }
 
 impl Followed {
-    /// See [`Kin::ancestors`].
+    /// See [`Lineage::ancestors`].
     pub(crate) fn ancestors(&self, number: u32, outside: u32) -> Option<Vec<u32>> {
         let births = births()?;
-        let mut kin = births.kin();
-        births.read(&mut kin);
-        kin.ancestors(self.outer, number, outside)
+        let mut lineage = births.lineage();
+        births.read(&mut lineage);
+        lineage.ancestors(self.outer, number, outside)
     }
 }
 
 impl Drop for Followed {
     fn drop(&mut self) {
         if let Some(births) = births() {
-            births.kin().forget(self.outer);
+            births.lineage().forget(self.outer);
         }
     }
 }
 
 /// Whether the kernel reports forks to this process.
-pub fn hears_of_births() -> bool {
+pub fn has_birth_events() -> bool {
     births().is_some()
 }
 
@@ -307,34 +308,34 @@ mod tests {
     use super::*;
 
     /// The outer process 100 starts a helper, 101, which starts 102. Then it starts 103, which is process 1.
-    fn kin() -> Kin {
-        let mut kin = Kin::default();
-        kin.follow(100);
+    fn lineage() -> Lineage {
+        let mut lineage = Lineage::default();
+        lineage.follow(100);
         for (parent, number) in [(100, 101), (101, 102), (100, 103)] {
-            kin.born(parent, number, number);
+            lineage.born(parent, number, number);
         }
-        kin
+        lineage
     }
 
     #[test]
     fn ids_inside_are_counted_and_ancestors_stay_recorded() {
-        let mut kin = kin();
-        kin.born(103, 104, 104); // 2, the command
-        kin.born(104, 105, 105); // 3
-        kin.born(103, 106, 104); // 4, a thread of the command
-        kin.born(105, 107, 107); // 5, which ends immediately
-        kin.born(107, 108, 108); // 6, the daemon
-        kin.born(1, 9, 9);
-        assert_eq!(kin.ancestors(100, 6, 108), Some(vec![5, 3, 2]));
-        assert_eq!(kin.ancestors(100, 2, 104), Some(vec![]));
-        assert_eq!(kin.ancestors(100, 7, 108), None, "an event is missing");
-        assert_eq!(kin.ancestors(100, 6, 105), None);
-        assert_eq!(kin.ancestors(7, 6, 108), None);
+        let mut lineage = lineage();
+        lineage.born(103, 104, 104); // 2, the command
+        lineage.born(104, 105, 105); // 3
+        lineage.born(103, 106, 104); // 4, a thread of the command
+        lineage.born(105, 107, 107); // 5, which ends immediately
+        lineage.born(107, 108, 108); // 6, the daemon
+        lineage.born(1, 9, 9);
+        assert_eq!(lineage.ancestors(100, 6, 108), Some(vec![5, 3, 2]));
+        assert_eq!(lineage.ancestors(100, 2, 104), Some(vec![]));
+        assert_eq!(lineage.ancestors(100, 7, 108), None, "an event is missing");
+        assert_eq!(lineage.ancestors(100, 6, 105), None);
+        assert_eq!(lineage.ancestors(7, 6, 108), None);
         // A process outside reuses the id of an ended one.
-        kin.born(1, 108, 108);
-        assert_eq!(kin.ancestors(100, 6, 108), None);
-        kin.forget(100);
-        assert!(kin.living.is_empty() && kin.parents.is_empty());
+        lineage.born(1, 108, 108);
+        assert_eq!(lineage.ancestors(100, 6, 108), None);
+        lineage.forget(100);
+        assert!(lineage.living.is_empty() && lineage.parents.is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the limits and the cancel flag are checked.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bounds of a captured command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub fn capture(mut command: Command, limits: CaptureLimits, cancel: &AtomicBool)
             } else if started.elapsed().as_secs() >= limits.wall_seconds_max {
                 CaptureEnd::WallLimit
             } else {
-                std::thread::sleep(LOOK_INTERVAL);
+                std::thread::sleep(SAMPLE_INTERVAL);
                 continue;
             };
             end_group(&child);

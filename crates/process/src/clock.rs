@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970, as a clock that never goes back or jumps while this process lives: the time of day at the
-/// first call, advanced by the monotonic clock. So setting the system clock cannot end a lease or give a build a
-/// negative duration.
+/// Seconds since 1970, as a clock that never goes back or jumps while this process lives: the time of day at the first
+/// call, advanced by the monotonic clock. A change of the system clock cannot end a lease or give a build a negative
+/// duration.
 #[expect(clippy::disallowed_methods, reason = "the only place that reads the time of day")]
 pub fn now_seconds() -> f64 {
     static BEGINNING: OnceLock<(Instant, f64)> = OnceLock::new();

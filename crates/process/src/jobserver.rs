@@ -1,8 +1,8 @@
 //! Cores as tokens: a GNU make jobserver for each build, and a broker that hands out tokens and takes them back.
 //!
-//! A build that is a jobserver client (GNU make, cargo, ninja since 1.13) may run one job, and reads a byte from a
-//! pipe for each further one. It writes the byte back when the job is done (GNU make's manual, "POSIX Jobserver
-//! Interaction"). Each build has its own pipe. So a running build may be given more or fewer cores, and a killed
+//! A build that is a jobserver client (GNU make, cargo, ninja since 1.13) may run one job, and reads a byte from a pipe
+//! for each further one. It writes the byte back when the job is done (GNU make's manual, "POSIX Jobserver
+//! Interaction"). Each build has its own pipe, so that the broker can change the cores of a running build, and a killed
 //! client loses only tokens of its own build, which come back when the build ends.
 //!
 //! [`Broker::allot`] sets how many cores each build should have. It takes back tokens that lie in a pipe immediately.

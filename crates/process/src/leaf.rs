@@ -14,7 +14,7 @@
 //! milliseconds.
 
 use crate::groups::{base, folder, name};
-use crate::portrait;
+use crate::snapshot;
 use crate::weight::Membership;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(50);
 /// answers.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is checked.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// See the module documentation. Dropping it kills its processes and removes the group.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Leaf {
         let mut left = Vec::new();
         if !self.empties_within(COUNTED_WITHIN) {
             let processes = folder::processes(&self.folder).unwrap_or_default();
-            let name = |number| Some(format!("{} ({number}), outside the sandbox", portrait::line(number)?));
+            let name = |number| Some(format!("{} ({number}), outside the sandbox", snapshot::line(number)?));
             left.extend(processes.into_iter().filter_map(name));
             self.kill();
             self.empties_within(KILLED_WITHIN);
@@ -97,7 +97,7 @@ impl Leaf {
             if begun.elapsed() > patience {
                 return false;
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(SAMPLE_INTERVAL);
         }
         true
     }

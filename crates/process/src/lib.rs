@@ -2,7 +2,7 @@
 //!
 //! [`run`] copies the output into a bounded [`Log`], reads the sandbox's reports, and ends the whole process tree when
 //! a limit is exceeded or the caller cancels. The [`CommandOutcome`] names the exit code, the exceeded limit with a
-//! [`Portrait`] of which process hung on what, the processes left behind and what started them, and the resources used.
+//! [`Snapshot`] of which process hung on what, the processes left behind and what started them, and the resources used.
 //! `progress`, which is pure, decides whether the command makes progress. The caller decides what follows: whether the
 //! command failed, and whether to retry it.
 //!
@@ -26,31 +26,31 @@ mod calls;
 mod capture;
 mod clock;
 mod groups;
+mod inspector;
 pub mod jobserver;
 mod leaf;
 mod leftovers;
 mod limits;
 mod log;
 mod memory;
-mod onlooker;
-mod portrait;
 pub mod pressure;
 mod processes;
 mod progress;
+mod snapshot;
 mod stalls;
 mod tree;
 mod watch;
 pub mod weight;
 mod written;
 
-pub use births::hears_of_births;
+pub use births::has_birth_events;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
 pub use clock::{now_seconds, own_cpu_seconds};
+pub use inspector::become_inspector_if_asked;
 pub use leaf::folder_of_groups;
 pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, StagePeaks, written_words};
 pub use log::{Log, LogFacts, LogLimits, read_log};
-pub use onlooker::become_onlooker_if_asked;
-pub use portrait::{Portrait, Sighting};
+pub use snapshot::{ObservedProcess, Snapshot};
 pub use stalls::Stalls;
 pub use watch::{Watched, run, run_watched};
 pub use written::Writing;
@@ -71,8 +71,8 @@ pub struct Sample {
 pub enum End {
     /// The command exited with this code (128 plus the signal number if a signal killed it).
     Exit(i32),
-    /// The command was ended because it exceeded a limit. The portrait shows what its processes were doing.
-    Limit(Passed, Box<Portrait>),
+    /// The command was ended because it exceeded a limit. The snapshot shows what its processes were doing.
+    Limit(Passed, Box<Snapshot>),
     /// The caller cancelled it.
     Cancelled,
     /// The log could not be written, which is not the build's fault.

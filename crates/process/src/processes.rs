@@ -38,7 +38,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    pub(crate) fn look() -> Processes {
+    pub(crate) fn read() -> Processes {
         let mut seen = Processes { children: HashMap::new(), started: HashMap::new() };
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let number = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn this_process_is_below_its_parent() {
         let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
-        let seen = Processes::look();
+        let seen = Processes::read();
         let process = Process::of(own).unwrap();
         assert_eq!(process.parent, parent);
         assert!(seen.has(own, process.started) && !seen.has(own, process.started + 1));

@@ -10,7 +10,7 @@ const WORK_CPU_SECONDS: f64 = 0.1;
 const WINDOW_SECONDS: f64 = 10.0;
 /// Samples of a command with thousands of processes are seconds apart. After this long without one, sampling has
 /// stopped.
-const LOOKED_WITHIN_SECONDS: f64 = 10.0;
+const SAMPLED_WITHIN_SECONDS: f64 = 10.0;
 /// A silent command that started no process for this share of the silence is busy with a single task.
 const ALONE_SHARE: f64 = 0.9;
 
@@ -98,7 +98,7 @@ impl Progress {
         if self.sampled.is_some_and(|sampled| sampled - self.moved() >= limits.hung_seconds_max) {
             return Some(Passed::Hung);
         }
-        let looked = self.sampled.filter(|sampled| now - sampled < LOOKED_WITHIN_SECONDS);
+        let looked = self.sampled.filter(|sampled| now - sampled < SAMPLED_WITHIN_SECONDS);
         let silent = looked.unwrap_or(now) - self.printed;
         if silent < limits.silent_seconds_max {
             return None;

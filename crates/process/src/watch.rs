@@ -6,14 +6,14 @@
 //! kernel kills everything below it.
 
 use crate::births::{self, Followed};
+use crate::inspector::Inspector;
 use crate::leaf::Leaf;
 use crate::memory::MemoryBound;
-use crate::onlooker::Onlooker;
 use crate::progress::Progress;
 use crate::stalls::Stalling;
 use crate::weight::Membership;
 use crate::written::{Writing, Written};
-use crate::{CommandOutcome, End, Limits, Passed, Portrait, Sample, leftovers};
+use crate::{CommandOutcome, End, Limits, Passed, Sample, Snapshot, leftovers};
 use kilnyard_root::sandbox::{Bounds, GRACE, Order};
 use kilnyard_root::{Report, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often limits and the cancel flag are checked.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// How much output is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// A command that prints less than this within [`COLLECTING`] drips. Its output is left to collect in the pipe, which
@@ -102,8 +102,8 @@ pub fn run_watched(
     let mut outcome = match sandbox.spawn_within(bounds, &groups, &follow) {
         Ok(child) => {
             let births = begun.into_inner().unwrap_or_else(|| births::follow(child.id()));
-            let onlooker = Onlooker::of(&sandbox.ids);
-            let begun = Begun { child, births, leaf, memory, onlooker, writing };
+            let inspector = Inspector::of(&sandbox.ids);
+            let begun = Begun { child, births, leaf, memory, inspector, writing };
             Watch::new(begun, output, limits, cancel, observe).run()
         }
         Err(error) => CommandOutcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
@@ -118,7 +118,7 @@ struct Begun<'a> {
     births: Followed,
     leaf: Option<Leaf>,
     memory: Option<MemoryBound>,
-    onlooker: Onlooker,
+    inspector: Inspector,
     writing: &'a Writing,
 }
 
@@ -127,7 +127,7 @@ struct Watch<'a> {
     births: Followed,
     leaf: Option<Leaf>,
     memory: Option<MemoryBound>,
-    onlooker: Onlooker,
+    inspector: Inspector,
     writing: &'a Writing,
     written: Option<Written>,
     stdout: Option<ChildStdout>,
@@ -164,7 +164,7 @@ impl<'a> Watch<'a> {
         cancel: &'a AtomicBool,
         observe: &'a mut dyn FnMut(Sample),
     ) -> Watch<'a> {
-        let Begun { mut child, births, leaf, memory, onlooker, writing } = begun;
+        let Begun { mut child, births, leaf, memory, inspector, writing } = begun;
         let stdout = child.stdout.take();
         let inode = stdout.as_ref().and_then(|stdout| rustix::fs::fstat(stdout).ok());
         Watch {
@@ -176,7 +176,7 @@ impl<'a> Watch<'a> {
             births,
             leaf,
             memory,
-            onlooker,
+            inspector,
             writing,
             written: None,
             stdout,
@@ -226,7 +226,7 @@ impl<'a> Watch<'a> {
     fn wait(&self) -> (bool, bool) {
         let pause = self.output_due.saturating_duration_since(Instant::now());
         let takes_output = pause.is_zero() || self.stderr.is_none();
-        let patience = if takes_output { LOOK_INTERVAL } else { pause.min(LOOK_INTERVAL) };
+        let patience = if takes_output { SAMPLE_INTERVAL } else { pause.min(SAMPLE_INTERVAL) };
         let patience = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
         let stdout = self.stdout.as_ref().filter(|_| takes_output).map(AsFd::as_fd);
         let stderr = self.stderr.as_ref().map(AsFd::as_fd);
@@ -302,10 +302,10 @@ impl<'a> Watch<'a> {
     fn receive(&mut self, report: Report) {
         match report {
             Report::Process1 { number } => {
-                self.onlooker.knows(number);
+                self.inspector.set_process_1(number);
                 let bytes_max = self.limits.written_bytes_max.filter(|_| !self.writing.folders.is_empty());
                 self.written = bytes_max.map(|bytes_max| {
-                    Written::watch(self.writing, bytes_max, self.child.id(), self.onlooker.clone())
+                    Written::watch(self.writing, bytes_max, self.child.id(), self.inspector.clone())
                 });
             }
             Report::Started => {}
@@ -365,7 +365,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.shared_memory_checked = Some(Instant::now());
-        let bytes = self.onlooker.memory_bytes(self.child.id()).unwrap_or(u64::MAX);
+        let bytes = self.inspector.memory_bytes(self.child.id()).unwrap_or(u64::MAX);
         if self.limits.memory_bytes_max.is_some_and(|max| bytes > max) {
             self.pass(Passed::Memory);
         }
@@ -404,8 +404,8 @@ impl<'a> Watch<'a> {
     }
 
     fn pass(&mut self, passed: Passed) {
-        let portrait = self.onlooker.portrait(self.child.id(), self.log_name.as_deref(), &self.tail);
-        self.end = Some(End::Limit(passed, Box::new(portrait)));
+        let snapshot = self.inspector.snapshot(self.child.id(), self.log_name.as_deref(), &self.tail);
+        self.end = Some(End::Limit(passed, Box::new(snapshot)));
         // If the machine runs short of a resource, processes get no time to finish.
         let is_urgent = matches!(passed, Passed::Memory | Passed::Processes | Passed::Written { .. });
         self.order(if is_urgent { Order::Kill } else { Order::End });
@@ -445,7 +445,7 @@ impl<'a> Watch<'a> {
             && self.memory.as_ref().is_some_and(MemoryBound::has_killed);
         if is_killed {
             self.end =
-                Some(End::Limit(Passed::Memory, Box::new(Portrait::default().with_output(&self.tail))));
+                Some(End::Limit(Passed::Memory, Box::new(Snapshot::default().with_output(&self.tail))));
         }
         outcome.end = match (self.log_error.take(), self.end, self.failure) {
             (Some(error), ..) => End::LogFailed(error.to_string()),

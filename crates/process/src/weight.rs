@@ -14,7 +14,7 @@
 //! each sandbox enter before that process starts others, so that all its descendants are in the group too.
 //!
 //! Known downsides: the processes of one build share its time evenly, whatever they do. Without control groups and
-//! privilege, a process that fell in rank cannot rise again (see [`Way::NiceLevels`]).
+//! privilege, a process that fell in rank cannot rise again (see [`Mechanism::NiceLevels`]).
 
 mod group;
 mod namespace;
@@ -25,7 +25,7 @@ mod version2;
 
 use crate::groups::folder;
 use group::Groups;
-use nice::{Means, Nice};
+use nice::{Nice, Scope};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl Kind {
 
 /// The mechanism in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Mechanism {
     /// A cgroup v2 for each build, in this folder.
     GroupsVersion2(PathBuf),
     /// A cgroup v1 for each build, in this folder.
@@ -76,22 +76,22 @@ pub enum Way {
     Nothing,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Mechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::GroupsVersion2(folder) => {
+            Mechanism::GroupsVersion2(folder) => {
                 write!(f, "cgroup v2 (cpu.weight) in {}", folder.display())
             }
-            Way::GroupsVersion1(folder) => {
+            Mechanism::GroupsVersion1(folder) => {
                 write!(f, "cgroup v1 (cpu.shares) in {}", folder.display())
             }
-            Way::NiceSessions => f.write_str("nice levels of sessions"),
-            Way::NiceLevels { can_lower: true } => f.write_str("nice levels of processes"),
-            Way::NiceLevels { can_lower: false } => f.write_str(
+            Mechanism::NiceSessions => f.write_str("nice levels of sessions"),
+            Mechanism::NiceLevels { can_lower: true } => f.write_str("nice levels of processes"),
+            Mechanism::NiceLevels { can_lower: false } => f.write_str(
                 "nice levels of processes, which this user may raise but not lower: \
                  a build that rises in rank gets more CPU time with its next command",
             ),
-            Way::Nothing => f.write_str("none: all processes share the CPUs evenly"),
+            Mechanism::Nothing => f.write_str("none: all processes share the CPUs evenly"),
         }
     }
 }
@@ -111,8 +111,8 @@ enum Tool {
 #[derive(Debug)]
 pub struct Weights {
     tool: Tool,
-    way: Way,
-    in_the_way: Vec<String>,
+    way: Mechanism,
+    obstacles: Vec<String>,
     first_error: Option<String>,
 }
 
@@ -126,24 +126,24 @@ impl Weights {
 
     /// Like [`Weights::find`], but takes the first of these mechanisms that works.
     pub fn find_among(owner: &str, kinds: &[Kind]) -> Weights {
-        let mut in_the_way = Vec::new();
+        let mut obstacles = Vec::new();
         for kind in kinds {
             match try_one(*kind, owner) {
-                Ok((tool, way)) => return Weights { tool, way, in_the_way, first_error: None },
-                Err(reason) => in_the_way.push(format!("{}: {reason}", kind.words())),
+                Ok((tool, way)) => return Weights { tool, way, obstacles, first_error: None },
+                Err(reason) => obstacles.push(format!("{}: {reason}", kind.words())),
             }
         }
-        Weights { tool: Tool::Nothing, way: Way::Nothing, in_the_way, first_error: None }
+        Weights { tool: Tool::Nothing, way: Mechanism::Nothing, obstacles, first_error: None }
     }
 
     /// The mechanism in use.
-    pub fn way(&self) -> &Way {
+    pub fn mechanism(&self) -> &Mechanism {
         &self.way
     }
 
     /// Why no better mechanism is used, with one line for each that failed.
-    pub fn in_the_way(&self) -> &[String] {
-        &self.in_the_way
+    pub fn obstacles(&self) -> &[String] {
+        &self.obstacles
     }
 
     /// The first error since then, if any.
@@ -156,7 +156,7 @@ impl Weights {
         let entry = match &mut self.tool {
             Tool::Groups { groups, .. } => match groups.begin(build) {
                 Ok(folders) => {
-                    Entry::Groups { folders, are_version2: matches!(self.way, Way::GroupsVersion2(_)) }
+                    Entry::Groups { folders, are_version2: matches!(self.way, Mechanism::GroupsVersion2(_)) }
                 }
                 Err(error) => {
                     self.keep("make the control group of a build", Err(error));
@@ -222,21 +222,21 @@ impl Weights {
     }
 }
 
-fn try_one(kind: Kind, owner: &str) -> Result<(Tool, Way), String> {
+fn try_one(kind: Kind, owner: &str) -> Result<(Tool, Mechanism), String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     match kind {
         Kind::GroupsVersion2 => version2::find(owner, cpus).map(|(groups, supervisor)| {
-            let way = Way::GroupsVersion2(groups.folder().to_owned());
+            let way = Mechanism::GroupsVersion2(groups.folder().to_owned());
             (Tool::Groups { groups, _supervisor: Some(supervisor) }, way)
         }),
         Kind::GroupsVersion1 => version1::find(owner, cpus).map(|groups| {
-            let way = Way::GroupsVersion1(groups.folder().to_owned());
+            let way = Mechanism::GroupsVersion1(groups.folder().to_owned());
             (Tool::Groups { groups, _supervisor: None }, way)
         }),
         Kind::Nice => Nice::find().map(|nice| {
-            let way = match nice.means() {
-                Means::Sessions => Way::NiceSessions,
-                Means::Processes { can_lower } => Way::NiceLevels { can_lower },
+            let way = match nice.scope() {
+                Scope::Sessions => Mechanism::NiceSessions,
+                Scope::Processes { can_lower } => Mechanism::NiceLevels { can_lower },
             };
             (Tool::Nice(nice), way)
         }),

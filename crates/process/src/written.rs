@@ -1,14 +1,13 @@
 //! Watches how much a command writes to the folders of its root.
 //!
-//! Only a walk over all files gives the exact amount, and a walk over many files is slow. So the free space of the
-//! file systems is sampled every second, which is cheap. A walk is made when so much space is gone that the limit may
-//! be exceeded, and also at intervals, since other processes may free space at the same time. Deleted files that a
-//! process still has open count too. All this runs in a thread of its own, apart from the one that watches the
-//! command.
+//! Only a walk over all files gives the exact amount, but a walk over many files is slow. The thread samples the free
+//! space of the file systems every second, which is cheap. It walks the files when so much space is gone that the limit
+//! may be exceeded, and also at intervals, since other processes may free space at the same time. Deleted files that a
+//! process still has open count too. The thread is separate from the one that watches the command.
 //!
 //! Known downside: a walk does not see a deleted file that is only mapped into memory and open nowhere.
 
-use crate::onlooker::Onlooker;
+use crate::inspector::Inspector;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +41,7 @@ pub(crate) struct Written {
 impl Written {
     /// Starts the watch. If the thread cannot be started, nothing is watched, but the build's outputs are still
     /// measured at its end.
-    pub(crate) fn watch(writing: &Writing, bytes_max: u64, outer: u32, onlooker: Onlooker) -> Written {
+    pub(crate) fn watch(writing: &Writing, bytes_max: u64, outer: u32, inspector: Inspector) -> Written {
         let written = Written { bytes: Arc::default(), is_over: Arc::default() };
         let (bytes, is_over) = (written.bytes.clone(), written.is_over.clone());
         let writing = writing.clone();
@@ -57,7 +56,7 @@ impl Written {
                 let known = bytes.load(Ordering::Relaxed);
                 if walks.is_due(began, known.saturating_add(used.saturating_sub(used_at_walk)) > bytes_max) {
                     let enough = bytes_max.saturating_add(writing.before_bytes);
-                    let walked = onlooker.written_bytes(outer, &writing.folders, enough);
+                    let walked = inspector.written_bytes(outer, &writing.folders, enough);
                     // If the walk takes too long, the space lost on the file system decides.
                     let found = walked.map_or(used.saturating_sub(first), |found| {
                         found.saturating_sub(writing.before_bytes)

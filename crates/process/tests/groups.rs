@@ -2,7 +2,7 @@
 
 mod yard;
 
-use kilnyard_process::weight::{Way, Weights};
+use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_process::{CommandOutcome, End, Sample, folder_of_groups, run};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{XattrFlags, setxattr};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
-    kilnyard_process::become_onlooker_if_asked();
+    kilnyard_process::become_inspector_if_asked();
     let mut words = std::env::args().skip(1);
     match words.next().as_deref() {
         Some("run-command") => return perform_a_command(&words.next().unwrap_or_default()),
@@ -212,11 +212,11 @@ fn a_group_and_a_weight_go_together() -> Result<(), Failed> {
         assert_eq!(outcome.memory_peak_bytes < 300_000_000, has_peak, "{}", outcome.memory_peak_bytes);
         assert!(!group.take().ok_or("its group was not seen")?.exists());
     }
-    if matches!(weights.way(), Way::GroupsVersion1(_) | Way::GroupsVersion2(_)) {
+    if matches!(weights.mechanism(), Mechanism::GroupsVersion1(_) | Mechanism::GroupsVersion2(_)) {
         let counted = weights.cpu_seconds(1).unwrap_or_default();
-        assert!(counted > 0.05, "{counted} s in the group of the build, {}", weights.way());
+        assert!(counted > 0.05, "{counted} s in the group of the build, {}", weights.mechanism());
     }
-    let (way, error) = (weights.way().to_string(), weights.first_error().map(str::to_owned));
+    let (way, error) = (weights.mechanism().to_string(), weights.first_error().map(str::to_owned));
     weights.end(1);
     drop(weights);
     println!("{way}; the kernel counts memory: {has_peak}");

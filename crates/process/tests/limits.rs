@@ -3,7 +3,7 @@
 mod yard;
 
 use kilnyard_process::{
-    CommandOutcome, End, Limits, Log, LogLimits, Passed, Portrait, Sample, Watched, Writing, read_log, run,
+    CommandOutcome, End, Limits, Log, LogLimits, Passed, Sample, Snapshot, Watched, Writing, read_log, run,
     run_watched,
 };
 use kilnyard_root::{ProcessStat, Sandbox, User};
@@ -17,7 +17,7 @@ use yard::{LIMITS, Yard, missing, process_with, processes_with, user};
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
-    kilnyard_process::become_onlooker_if_asked();
+    kilnyard_process::become_inspector_if_asked();
     let arguments = Arguments::from_args();
     let need = missing();
     let need_root = need.clone().or_else(user::need_root);
@@ -84,9 +84,9 @@ fn simple(script: &str, limits: Limits) -> (CommandOutcome, String) {
 }
 
 /// The exceeded limit, and what the processes were doing then.
-fn passed(outcome: &CommandOutcome) -> Result<(Passed, &Portrait), Failed> {
+fn passed(outcome: &CommandOutcome) -> Result<(Passed, &Snapshot), Failed> {
     match &outcome.end {
-        End::Limit(passed, portrait) => Ok((*passed, portrait)),
+        End::Limit(passed, snapshot) => Ok((*passed, snapshot)),
         other => Err(format!("{other:?}").into()),
     }
 }
@@ -102,17 +102,17 @@ fn a_sleeping_command_hangs() -> Result<(), Failed> {
     let limits = Limits { hung_seconds_max: 1.0, ..LIMITS };
     let script = "echo begun; mkfifo /fifo; sleep 5151 & cat < /fifo 9<&0; true";
     let (outcome, log) = simple(script, limits);
-    let (passed, portrait) = passed(&outcome)?;
+    let (passed, snapshot) = passed(&outcome)?;
     assert_eq!(passed, Passed::Hung);
-    let sleeper = portrait.processes.iter().find(|process| process.line == "sleep 5151").unwrap();
+    let sleeper = snapshot.processes.iter().find(|process| process.line == "sleep 5151").unwrap();
     assert_eq!(sleeper.state, "waits");
     assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{sleeper:?}");
-    assert!(sleeper.depth == 1 && !sleeper.is_parent, "{portrait:?}");
+    assert!(sleeper.depth == 1 && !sleeper.is_parent, "{snapshot:?}");
     // The shell waits for a writer.
-    let reader = portrait.processes.iter().find(|process| process.waits.as_deref() == Some("openat"));
-    assert!(reader.is_some(), "{portrait:?}");
-    assert_eq!(portrait.output, ["begun"]);
-    let summary = portrait.summary(passed);
+    let reader = snapshot.processes.iter().find(|process| process.waits.as_deref() == Some("openat"));
+    assert!(reader.is_some(), "{snapshot:?}");
+    assert_eq!(snapshot.output, ["begun"]);
+    let summary = snapshot.summary(passed);
     assert!(summary.starts_with("sleep 5151 (") && summary.contains("nanosleep"), "{summary}");
     assert_eq!(log, "begun\n");
     assert_eq!(processes_with("5151"), 0);
@@ -122,8 +122,8 @@ fn a_sleeping_command_hangs() -> Result<(), Failed> {
 fn a_busy_silent_command_spins() -> Result<(), Failed> {
     let limits = Limits { hung_seconds_max: 2.0, silent_seconds_max: 4.0, ..LIMITS };
     let (outcome, _) = simple("echo begun; while :; do :; done", limits);
-    let (passed, portrait) = passed(&outcome)?;
-    assert_eq!(passed, Passed::Spinning, "{portrait:?}");
+    let (passed, snapshot) = passed(&outcome)?;
+    assert_eq!(passed, Passed::Spinning, "{snapshot:?}");
     assert!(outcome.still_seconds_max < 2.0 && outcome.silent_seconds_max >= 4.0, "{outcome:?}");
     assert!(outcome.cpu_seconds > 0.5, "{outcome:?}");
     Ok(())
@@ -176,9 +176,9 @@ fn a_command_that_takes_too_long_is_ended() -> Result<(), Failed> {
 fn too_many_processes() -> Result<(), Failed> {
     let script = "for i in $(seq 95); do sleep 5353 & done; wait";
     let (outcome, _) = simple(script, Limits { processes_max: Some(100), ..LIMITS });
-    let (passed, portrait) = passed(&outcome)?;
+    let (passed, snapshot) = passed(&outcome)?;
     assert_eq!(passed, Passed::Processes);
-    assert!(portrait.processes.len() + portrait.processes_more > 50, "{portrait:?}");
+    assert!(snapshot.processes.len() + snapshot.processes_more > 50, "{snapshot:?}");
     assert_eq!(processes_with("5353"), 0);
     Ok(())
 }
@@ -254,8 +254,8 @@ fn a_storm_is_named() -> Result<(), Failed> {
     // perl never waits for its children.
     let script = "perl -e 'while (1) { my $p = fork; exit if defined $p && !$p }' storm";
     let (outcome, _) = simple(script, Limits { processes_max: Some(200), ..LIMITS });
-    let (passed, portrait) = passed(&outcome)?;
-    let summary = portrait.summary(passed);
+    let (passed, snapshot) = passed(&outcome)?;
+    let summary = snapshot.summary(passed);
     assert!(
         summary.starts_with("perl -e while (1) { my $p = fork; exit if defined $p && !$p } storm ("),
         "{summary}"
@@ -268,9 +268,9 @@ fn a_rolling_forker_is_named() -> Result<(), Failed> {
     let script = "sleep 6565 & bash -c 'while :; do sleep 0.3; done' rolling; :";
     let limits = Limits { hung_seconds_max: 3.0, silent_seconds_max: 4.0, ..LIMITS };
     let (outcome, _) = simple(script, limits);
-    let (passed, portrait) = passed(&outcome)?;
+    let (passed, snapshot) = passed(&outcome)?;
     assert_eq!(passed, Passed::Silent);
-    let summary = portrait.summary(passed);
+    let summary = snapshot.summary(passed);
     assert!(summary.starts_with("bash -c while :; do sleep 0.3; done rolling ("), "{summary}");
     assert!(summary.contains("sleep 6565 ("), "{summary}");
     Ok(())
@@ -279,8 +279,8 @@ fn a_rolling_forker_is_named() -> Result<(), Failed> {
 fn a_lock_wait_names_both() -> Result<(), Failed> {
     let script = "flock /lock sleep 5555 & sleep 0.3; flock /lock true";
     let (outcome, _) = simple(script, Limits { hung_seconds_max: 1.0, ..LIMITS });
-    let (_, portrait) = passed(&outcome)?;
-    let waits = portrait.processes.iter().find(|process| process.line == "flock /lock true").unwrap();
+    let (_, snapshot) = passed(&outcome)?;
+    let waits = snapshot.processes.iter().find(|process| process.line == "flock /lock true").unwrap();
     let waits = waits.waits.clone().unwrap_or_default();
     assert!(waits.starts_with("flock of /lock, for a lock held by flock /lock sleep 5555 ("), "{waits}");
     Ok(())
@@ -295,14 +295,14 @@ fn as_another_user(script: &str, limits: Limits) -> CommandOutcome {
 
 fn a_hang_as_another_user() -> Result<(), Failed> {
     let outcome = as_another_user("sleep 5757 | cat; true", Limits { hung_seconds_max: 1.0, ..LIMITS });
-    let (passed, portrait) = passed(&outcome)?;
+    let (passed, snapshot) = passed(&outcome)?;
     assert_eq!(passed, Passed::Hung);
-    let of = |line: &str| portrait.processes.iter().find(|process| process.line == line).unwrap();
+    let of = |line: &str| snapshot.processes.iter().find(|process| process.line == line).unwrap();
     let (sleeper, reader) = (of("sleep 5757"), of("cat"));
-    assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{portrait:?}");
+    assert!(sleeper.waits.as_deref().is_some_and(|waits| waits.contains("nanosleep")), "{snapshot:?}");
     let waits = reader.waits.clone().unwrap_or_default();
-    assert!(waits.starts_with("read of pipe:["), "{portrait:?}");
-    assert!(waits.ends_with(&format!("], also open in {}", sleeper.number)), "{portrait:?}");
+    assert!(waits.starts_with("read of pipe:["), "{snapshot:?}");
+    assert!(waits.ends_with(&format!("], also open in {}", sleeper.number)), "{snapshot:?}");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! CPU weights with a real kernel and busy processes: how CPU time is shared, and that no groups are left behind.
 
-use kilnyard_process::weight::{Kind, Membership, Way, Weights};
+use kilnyard_process::weight::{Kind, Mechanism, Membership, Weights};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, sched_setaffinity, unshare_unsafe};
@@ -34,7 +34,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let need_groups = match Weights::find("test-of-need") {
         weights if has_groups(&weights) => None,
-        weights => Some(format!("no control groups: {}", weights.in_the_way().join("; "))),
+        weights => Some(format!("no control groups: {}", weights.obstacles().join("; "))),
     };
     let need_root = (!rustix::process::geteuid().is_root()).then(|| "needs root".to_owned());
     let test = |name: &'static str, need: &Option<String>, run: fn() -> Result<(), Failed>| {
@@ -70,9 +70,9 @@ fn has_groups(weights: &Weights) -> bool {
 }
 
 fn folder_of(weights: &Weights) -> Option<PathBuf> {
-    match weights.way() {
-        Way::GroupsVersion1(folder) | Way::GroupsVersion2(folder) => Some(folder.clone()),
-        Way::NiceSessions | Way::NiceLevels { .. } | Way::Nothing => None,
+    match weights.mechanism() {
+        Mechanism::GroupsVersion1(folder) | Mechanism::GroupsVersion2(folder) => Some(folder.clone()),
+        Mechanism::NiceSessions | Mechanism::NiceLevels { .. } | Mechanism::Nothing => None,
     }
 }
 
@@ -209,12 +209,12 @@ fn check_that_cpu_follows_order(weights: &mut Weights, can_reverse: bool, busy: 
     weights.order(&[11, 12]);
     settle(weights);
     let used = compare(weights, &builds);
-    assert!(used[0] >= RATIO_MIN * used[1], "{used:?} by {}", weights.way());
+    assert!(used[0] >= RATIO_MIN * used[1], "{used:?} by {}", weights.mechanism());
     if can_reverse {
         weights.order(&[12, 11]);
         settle(weights);
         let used = compare(weights, &builds);
-        assert!(used[1] >= RATIO_MIN * used[0], "reversed: {used:?} by {}", weights.way());
+        assert!(used[1] >= RATIO_MIN * used[0], "reversed: {used:?} by {}", weights.mechanism());
     }
     assert_eq!(weights.first_error(), None);
 }
@@ -240,8 +240,11 @@ fn a_build_that_rises_has_the_cpu_at_once() -> Result<(), Failed> {
 
 fn nice_levels_follow_rank() -> Result<(), Failed> {
     let mut weights = Weights::find_among("test-of-nice", &[Kind::Nice]);
-    assert!(matches!(weights.way(), Way::NiceSessions | Way::NiceLevels { can_lower: true }), "{weights:?}");
-    assert_eq!(weights.in_the_way().len(), 0);
+    assert!(
+        matches!(weights.mechanism(), Mechanism::NiceSessions | Mechanism::NiceLevels { can_lower: true }),
+        "{weights:?}"
+    );
+    assert_eq!(weights.obstacles().len(), 0);
     check_that_cpu_follows_order(&mut weights, true, Build::busy);
     assert_eq!(weights.cpu_seconds(11), None);
     Ok(())
@@ -283,12 +286,12 @@ fn be_an_ordinary_user() {
     // The session in which it was started belongs to root.
     rustix::process::setsid().unwrap();
     let mut weights = Weights::find("test-of-ordinary");
-    println!("way: {}", weights.way());
-    for reason in weights.in_the_way() {
+    println!("way: {}", weights.mechanism());
+    for reason in weights.obstacles() {
         println!("not: {reason}");
     }
-    assert_eq!(weights.in_the_way().len(), 2, "both cgroup versions give a reason: {weights:?}");
-    let can_reverse = *weights.way() == Way::NiceSessions;
+    assert_eq!(weights.obstacles().len(), 2, "both cgroup versions give a reason: {weights:?}");
+    let can_reverse = *weights.mechanism() == Mechanism::NiceSessions;
     check_that_cpu_follows_order(&mut weights, can_reverse, Build::busy);
     check_that_cpu_follows_order(&mut weights, can_reverse, Build::busy_in_namespace);
 }
@@ -299,7 +302,8 @@ fn weights_follow_the_order() -> Result<(), Failed> {
     for build in [1, 2, 3] {
         let _ = weights.begin(build);
     }
-    let file = if matches!(weights.way(), Way::GroupsVersion1(_)) { "cpu.shares" } else { "cpu.weight" };
+    let file =
+        if matches!(weights.mechanism(), Mechanism::GroupsVersion1(_)) { "cpu.shares" } else { "cpu.weight" };
     let read = || -> Vec<u64> {
         let read = |build: &PathBuf| std::fs::read_to_string(build.join(file)).unwrap();
         builds_in(&folder).iter().map(|build| read(build).trim().parse().unwrap()).collect()
@@ -399,7 +403,7 @@ fn a_killed_owners_groups_are_swept() -> Result<(), Failed> {
     helper.wait()?;
     drop(Weights::find("test-of-others"));
     let mut weights = Weights::find(owner);
-    if matches!(weights.way(), Way::GroupsVersion1(_)) {
+    if matches!(weights.mechanism(), Mechanism::GroupsVersion1(_)) {
         assert!(folder.exists(), "a process is still in it");
         kill_process(inner, Signal::KILL)?;
     }
@@ -439,7 +443,7 @@ fn a_build_continues_without_its_group() -> Result<(), Failed> {
 
 fn without_any_way() -> Result<(), Failed> {
     let mut weights = Weights::find_among("test-of-nothing", &[]);
-    assert_eq!(*weights.way(), Way::Nothing);
+    assert_eq!(*weights.mechanism(), Mechanism::Nothing);
     drop(Build::idle(&weights.begin(1)));
     weights.order(&[1]);
     weights.settle();

@@ -4,18 +4,18 @@
 //! worker                          coordinator
 //! Hello            ------------>  Welcome (a session), or Refused
 //! Offer            ------------>  Ranks; also Grant, Revoke, Cancel, Superseded as they are needed
-//! Progress         ------------>  Heard
+//! Progress         ------------>  Received
 //! Built            ------------>  Answer
 //! Result           ------------>  Acknowledged, or Superseded
 //! Leave            ------------>
 //! ```
 //!
 //! The worker starts every exchange and repeats messages without an answer; the coordinator keeps no timers for
-//! messages. It repeats what it pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. So
-//! any message may be lost, and any may come twice: a repeat changes nothing and gets the same answer.
+//! messages. It repeats what it pushes (a grant, a cancellation) when an [`Offer`] shows that it did not arrive. Any
+//! message may be lost, and any may come twice: a repeat changes nothing and gets the same answer.
 //!
 //! A message is valid only within its [`Session`], and a message about a build only for its [`Attempt`]. A restarted
-//! coordinator knows no sessions: it answers [`ToWorker::Again`], and the worker says hello again, with the builds
+//! coordinator knows no sessions: it answers [`ToWorker::Rejoin`], and the worker says hello again, with the builds
 //! that it has.
 
 use crate::{Answer, BuildResult, Built, Lease, Progress, Versions};
@@ -98,7 +98,7 @@ pub enum ToWorker {
         reason: String,
     },
     /// The session is unknown: the coordinator was restarted, or the worker was silent for too long.
-    Again {
+    Rejoin {
         /// The session.
         session: Session,
     },
@@ -133,7 +133,7 @@ pub enum ToWorker {
         attempt: Attempt,
     },
     /// The answer to reports: all reports with lower numbers have been handled.
-    Heard {
+    Received {
         /// The session.
         session: Session,
         /// The build.
@@ -175,12 +175,12 @@ impl ToWorker {
     pub fn session(&self) -> Option<Session> {
         match self {
             ToWorker::Welcome(_) | ToWorker::Refused { .. } => None,
-            ToWorker::Again { session }
+            ToWorker::Rejoin { session }
             | ToWorker::Ranks { session, .. }
             | ToWorker::Grant { session, .. }
             | ToWorker::Revoke { session, .. }
             | ToWorker::Cancel { session, .. }
-            | ToWorker::Heard { session, .. }
+            | ToWorker::Received { session, .. }
             | ToWorker::Answer { session, .. }
             | ToWorker::Acknowledged { session, .. }
             | ToWorker::Superseded { session, .. } => Some(*session),
@@ -265,7 +265,7 @@ pub struct Held {
     /// The build.
     pub attempt: Attempt,
     /// Its progress.
-    pub standing: BuildPhase,
+    pub phase: BuildPhase,
 }
 
 /// The progress of a build on its worker.

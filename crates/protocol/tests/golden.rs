@@ -243,7 +243,7 @@ fn messages_of_a_worker() {
     check("hello", &ToCoordinator::Hello(hello.clone()));
     let host = Some(Host { kernel: "Linux 6.1.0-18-amd64".to_owned(), cpu: "AMD EPYC 7B13".to_owned() });
     check("hello-of-host", &ToCoordinator::Hello(Hello { host, ..hello }));
-    let held = |standing| Held { attempt, standing };
+    let held = |phase| Held { attempt, phase };
     check(
         "offer",
         &ToCoordinator::Offer(Offer {
@@ -282,12 +282,12 @@ fn messages_of_a_coordinator() {
         }),
     );
     check("refused", &ToWorker::Refused { process: process(), reason: "it lacks family:debian".to_owned() });
-    check("again", &ToWorker::Again { session });
+    check("rejoin", &ToWorker::Rejoin { session });
     check("ranks", &ToWorker::Ranks { session, offer: 5, builds: vec![ranked] });
     check("grant", &ToWorker::Grant { session, lease: Box::new(lease()) });
     check("revoke", &ToWorker::Revoke { session, attempt });
     check("cancel", &ToWorker::Cancel { session, attempt });
-    check("heard", &ToWorker::Heard { session, attempt, next: 6 });
+    check("received", &ToWorker::Received { session, attempt, next: 6 });
     let answer = Answer { refused: None, outputs: vec![output()], notes: Vec::new(), test: Test::Skip };
     check(
         "said-answer",

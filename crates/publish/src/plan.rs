@@ -81,7 +81,7 @@ pub fn plan(
     let release = release::render(facts, &contents.listing)?;
     let is_unchanged = !contents.has_new()
         && current.as_ref().is_some_and(|current| {
-            current.is_signed_with(public_key) && release::is_still_good(&current.release, &release, facts)
+            current.is_signed_with(public_key) && release::is_still_valid(&current.release, &release, facts)
         });
     let new_generation = (!is_unchanged).then(|| series::next(&seen));
     match new_generation {

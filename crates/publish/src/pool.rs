@@ -24,9 +24,8 @@ pub(crate) enum Need {
 
 /// Checks the pool for `wanted`. `listed` has the checksums of the files that the current generation names.
 ///
-/// Reading the whole pool for each publication would take hours for a large one. So if the current generation
-/// names a file with the wanted checksum, checking its size is enough, and so is being the same inode as the
-/// new file.
+/// Reading the whole pool for each publication would take hours for a large one. If the current generation names a file
+/// with the wanted checksum, it is enough that its size is the same, or that it is the same inode as the new file.
 pub(crate) fn need(repository: &Path, wanted: &PoolFile, listed: &BTreeMap<String, String>) -> Result<Need> {
     let path = repository.join(&wanted.pool_path);
     let existing = match fs_err::symlink_metadata(&path) {

@@ -73,7 +73,7 @@ pub(crate) fn listing(release: &str) -> Listing {
 }
 
 /// Whether `current` differs from `new` only in its times, and is valid for long enough.
-pub(crate) fn is_still_good(current: &str, new: &str, facts: &ReleaseFacts) -> bool {
+pub(crate) fn is_still_valid(current: &str, new: &str, facts: &ReleaseFacts) -> bool {
     let timeless = |text: &str| -> Vec<String> {
         let is_time = |line: &&str| line.starts_with("Date:") || line.starts_with("Valid-Until:");
         text.lines().filter(|line| !is_time(line)).map(str::to_owned).collect()
@@ -167,7 +167,7 @@ mod tests {
     fn an_unchanged_release_is_renewed_after_half_its_validity() {
         let still_good = |old: ReleaseFacts, new: ReleaseFacts| {
             let listing = one_index();
-            is_still_good(&render(&old, &listing).unwrap(), &render(&new, &listing).unwrap(), &new)
+            is_still_valid(&render(&old, &listing).unwrap(), &render(&new, &listing).unwrap(), &new)
         };
         assert!(still_good(facts(0, None), facts(9, None)));
         assert!(!still_good(facts(0, None), facts(9, Some(100))));

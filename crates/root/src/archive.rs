@@ -36,19 +36,19 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The maximum zstd window, as a power of two: 128 MiB, which is zstd's own default limit.
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// Unpacks an archive, compressed or not, into an existing empty folder. With `is_alone` there is only one id, which
+/// Unpacks an archive, compressed or not, into an existing empty folder. With `has_one_id` there is only one id, which
 /// owns all files.
-pub(crate) fn unpack_file(archive: &Path, target: &Path, is_alone: bool) -> io::Result<()> {
+pub(crate) fn unpack_file(archive: &Path, target: &Path, has_one_id: bool) -> io::Result<()> {
     let mut file = BufReader::new(File::open(archive)?);
     let mut magic = [0; ZSTD_MAGIC.len()];
     let count = (&mut file).take(magic.len() as u64).read(&mut magic)?;
     file.seek_relative(-(count as i64))?;
     if magic != ZSTD_MAGIC {
-        return unpack::unpack(file, target, is_alone);
+        return unpack::unpack(file, target, has_one_id);
     }
     let mut decoder = zstd::Decoder::with_buffer(file)?;
     decoder.window_log_max(WINDOW_LOG_MAX)?;
-    unpack::unpack(decoder, target, is_alone)
+    unpack::unpack(decoder, target, has_one_id)
 }
 
 /// Whether an extended attribute belongs to the file: capabilities, ACLs, user attributes, and the mark of an opaque

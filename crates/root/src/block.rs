@@ -32,7 +32,7 @@ mod stamp;
 
 pub(crate) use devices::Devices;
 pub use image::{ImagePlan, TREE};
-pub use needs::{Lack, lack};
+pub use needs::{MissingRequirement, missing_requirement};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

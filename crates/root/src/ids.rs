@@ -113,7 +113,7 @@ impl IdMap {
     }
 
     /// Whether the map has only one id, so that all files of a root belong to one user.
-    pub fn is_alone(&self) -> bool {
+    pub fn has_one_id(&self) -> bool {
         self.mapper == Mapper::Alone
     }
 

@@ -3,13 +3,13 @@
 //! Each command of a build runs in its own sandbox, whose mounts end with it. Some mounts must outlive a command: a
 //! file system in memory or on a device, and an overlay whose files a fakeroot knows by its device number. They are
 //! mounted in the namespace of a process that does nothing else, and every sandbox of the root begins with a copy of
-//! that namespace. So the mounts still belong to this root alone, and the kernel removes them whichever process is
-//! killed, and whenever.
+//! that namespace. The mounts still belong to this root alone, and the kernel removes them no matter which process is
+//! killed, or when.
 //!
 //! The process ends at the end of its standard input: by [`Keeper::end`], or because Kilnyard is gone. Before it exits,
 //! it undoes its operations, last one first.
 
-use crate::sandbox::{RunError, Task, last_word};
+use crate::sandbox::{RunError, Task, final_report};
 use crate::{IdMap, Operation, Report, Sandbox};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Keeper {
             match serde_json::from_str(&line) {
                 Ok(Report::Process1 { number }) => keeper.process = number,
                 Ok(Report::Started) => break,
-                _ if line.is_empty() => return Err(last_word(&text).err().unwrap_or(RunError::Vanished)),
+                _ if line.is_empty() => return Err(final_report(&text).err().unwrap_or(RunError::Vanished)),
                 _ => text.push_str(&line),
             }
         }
@@ -71,7 +71,7 @@ impl Keeper {
             let _ = errors.read_to_string(&mut text);
         }
         child.wait().map_err(RunError::Spawn)?;
-        last_word(&text).map(|_| ())
+        final_report(&text).map(|_| ())
     }
 }
 

@@ -9,8 +9,8 @@
 //! block device ([`block`]).
 //!
 //! What must hold: every mount exists only in the namespace of the sandbox or of the root's [`Keeper`], and every
-//! process of the root dies with its process 1, which dies with Kilnyard. So nothing stays mounted and nothing stays
-//! running, whichever process is killed and whenever; only a folder is left, which the next start removes.
+//! process of the root dies with its process 1, which dies with Kilnyard. Nothing stays mounted and nothing stays
+//! running, no matter which process is killed, or when; only a folder is left, which the next start removes.
 //!
 //! Root and ordinary users enter the user namespace in the same way: [`IdMap`] maps the root's ids to ids
 //! outside. No user of the root is root outside.

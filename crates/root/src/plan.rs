@@ -265,7 +265,7 @@ impl RootPlan {
 
     /// Makes the root, and its keeper if operations have to be held. On failure, everything made so far is removed.
     pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<Option<Keeper>, RunError> {
-        if let Some(lack) = self.file_system().and_then(block::lack) {
+        if let Some(lack) = self.file_system().and_then(block::missing_requirement) {
             return Err(RunError::Lack(lack));
         }
         let made = self.make.iter().try_for_each(|operation| match operation {

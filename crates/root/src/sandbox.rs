@@ -399,7 +399,7 @@ impl Sandbox {
         let child = self.spawn().map_err(RunError::Spawn)?;
         let output = child.wait_with_output().map_err(RunError::Spawn)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        match last_word(&String::from_utf8_lossy(&output.stderr))? {
+        match final_report(&String::from_utf8_lossy(&output.stderr))? {
             0 => Ok(text),
             code => Err(RunError::Command { code, output: text }),
         }
@@ -423,7 +423,7 @@ impl Read for Output {
         let mut reports = String::new();
         if let Some(mut errors) = self.child.stderr.take() {
             errors.read_to_string(&mut reports)?;
-            self.failure = match last_word(&reports) {
+            self.failure = match final_report(&reports) {
                 Ok(0) => None,
                 Ok(code) => Some(RunError::Command { code, output: String::new() }),
                 Err(error) => Some(error),
@@ -437,7 +437,7 @@ impl Read for Output {
 }
 
 /// The exit code of the command, or the failure, from the reports of a sandbox.
-pub(crate) fn last_word(reports: &str) -> Result<i32, RunError> {
+pub(crate) fn final_report(reports: &str) -> Result<i32, RunError> {
     let mut code = None;
     for line in reports.lines() {
         match serde_json::from_str(line) {
@@ -466,7 +466,7 @@ pub enum RunError {
     Files(#[from] io::Error),
     /// The machine does not meet a requirement of block devices.
     #[error(transparent)]
-    Lack(#[from] crate::block::Lack),
+    Lack(#[from] crate::block::MissingRequirement),
     /// The program could not start itself again.
     #[error("failed to start a sandbox")]
     Spawn(#[source] io::Error),

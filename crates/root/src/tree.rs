@@ -1,8 +1,8 @@
 //! Trees of untrusted files: counted, removed, and opened without following links.
 //!
-//! Builds, sources and packages decide how deep such a tree is, what its names are, and where its links lead. So the
-//! functions here never recurse, never follow a link, do not keep a descriptor for each level, and do not pass the
-//! kernel a path of more than one name.
+//! Builds, sources and packages decide how deep such a tree is, what its names are, and where its links lead. The
+//! functions here therefore never recurse, never follow a link, do not keep a descriptor for each level, and do not
+//! pass the kernel a path of more than one name.
 //!
 //! What it does not do: cope with concurrent changes. No process may run in the tree any more. Only [`usage`] may
 //! count a tree that a build still writes to, and pays for that with a descriptor for every few kilobytes of path

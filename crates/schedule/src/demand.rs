@@ -14,7 +14,7 @@ pub const WINDOW_SECONDS: f64 = 0.15;
 
 /// A sample of a build's use of cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct CoreSample {
     /// Tokens given to its jobserver.
     pub tokens: u32,
     /// How many of these tokens its processes hold.
@@ -40,11 +40,11 @@ impl Demand {
 
     /// Adds a sample; `now_seconds` must not decrease. Returns how many cores the build wants, at least 1 and at most
     /// `cores_max`.
-    pub fn look(&mut self, now_seconds: f64, look: Look, cores_max: u32) -> u32 {
-        if look.tokens > 0 {
-            self.is_short = look.held >= look.tokens;
+    pub fn sample(&mut self, now_seconds: f64, sample: CoreSample, cores_max: u32) -> u32 {
+        if sample.tokens > 0 {
+            self.is_short = sample.held >= sample.tokens;
         }
-        let used = if self.is_short { cores_max } else { look.runnable.max(look.held.saturating_add(1)) };
+        let used = if self.is_short { cores_max } else { sample.runnable.max(sample.held.saturating_add(1)) };
         // Earlier samples with less use no longer matter.
         while self.seen.back().is_some_and(|(_, earlier)| *earlier <= used) {
             self.seen.pop_back();
@@ -65,26 +65,27 @@ mod tests {
     #[test]
     fn a_client_that_holds_all_its_tokens_wants_all_cores() {
         let mut demand = Demand::default();
-        let mut look = |now, tokens, held, runnable| demand.look(now, Look { tokens, held, runnable }, 16);
-        assert_eq!(look(0.0, 0, 0, 1), 1, "configure");
-        assert_eq!(look(0.1, 1, 0, 1), 1, "a token that it leaves");
-        assert_eq!(look(0.2, 1, 1, 2), 16, "a token that it takes");
-        assert_eq!(look(0.3, 15, 4, 5), 16, "a short pause");
-        assert_eq!(look(0.6, 15, 4, 5), 5, "a long decrease");
-        assert_eq!(look(3.0, 4, 4, 5), 16);
-        assert_eq!(look(9.0, 0, 0, 1), 16, "it lost all tokens and still wants them");
-        assert_eq!(look(9.1, 15, 0, 1), 16);
-        assert_eq!(look(10.2, 15, 0, 1), 1);
+        let mut sample =
+            |now, tokens, held, runnable| demand.sample(now, CoreSample { tokens, held, runnable }, 16);
+        assert_eq!(sample(0.0, 0, 0, 1), 1, "configure");
+        assert_eq!(sample(0.1, 1, 0, 1), 1, "a token that it leaves");
+        assert_eq!(sample(0.2, 1, 1, 2), 16, "a token that it takes");
+        assert_eq!(sample(0.3, 15, 4, 5), 16, "a short pause");
+        assert_eq!(sample(0.6, 15, 4, 5), 5, "a long decrease");
+        assert_eq!(sample(3.0, 4, 4, 5), 16);
+        assert_eq!(sample(9.0, 0, 0, 1), 16, "it lost all tokens and still wants them");
+        assert_eq!(sample(9.1, 15, 0, 1), 16);
+        assert_eq!(sample(10.2, 15, 0, 1), 1);
     }
 
     #[test]
     fn builds_that_ignore_the_jobserver_are_judged_by_their_processes() {
         let mut demand = Demand::default();
-        let look = |runnable| Look { runnable, ..Look::default() };
-        assert_eq!(demand.look(0.0, look(0), 4), 1);
-        assert_eq!(demand.look(0.1, look(3), 4), 3);
-        assert_eq!(demand.look(0.2, look(60), 4), 4);
-        assert_eq!(demand.look(0.2, look(60), 0), 1, "every build has a core");
+        let sample = |runnable| CoreSample { runnable, ..CoreSample::default() };
+        assert_eq!(demand.sample(0.0, sample(0), 4), 1);
+        assert_eq!(demand.sample(0.1, sample(3), 4), 3);
+        assert_eq!(demand.sample(0.2, sample(60), 4), 4);
+        assert_eq!(demand.sample(0.2, sample(60), 0), 1, "every build has a core");
     }
 
     proptest! {
@@ -102,7 +103,7 @@ mod tests {
                 all.push((now, used));
                 let recent = all.iter().filter(|(at, _)| now - at <= WINDOW_SECONDS);
                 let expected = recent.map(|(_, used)| *used).max().unwrap_or(1).clamp(1, 6);
-                prop_assert_eq!(demand.look(now, Look { tokens, held, runnable }, 6), expected);
+                prop_assert_eq!(demand.sample(now, CoreSample { tokens, held, runnable }, 6), expected);
             }
         }
     }

@@ -26,15 +26,15 @@ pub enum Event {
     },
     /// A package must not start yet: it is being prepared, or the user holds it back.
     Hold(PackageId),
-    /// A held package will be released soon: until [`COMING_SECONDS_MAX`] later, no package that comes after it
+    /// A held package will be released soon: until [`EXPECTED_SECONDS_MAX`] later, no package that comes after it
     /// starts.
-    Coming(PackageId),
+    Expected(PackageId),
     /// A held package may start from now on.
     Release(PackageId),
     /// A package need not be built, because its outputs exist already.
-    There(PackageId),
+    Available(PackageId),
     /// A package will not be built, and neither will the packages that wait for it.
-    Gone(PackageId),
+    Unavailable(PackageId),
     /// A package and all its dependencies come before all others.
     Bump(PackageId),
     /// A failed package should be tried again.
@@ -81,7 +81,7 @@ pub enum Event {
 
 /// How long a free core waits for a coming package that precedes all ready ones. Preparing a package that is already
 /// on this machine takes a moment; downloads are not waited for.
-pub const COMING_SECONDS_MAX: f64 = 3.0;
+pub const EXPECTED_SECONDS_MAX: f64 = 3.0;
 
 /// How a build ended.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -34,8 +34,8 @@ mod scheduler;
 mod simulate;
 pub mod work;
 
-pub use demand::{Demand, Look};
-pub use event::{Action, COMING_SECONDS_MAX, Event, Files, Outcome, Policy, Pressure};
+pub use demand::{CoreSample, Demand};
+pub use event::{Action, EXPECTED_SECONDS_MAX, Event, Files, Outcome, Policy, Pressure};
 pub use machine::{Machine, MachineId};
 pub use noise::noisy;
 pub use queue::Queue;

@@ -35,7 +35,7 @@ pub struct Queue {
     bumps: u64,
     places: BTreeSet<QueuePlace>,
     /// Packages that will be ready soon, with the time until which the queue waits for them.
-    coming: BTreeMap<QueuePlace, f64>,
+    expected: BTreeMap<QueuePlace, f64>,
 }
 
 impl Queue {
@@ -50,7 +50,7 @@ impl Queue {
 
     /// Adds a package, and stops waiting for it.
     pub fn push(&mut self, package: PackageId) {
-        self.coming.remove(&self.place(package));
+        self.expected.remove(&self.place(package));
         self.places.insert(self.place(package));
     }
 
@@ -87,30 +87,30 @@ impl Queue {
     /// Applies a change to the position of a package, and sorts it in again.
     fn moved(&mut self, package: PackageId, change: impl FnOnce(&mut Queue)) {
         let was_there = self.remove(package);
-        let awaited = self.coming.remove(&self.place(package));
+        let awaited = self.expected.remove(&self.place(package));
         change(self);
         if was_there {
             self.push(package);
         }
         if let Some(until_seconds) = awaited {
-            self.coming.insert(self.place(package), until_seconds);
+            self.expected.insert(self.place(package), until_seconds);
         }
     }
 
     /// Waits for a package that will be ready soon, until a time.
-    pub fn await_until(&mut self, package: PackageId, until_seconds: f64) {
-        self.coming.insert(self.place(package), until_seconds);
+    pub fn wait_for(&mut self, package: PackageId, until_seconds: f64) {
+        self.expected.insert(self.place(package), until_seconds);
     }
 
     /// Stops waiting for a package.
-    pub fn await_no_more(&mut self, package: PackageId) {
-        self.coming.remove(&self.place(package));
+    pub fn stop_waiting_for(&mut self, package: PackageId) {
+        self.expected.remove(&self.place(package));
     }
 
     /// Whether the queue waits for a package that comes before this one.
     pub fn is_overtaking(&mut self, package: PackageId, now_seconds: f64) -> bool {
         let place = self.place(package);
-        while let Some(first) = self.coming.first_entry() {
+        while let Some(first) = self.expected.first_entry() {
             if *first.get() >= now_seconds {
                 return *first.key() < place;
             }
@@ -163,9 +163,9 @@ mod tests {
             order.push(graph.name(id).to_owned());
         }
         assert_eq!(order, ["zlib", "long", "attr"]);
-        // The queue waits for a package that is coming soon, even if its rank changes meanwhile.
+        // The queue waits for a package that is expected soon, even if its rank changes meanwhile.
         let [attr, long, acl] = ["attr", "long", "acl"].map(|name| graph.find(name).unwrap());
-        queue.await_until(acl, 5.0);
+        queue.wait_for(acl, 5.0);
         assert!(!queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
         queue.set_rank(acl, 75.0);
         assert!(queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));

@@ -7,8 +7,8 @@
 //!   has), and gets as many further cores as it can use and those before it have left;
 //! - a ready package starts if those before it leave a core, and its memory fits.
 //!
-//! So a core that a package on the path does not use in a serial stage goes to the next one, and comes back when the
-//! path can use it. The number of concurrent builds follows from that.
+//! A core that a package on the path does not use in a serial stage goes to the next one, and comes back when the path
+//! can use it. The number of concurrent builds follows from that.
 //!
 //! Invariants: a package starts only when all its dependencies are built; the cores given out on a machine never
 //! exceed its own; expected memory stays within the machine's; every started build has a core. Nothing starves: a run
@@ -25,7 +25,7 @@ mod state;
 
 pub use allot::{Sharer, share_out};
 
-use crate::event::{Action, COMING_SECONDS_MAX, Event, Outcome, Policy, Pressure};
+use crate::event::{Action, EXPECTED_SECONDS_MAX, Event, Outcome, Policy, Pressure};
 use crate::machine::{Door, Machine, MachineId};
 use crate::queue::Queue;
 use crate::rank::Ranks;
@@ -106,7 +106,7 @@ enum PackagePhase {
 
 #[derive(Clone, Copy, Debug)]
 struct Package {
-    standing: PackagePhase,
+    phase: PackagePhase,
     /// The number of dependencies that are not built.
     waits: u32,
     is_held: bool,
@@ -180,7 +180,7 @@ impl Scheduler {
         let packages = graph
             .packages()
             .map(|id| Package {
-                standing: PackagePhase::Waiting,
+                phase: PackagePhase::Waiting,
                 waits: graph.dependencies(id).len() as u32,
                 is_held: false,
                 is_alone: false,
@@ -276,22 +276,22 @@ impl Policy for Scheduler {
                 }
             }
             Event::Ended { package, outcome } => self.ended(package, outcome),
-            Event::Coming(package) => {
-                self.queue.await_until(package, now_seconds + COMING_SECONDS_MAX);
+            Event::Expected(package) => {
+                self.queue.wait_for(package, now_seconds + EXPECTED_SECONDS_MAX);
             }
-            Event::There(package) => self.mark_built(package),
-            Event::Gone(package) => self.mark_gone(package),
+            Event::Available(package) => self.mark_built(package),
+            Event::Unavailable(package) => self.mark_gone(package),
             Event::Hold(package) => {
                 self.packages[package.index()].is_held = true;
-                self.queue.await_no_more(package);
+                self.queue.stop_waiting_for(package);
                 if self.queue.remove(package) {
-                    self.packages[package.index()].standing = PackagePhase::Waiting;
+                    self.packages[package.index()].phase = PackagePhase::Waiting;
                     self.overtaken.remove(&package);
                 }
             }
             Event::Release(package) => {
                 self.packages[package.index()].is_held = false;
-                self.queue.await_no_more(package);
+                self.queue.stop_waiting_for(package);
                 self.make_ready(package);
             }
             Event::Bump(package) => {
@@ -394,7 +394,7 @@ impl Scheduler {
 
     /// The time that a package adds to ranks: its time at the best allotment, or nothing if it will not be built.
     fn own_seconds(&self, package: PackageId) -> f64 {
-        match self.packages[package.index()].standing {
+        match self.packages[package.index()].phase {
             PackagePhase::Failed | PackagePhase::Blocked => 0.0,
             _ => {
                 let work = &self.works[package.index()];
@@ -429,7 +429,7 @@ impl Scheduler {
     }
 
     fn ended(&mut self, package: PackageId, outcome: Outcome) {
-        let PackagePhase::Running(machine) = self.packages[package.index()].standing else { return };
+        let PackagePhase::Running(machine) = self.packages[package.index()].phase else { return };
         self.running[machine.index()].retain(|running| running.package != package);
         match outcome {
             Outcome::Built { core_seconds } => {
@@ -437,12 +437,12 @@ impl Scheduler {
                 self.learn(package, core_seconds);
             }
             Outcome::Lost => {
-                self.packages[package.index()].standing = PackagePhase::Waiting;
+                self.packages[package.index()].phase = PackagePhase::Waiting;
                 self.make_ready(package);
             }
             Outcome::OutOfMemory if !self.packages[package.index()].is_alone => {
                 self.packages[package.index()].is_alone = true;
-                self.packages[package.index()].standing = PackagePhase::Waiting;
+                self.packages[package.index()].phase = PackagePhase::Waiting;
                 self.make_ready(package);
             }
             Outcome::Failed | Outcome::OutOfMemory => self.fail(package),

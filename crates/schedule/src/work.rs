@@ -171,7 +171,7 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
     };
     Some(Work {
         steps,
-        memory_bytes: middle(|build| build.memory_peak_bytes).max(memory_without_end_bytes(measured)),
+        memory_bytes: middle(|build| build.memory_peak_bytes).max(memory_after_exhaustion_bytes(measured)),
         memory_per_core_bytes: 0,
         files_bytes: middle(|build| build.files_bytes),
         disk_bytes: middle(|build| build.disk_bytes),
@@ -183,7 +183,7 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
 pub const MEMORY_MARGIN: f64 = 1.5;
 
 /// The memory that a build needs if earlier ones ran out of memory; 0 if none did.
-pub fn memory_without_end_bytes(measured: &[Measured]) -> u64 {
+pub fn memory_after_exhaustion_bytes(measured: &[Measured]) -> u64 {
     let ended = measured.iter().filter(|build| build.is_out_of_memory);
     let most = ended.map(|build| build.memory_peak_bytes).max().unwrap_or(0);
     (most as f64 * MEMORY_MARGIN) as u64
@@ -258,7 +258,7 @@ mod tests {
         let work = estimate(&[usual.clone(), ended.clone()]).unwrap();
         assert_eq!((work.core_seconds(), work.memory_bytes), (5.0, 1500));
         assert_eq!(estimate(std::slice::from_ref(&ended)), None);
-        assert_eq!(memory_without_end_bytes(&[ended, usual]), 1500);
+        assert_eq!(memory_after_exhaustion_bytes(&[ended, usual]), 1500);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Component {
     pub(crate) key_id: String,
     pub(crate) created: Moment,
     key: CertificateKey,
-    standing: Validity,
+    validity: Validity,
 }
 
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Component {
     /// Why signatures by this key do not count at the given time; `None` if they do.
     pub(crate) fn problem_at(&self, now: Moment) -> Option<SignatureProblem> {
         let key = self.name.clone();
-        match &self.standing {
+        match &self.validity {
             Validity::Signs { expires: Some(since) } if *since <= now => {
                 Some(SignatureProblem::KeyExpired { key, since: *since })
             }
@@ -56,12 +56,12 @@ impl Component {
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        matches!(self.standing, Validity::Revoked)
+        matches!(self.validity, Validity::Revoked)
     }
 
     /// Revokes the key. A ring may have two copies of a certificate, of different age; a revocation in either holds.
     pub(crate) fn revoke(&mut self) {
-        self.standing = Validity::Revoked;
+        self.validity = Validity::Revoked;
     }
 
     /// Whether a signature names this key as its maker.
@@ -95,7 +95,7 @@ pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
         key_id: upper(&primary.legacy_key_id()),
         created: moment(primary.created_at()),
         key: CertificateKey::Primary(primary.clone()),
-        standing: own.primary_standing(),
+        validity: own.primary_validity(),
     }];
     for subkey in &certificate.public_subkeys {
         components.push(Component {
@@ -103,7 +103,7 @@ pub(crate) fn components(certificate: &SignedPublicKey) -> Vec<Component> {
             key_id: upper(&subkey.key.legacy_key_id()),
             created: moment(subkey.key.created_at()),
             key: CertificateKey::Subkey(subkey.key.clone()),
-            standing: own.subkey_standing(primary, subkey),
+            validity: own.subkey_validity(primary, subkey),
         });
     }
     components
@@ -170,7 +170,7 @@ impl SelfSignatures {
         }
     }
 
-    fn primary_standing(&self) -> Validity {
+    fn primary_validity(&self) -> Validity {
         if self.revoked {
             Validity::Revoked
         } else if !self.bound {
@@ -182,7 +182,7 @@ impl SelfSignatures {
         }
     }
 
-    fn subkey_standing(&self, primary: &PublicKey, subkey: &SignedPublicSubKey) -> Validity {
+    fn subkey_validity(&self, primary: &PublicKey, subkey: &SignedPublicSubKey) -> Validity {
         let valid = |wanted: SignatureType| {
             newest(subkey.signatures.iter().filter(|signature| signature.typ() == Some(wanted)).filter(
                 |signature| {

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! bytes --clearsign / armor--> text + signature packets
-//! keyring file --armor--> packets --certificate--> components (primary keys and subkeys, each with its standing)
+//! keyring file --armor--> packets --certificate--> components (primary keys and subkeys, each with its validity)
 //! (text, signature, components, now) --judge--> a signer, or a typed reason against it
 //! ```
 //!

@@ -11,8 +11,8 @@ pub use backup::{check_file, files};
 use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{
-    BuildRow, Current, Event, LastBuild, Lead, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow,
-    PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
+    BuildRow, Current, Event, LastBuild, Leadership, Measurement, Number, OutputRow, PackageRow, Plan,
+    PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
 };
 use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
@@ -62,10 +62,13 @@ impl Store for Sqlite {
         &self.scope
     }
 
-    fn lead(&mut self) -> Result<Lead, StoreError> {
+    fn lead(&mut self) -> Result<Leadership, StoreError> {
         let sql = "UPDATE store SET epoch = epoch + 1 RETURNING epoch, builds + 1";
         let lead = self.connection.query_row(sql, [], |row| {
-            Ok(Lead { epoch: row.get::<_, i64>(0)? as Number, next_build: row.get::<_, i64>(1)? as Number })
+            Ok(Leadership {
+                epoch: row.get::<_, i64>(0)? as Number,
+                next_build: row.get::<_, i64>(1)? as Number,
+            })
         });
         let lead = lead.map_err(|e| self.wrap(e))?;
         self.epoch = lead.epoch;

@@ -36,7 +36,7 @@ pub struct Event {
     pub at: f64,
     /// The decision, serialized as `type` and `body`.
     #[serde(flatten)]
-    pub happening: Happening,
+    pub kind: EventKind,
 }
 
 /// The ids of everything that an event is about.
@@ -68,7 +68,7 @@ pub struct Ids {
 /// The kinds of decisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "body", rename_all = "kebab-case")]
-pub enum Happening {
+pub enum EventKind {
     /// A run started or was resumed.
     RunBegan {
         /// Whether this run was interrupted before.
@@ -158,7 +158,7 @@ mod tests {
                 worker: None,
             },
             at: 5.5,
-            happening: Happening::Requested { request: RequestKind::Retry },
+            kind: EventKind::Requested { request: RequestKind::Retry },
         };
         let mut value = serde_json::to_value(&event).unwrap();
         assert_eq!((&value["type"], &value["body"]["request"]), (&"requested".into(), &"retry".into()));
@@ -166,6 +166,6 @@ mod tests {
         value["body"] = serde_json::json!({ "until": 7 });
         value["more"] = true.into();
         let later: Event = serde_json::from_value(value).unwrap();
-        assert_eq!(later, Event { happening: Happening::Unknown, ..event });
+        assert_eq!(later, Event { kind: EventKind::Unknown, ..event });
     }
 }

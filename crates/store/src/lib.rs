@@ -20,7 +20,7 @@ mod rows;
 pub mod suite;
 
 pub use error::{Cause, StoreError};
-pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, Happening, Ids};
+pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, EventKind, Ids};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
     Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
@@ -33,7 +33,7 @@ pub type Number = u64;
 
 /// What the store gives a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lead {
+pub struct Leadership {
     /// The number of this lead. It fences all earlier leads.
     pub epoch: Number,
     /// The first unused build number. Only the leader uses numbers while this lead lasts.
@@ -45,7 +45,7 @@ pub trait Store: Send {
     /// The farm, yard and target whose rows are read and written.
     fn scope(&self) -> &Scope;
     /// Takes the lead: until another connection takes it, only this one may begin runs and write records.
-    fn lead(&mut self) -> Result<Lead, StoreError>;
+    fn lead(&mut self) -> Result<Leadership, StoreError>;
     /// Begins a run of these packages, and returns its number.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Makes text from builds safe for a page: control characters removed, length limited, cuts marked.
 
-use kilnyard_model::text::misleads;
+use kilnyard_model::text::is_misleading;
 pub(crate) use kilnyard_model::text::strip;
 
 /// Returns one clean line of about `characters_max` characters at most. Line feeds become spaces. A cut is
@@ -45,7 +45,7 @@ pub(crate) fn name(text: &str, characters_max: usize) -> String {
 /// Removes the characters that [`strip`] removes from a finished page or drawing. Sections already clean what
 /// they show, including escape sequences; this catches any text that a section forgot.
 pub(crate) fn only_shown(page: String) -> String {
-    let is_shown = |c: char| matches!(c, ' '..='~' | '\n' | '\t') || !(c.is_control() || misleads(c));
+    let is_shown = |c: char| matches!(c, ' '..='~' | '\n' | '\t') || !(c.is_control() || is_misleading(c));
     if page.chars().all(is_shown) { page } else { page.chars().filter(|c| is_shown(*c)).collect() }
 }
 

@@ -1,9 +1,9 @@
 //! A separate user id for each build.
 //!
-//! All roots of a yard map to the same outside ids, since they share layers. But package code runs as the builder,
-//! and no file of a layer belongs to the builder. So the builder of each build maps to a different outside id, from a
-//! range that no package has files of. Two builds, of one yard or of two, then share no per-user limit of the kernel,
-//! and a process that escaped from one build could not touch the files of another.
+//! All roots of a yard map to the same outside ids, since they share layers. But package code runs as the builder, and
+//! no file of a layer belongs to the builder. The builder of each build can therefore map to a different outside id,
+//! from a range that no package has files of. Two builds, of one yard or of two, then share no per-user limit of the
+//! kernel, and a process that escaped from one build could not touch the files of another.
 //!
 //! An id is claimed by binding a name in the abstract socket namespace (unix(7)), which leaves no file and which the
 //! kernel releases with the process. A user who binds all the names can only keep builds from having their own ids:

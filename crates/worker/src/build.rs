@@ -2,15 +2,15 @@
 
 use crate::depends::{Purpose, Stacked};
 use crate::runner::{BuildRoot, PlainRoot, Root, RunnerError, Running, Shown};
-use crate::verdict::{self, Lacked};
+use crate::verdict::{self, Shortages};
 use crate::{Link, Local, Share, Worker};
-use kilnyard_ecosystem::{Rules, Telling, telling_lines};
+use kilnyard_ecosystem::{LogExcerpt, Rules, find_excerpt};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOrder};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
-    CommandOutcome, End, Limits, Log, LogLimits, Portrait, Sample, StagePeaks, now_seconds, own_cpu_seconds,
+    CommandOutcome, End, Limits, Log, LogLimits, Sample, Snapshot, StagePeaks, now_seconds, own_cpu_seconds,
     pressure, read_log, written_words,
 };
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test};
@@ -277,13 +277,13 @@ impl<'a> Performance<'a> {
         let is_exit = matches!(end, End::Exit(_));
         let written = root.bounded_bytes().zip(limits.written_bytes_max);
         let written = written.filter(|(bytes, bytes_max)| is_exit && bytes > bytes_max);
-        let lacked = Lacked {
+        let shortages = Shortages {
             quota: written.is_some(),
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_for_others(),
             network: unreachable > 0,
         };
-        if let Some(mut failure) = failure(order.stage, end, &limits, &path, lacked) {
+        if let Some(mut failure) = failure(order.stage, end, &limits, &path, shortages) {
             if let Some((bytes, bytes_max)) = written {
                 failure.message = format!("{}: {}", written_words(bytes, bytes_max), failure.message);
             }
@@ -465,15 +465,15 @@ const HUNG_LINES_MAX: usize = 60;
 const REMARK: &str = "kilnyard: ";
 
 /// Why a stage failed, if it did.
-fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) -> Option<Failure> {
+fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, shortages: Shortages) -> Option<Failure> {
     let mut failure = machine(stage, "");
     match end {
         End::Exit(0) => return None,
         End::Exit(code) => {
             let text = read_log(log).unwrap_or_default();
-            let telling = telling_lines(&text);
-            let cause = telling.as_ref().map(Telling::cause);
-            failure.kind = verdict::of_exit(stage, code, cause.as_deref(), &text, lacked);
+            let excerpt = find_excerpt(&text);
+            let cause = excerpt.as_ref().map(LogExcerpt::cause);
+            failure.kind = verdict::of_exit(stage, code, cause.as_deref(), &text, shortages);
             // Output printed before a signal does not explain the signal.
             let signal = verdict::signal_words(code).filter(|_| failure.kind == FailureKind::Signal);
             let last = || text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
@@ -483,15 +483,15 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
                 (None, None) => format!("the command exited with status {code}"),
             };
             failure.message = format!("{}{what}", verdict::preface(failure.kind));
-            if let Some(telling) = telling {
-                failure.line_number = Some(telling.line_number);
-                failure.lines = telling.lines;
+            if let Some(excerpt) = excerpt {
+                failure.line_number = Some(excerpt.line_number);
+                failure.lines = excerpt.lines;
             }
         }
-        End::Limit(passed, portrait) => {
+        End::Limit(passed, snapshot) => {
             failure.kind = verdict::of_limit(passed);
             let what = passed.words(limits);
-            failure.message = format!("{what}; running at that time: {}", portrait.summary(passed));
+            failure.message = format!("{what}; running at that time: {}", snapshot.summary(passed));
             let remark = format!("{REMARK}{what}");
             let text = read_log(log).unwrap_or_default();
             failure.line_number = text
@@ -500,14 +500,14 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
                 .filter(|(_, line)| *line == remark)
                 .last()
                 .map(|(at, _)| at as u64 + 1);
-            failure.lines = hung_lines(&portrait);
+            failure.lines = hung_process_lines(&snapshot);
         }
         End::Cancelled => {
             failure.kind = FailureKind::Cancelled;
             failure.message = "it was cancelled".to_owned();
         }
         End::LogFailed(error) => {
-            failure.kind = if lacked.disk { FailureKind::Disk } else { FailureKind::Machine };
+            failure.kind = if shortages.disk { FailureKind::Disk } else { FailureKind::Machine };
             failure.message = format!("failed to write the log: {error}");
         }
         End::SandboxFailed(error) => failure = machine(stage, error),
@@ -516,16 +516,16 @@ fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, lacked: Lacked) 
 }
 
 /// The lines about hung processes, bounded and without control characters.
-pub(crate) fn hung_lines(portrait: &Portrait) -> Vec<String> {
-    portrait.lines().iter().take(HUNG_LINES_MAX).map(|line| text::line(line)).collect()
+pub(crate) fn hung_process_lines(snapshot: &Snapshot) -> Vec<String> {
+    snapshot.lines().iter().take(HUNG_LINES_MAX).map(|line| text::line(line)).collect()
 }
 
 /// Remarks for the log about the end of a command.
 fn remarks(outcome: &CommandOutcome, limits: &Limits) -> String {
     let mut lines = Vec::new();
-    if let End::Limit(passed, portrait) = &outcome.end {
+    if let End::Limit(passed, snapshot) = &outcome.end {
         lines.push(passed.words(limits));
-        lines.extend(portrait.lines());
+        lines.extend(snapshot.lines());
     }
     lines.extend(outcome.left_behind.iter().map(|process| format!("left behind and killed: {process}")));
     lines.extend(outcome.left_in_memory.iter().map(|thing| format!("left in shared memory: {thing}")));

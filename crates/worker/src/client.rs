@@ -175,14 +175,14 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 return reason.map_or(Ok(()), |reason| Err(ClientError::Refused(reason)));
             }
             match receiver.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
-                Ok(Incoming::Message(bytes)) => self.hear(&bytes)?,
+                Ok(Incoming::Message(bytes)) => self.receive(&bytes)?,
                 Ok(Incoming::Event(event)) => self.happened(*event)?,
                 Ok(Incoming::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                for (build, cores) in self.client.cores.look(now_seconds())? {
+                for (build, cores) in self.client.cores.sample(now_seconds())? {
                     if let Some(attempt) = self.attempts.get(&build).copied() {
                         self.apply(Event::Reported { attempt, progress: Progress::Wants(cores) })?;
                     }
@@ -203,12 +203,12 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let message = open::<ToWorker>(bytes).map_err(ClientError::Unreadable)?.body;
         if let ToWorker::Welcome(welcome) = &message {
             self.version = welcome.version;
         }
-        self.apply(Event::Heard(Box::new(message)))
+        self.apply(Event::Received(Box::new(message)))
     }
 
     /// Handles an event of a build.

@@ -1,15 +1,15 @@
 //! The cores of this machine: the jobserver and CPU weight of each build, and its demand.
 //!
-//! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::look`] several times a second,
+//! The owner begins and ends builds here, passes on the allotment, and calls [`Cores::sample`] several times a second,
 //! which returns changes in demand and collects revoked tokens. A build without a token cannot show that it could use
-//! one. So free cores, and one core more than the machine has, are offered to such builds in turn; tokens that are
-//! not taken return immediately.
+//! one. It is therefore offered, in turn with others like it, the free cores and one core more than the machine has; a
+//! token that it does not take returns immediately.
 //!
 //! Builds that ignore their jobserver, or have none, are measured by their processes, and limited by their weight.
 
 use kilnyard_process::jobserver::{Broker, Style};
 use kilnyard_process::weight::{Membership, Weights};
-use kilnyard_schedule::{Demand, Look};
+use kilnyard_schedule::{CoreSample, Demand};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -114,15 +114,15 @@ impl Cores {
     }
 
     /// Samples all builds. Returns those whose demand changed, with the number of cores that they could use.
-    pub fn look(&mut self, now_seconds: f64) -> io::Result<Vec<(Number, u32)>> {
+    pub fn sample(&mut self, now_seconds: f64) -> io::Result<Vec<(Number, u32)>> {
         let mut changes = Vec::new();
         for (number, build) in &mut self.builds {
-            let look = Look {
+            let sample = CoreSample {
                 tokens: self.broker.tokens(*number),
                 held: self.broker.held(*number)?,
                 runnable: build.runnable,
             };
-            let wants = build.demand.look(now_seconds, look, self.cores);
+            let wants = build.demand.sample(now_seconds, sample, self.cores);
             if wants != build.wants {
                 build.wants = wants;
                 changes.push((*number, wants));

@@ -29,7 +29,7 @@ const ALWAYS_WRITTEN: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var
 /// The layers of a root with all its dependencies. They are not removed before this is dropped.
 pub struct Stacked {
     layers: Vec<String>,
-    _standing: LayersInUse,
+    _held: LayersInUse,
 }
 
 impl Stacked {
@@ -106,7 +106,7 @@ impl Performance<'_> {
     ) -> Result<Option<Stacked>, Failure> {
         let Purpose { stage, prefix, name } = purpose;
         let worker = self.worker;
-        if !worker.runner.makes_layers() || order.depends.is_empty() || worker.layers.are_off() {
+        if !worker.runner.makes_layers() || order.depends.is_empty() || worker.layers.are_disabled() {
             return Ok(None);
         }
         let mut result = self.begin(stage);
@@ -147,9 +147,9 @@ impl Performance<'_> {
         result.cpu_seconds = own_cpu_seconds() - cpu_seconds_before;
         result.is_ok = outcome.is_ok();
         self.report_ended(result);
-        let standing = outcome?;
+        let held = outcome?;
         written.map_err(failed)?;
-        Ok(Some(Stacked { layers, _standing: standing }))
+        Ok(Some(Stacked { layers, _held: held }))
     }
 
     /// Lets the package manager install all dependencies of an order in a root.
@@ -170,17 +170,17 @@ impl<'a> Making<'a> {
     }
 
     fn make(&mut self) -> Result<LayersInUse, Failure> {
-        let mut standing = self.begin_with_largest()?;
+        let mut held = self.begin_with_largest()?;
         if self.missing.is_empty() {
-            return Ok(standing);
+            return Ok(held);
         }
         // Other builds that need the same set wait for it.
         let wanted = self.set_of(self.order.depends.iter().map(|one| one.sha256.clone()).collect());
         let claim = self.layers().claim(vec![wanted.name()], self.performance.cancel);
         let Some(_claim) = claim else { return Err(cancelled()) };
-        standing = self.begin_with_largest()?;
+        held = self.begin_with_largest()?;
         if self.missing.is_empty() {
-            return Ok(standing);
+            return Ok(held);
         }
         let order = self.order;
         self.root.provide(&order.inputs, &order.texts).map_err(failed)?;
@@ -189,11 +189,11 @@ impl<'a> Making<'a> {
             Ok(layering) => {
                 for _ in 0..ROUNDS_MAX {
                     if self.missing.is_empty() {
-                        return Ok(standing);
+                        return Ok(held);
                     }
                     let unpacked = self.unpacked(layering)?;
                     match self.stack_up(layering, &unpacked)? {
-                        Some(grown) => standing = grown,
+                        Some(grown) => held = grown,
                         None => break,
                     }
                 }
@@ -201,9 +201,9 @@ impl<'a> Making<'a> {
             Err(reason) => self.say(&format!("the rest is left to the package manager: {reason}")),
         }
         if !self.missing.is_empty() {
-            standing = self.by_manager(self.lacking())?;
+            held = self.by_manager(self.lacking())?;
         }
-        Ok(standing)
+        Ok(held)
     }
 
     /// The packages not installed yet, in the order of the dependencies.
@@ -220,12 +220,12 @@ impl<'a> Making<'a> {
             layers = set.layers();
             packages = set.packages;
         }
-        let standing = match self.layers().stand_on(&layers) {
-            Some(standing) => standing,
+        let held = match self.layers().hold(&layers) {
+            Some(held) => held,
             None => {
                 // It was removed meanwhile.
                 (layers, packages) = Default::default();
-                self.layers().stand_on(&[]).ok_or_else(cancelled)?
+                self.layers().hold(&[]).ok_or_else(cancelled)?
             }
         };
         self.missing = all.into_iter().filter(|hash| !packages.contains(hash)).collect();
@@ -235,7 +235,7 @@ impl<'a> Making<'a> {
         self.installed = packages.into_iter().collect();
         self.stack = layers;
         self.show()?;
-        Ok(standing)
+        Ok(held)
     }
 
     /// All layers below the root, relative to the yard, the uppermost first.
@@ -253,7 +253,7 @@ impl<'a> Making<'a> {
     /// Gives the current stack to the root.
     fn show(&mut self) -> Result<(), Failure> {
         let layers = self.stacked();
-        self.root.stand_on(&layers).map_err(failed)
+        self.root.set_layers(&layers).map_err(failed)
     }
 
     /// The descriptions of missing packages, by hash. Packages that can have a layer have one after this.
@@ -427,7 +427,7 @@ impl<'a> Making<'a> {
         }
         let before = std::mem::take(&mut self.stack);
         self.stack = added.into_iter().chain(before.iter().cloned()).collect();
-        let Some(standing) = self.layers().stand_on(&self.stack) else {
+        let Some(held) = self.layers().hold(&self.stack) else {
             self.stack = before;
             return Ok(None);
         };
@@ -439,7 +439,7 @@ impl<'a> Making<'a> {
         match configured {
             Ok(()) => {
                 self.say(&format!("{} stacked and configured", stacked.len()));
-                self.keep(standing).map(Some)
+                self.keep(held).map(Some)
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => Err(failure),
             Err(failure) => {
@@ -462,10 +462,10 @@ impl<'a> Making<'a> {
 
     /// Installs packages, and the missing packages that they need, by the package manager.
     fn by_manager(&mut self, packages: Vec<&Dependency>) -> Result<LayersInUse, Failure> {
-        let standing = self.layers().stand_on(&self.stack);
-        let standing = standing.ok_or_else(gone)?;
+        let held = self.layers().hold(&self.stack);
+        let held = held.ok_or_else(gone)?;
         self.install(&packages)?;
-        self.keep(standing)
+        self.keep(held)
     }
 
     fn install(&mut self, packages: &[&Dependency]) -> Result<(), Failure> {
@@ -476,7 +476,7 @@ impl<'a> Making<'a> {
     }
 
     /// Turns the written files into a layer, and puts the root on top of it.
-    fn keep(&mut self, standing: LayersInUse) -> Result<LayersInUse, Failure> {
+    fn keep(&mut self, held: LayersInUse) -> Result<LayersInUse, Failure> {
         let upper = self.root.written().map_err(failed)?;
         let ids = &self.performance.worker.settings.ids;
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
@@ -493,7 +493,7 @@ impl<'a> Making<'a> {
         // Another build may have made the same set from other layers.
         let grown = self.layers().keep_set(&upper, set).map_err(failed)?.ok_or_else(gone)?;
         self.stack.clone_from(&grown.layers);
-        drop(standing);
+        drop(held);
         self.root.start_over().map_err(no_root)?;
         self.show()?;
         Ok(grown)

@@ -5,12 +5,12 @@
 //! fetched only once at a time: a fetcher claims its files first, and does other work if it cannot get all of them.
 
 use crate::Worker;
-use crate::build::{hung_lines, machine, shown};
+use crate::build::{hung_process_lines, machine, shown};
 use crate::local::{is_inside, named};
 use crate::roots::without_links;
 use crate::runner::{PlainRoot, Root, Running, Shown};
-use crate::verdict::{self, Lacked};
-use kilnyard_ecosystem::{RESOLV_CONF, telling_lines};
+use crate::verdict::{self, Shortages};
+use kilnyard_ecosystem::{RESOLV_CONF, find_excerpt};
 use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, InputText, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
@@ -119,12 +119,12 @@ impl Worker {
             fetched.failure = match outcome.end {
                 End::Exit(0) => continue,
                 End::Exit(code) => Some(of_exit(&output.bytes, code)),
-                End::Limit(passed, portrait) => {
-                    let running = portrait.summary(passed);
+                End::Limit(passed, snapshot) => {
+                    let running = snapshot.summary(passed);
                     let message =
                         text::lines(&format!("{}; running at that time: {running}", passed.words(&limits)));
                     Some(Failure {
-                        lines: hung_lines(&portrait),
+                        lines: hung_process_lines(&snapshot),
                         ..failure(verdict::of_limit(passed), &message)
                     })
                 }
@@ -146,12 +146,12 @@ fn failure(kind: FailureKind, message: &str) -> Failure {
 fn of_exit(output: &[u8], code: i32) -> Failure {
     let mut failure = failure(FailureKind::Fetch, &format!("the command exited with status {code}"));
     let output = String::from_utf8_lossy(output);
-    let telling = telling_lines(&output);
-    let cause = telling.as_ref().map(|telling| telling.lines[telling.index].trim());
-    failure.kind = verdict::of_exit(Stage::Fetch, code, cause, &output, Lacked::default());
-    if let Some(telling) = telling {
-        failure.message = text::lines(telling.lines[telling.index].trim());
-        failure.lines = telling.lines;
+    let excerpt = find_excerpt(&output);
+    let cause = excerpt.as_ref().map(|excerpt| excerpt.lines[excerpt.index].trim());
+    failure.kind = verdict::of_exit(Stage::Fetch, code, cause, &output, Shortages::default());
+    if let Some(excerpt) = excerpt {
+        failure.message = text::lines(excerpt.lines[excerpt.index].trim());
+        failure.lines = excerpt.lines;
     }
     failure
 }

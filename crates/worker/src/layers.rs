@@ -124,7 +124,7 @@ impl Layers {
     }
 
     /// Whether dependency layers are disabled.
-    pub(crate) fn are_off(&self) -> bool {
+    pub(crate) fn are_disabled(&self) -> bool {
         self.bytes_max == 0
     }
 
@@ -219,7 +219,7 @@ impl Layers {
     }
 
     /// Marks these layers as used by a root. `None` if one of them is gone.
-    pub(crate) fn stand_on(&self, layers: &[String]) -> Option<LayersInUse> {
+    pub(crate) fn hold(&self, layers: &[String]) -> Option<LayersInUse> {
         let mut state = lock(&self.state);
         if !layers.iter().all(|layer| state.bytes.contains_key(layer)) {
             return None;
@@ -257,7 +257,7 @@ impl Layers {
         if lock(&self.state).bytes.contains_key(&name) {
             return Ok(Some(name));
         }
-        let Some(_standing) = self.stand_on(layers) else {
+        let Some(_held) = self.hold(layers) else {
             return Err(io::Error::other("a layer to be merged was removed meanwhile"));
         };
         let part = self.new_part(&name);
@@ -285,10 +285,10 @@ impl Layers {
         let name = set.name();
         self.keep(&name, folder, None, Some(set))?;
         let known = lock(&self.state).sets.get(&name).map(LayerSet::layers);
-        let standing = known.and_then(|layers| self.stand_on(&layers));
+        let held = known.and_then(|layers| self.hold(&layers));
         // The next sweep removes what could not be removed now.
         let _ = self.evict();
-        Ok(standing)
+        Ok(held)
     }
 
     fn keep(

@@ -1,8 +1,8 @@
 //! Memory for the files that builds write: most are small, read once, and thrown away.
 //!
 //! A build gets its own file system in memory if twice its expected writes fit into half of the memory available at the
-//! start, minus what other builds were promised. The file system is as large as the promise, so that a wrong estimate
-//! takes no memory from other builds: the build runs out of space, and is built again on the disk.
+//! start, minus what other builds have reserved. The file system is as large as the reservation, so that a wrong
+//! estimate takes no memory from other builds: the build runs out of space, and is built again on the disk.
 
 use kilnyard_process::pressure;
 use kilnyard_root::{Usage, usage, used_bytes};
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// A build is promised this multiple of its expected writes, since estimates are rough.
+/// A build reserves this multiple of its expected writes, since estimates are rough.
 const MARGIN: u64 = 2;
-/// The smallest promise, since even a small package unpacks sources.
-const PROMISED_BYTES_MIN: u64 = 64 << 20;
+/// The smallest reservation, since even a small package unpacks sources.
+const RESERVED_BYTES_MIN: u64 = 64 << 20;
 /// Builds get this fraction of the available memory, as a divisor.
 const PART_OF_MEMORY: u64 = 2;
 
@@ -27,7 +27,7 @@ pub(crate) struct Memory {
 
 /// Reserved memory. Dropping this releases the reservation, so the files in it must be gone before.
 #[derive(Debug)]
-pub(crate) struct Promise {
+pub(crate) struct Reservation {
     memory: Arc<Memory>,
     pub(crate) bytes: u64,
 }
@@ -40,10 +40,10 @@ impl Memory {
     }
 
     /// Reserves memory. `None` if there is not enough.
-    pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Option<Promise> {
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         let mut room = self.room_bytes.lock().ok()?;
         *room = room.checked_sub(bytes)?;
-        Some(Promise { memory: self.clone(), bytes })
+        Some(Reservation { memory: self.clone(), bytes })
     }
 
     /// The size of a copy of a layer.
@@ -58,12 +58,12 @@ fn of_copy(layer: &Path) -> Usage {
     Usage { bytes: used_bytes(layer), ..usage(layer, u64::MAX) }
 }
 
-/// The promise for a build: `expected_bytes` is an estimate of its writes, `known_bytes` an exact size in addition.
-pub(crate) fn promised_bytes(expected_bytes: u64, known_bytes: u64) -> u64 {
-    expected_bytes.saturating_mul(MARGIN).max(PROMISED_BYTES_MIN).saturating_add(known_bytes)
+/// The reservation for a build: `expected_bytes` is an estimate of its writes, `known_bytes` an exact size in addition.
+pub(crate) fn reserved_bytes(expected_bytes: u64, known_bytes: u64) -> u64 {
+    expected_bytes.saturating_mul(MARGIN).max(RESERVED_BYTES_MIN).saturating_add(known_bytes)
 }
 
-impl Drop for Promise {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Ok(mut room) = self.memory.room_bytes.lock() {
             *room += self.bytes;
@@ -89,19 +89,19 @@ mod tests {
 
     #[test]
     fn promises_never_exceed_the_available_memory() {
-        let room_bytes = Mutex::new(3 * PROMISED_BYTES_MIN);
+        let room_bytes = Mutex::new(3 * RESERVED_BYTES_MIN);
         let memory = Arc::new(Memory { room_bytes, layers: Mutex::default() });
-        let first = memory.promise(promised_bytes(1, 0)).unwrap();
-        assert_eq!(first.bytes, PROMISED_BYTES_MIN);
-        assert!(memory.promise(promised_bytes(2 * PROMISED_BYTES_MIN, 0)).is_none());
-        assert!(memory.promise(promised_bytes(1, 2 * PROMISED_BYTES_MIN)).is_none());
-        let second = memory.promise(promised_bytes(PROMISED_BYTES_MIN, 0)).unwrap();
-        assert!(memory.promise(promised_bytes(1, 0)).is_none());
+        let first = memory.reserve(reserved_bytes(1, 0)).unwrap();
+        assert_eq!(first.bytes, RESERVED_BYTES_MIN);
+        assert!(memory.reserve(reserved_bytes(2 * RESERVED_BYTES_MIN, 0)).is_none());
+        assert!(memory.reserve(reserved_bytes(1, 2 * RESERVED_BYTES_MIN)).is_none());
+        let second = memory.reserve(reserved_bytes(RESERVED_BYTES_MIN, 0)).unwrap();
+        assert!(memory.reserve(reserved_bytes(1, 0)).is_none());
         drop(second);
         assert_eq!(
-            memory.promise(promised_bytes(1, PROMISED_BYTES_MIN)).unwrap().bytes,
-            2 * PROMISED_BYTES_MIN
+            memory.reserve(reserved_bytes(1, RESERVED_BYTES_MIN)).unwrap().bytes,
+            2 * RESERVED_BYTES_MIN
         );
-        assert!(Arc::new(Memory::new(false)).promise(promised_bytes(1, 0)).is_none());
+        assert!(Arc::new(Memory::new(false)).reserve(reserved_bytes(1, 0)).is_none());
     }
 }

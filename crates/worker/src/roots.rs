@@ -21,7 +21,7 @@ use crate::apart::Apart;
 use crate::fakeroot;
 use crate::layers::Image;
 use crate::leftovers::remove_or_set_aside;
-use crate::memory::Promise;
+use crate::memory::Reservation;
 use commands::{Jobserver, Owners, Terms};
 use kilnyard_root::quota::Project;
 use kilnyard_root::sandbox::RunError;
@@ -66,14 +66,14 @@ struct Held {
     /// Free blocks of the file system in memory before the build began.
     free_blocks: u64,
     /// Dropped after the keeper, whose end frees the memory.
-    _means: Means,
+    _resources: RootResources,
 }
 
 /// Resources that the root of a build may need in addition to its folder.
 #[derive(Debug, Default)]
-pub(crate) struct Means {
+pub(crate) struct RootResources {
     /// Memory for its files.
-    pub(crate) promise: Option<Promise>,
+    pub(crate) reservation: Option<Reservation>,
     /// The image for its block device.
     pub(crate) image: Option<Image>,
 }
@@ -88,7 +88,7 @@ impl RootFolder {
         making: &Making,
     ) -> Result<RootFolder, RunError> {
         let planned = Planned::of(name, layers, making, None);
-        RootFolder::create_with(yard, ids, layers, planned, Means::default())
+        RootFolder::create_with(yard, ids, layers, planned, RootResources::default())
     }
 
     /// Makes a new root on a block device with an image of its lowest layers.
@@ -101,24 +101,24 @@ impl RootFolder {
         image: Image,
     ) -> Result<RootFolder, RunError> {
         let planned = Planned::of(name, layers, making, Some(&image));
-        let means = Means { image: Some(image), promise: None };
-        RootFolder::create_with(yard, ids, layers, planned, means)
+        let resources = RootResources { image: Some(image), reservation: None };
+        RootFolder::create_with(yard, ids, layers, planned, resources)
     }
 
-    /// Makes a new root as planned. `means` must fit the plan.
+    /// Makes a new root as planned. `resources` must fit the plan.
     pub(crate) fn create_with(
         yard: &Path,
         ids: &IdMap,
         layer_names: &[String],
         planned: Planned,
-        means: Means,
+        resources: RootResources,
     ) -> Result<RootFolder, RunError> {
         let plan = &planned.plan;
         let keeper = plan.make(yard, ids)?;
         let held = keeper.map(|keeper| {
             let memory = keeper.seen_from_outside(&plan.folder.join(MEMORY));
             let free_blocks = rustix::fs::statvfs(memory).map_or(0, |facts| facts.f_bavail);
-            Arc::new(Held { keeper, free_blocks, _means: means })
+            Arc::new(Held { keeper, free_blocks, _resources: resources })
         });
         let mut root = RootFolder::of_plan(yard, ids, planned);
         root.lasting.held = held;
@@ -134,7 +134,7 @@ impl RootFolder {
 
     /// Starts the fakeroot session if roots have only one id.
     pub fn with_session(mut self) -> io::Result<RootFolder> {
-        if self.ids.is_alone() {
+        if self.ids.has_one_id() {
             self.owners.session = Some(Arc::new(fakeroot::begin(&self.path())?));
         }
         Ok(self)
@@ -185,7 +185,7 @@ impl RootFolder {
 
     /// Replaces the layers of a root that is an overlay on the disk. They are relative to the yard, the uppermost
     /// first.
-    pub(crate) fn stand_on(&mut self, layers: &[String]) -> io::Result<()> {
+    pub(crate) fn set_layers(&mut self, layers: &[String]) -> io::Result<()> {
         write_layers(&self.path(), layers)?;
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
         let making = Making { flushes: self.terms.flushes, ..Making::default() };

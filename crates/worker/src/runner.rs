@@ -189,7 +189,7 @@ pub(crate) trait Root: Debug + Send {
 /// A root on layers of this machine, whose written files can become another layer.
 pub(crate) trait LayeredRoot: Root {
     /// Replaces the layers, which are named as in [`PlainRoot`].
-    fn stand_on(&mut self, layers: &[String]) -> io::Result<()>;
+    fn set_layers(&mut self, layers: &[String]) -> io::Result<()>;
 
     /// Whether anything was written outside these folders.
     fn has_written(&self, but_below: &[&str]) -> bool;

@@ -2,9 +2,9 @@
 
 use crate::apart::Apart;
 use crate::layers::{Image, Layers};
-use crate::memory::{Memory, Promise};
+use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
-use crate::roots::{BuildFacts, Means, Planned};
+use crate::roots::{BuildFacts, Planned, RootResources};
 use crate::runner::{BuildRoot, Entering, LayeredRoot, PlainRoot, Root, Runner, RunnerError, Running, Shown};
 use crate::{Local, RootFolder, Settings, tools};
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -73,12 +73,12 @@ impl Sandboxed {
     }
 
     /// Memory for the files that a build is expected to write, if they should be in memory and it has room.
-    fn promise(&self, wanted: &BuildRoot<'_>) -> Option<Promise> {
+    fn reserve(&self, wanted: &BuildRoot<'_>) -> Option<Reservation> {
         let Settings { yard, roots, works_in_memory, .. } = &*self.settings;
         let BuildRoot { order, local, written_bytes, .. } = *wanted;
         let facts =
             BuildFacts { order, local, roots: *roots, works_in_memory: *works_in_memory, written_bytes };
-        self.memory.promise(facts.wanted_memory(&|layer| self.memory.layer(&yard.join(layer)).bytes)?)
+        self.memory.reserve(facts.wanted_memory(&|layer| self.memory.layer(&yard.join(layer)).bytes)?)
     }
 
     fn make(&self, wanted: &PlainRoot<'_>) -> Result<SandboxedRoot, RunError> {
@@ -103,17 +103,17 @@ impl Runner for Sandboxed {
     fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError> {
         let Settings { yard, ids, roots, jobserver, .. } = &*self.settings;
         let BuildRoot { name, order, local, .. } = *wanted;
-        let promise = match wanted.files {
-            Files::Memory => self.promise(wanted),
+        let reservation = match wanted.files {
+            Files::Memory => self.reserve(wanted),
             Files::Disk => None,
         };
-        let means = Means { promise, image: self.image(&local.layers, cancel)? };
-        let promise = means.promise.as_ref();
-        let making = promise.map_or(roots.of_build(), |promise| roots.in_memory(promise.bytes));
-        let planned = Planned::of_build(name, &local.layers, &making, means.image.as_ref(), ids);
+        let resources = RootResources { reservation, image: self.image(&local.layers, cancel)? };
+        let reservation = resources.reservation.as_ref();
+        let making = reservation.map_or(roots.of_build(), |reservation| roots.in_memory(reservation.bytes));
+        let planned = Planned::of_build(name, &local.layers, &making, resources.image.as_ref(), ids);
         let apart = Apart::claim(ids);
         let ids = apart.as_ref().map_or(ids, |apart| &apart.ids).clone();
-        let root = RootFolder::create_with(yard, &ids, &local.layers, planned, means)?;
+        let root = RootFolder::create_with(yard, &ids, &local.layers, planned, resources)?;
         let root = self.composing(root.of_one_build(apart)?, local)?;
         let mut root = root.of_order(order, local).nesting(self.nesting(&order.package));
         if let Some(path) = wanted.jobserver {
@@ -197,7 +197,7 @@ impl Root for SandboxedRoot {
 
     fn rest_bytes(&self, work_bytes: Option<u64>) -> u64 {
         // A work folder on the disk is part of the root.
-        let work_bytes = work_bytes.filter(|_| !self.root.is_work_apart());
+        let work_bytes = work_bytes.filter(|_| !self.root.has_separate_work_folder());
         self.root.written_bytes().saturating_sub(work_bytes.unwrap_or(0))
     }
 
@@ -245,8 +245,8 @@ impl Root for SandboxedRoot {
 }
 
 impl LayeredRoot for SandboxedRoot {
-    fn stand_on(&mut self, layers: &[String]) -> io::Result<()> {
-        self.root.stand_on(layers)
+    fn set_layers(&mut self, layers: &[String]) -> io::Result<()> {
+        self.root.set_layers(layers)
     }
 
     fn has_written(&self, but_below: &[&str]) -> bool {

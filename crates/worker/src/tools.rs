@@ -1,8 +1,8 @@
 //! Kilnyard's wrappers in the root of a build, which pass the build's jobserver to make and ninja.
 //!
 //! A build system that allows several jobs passes an explicit number (`make -j8`, as debhelper and pkgsrc do), and a
-//! make with a number starts its own jobserver. So shell wrappers replace make and ninja: they remove the number and
-//! pass the build's jobserver instead. A make without a number, or with one job, may not support more, and runs
+//! make with a number starts its own jobserver. Shell wrappers therefore replace make and ninja: they remove the number
+//! and pass the build's jobserver instead. A make without a number, or with one job, may not support more, and runs
 //! unchanged. The program itself is mounted below [`INSIDE`]`/real`; links to the program lead to its wrapper.
 
 use kilnyard_root::{Access, Operation};

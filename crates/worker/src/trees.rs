@@ -55,7 +55,7 @@ impl Trees {
 
     /// The layer of a tree, relative to the yard, whether it exists or not.
     pub fn layer(&self, tree: &Artifact) -> String {
-        format!("{LAYERS}/{}{}", tree.sha256, if self.ids.is_alone() { ALONE } else { "" })
+        format!("{LAYERS}/{}{}", tree.sha256, if self.ids.has_one_id() { ALONE } else { "" })
     }
 
     /// Whether the layer of a tree exists and is not marked as damaged.

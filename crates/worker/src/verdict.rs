@@ -10,7 +10,7 @@ use kilnyard_process::Passed;
 
 /// Resources that were exhausted or missing while a command ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lacked {
+pub(crate) struct Shortages {
     /// The kernel killed some process for lack of memory; it does not say whose.
     pub(crate) memory: bool,
     /// The disk that builds write to is almost full.
@@ -64,20 +64,20 @@ pub(crate) fn of_exit(
     code: i32,
     cause: Option<&str>,
     log: &str,
-    lacked: Lacked,
+    shortages: Shortages,
 ) -> FailureKind {
     let says = |texts: &[&str], line: &str| texts.iter().any(|text| line.contains(text));
     let is_cause = |texts: &[&str]| cause.is_some_and(|cause| says(texts, cause));
-    if lacked.quota {
+    if shortages.quota {
         return FailureKind::DiskLimit;
     }
     let last = || log.lines().rev().take(LAST_LINES_MAX);
     let is_of_full_disk = |line: &str| says(&DISK, line) || line.ends_with(WRITE_FAILED);
-    if is_cause(&DISK) || (lacked.disk && last().any(is_of_full_disk)) {
+    if is_cause(&DISK) || (shortages.disk && last().any(is_of_full_disk)) {
         return FailureKind::Disk;
     }
     // The kernel does not say whose process it killed: it may be one of any build that failed meanwhile.
-    if lacked.memory || is_cause(&MEMORY) {
+    if shortages.memory || is_cause(&MEMORY) {
         return FailureKind::Memory;
     }
     if is_cause(&PROCESSES) {
@@ -86,7 +86,7 @@ pub(crate) fn of_exit(
     if is_cause(&[OPEN_FILES]) {
         return FailureKind::OpenFiles;
     }
-    if stage != Stage::Fetch && lacked.network && is_cause(&NETWORK) {
+    if stage != Stage::Fetch && shortages.network && is_cause(&NETWORK) {
         return FailureKind::NoNetwork;
     }
     if SIGNALS.iter().any(|signal| code == 128 + signal) {
@@ -110,7 +110,7 @@ pub(crate) fn of_machine(message: &str) -> FailureKind {
 pub fn of_fetch(error: &FetchError) -> FailureKind {
     if error.is_disk_full() {
         FailureKind::Disk
-    } else if error.is_passing() {
+    } else if error.is_transient() {
         FailureKind::Network
     } else {
         FailureKind::Fetch
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn kind(code: i32, cause: &str) -> FailureKind {
-        of_exit(Stage::Build, code, Some(cause), cause, Lacked { network: true, ..Lacked::default() })
+        of_exit(Stage::Build, code, Some(cause), cause, Shortages { network: true, ..Shortages::default() })
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(kind(2, cause), expected, "{cause}");
         }
-        let fetch = |cause| of_exit(Stage::Fetch, 1, Some(cause), cause, Lacked::default());
+        let fetch = |cause| of_exit(Stage::Fetch, 1, Some(cause), cause, Shortages::default());
         assert_eq!(fetch("wget: unable to resolve host address 'a'"), FailureKind::Network);
         assert_eq!(fetch("ERROR: Checksum mismatch"), FailureKind::Fetch);
     }
@@ -186,18 +186,18 @@ mod tests {
     #[test]
     fn other_lines_are_believed_if_the_machine_confirms_them() {
         let log = "tar: x: Cannot write: No space left on device\ntar: giving up\nx.c:1: error: no\n";
-        let of = |lacked| of_exit(Stage::Build, 2, Some("x.c:1: error: no"), log, lacked);
-        assert_eq!(of(Lacked::default()), FailureKind::Command);
-        assert_eq!(of(Lacked { disk: true, ..Lacked::default() }), FailureKind::Disk);
-        assert_eq!(of(Lacked { memory: true, ..Lacked::default() }), FailureKind::Memory);
+        let of = |shortages| of_exit(Stage::Build, 2, Some("x.c:1: error: no"), log, shortages);
+        assert_eq!(of(Shortages::default()), FailureKind::Command);
+        assert_eq!(of(Shortages { disk: true, ..Shortages::default() }), FailureKind::Disk);
+        assert_eq!(of(Shortages { memory: true, ..Shortages::default() }), FailureKind::Memory);
     }
 
     #[test]
     fn a_failed_write_of_the_shell_counts_if_the_disk_is_full() {
         let cause = "/bin/sh: 1: echo: echo: I/O error";
-        let of = |lacked| of_exit(Stage::Build, 2, Some(cause), cause, lacked);
-        assert_eq!(of(Lacked::default()), FailureKind::Command);
-        assert_eq!(of(Lacked { disk: true, ..Lacked::default() }), FailureKind::Disk);
+        let of = |shortages| of_exit(Stage::Build, 2, Some(cause), cause, shortages);
+        assert_eq!(of(Shortages::default()), FailureKind::Command);
+        assert_eq!(of(Shortages { disk: true, ..Shortages::default() }), FailureKind::Disk);
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
     fn output_about_a_network_that_no_process_used_is_not_believed() {
         let cause = "test 3: Network is unreachable";
         assert_eq!(
-            of_exit(Stage::Build, 1, Some(cause), cause, Lacked::default()),
+            of_exit(Stage::Build, 1, Some(cause), cause, Shortages::default()),
             FailureKind::Command,
             "no process used the network"
         );
@@ -229,7 +229,7 @@ mod tests {
     fn an_external_signal_is_distinguished_from_a_crash() {
         assert_eq!(kind(128 + libc::SIGKILL, "compiling"), FailureKind::Signal);
         assert_eq!(kind(128 + libc::SIGSEGV, "compiling"), FailureKind::Command);
-        assert_eq!(of_exit(Stage::Test, 1, None, "", Lacked::default()), FailureKind::Test);
-        assert_eq!(of_exit(Stage::Test, 137, None, "", Lacked::default()), FailureKind::Signal);
+        assert_eq!(of_exit(Stage::Test, 1, None, "", Shortages::default()), FailureKind::Test);
+        assert_eq!(of_exit(Stage::Test, 137, None, "", Shortages::default()), FailureKind::Signal);
     }
 }

@@ -32,7 +32,7 @@ type Outcome = Result<(), Failed>;
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
-    kilnyard_process::become_onlooker_if_asked();
+    kilnyard_process::become_inspector_if_asked();
     let need = missing();
     let trial =
         |name: &'static str, run: fn() -> Outcome| Trial::test(name, run).with_ignored_flag(need.is_some());

@@ -515,7 +515,7 @@ impl Config {
     }
 
     /// A note for a configuration that requests no package; absent if it requests any.
-    pub fn lack(&self, yard: &Path) -> Result<Option<&'static str>> {
+    pub fn no_packages_note(&self, yard: &Path) -> Result<Option<&'static str>> {
         let is_empty = self.package_names(yard)?.is_some_and(|names| names.is_empty());
         Ok(is_empty
             .then_some("kilnyard.toml names no packages: write packages = [\"NAME\"], or packages = \"all\""))

@@ -51,7 +51,7 @@ impl Error {
     }
 
     /// The message and its causes on one line.
-    pub fn in_a_line(&self) -> String {
+    pub fn one_line(&self) -> String {
         let causes = self.causes.iter().map(|cause| format!(": {cause}"));
         std::iter::once(self.message.clone()).chain(causes).collect()
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::yard::{Yard, store_error};
-use kilnyard_schedule::work::{StageTime, memory_without_end_bytes};
+use kilnyard_schedule::work::{StageTime, memory_after_exhaustion_bytes};
 use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate};
 use kilnyard_store::{BuildRow, Measurement, Store};
 use std::collections::HashMap;
@@ -58,7 +58,7 @@ impl Estimates {
             let bytes = source_bytes.saturating_mul(DISK_PRIOR_OF_SOURCE);
             *(if self.is_in_memory { &mut work.files_bytes } else { &mut work.disk_bytes }) = bytes;
         }
-        work.memory_bytes = work.memory_bytes.max(memory_without_end_bytes(measured));
+        work.memory_bytes = work.memory_bytes.max(memory_after_exhaustion_bytes(measured));
         // A build that needs more than the machine has gets all of it, and runs alone.
         work.memory_bytes = work.memory_bytes.min(self.machine.memory_bytes.unwrap_or(u64::MAX));
         // No build takes zero time, and the scheduler needs a positive one.

@@ -359,7 +359,7 @@ pub struct Recovered {
 }
 
 /// Describes an output whose file is missing or damaged, and what is published in its place.
-pub fn broken_remark(output: &Output, package: &str, published: Option<&str>) -> String {
+pub fn broken_output_note(output: &Output, package: &str, published: Option<&str>) -> String {
     let file = &output.file;
     let instead = match published {
         Some(name) if name == file => "it stays published as it is".to_owned(),

@@ -98,7 +98,7 @@ pub fn keep_tree(
 /// A suffix for names of layers whose files have other owners than their packages say. Such a layer is a
 /// different one.
 pub fn owners(ids: &IdMap) -> &'static str {
-    if ids.is_alone() { "-alone" } else { "" }
+    if ids.has_one_id() { "-alone" } else { "" }
 }
 
 /// Fails if the layer's files belong to ids that roots no longer have: changing `/etc/subuid` changes these
@@ -132,13 +132,13 @@ pub fn check_owners(yard: &Yard, layer: &str, ids: &IdMap) -> Result<()> {
 /// Finds a file of a base that has the wrong owner for roots with these ids. Returns its path, user and group.
 fn strangers(base: &Path, ids: &IdMap) -> Option<(String, u32, u32)> {
     // With a single id, one user owns everything, and there is no separate builder.
-    let builder = if ids.is_alone() { 0 } else { BUILDER };
+    let builder = if ids.has_one_id() { 0 } else { BUILDER };
     [(base.to_owned(), 0), (base.join("build"), builder)].into_iter().find_map(|(path, id)| {
         let metadata = fs_err::symlink_metadata(&path).ok()?;
         let (user, group) = (metadata.uid(), metadata.gid());
         // With a single id, groups are made up: files there have the group of their folder, or the user's group
         // at the time.
-        let is_own_group = ids.is_alone() || ids.group_inside(group) == Some(id);
+        let is_own_group = ids.has_one_id() || ids.group_inside(group) == Some(id);
         let is_own = ids.user_inside(user) == Some(id) && is_own_group;
         (!is_own).then(|| (path.display().to_string(), user, group))
     })
@@ -193,7 +193,7 @@ pub fn unpack(yard: &Yard, ids: &IdMap, tar: &Path, layer: &str) -> Result<()> {
         ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--exclude=./dev/*", "--directory"];
     let relative = tar.strip_prefix(&yard.folder).unwrap_or(tar).display().to_string();
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
-    if ids.is_alone() {
+    if ids.has_one_id() {
         // No other user could own files.
         arguments.insert(1, "--no-same-owner".to_owned());
     }

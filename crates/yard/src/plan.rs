@@ -303,7 +303,7 @@ fn predict(
         let rebuilt: Vec<String> = graph
             .dependencies(id)
             .iter()
-            .filter(|d| !predictions[d.index()].state.is_there())
+            .filter(|d| !predictions[d.index()].state.has_outputs())
             .map(|d| graph.name(*d).to_owned())
             .collect();
         let known = Known {
@@ -480,12 +480,12 @@ pub fn keep_current(yard: &Yard, store: &mut dyn Store) -> Result<()> {
 
 fn is_kept(yard: &Yard, store: &dyn Store) -> Result<bool> {
     let digest = digest(yard, store)?;
-    let is_of_it = store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest);
-    Ok(is_of_it && knows_the_broken(store, &open_files(yard)?)?)
+    let is_same_plan = store.plan_head().map_err(store_error)?.is_some_and(|plan| plan.digest == digest);
+    Ok(is_same_plan && lists_all_broken(store, &open_files(yard)?)?)
 }
 
 /// Whether the stored plan marks exactly the packages with a broken file as broken.
-fn knows_the_broken(store: &dyn Store, distfiles: &FileStore) -> Result<bool> {
+fn lists_all_broken(store: &dyn Store, distfiles: &FileStore) -> Result<bool> {
     let current = store.all_current().map_err(store_error)?;
     let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
     let mut is_valid = true;

@@ -8,7 +8,7 @@ pub fn json_text(json: &impl std::fmt::Display) -> String {
     let json = json.to_string();
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        match foreign::is_obeyed(character) && character != '\n' {
+        match foreign::is_executed(character) && character != '\n' {
             // These occur only within JSON strings.
             true => {
                 for unit in character.encode_utf16(&mut [0; 2]) {

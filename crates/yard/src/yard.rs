@@ -294,7 +294,7 @@ impl Yard {
     /// Checks whether this machine can make roots as configured, as far as that shows without trying.
     pub fn check_roots(&self) -> Result<()> {
         let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
-        let Some(lack) = block::lack(device.file_system) else { return Ok(()) };
+        let Some(lack) = block::missing_requirement(device.file_system) else { return Ok(()) };
         let mut error = Error::new(Kind::Machine, "this machine cannot make roots on a block device");
         error.causes.push(lack.to_string());
         Err(error.hint(remedy_for(&lack)))
@@ -302,7 +302,7 @@ impl Yard {
 }
 
 /// Remedy for a machine that cannot make roots on devices.
-pub fn remedy_for(lack: &block::Lack) -> Remedy {
+pub fn remedy_for(lack: &block::MissingRequirement) -> Remedy {
     let packages: Vec<&'static str> = lack.package().into_iter().collect();
     lack.help().map_or_else(|| Remedy::packages(&packages), Remedy::from)
 }

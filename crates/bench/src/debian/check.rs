@@ -48,7 +48,7 @@ struct Side {
 pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
-    let peer = if is_there() { Some(Peer::prepare(yard, &scratch)?) } else { None };
+    let peer = if is_installed() { Some(Peer::prepare(yard, &scratch)?) } else { None };
     let (mut ours, mut theirs, mut sources_alone) = (Side::default(), Side::default(), Side::default());
     let mut checked = Value::Null;
     let output = scratch.path("verdicts");
@@ -151,7 +151,7 @@ fn make_report(ours: &Side, peer: Option<(&Peer, &Side, &Side)>, checked: Value)
     Report { series, facts, notes, ..report }
 }
 
-fn is_there() -> bool {
+fn is_installed() -> bool {
     let mut command = Command::new("installcheck");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }

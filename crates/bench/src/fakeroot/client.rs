@@ -22,7 +22,7 @@ const MANY_SECONDS: f64 = 0.4;
 pub const EXECS: usize = 8;
 
 /// The ways to start programs: as compilers and make do, and as shells do.
-pub const WAYS: [&str; 2] = ["spawn", FORK];
+pub const START_METHODS: [&str; 2] = ["spawn", FORK];
 const FORK: &str = "fork";
 
 /// Argument that pins each of many processes to a core.
@@ -114,7 +114,7 @@ fn many(processes: usize, is_pinned: bool) -> Option<String> {
         let child = unsafe { libc::fork() };
         if child == 0 {
             if is_pinned {
-                sides::stay_here(cores[number % cores.len()]);
+                sides::pin_this_process(cores[number % cores.len()]);
             }
             let (mut calls, before) = (0u64, child::own_cpu_seconds());
             while started.elapsed() < until {

@@ -53,10 +53,10 @@ impl Contender {
             ("pseudo", vec!["fakeroot-pseudo"]),
         ];
         let known = known.into_iter().map(|(name, words)| Contender { name, words });
-        known.filter(Contender::is_there).collect()
+        known.filter(Contender::is_installed).collect()
     }
 
-    fn is_there(&self) -> bool {
+    fn is_installed(&self) -> bool {
         self.words.is_empty() || self.bounded(&["true"]).status().is_ok_and(|status| status.success())
     }
 

@@ -154,7 +154,7 @@ fn steps(within: &Path, contender: &Contender, core: Option<usize>) -> Result<[f
     let mut command = contender.bounded(&["sh", "-c", &script]);
     command.current_dir(within);
     if let Some(core) = core {
-        sides::stay_on(&mut command, core);
+        sides::pin_command(&mut command, core);
     }
     child::measure(command, None, &[0])?;
     let mut seconds = [0.0; STEPS.len()];

@@ -26,9 +26,9 @@ struct Needs {
 
 /// Measures once, for one pair.
 ///
-/// For the comparison with plain, the same number of processes of each run at the same time on the same cores,
-/// so that disturbances affect both. CPU time counts, since each has half of the machine. Other fakeroots have
-/// daemons, whose CPU time is not included in theirs. So each contender also runs alone, and wall time counts.
+/// For the comparison with plain, the same number of processes of each run at the same time on the same cores, so that
+/// disturbances affect both. CPU time counts, since each has half of the machine. Other fakeroots have daemons, whose
+/// CPU time is not included in theirs. Each contender therefore also runs alone, and wall time counts.
 pub fn measure(scratch: &Scratch, contenders: &[Contender], findings: &mut Findings) -> Result<()> {
     let find = |name: &str| contenders.iter().find(|contender| contender.name == name);
     for processes in PROCESSES {

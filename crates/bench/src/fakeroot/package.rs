@@ -93,7 +93,7 @@ impl sides::Steps<{ STEPS.len() }> for Package<'_> {
         for ((_, command, _), seconds) in STEPS.iter().zip(&mut seconds) {
             let mut command = contender.bounded(&["sh", "-c", command]);
             command.current_dir(folder);
-            sides::stay_on(&mut command, core);
+            sides::pin_command(&mut command, core);
             *seconds = child::measure(command, None, &[0])?.cpu_seconds;
         }
         Ok(seconds)

@@ -1,9 +1,9 @@
 //! Runs two contenders at the same time on one core, and two more on a second core.
 //!
-//! The kernel gives the core to each in turn, for several milliseconds. So whatever slows the core down, above
-//! all other virtual machines on the same host, slows both down alike. On a virtual machine with 2 cores, two
-//! builds of the same kind differ by 0.5 % this way, and by 5 % with a core for each. Each of the two finds
-//! less in the caches than it would alone.
+//! The kernel gives the core to each in turn, for several milliseconds. Anything that slows the core down, above all
+//! other virtual machines on the same host, slows both down alike. On a virtual machine with 2 cores, two builds of the
+//! same kind differ by 0.5 % this way, and by 5 % with a core for each. Each of the two finds less in the caches than
+//! it would alone.
 
 use super::super::scratch::Scratch;
 use super::contender::Contender;
@@ -91,18 +91,18 @@ pub fn cores() -> Vec<usize> {
 }
 
 /// Pins a command and all processes that it starts to a core.
-pub fn stay_on(command: &mut Command, core: usize) {
+pub fn pin_command(command: &mut Command, core: usize) {
     // SAFETY: the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
-            stay_here(core);
+            pin_this_process(core);
             Ok(())
         });
     }
 }
 
 /// Pins this process to a core. If that fails, it is not pinned.
-pub fn stay_here(core: usize) {
+pub fn pin_this_process(core: usize) {
     // SAFETY: an all-zero set is valid and empty, and outlives the calls.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();

@@ -1,10 +1,10 @@
 //! Calls and program starts, a few by each contender in turn.
 //!
-//! A call takes several hundred nanoseconds and an exec several hundred microseconds, and a fakeroot adds a
-//! fraction of that. The speed of a shared machine changes by more within a quarter of a second. So the clients
-//! of all contenders exist at the same time, on one core, and each does a little when prompted by a line of
-//! input: a disturbance that lasts longer than that affects all. The position of a process in memory also makes
-//! it faster or slower, so several sets of clients are used.
+//! A call takes several hundred nanoseconds and an exec several hundred microseconds, and a fakeroot adds a fraction of
+//! that. The speed of a shared machine changes by more within a quarter of a second. The clients of all contenders
+//! therefore exist at the same time, on one core, and each does a little work when prompted by a line of input: a
+//! disturbance that lasts longer than that affects all. The position of a process in memory also makes it faster or
+//! slower, so several sets of clients are used.
 
 use super::super::scratch::Scratch;
 use super::contender::{self, Contender};
@@ -68,7 +68,7 @@ struct Client {
 impl Client {
     fn start(contender: &Contender, scratch: &Scratch, words: &[&str]) -> Result<Client> {
         let mut command = contender.client_command(scratch, words)?;
-        sides::stay_on(&mut command, sides::cores()[0]);
+        sides::pin_command(&mut command, sides::cores()[0]);
         let failed = || format!("start {}", contender.name);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context(Kind::Machine, failed())?;

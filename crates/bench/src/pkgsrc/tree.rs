@@ -7,7 +7,7 @@ mod first_build;
 mod look_up;
 mod rescan;
 mod resolving;
-mod sham;
+mod synthetic;
 
 use crate::Trial;
 use crate::error::{Context, Kind, Result};
@@ -16,8 +16,8 @@ use crate::scratch::Scratch;
 use crate::{unpack, words};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use serde_json::{Map, Value, json};
-use sham::ShamTree;
 use std::path::Path;
+use synthetic::SyntheticTree;
 
 /// The result of one part of this benchmark.
 struct Part {
@@ -41,7 +41,7 @@ pub fn measure(scan: &Path, trial: &Trial<'_>) -> Result<Report> {
     fs_err::write(&plain, &text).context(Kind::Machine, "unpack the scan")?;
     let mut parts = vec![resolving::measure(&scratch, &plain, trial)?];
     trial.say(format_args!("creating the files that the scan names"));
-    let tree = ShamTree::make(&file, scratch.path("tree"))?;
+    let tree = SyntheticTree::make(&file, scratch.path("tree"))?;
     parts.push(rescan::measure(&scratch, &tree, trial)?);
     drop(file);
     parts.push(first_build::measure(&scratch, text, &tree, trial)?);

@@ -127,7 +127,7 @@ impl Drive<'_> {
             }
             is_ready = matches!(&self.decider, Decider::ByRank(scheduler) if scheduler.ready() > 0);
             let now_seconds = self.began.elapsed().as_secs_f64();
-            for (build, cores) in self.cores.look(now_seconds).or_internal("sample the builds")? {
+            for (build, cores) in self.cores.sample(now_seconds).or_internal("sample the builds")? {
                 let package = PackageId(build as u32);
                 self.apply(Event::Wants { package, cores })?;
             }
@@ -162,8 +162,8 @@ impl Drive<'_> {
 
     fn start(&mut self, package: PackageId, cores: u32) -> Result<()> {
         let build = package.index() as u64;
-        let is_by_ninja = self.projects.is_by_ninja(package);
-        let style = match (&self.decider, is_by_ninja) {
+        let uses_ninja = self.projects.uses_ninja(package);
+        let style = match (&self.decider, uses_ninja) {
             (Decider::Fixed(_), _) => None,
             (Decider::ByRank(_), true) => Some(Style::Named(self.jobservers.join(build.to_string()))),
             (Decider::ByRank(_), false) => Some(Style::Inherited),
@@ -172,7 +172,7 @@ impl Drive<'_> {
         // unweighed and uncounted.
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "read -r _ && exec \"$@\" </dev/null", "sh"]);
-        command.arg(if is_by_ninja { "ninja" } else { "make" });
+        command.arg(if uses_ninja { "ninja" } else { "make" });
         if style.is_none() {
             command.arg(format!("-j{cores}"));
         }

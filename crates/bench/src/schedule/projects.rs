@@ -75,7 +75,7 @@ impl Projects {
             let folder = projects.folder_of(package);
             fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
             let rounds = |seconds: f64| (seconds * rounds_per_second) as u64;
-            let (name, text) = match projects.is_by_ninja(package) {
+            let (name, text) = match projects.uses_ninja(package) {
                 true => ("build.ninja", ninja_file(shape, rounds)),
                 false => ("Makefile", makefile(shape, rounds)),
             };
@@ -88,7 +88,7 @@ impl Projects {
         self.folder.join(self.graph.name(package))
     }
 
-    pub fn is_by_ninja(&self, package: PackageId) -> bool {
+    pub fn uses_ninja(&self, package: PackageId) -> bool {
         self.by_ninja > 0 && package.index() % 2 == 1
     }
 

@@ -31,16 +31,16 @@ pub struct Worker {
 }
 
 /// An event or a message for the coordinator.
-pub enum Coming {
+pub enum Incoming {
     Event(Event),
     Progress(Number, Progress),
     Ended(BuildResult),
     Pressure(Pressure),
 }
 
-impl From<Event> for Coming {
-    fn from(event: Event) -> Coming {
-        Coming::Event(event)
+impl From<Event> for Incoming {
+    fn from(event: Event) -> Incoming {
+        Incoming::Event(event)
     }
 }
 
@@ -147,33 +147,33 @@ impl Run {
             _ => None,
         });
         self.worker.session = welcome.unwrap();
-        self.send(Coming::Pressure(self.worker.pressure))
+        self.send(Incoming::Pressure(self.worker.pressure))
     }
 
     pub fn say(&mut self, message: ToCoordinator) -> Vec<(Number, String)> {
-        self.send(heard(message))
+        self.send(received(message))
     }
 
     /// The event of this message of the worker.
-    pub fn event(&mut self, coming: Coming) -> Event {
+    pub fn event(&mut self, incoming: Incoming) -> Event {
         let session = self.worker.session;
         let unknown = Attempt::from_bytes([1; 16]);
         let attempt = |run: &Run, build| run.worker.attempts.get(&build).copied().unwrap_or(unknown);
-        let message = match coming {
-            Coming::Event(event) => return event,
-            Coming::Progress(build, progress) => {
+        let message = match incoming {
+            Incoming::Event(event) => return event,
+            Incoming::Progress(build, progress) => {
                 let attempt = attempt(self, build);
                 let said = self.worker.reports.entry(build).or_default();
                 *said += 1;
                 let reports = vec![progress];
                 ToCoordinator::Progress(Reports { session, attempt, first: *said - 1, reports })
             }
-            Coming::Ended(result) => {
+            Incoming::Ended(result) => {
                 let attempt = attempt(self, result.build);
                 self.worker.held.retain(|held| *held != attempt);
                 ToCoordinator::Result { session, attempt, result: Box::new(result) }
             }
-            Coming::Pressure(pressure) => {
+            Incoming::Pressure(pressure) => {
                 self.worker.pressure = pressure;
                 self.worker.offers += 1;
                 let held = self.worker.held.iter();
@@ -181,7 +181,7 @@ impl Run {
                     session,
                     number: self.worker.offers,
                     held: held
-                        .map(|attempt| Held { attempt: *attempt, standing: BuildPhase::Building })
+                        .map(|attempt| Held { attempt: *attempt, phase: BuildPhase::Building })
                         .collect(),
                     slots_free: 0,
                     pressure,
@@ -189,7 +189,7 @@ impl Run {
                 })
             }
         };
-        heard(message)
+        received(message)
     }
 
     /// Whether the worker was asked to end a build.
@@ -221,9 +221,9 @@ impl Run {
 
     /// Applies an event, and answers questions immediately: all packages have to be built, all files are
     /// there. Returns the grants.
-    pub fn send(&mut self, coming: impl Into<Coming>) -> Vec<(Number, String)> {
+    pub fn send(&mut self, incoming: impl Into<Incoming>) -> Vec<(Number, String)> {
         let mut grants = Vec::new();
-        let mut events = VecDeque::from([self.event(coming.into())]);
+        let mut events = VecDeque::from([self.event(incoming.into())]);
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.coordinator.apply(self.now_seconds, event, &mut actions);
@@ -279,20 +279,20 @@ pub fn output(name: &str, content: &str) -> Output {
 }
 
 /// A message, passed through JSON.
-pub fn heard(message: ToCoordinator) -> Event {
+pub fn received(message: ToCoordinator) -> Event {
     let message = Box::new(open(&encode(&message).unwrap()).unwrap());
-    Event::Heard { from: Channel(3), message }
+    Event::Received { from: Channel(3), message }
 }
 
-pub fn good(build: Number) -> Coming {
+pub fn good(build: Number) -> Incoming {
     let outcome = Ok(vec![output("x", &build.to_string())]);
-    Coming::Ended(BuildResult { build, outcome, is_reproducible: None })
+    Incoming::Ended(BuildResult { build, outcome, is_reproducible: None })
 }
 
-pub fn bad(build: Number, kind: FailureKind) -> Coming {
+pub fn bad(build: Number, kind: FailureKind) -> Incoming {
     let failure =
         Failure { stage: Stage::Build, kind, message: "no".into(), line_number: None, lines: Vec::new() };
-    Coming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
+    Incoming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
 }
 
 pub fn asked(kind: RequestKind, package: &str) -> Event {

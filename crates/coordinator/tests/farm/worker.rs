@@ -99,7 +99,7 @@ impl Process {
 
     pub fn apply(&mut self, now_seconds: f64, event: Event, random: &mut Random) -> Done {
         let mut done = Done::default();
-        if let Event::Heard(message) = &event
+        if let Event::Received(message) = &event
             && let ToWorker::Welcome(welcome) = &**message
         {
             self.slots = welcome.slots;

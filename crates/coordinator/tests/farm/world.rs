@@ -107,7 +107,7 @@ enum Disaster {
 
 /// Something that is due. Anything of a process belongs to one life of that process.
 #[derive(Clone, Debug)]
-enum Happening {
+enum SimEvent {
     ToBoss { worker: usize, bytes: Vec<u8> },
     ToWorker { worker: usize, bytes: Vec<u8> },
     BossTicks { life: u64 },
@@ -148,7 +148,7 @@ struct Place {
 /// See the module documentation.
 pub struct World {
     now: f64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    queue: BTreeMap<(u64, u64), SimEvent>,
     count: u64,
     random: Random,
     setting: Setting,
@@ -215,13 +215,13 @@ impl World {
             complaint: None,
             finished: None,
         };
-        world.after(0.0, Happening::BossStarts);
+        world.after(0.0, SimEvent::BossStarts);
         for worker in 0..WORKERS {
             let seconds = world.random.seconds(30.0);
-            world.after(seconds, Happening::WorkerStarts { worker });
+            world.after(seconds, SimEvent::WorkerStarts { worker });
         }
         let seconds = world.random.seconds(world.setting.disaster_seconds);
-        world.after(seconds, Happening::Strikes);
+        world.after(seconds, SimEvent::Strikes);
         world
     }
 
@@ -241,14 +241,14 @@ impl World {
     /// Simulates until the run ends. The error describes a violation.
     pub fn run(&mut self) -> Result<(), String> {
         while self.finished.is_none() {
-            let Some(((micros, _), happening)) = self.queue.pop_first() else {
+            let Some(((micros, _), event)) = self.queue.pop_first() else {
                 return Err("no event is pending".into());
             };
             self.now = micros as f64 / 1e6;
             if self.now > END_SECONDS {
                 return Err(format!("the run does not end: {:?}", self.memory.states));
             }
-            self.happen(happening);
+            self.handle(event);
             if let Some(complaint) = self.complaint.take() {
                 self.note(|| format!("WRONG: {complaint}"));
                 return Err(complaint);
@@ -281,90 +281,90 @@ impl World {
         }
     }
 
-    fn after(&mut self, seconds: f64, happening: Happening) {
+    fn after(&mut self, seconds: f64, event: SimEvent) {
         self.count += 1;
         // Rounded up, so that an event is never early.
         let micros = ((self.now + seconds) * 1e6).ceil() as u64 + 1;
-        self.queue.insert((micros, self.count), happening);
+        self.queue.insert((micros, self.count), event);
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::BossStarts => self.start_boss(),
-            Happening::WorkerStarts { worker } => {
+    fn handle(&mut self, event: SimEvent) {
+        match event {
+            SimEvent::BossStarts => self.start_boss(),
+            SimEvent::WorkerStarts { worker } => {
                 let place = &mut self.places[worker];
                 place.life += 1;
                 let life = place.life;
                 place.process = Some(Process::new(worker, life, place.cores, self.setting.fates));
                 self.note(|| format!("{} starts", name(worker)));
-                self.after(0.0, Happening::WorkerTicks { worker, life });
+                self.after(0.0, SimEvent::WorkerTicks { worker, life });
             }
-            Happening::Strikes => {
+            SimEvent::Strikes => {
                 if self.now < CALM_SECONDS {
                     self.strike();
                     let seconds = self.random.seconds(2.0 * self.setting.disaster_seconds);
-                    self.after(seconds, Happening::Strikes);
+                    self.after(seconds, SimEvent::Strikes);
                 }
             }
-            Happening::ToBoss { worker, bytes } if self.boss.is_some() => {
+            SimEvent::ToBoss { worker, bytes } if self.boss.is_some() => {
                 if self.now < self.boss_paused_until {
                     let wait = self.boss_paused_until - self.now;
-                    return self.after(wait, Happening::ToBoss { worker, bytes });
+                    return self.after(wait, SimEvent::ToBoss { worker, bytes });
                 }
                 self.deliver_to_boss(worker, &bytes);
             }
-            Happening::ToBoss { .. } => {}
-            Happening::BossTicks { life } if life == self.boss_life && self.boss.is_some() => {
+            SimEvent::ToBoss { .. } => {}
+            SimEvent::BossTicks { life } if life == self.boss_life && self.boss.is_some() => {
                 if self.now < self.boss_paused_until {
                     let wait = self.boss_paused_until - self.now;
-                    return self.after(wait, Happening::BossTicks { life });
+                    return self.after(wait, SimEvent::BossTicks { life });
                 }
                 self.decide(Event::Tick);
-                self.after(TICK_SECONDS, Happening::BossTicks { life });
+                self.after(TICK_SECONDS, SimEvent::BossTicks { life });
             }
-            Happening::BossHears { life, event } if life == self.boss_life && self.boss.is_some() => {
+            SimEvent::BossHears { life, event } if life == self.boss_life && self.boss.is_some() => {
                 self.decide(*event);
             }
-            Happening::Written { life } if life == self.boss_life && self.boss.is_some() => self.write(),
-            Happening::Performed { life } if life == self.boss_life => {
+            SimEvent::Written { life } if life == self.boss_life && self.boss.is_some() => self.write(),
+            SimEvent::Performed { life } if life == self.boss_life => {
                 let recorded = self.boss.as_mut().map(|boss| std::mem::take(&mut boss.recorded));
                 self.perform(recorded.unwrap_or_default());
             }
-            Happening::BossTicks { .. }
-            | Happening::BossHears { .. }
-            | Happening::Written { .. }
-            | Happening::Performed { .. } => {}
-            Happening::ToWorker { worker, bytes } => {
+            SimEvent::BossTicks { .. }
+            | SimEvent::BossHears { .. }
+            | SimEvent::Written { .. }
+            | SimEvent::Performed { .. } => {}
+            SimEvent::ToWorker { worker, bytes } => {
                 let place = &self.places[worker];
                 if self.now < place.paused_until {
                     let wait = place.paused_until - self.now;
-                    return self.after(wait, Happening::ToWorker { worker, bytes });
+                    return self.after(wait, SimEvent::ToWorker { worker, bytes });
                 }
                 match decode::<ToWorker>(&bytes) {
-                    Ok(message) => self.work(worker, AgentEvent::Heard(Box::new(message))),
+                    Ok(message) => self.work(worker, AgentEvent::Received(Box::new(message))),
                     Err(error) => self.complaint = Some(error.to_string()),
                 }
             }
-            Happening::WorkerTicks { worker, life } if self.lives(worker, life) => {
+            SimEvent::WorkerTicks { worker, life } if self.lives(worker, life) => {
                 let place = &self.places[worker];
                 if self.now < place.paused_until {
                     let wait = place.paused_until - self.now;
-                    return self.after(wait, Happening::WorkerTicks { worker, life });
+                    return self.after(wait, SimEvent::WorkerTicks { worker, life });
                 }
                 self.work(worker, AgentEvent::Tick);
-                self.after(TICK_SECONDS, Happening::WorkerTicks { worker, life });
+                self.after(TICK_SECONDS, SimEvent::WorkerTicks { worker, life });
             }
-            Happening::Steps { worker, life, due } if self.lives(worker, life) => {
+            SimEvent::Steps { worker, life, due } if self.lives(worker, life) => {
                 let place = &mut self.places[worker];
                 if self.now < place.paused_until {
                     let wait = place.paused_until - self.now;
-                    return self.after(wait, Happening::Steps { worker, life, due });
+                    return self.after(wait, SimEvent::Steps { worker, life, due });
                 }
                 let Some(process) = &mut place.process else { return };
                 let done = process.step(self.now, &due, &mut self.random);
                 self.did(worker, done);
             }
-            Happening::WorkerTicks { .. } | Happening::Steps { .. } => {}
+            SimEvent::WorkerTicks { .. } | SimEvent::Steps { .. } => {}
         }
     }
 
@@ -380,14 +380,14 @@ impl World {
         self.note(|| format!("{disaster:?} {} {seconds:.0} s", name(worker)));
         match disaster {
             Disaster::KillWorker if self.places[worker].process.take().is_some() => {
-                self.after(seconds / 3.0, Happening::WorkerStarts { worker });
+                self.after(seconds / 3.0, SimEvent::WorkerStarts { worker });
             }
             Disaster::KillBoss if self.boss.take().is_some() => {
                 self.boss_paused_until = 0.0;
                 if self.setting.flaw == Some(Flaw::StoreForgets) {
                     self.memory = self.before.clone();
                 }
-                self.after(seconds / 3.0, Happening::BossStarts);
+                self.after(seconds / 3.0, SimEvent::BossStarts);
             }
             Disaster::PauseWorker => self.places[worker].paused_until = self.now + seconds,
             Disaster::PauseBoss => self.boss_paused_until = self.now + seconds / 2.0,
@@ -402,7 +402,7 @@ impl World {
     }
 
     /// Sends bytes between a worker and the coordinator, unless the network drops them.
-    fn send(&mut self, worker: usize, happening: Happening) {
+    fn send(&mut self, worker: usize, event: SimEvent) {
         if self.now < self.places[worker].cut_until || self.random.happens(self.setting.drops_per_mille) {
             return;
         }
@@ -413,7 +413,7 @@ impl World {
                 false => 0.2,
             };
             let seconds = self.random.seconds(most);
-            self.after(seconds, happening.clone());
+            self.after(seconds, event.clone());
         }
     }
 
@@ -431,7 +431,7 @@ impl World {
             }
         }
         for due in done.due {
-            self.after(due.after_seconds, Happening::Steps { worker, life, due });
+            self.after(due.after_seconds, SimEvent::Steps { worker, life, due });
         }
         for message in done.sent {
             self.note(|| format!("{} sends {}", name(worker), brief(&message)));
@@ -442,7 +442,7 @@ impl World {
                 Ok(bytes) => {
                     let is_new = !is_result || self.said.insert(bytes.clone());
                     if is_new || self.setting.flaw != Some(Flaw::ResultsAreSaidOnce) {
-                        self.send(worker, Happening::ToBoss { worker, bytes });
+                        self.send(worker, SimEvent::ToBoss { worker, bytes });
                     }
                 }
                 Err(error) => self.complaint = Some(error.to_string()),
@@ -455,7 +455,7 @@ impl World {
             self.note(|| format!("{} leaves", name(worker)));
             self.places[worker].process = None;
             let seconds = self.random.seconds(200.0);
-            self.after(seconds, Happening::WorkerStarts { worker });
+            self.after(seconds, SimEvent::WorkerStarts { worker });
         }
     }
 
@@ -466,7 +466,7 @@ impl World {
                     self.take_for_the_live_one(&mut message.body);
                 }
                 let from = Channel(worker as u64);
-                self.decide(Event::Heard { from, message: Box::new(message) });
+                self.decide(Event::Received { from, message: Box::new(message) });
             }
             Err(error) => self.complaint = Some(error.to_string()),
         }
@@ -520,7 +520,7 @@ impl World {
         self.note(|| "the coordinator starts".to_owned());
         self.boss = Some(Boss { coordinator, waiting: Vec::new(), is_writing: false, recorded: Vec::new() });
         self.decide(Event::Begin);
-        self.after(TICK_SECONDS, Happening::BossTicks { life });
+        self.after(TICK_SECONDS, SimEvent::BossTicks { life });
     }
 
     /// Passes an event to the coordinator; its decision waits for the record.
@@ -539,7 +539,7 @@ impl World {
                 grants.push((granted.clone(), name(granted.channel.0 as usize)));
                 true
             }
-            Action::Allot(_) | Action::Tell(_) => false,
+            Action::Allot(_) | Action::Notify(_) => false,
             _ => true,
         });
         if records.is_empty() && actions.is_empty() {
@@ -554,7 +554,7 @@ impl World {
         if !std::mem::replace(&mut boss.is_writing, true) {
             let most = if self.random.happens(20) { 8.0 } else { 0.05 };
             let (seconds, life) = (self.random.seconds(most), self.boss_life);
-            self.after(seconds, Happening::Written { life });
+            self.after(seconds, SimEvent::Written { life });
         }
     }
 
@@ -579,14 +579,14 @@ impl World {
             }
         }
         let (seconds, life) = (self.random.seconds(0.02), self.boss_life);
-        self.after(seconds, Happening::Performed { life });
+        self.after(seconds, SimEvent::Performed { life });
     }
 
     fn boss_hears(&mut self, seconds_max: f64, event: Event) {
         let life = self.boss_life;
         let most = if self.random.happens(50) { 30.0 * seconds_max } else { seconds_max };
         let seconds = self.random.seconds(most);
-        self.after(seconds, Happening::BossHears { life, event: Box::new(event) });
+        self.after(seconds, SimEvent::BossHears { life, event: Box::new(event) });
     }
 
     fn perform(&mut self, actions: Vec<Action>) {
@@ -610,7 +610,7 @@ impl World {
                     self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
                 }
                 Action::Finish(state) => self.finished = Some(state),
-                Action::Record(_) | Action::Allot(_) | Action::Adopt { .. } | Action::Tell(_) => {}
+                Action::Record(_) | Action::Allot(_) | Action::Adopt { .. } | Action::Notify(_) => {}
             }
         }
     }
@@ -619,7 +619,7 @@ impl World {
         let package = granted.package;
         for dependency in self.graph.dependencies(package) {
             let state = self.memory.states.get(self.graph.name(*dependency)).copied();
-            if !state.is_some_and(PackageState::is_there) {
+            if !state.is_some_and(PackageState::has_outputs) {
                 let (name, dependency) = (self.graph.name(package), self.graph.name(*dependency));
                 self.complaint = Some(format!("{name} is granted while {dependency} is {state:?}"));
             }
@@ -650,7 +650,7 @@ impl World {
         match encode(message) {
             Ok(bytes) => {
                 let bytes = if self.is_later { of_a_later_program(&bytes) } else { bytes };
-                self.send(worker, Happening::ToWorker { worker, bytes });
+                self.send(worker, SimEvent::ToWorker { worker, bytes });
             }
             Err(error) => self.complaint = Some(error.to_string()),
         }

@@ -168,6 +168,6 @@ fn answers_to_questions_before_a_retry_are_dropped() {
             _ => None,
         })
         .collect();
-    assert_eq!(readings, [Reading::AsKnown, Reading::Anew]);
+    assert_eq!(readings, [Reading::Cached, Reading::Fresh]);
     assert!(world.building.is_empty(), "the first answer does not count");
 }

@@ -96,8 +96,8 @@ impl Contents {
 
     /// Writes the entries in the order of their paths.
     ///
-    /// Which of several linked names carries the bytes depends on the order in the archive. So all names of a group
-    /// are written alike: each with the digest of the bytes and the group's first path.
+    /// Which of several linked names carries the bytes depends on the order in the archive. To be independent of it,
+    /// all names of a group are written alike: each with the digest of the bytes and the group's first path.
     pub(crate) fn write_canonical(&self, canonical: &mut Canonical) {
         let groups = Groups::of(&self.records);
         let mut order: Vec<usize> = (0..self.records.len()).collect();

@@ -1,8 +1,8 @@
 //! The tar layer: assembles entries with their long names and extended headers.
 //!
-//! The `tar` crate can do this itself, but then reads extended headers of any length into memory, and a few
-//! compressed bytes can make one many gigabytes long. So this module uses the crate's raw entries and reads the
-//! extensions itself, within limits.
+//! The `tar` crate can do this itself, but then reads extended headers of any length into memory, and a few compressed
+//! bytes can make one many gigabytes long. This module therefore uses the crate's raw entries and reads the extensions
+//! itself, within limits.
 
 use std::io::{self, Read};
 

@@ -39,8 +39,8 @@
 //!   are hashed.
 //! - Control members' owners: the package manager ignores them.
 //!
-//! The package's own version is only matched as a whole word: it must not be adjacent to a letter, a digit or one
-//! of `. + ~ : -`. So version `1` is not found in `libfoo1`, nor `1.0` in `1.0~`.
+//! The package's own version is only matched as a whole word: it must not be adjacent to a letter, a digit or one of `.
+//! + ~ : -`. For example, version `1` is not found in `libfoo1`, nor `1.0` in `1.0~`.
 //!
 //! # Invariants
 //!

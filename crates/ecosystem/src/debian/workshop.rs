@@ -290,7 +290,7 @@ fn is_for_machines(output: &Output) -> bool {
 
 /// Whether an output cannot normally be removed again: apt does not remove such packages unless forced to
 /// (deb-control(5)).
-fn is_to_stay(output: &Output) -> bool {
+fn stays_installed(output: &Output) -> bool {
     let stanza = Stanza::new(&output.description);
     ["Essential", "Protected", "Important"].into_iter().any(|field| stanza.get(field) == Some("yes"))
 }
@@ -633,7 +633,8 @@ impl Workshop {
                 }
             }
             needed.extend(closure);
-            let is_extra = |output: &&Output| !self.in_base.contains_key(&output.name) && !is_to_stay(output);
+            let is_extra =
+                |output: &&Output| !self.in_base.contains_key(&output.name) && !stays_installed(output);
             let remove = members.iter().copied().filter(is_extra).map(|o| o.name.clone()).collect();
             groups.push(Group { install, remove });
             waiting = rest;

@@ -5,12 +5,11 @@
 //! and `read_pkgpaths("file")` are evaluated. Everything else (functions, conditions, the environment) is reported
 //! with its line, and the settings that it could change become unknown.
 //!
-//! Known downside: a table is a value here, whereas Lua would share it. So a change through another name is not
-//! seen.
+//! Known downside: a table is a value here, whereas Lua would share it. A change through another name goes unnoticed.
 
 mod lua;
 
-use super::moving::{ConfigKey, Fate, Moved, Wanted};
+use super::moving::{ConfigKey, Migration, Moved, Wanted};
 use super::scan_file::is_location;
 use lua::{Settings, Value};
 use std::collections::HashMap;
@@ -82,57 +81,57 @@ const BY_THE_KIT: &str = "the bootstrap kit sets it";
 const SCRIPTS: &str = "bob's scripts are not used";
 const SUMMARY: &str = "kilnyard.toml has no settings for pkg_summary";
 
-/// How bob's settings are migrated; a table that maps to a single fate is one entry. `pkgsrc.pkgpaths` is handled
+/// How bob's settings are migrated; a table that maps to a single migration is one entry. `pkgsrc.pkgpaths` is handled
 /// separately, because it selects the packages.
-const FATES: &[(&str, Fate)] = &[
-    ("dynamic.jobs", Fate::Not(SHARED_OUT)),
+const MIGRATIONS: &[(&str, Migration)] = &[
+    ("dynamic.jobs", Migration::Not(SHARED_OUT)),
     (
         "dynamic.wrkobjdir",
-        Fate::Not("`build.work-in-memory` decides whether small work folders are in memory"),
+        Migration::Not("`build.work-in-memory` decides whether small work folders are in memory"),
     ),
-    ("environment", Fate::Not(ENVIRONMENT)),
-    ("options.build_threads", Fate::To(ConfigKey::Slots)),
-    ("options.dbdir", Fate::Not(IN_THE_YARD)),
-    ("options.log_level", Fate::Not("kilnyard.toml has no log level")),
-    ("options.logdir", Fate::Not(IN_THE_YARD)),
-    ("options.scan_threads", Fate::Not("kilnyard.toml has no number of scan processes")),
+    ("environment", Migration::Not(ENVIRONMENT)),
+    ("options.build_threads", Migration::To(ConfigKey::Slots)),
+    ("options.dbdir", Migration::Not(IN_THE_YARD)),
+    ("options.log_level", Migration::Not("kilnyard.toml has no log level")),
+    ("options.logdir", Migration::Not(IN_THE_YARD)),
+    ("options.scan_threads", Migration::Not("kilnyard.toml has no number of scan processes")),
     (
         "options.strict_scan",
-        Fate::Same(&["false"], "packages that cannot be scanned are left out, and the rest is built"),
+        Migration::Same(&["false"], "packages that cannot be scanned are left out, and the rest is built"),
     ),
-    ("options.tui", Fate::Not("progress is shown on a terminal")),
-    ("options.verbose", Fate::Not("kilnyard.toml has no log level")),
-    ("pkgsrc.basedir", Fate::To(ConfigKey::Tree)),
-    ("pkgsrc.bootstrap", Fate::To(ConfigKey::BootstrapKit)),
-    ("pkgsrc.build_user", Fate::Not("every root has its own build user")),
-    ("pkgsrc.build_user_home", Fate::Not("every root has its own build user")),
-    ("pkgsrc.cachevars", Fate::Not("make is never run twice for the same answer")),
-    ("pkgsrc.env", Fate::Not(ENVIRONMENT)),
-    ("pkgsrc.logdir", Fate::Not(IN_THE_YARD)),
-    ("pkgsrc.make", Fate::To(ConfigKey::Make)),
-    ("pkgsrc.packages", Fate::Not(IN_THE_YARD)),
-    ("pkgsrc.pkgtools", Fate::Not(BY_THE_KIT)),
-    ("pkgsrc.prefix", Fate::To(ConfigKey::Prefix)),
-    ("pkgsrc.report_branch", Fate::Not("kilnyard.toml has no branch name")),
-    ("pkgsrc.report_dir", Fate::Not(IN_THE_YARD)),
-    ("pkgsrc.save_wrkdir_patterns", Fate::Not("the roots of the last failed builds are kept whole")),
-    ("pkgsrc.scanenv", Fate::Not(ENVIRONMENT)),
-    ("pkgsrc.tar", Fate::Not("Kilnyard does not run tar")),
-    ("publish.packages", Fate::Not(UPLOADS)),
-    ("publish.report", Fate::Not(UPLOADS)),
-    ("publish.rsync", Fate::Not(UPLOADS)),
-    ("publish.rsync_args", Fate::Not(UPLOADS)),
-    ("sandboxes.actions", Fate::Not(OWN_ROOTS)),
-    ("sandboxes.basedir", Fate::Not(IN_THE_YARD)),
-    ("sandboxes.bindfs", Fate::Not(OWN_ROOTS)),
-    ("sandboxes.build", Fate::Not(OWN_ROOTS)),
-    ("sandboxes.environment", Fate::Not(ENVIRONMENT)),
-    ("sandboxes.hooks", Fate::Not(OWN_ROOTS)),
-    ("sandboxes.setup", Fate::Not(OWN_ROOTS)),
-    ("scripts", Fate::Not(SCRIPTS)),
-    ("summary.compression", Fate::Not(SUMMARY)),
-    ("summary.file_cksum", Fate::Not(SUMMARY)),
-    ("summary.include_restricted", Fate::Not(SUMMARY)),
+    ("options.tui", Migration::Not("progress is shown on a terminal")),
+    ("options.verbose", Migration::Not("kilnyard.toml has no log level")),
+    ("pkgsrc.basedir", Migration::To(ConfigKey::Tree)),
+    ("pkgsrc.bootstrap", Migration::To(ConfigKey::BootstrapKit)),
+    ("pkgsrc.build_user", Migration::Not("every root has its own build user")),
+    ("pkgsrc.build_user_home", Migration::Not("every root has its own build user")),
+    ("pkgsrc.cachevars", Migration::Not("make is never run twice for the same answer")),
+    ("pkgsrc.env", Migration::Not(ENVIRONMENT)),
+    ("pkgsrc.logdir", Migration::Not(IN_THE_YARD)),
+    ("pkgsrc.make", Migration::To(ConfigKey::Make)),
+    ("pkgsrc.packages", Migration::Not(IN_THE_YARD)),
+    ("pkgsrc.pkgtools", Migration::Not(BY_THE_KIT)),
+    ("pkgsrc.prefix", Migration::To(ConfigKey::Prefix)),
+    ("pkgsrc.report_branch", Migration::Not("kilnyard.toml has no branch name")),
+    ("pkgsrc.report_dir", Migration::Not(IN_THE_YARD)),
+    ("pkgsrc.save_wrkdir_patterns", Migration::Not("the roots of the last failed builds are kept whole")),
+    ("pkgsrc.scanenv", Migration::Not(ENVIRONMENT)),
+    ("pkgsrc.tar", Migration::Not("Kilnyard does not run tar")),
+    ("publish.packages", Migration::Not(UPLOADS)),
+    ("publish.report", Migration::Not(UPLOADS)),
+    ("publish.rsync", Migration::Not(UPLOADS)),
+    ("publish.rsync_args", Migration::Not(UPLOADS)),
+    ("sandboxes.actions", Migration::Not(OWN_ROOTS)),
+    ("sandboxes.basedir", Migration::Not(IN_THE_YARD)),
+    ("sandboxes.bindfs", Migration::Not(OWN_ROOTS)),
+    ("sandboxes.build", Migration::Not(OWN_ROOTS)),
+    ("sandboxes.environment", Migration::Not(ENVIRONMENT)),
+    ("sandboxes.hooks", Migration::Not(OWN_ROOTS)),
+    ("sandboxes.setup", Migration::Not(OWN_ROOTS)),
+    ("scripts", Migration::Not(SCRIPTS)),
+    ("summary.compression", Migration::Not(SUMMARY)),
+    ("summary.file_cksum", Migration::Not(SUMMARY)),
+    ("summary.include_restricted", Migration::Not(SUMMARY)),
 ];
 
 impl BobConfig {
@@ -184,15 +183,15 @@ fn shown(value: &Value) -> Option<String> {
     }
 }
 
-/// Settings are at most this deep; anything deeper belongs to a table with a single fate.
+/// Settings are at most this deep; anything deeper belongs to a table with a single migration.
 const TABLES_MAX: usize = 2;
 
 fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
-    let fate = FATES.iter().find(|(known, _)| *known == path).map(|(_, fate)| *fate);
-    match (value, fate) {
+    let migration = MIGRATIONS.iter().find(|(known, _)| *known == path).map(|(_, migration)| *migration);
+    match (value, migration) {
         (Value::Unknown(reason), _) => moved.refuse(path, line, reason),
         (_, _) if path == PKGPATHS => want(moved, line, value),
-        (_, Some(Fate::Not(reason))) => moved.refuse(path, line, reason),
+        (_, Some(Migration::Not(reason))) => moved.refuse(path, line, reason),
         (Value::Table(items), None) if path.split('.').count() < TABLES_MAX => {
             // If a name occurs several times, the last one counts.
             let last: HashMap<&str, usize> =
@@ -202,8 +201,8 @@ fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
                 settle(moved, &format!("{path}.{name}"), *line, value);
             }
         }
-        (value, Some(fate)) => match shown(value) {
-            Some(text) => moved.settle(path, line, &text, fate),
+        (value, Some(migration)) => match shown(value) {
+            Some(text) => moved.settle(path, line, &text, migration),
             None => moved.refuse(path, line, "it is neither text nor a number"),
         },
         (_, None) => moved.refuse(path, line, "it is not a setting of bob"),

@@ -2,7 +2,7 @@
 //! which do not.
 //!
 //! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table assigns each name a
-//! [`Fate`]. The outcome is [`Moved`], and the code that writes a `kilnyard.toml` fills it in. Nothing is dropped
+//! [`Migration`]. The outcome is [`Moved`], and the code that writes a `kilnyard.toml` fills it in. Nothing is dropped
 //! silently: every setting is either carried over or reported with the reason why not.
 //!
 //! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`ConfigKey::path`]. Known
@@ -80,7 +80,7 @@ impl ConfigKey {
 
 /// How a setting is migrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Migration {
     /// It becomes this key.
     To(ConfigKey),
     /// With one of these values, it asks for Kilnyard's normal behaviour. Other values have no equivalent, for the
@@ -137,17 +137,17 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// Migrates one setting as its fate requires.
-    pub(super) fn settle(&mut self, name: &str, line: usize, value: &str, fate: Fate) {
-        match fate {
-            Fate::To(key) if value.is_empty() => self.refuse(name, line, &empty(key)),
-            Fate::To(key) if key.is_number() => match value.parse::<u32>() {
+    /// Applies a migration to one setting.
+    pub(super) fn settle(&mut self, name: &str, line: usize, value: &str, migration: Migration) {
+        match migration {
+            Migration::To(key) if value.is_empty() => self.refuse(name, line, &empty(key)),
+            Migration::To(key) if key.is_number() => match value.parse::<u32>() {
                 Ok(number @ 1..=SLOTS_MAX) => self.set(name, line, key, number.to_string()),
                 _ => self.refuse(name, line, &format!("`{value}` is not a number from 1 to {SLOTS_MAX}")),
             },
-            Fate::To(key) => self.set(name, line, key, value.to_owned()),
-            Fate::Same(values, _) if values.contains(&value) => self.carry(name, line, None),
-            Fate::Same(_, reason) | Fate::Not(reason) => self.refuse(name, line, reason),
+            Migration::To(key) => self.set(name, line, key, value.to_owned()),
+            Migration::Same(values, _) if values.contains(&value) => self.carry(name, line, None),
+            Migration::Same(_, reason) | Migration::Not(reason) => self.refuse(name, line, reason),
         }
     }
 
@@ -166,7 +166,7 @@ impl Moved {
 
     /// Discards the file's value of a key, because it is set elsewhere: its settings count as not carried over, for
     /// this reason.
-    pub fn overrule(&mut self, key: ConfigKey, reason: &str) {
+    pub fn discard(&mut self, key: ConfigKey, reason: &str) {
         self.values.retain(|(other, _)| *other != key);
         let (gone, carried): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.carried).into_iter().partition(|carried| carried.key == Some(key));
@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn the_last_value_of_a_key_counts_and_each_setting_is_reported() {
         let mut moved = Moved::default();
-        moved.settle("slots", 2, "7", Fate::To(ConfigKey::Slots));
-        moved.settle("threads", 1, "07", Fate::To(ConfigKey::Slots));
+        moved.settle("slots", 2, "7", Migration::To(ConfigKey::Slots));
+        moved.settle("threads", 1, "07", Migration::To(ConfigKey::Slots));
         moved.want("list", 3, Wanted::File("/list".to_owned()));
-        moved.settle("mode", 4, "no", Fate::Same(&["no"], "it is always so"));
-        moved.settle("mode", 5, "yes", Fate::Same(&["no"], "it is always so"));
+        moved.settle("mode", 4, "no", Migration::Same(&["no"], "it is always so"));
+        moved.settle("mode", 5, "yes", Migration::Same(&["no"], "it is always so"));
         moved.sort();
         assert_eq!(moved.values, [(ConfigKey::Slots, "7".to_owned())]);
         let carried: Vec<_> = moved.carried.iter().map(|carried| (carried.line, carried.key)).collect();
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn overruled_settings_are_not_carried_over() {
         let mut moved = Moved::default();
-        moved.settle("tree", 1, "/a", Fate::To(ConfigKey::Tree));
-        moved.settle("make", 2, "/m", Fate::To(ConfigKey::Make));
-        moved.settle("home", 3, "/h", Fate::Not("it is not needed"));
-        moved.overrule(ConfigKey::Tree, "--tree sets it");
-        moved.overrule(ConfigKey::Prefix, "--prefix sets it");
+        moved.settle("tree", 1, "/a", Migration::To(ConfigKey::Tree));
+        moved.settle("make", 2, "/m", Migration::To(ConfigKey::Make));
+        moved.settle("home", 3, "/h", Migration::Not("it is not needed"));
+        moved.discard(ConfigKey::Tree, "--tree sets it");
+        moved.discard(ConfigKey::Prefix, "--prefix sets it");
         assert_eq!(moved.values, [(ConfigKey::Make, "/m".to_owned())]);
         assert_eq!(moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>(), [2]);
         let reported: Vec<_> =
@@ -243,9 +243,9 @@ mod tests {
     fn invalid_numbers_and_empty_paths_are_reported() {
         let mut moved = Moved::default();
         for value in ["0", "x", "5000", "-1", ""] {
-            moved.settle("chroots", 4, value, Fate::To(ConfigKey::Slots));
+            moved.settle("chroots", 4, value, Migration::To(ConfigKey::Slots));
         }
-        moved.settle("tree", 5, "", Fate::To(ConfigKey::Tree));
+        moved.settle("tree", 5, "", Migration::To(ConfigKey::Tree));
         assert_eq!((moved.values.len(), moved.not_carried.len()), (0, 6));
         assert_eq!(moved.not_carried[1].reason, "`x` is not a number from 1 to 4096");
         assert_eq!(moved.not_carried[5].reason, "it is empty, but `pkgsrc.tree` must not be");

@@ -32,17 +32,17 @@ pub struct Scanned<'a> {
     /// `pattern:../../category/directory`, separated by blanks.
     pub all_depends: &'a str,
     /// Whether the package allows to be built.
-    pub standing: RecipeVerdict,
+    pub verdict: RecipeVerdict,
 }
 
 impl<'a> From<&Stanza<'a>> for Scanned<'a> {
     fn from(stanza: &Stanza<'a>) -> Scanned<'a> {
-        let standing = match (stanza.skip_reason, stanza.fail_reason) {
+        let verdict = match (stanza.skip_reason, stanza.fail_reason) {
             ([], []) => RecipeVerdict::Buildable,
             ([], _) => RecipeVerdict::Failed,
             _ => RecipeVerdict::Skipped,
         };
-        Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, standing }
+        Scanned { name: stanza.name, location: stanza.location, all_depends: stanza.all_depends, verdict }
     }
 }
 
@@ -212,8 +212,8 @@ struct Resolver<'a> {
 
 /// Resolves all packages.
 pub fn resolve(scanned: &[Scanned], rules: Rules) -> Resolved {
-    // Names and locations are compared over and over. So they are stored side by side rather than spread out as in
-    // the scan.
+    // Names and locations are compared very often, so they are stored side by side here; in the scan they are spread
+    // out.
     let texts: String = scanned.iter().flat_map(|package| [package.name, package.location]).collect();
     let mut rest = texts.as_str();
     let mut take = |length: usize| {
@@ -252,10 +252,10 @@ fn resolve_compact(scanned: &[Scanned], rules: Rules) -> Resolved {
     let mut outcomes = Vec::with_capacity(scanned.len());
     for (number, package) in scanned.iter().enumerate() {
         let (chosen, unmet) = resolver.depends_of(number);
-        outcomes.push(match package.standing {
+        outcomes.push(match package.verdict {
             RecipeVerdict::Buildable if unmet.is_empty() => Resolution::Buildable,
             RecipeVerdict::Buildable => Resolution::Unresolved(unmet),
-            standing => Resolution::LeftOut(standing),
+            verdict => Resolution::LeftOut(verdict),
         });
         depends.push(chosen);
     }
@@ -406,7 +406,7 @@ impl<'a> Resolver<'a> {
         });
         all.dedup();
         let is_buildable =
-            |number: &&u32| self.scanned[**number as usize].standing == RecipeVerdict::Buildable;
+            |number: &&u32| self.scanned[**number as usize].verdict == RecipeVerdict::Buildable;
         let best = all.first().copied();
         let chosen = match self.rules {
             Rules::Pbulk => best,
@@ -550,7 +550,7 @@ mod tests {
     const FINE: RecipeVerdict = RecipeVerdict::Buildable;
 
     fn package<'a>(name: &'a str, location: &'a str, all_depends: &'a str) -> Scanned<'a> {
-        Scanned { name, location, all_depends, standing: FINE }
+        Scanned { name, location, all_depends, verdict: FINE }
     }
 
     fn names<'a>(scanned: &[Scanned<'a>], ids: &[PackageId]) -> Vec<&'a str> {
@@ -589,7 +589,7 @@ mod tests {
     fn a_skipped_package_is_only_chosen_under_pbulks_rules() {
         let scanned = [
             package("top-1", "a/top", "lib-[0-9]*:../../a/lib"),
-            Scanned { standing: RecipeVerdict::Skipped, ..package("lib-2", "a/lib2", "") },
+            Scanned { verdict: RecipeVerdict::Skipped, ..package("lib-2", "a/lib2", "") },
             package("lib-1", "a/lib", ""),
         ];
         let ours = resolve(&scanned, Rules::Kilnyard);

@@ -214,7 +214,7 @@ impl Session {
 
     /// The gate, which starts programs without the library, and the socket it connects to, as programs see them;
     /// `None` if such programs are not answered.
-    pub fn way_in(&self) -> Option<(PathBuf, PathBuf)> {
+    pub fn gate_and_socket(&self) -> Option<(PathBuf, PathBuf)> {
         self.supervisor.is_some().then(|| (self.seen(&self.gate()), self.seen(&self.socket())))
     }
 

@@ -31,7 +31,7 @@ pub struct Ids {
 
 /// A request to change ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Become {
+pub enum IdChange {
     /// setuid(2), setgid(2).
     One(u32),
     /// setreuid(2), setregid(2): real, effective.
@@ -53,14 +53,14 @@ pub enum Refusal {
 
 impl Ids {
     /// The ids after a request. A privileged process may assume any id.
-    pub fn after(self, asked: Become, is_privileged: bool) -> Result<Ids, Refusal> {
+    pub fn after(self, asked: IdChange, is_privileged: bool) -> Result<Ids, Refusal> {
         let may = |id: u32, among: &[u32]| id == UNCHANGED || is_privileged || among.contains(&id);
         let check = |is_allowed: bool| if is_allowed { Ok(()) } else { Err(Refusal::NotPermitted) };
         let or = |new: u32, old: u32| if new == UNCHANGED { old } else { new };
         let Ids { real, effective, saved, files } = self;
         match asked {
-            Become::One(UNCHANGED) => Err(Refusal::NotValid),
-            Become::One(id) => {
+            IdChange::One(UNCHANGED) => Err(Refusal::NotValid),
+            IdChange::One(id) => {
                 check(may(id, &[real, saved]))?;
                 Ok(if is_privileged {
                     Ids { real: id, effective: id, saved: id, files: id }
@@ -68,7 +68,7 @@ impl Ids {
                     Ids { effective: id, files: id, ..self }
                 })
             }
-            Become::Two(new_real, new_effective) => {
+            IdChange::Two(new_real, new_effective) => {
                 check(may(new_real, &[real, effective]) && may(new_effective, &[real, effective, saved]))?;
                 let takes_over =
                     new_real != UNCHANGED || (new_effective != UNCHANGED && new_effective != real);
@@ -76,13 +76,13 @@ impl Ids {
                 let saved = if takes_over { effective } else { saved };
                 Ok(Ids { real: or(new_real, real), effective, saved, files: effective })
             }
-            Become::Three(new_real, new_effective, new_saved) => {
+            IdChange::Three(new_real, new_effective, new_saved) => {
                 let any = [real, effective, saved];
                 check(may(new_real, &any) && may(new_effective, &any) && may(new_saved, &any))?;
                 let effective = or(new_effective, effective);
                 Ok(Ids { real: or(new_real, real), effective, saved: or(new_saved, saved), files: effective })
             }
-            Become::ForFiles(id) => {
+            IdChange::ForFiles(id) => {
                 check(may(id, &[real, effective, saved, files]))?;
                 Ok(Ids { files: or(id, files), ..self })
             }

@@ -232,9 +232,9 @@ const fn doubling(place: usize, word: usize, first: usize, number: usize) -> (us
 
 /// The hash of an inode, which determines its stripe, filter bit and slot.
 ///
-/// File systems give consecutive numbers to files that are created together, and these are usually read together.
-/// So eight consecutive inodes share a stripe, a word of the filter, and a cache line of the index; the three
-/// lowest bits are the place among the eight, and the other bits are their common hash.
+/// File systems give consecutive numbers to files that are created together, and these are usually read together. Eight
+/// consecutive inodes therefore share a stripe, a word of the filter, and a cache line of the index; the three lowest
+/// bits are the place among the eight, and the other bits are their common hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(pub u64);
 

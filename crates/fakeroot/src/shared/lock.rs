@@ -1,10 +1,10 @@
 //! A lock in shared memory that the kernel releases when its holder dies.
 //!
 //! When a thread dies, the kernel checks the thread's list of robust futexes, and the one futex that the thread was
-//! about to take or release (`list_op_pending`, see the kernel's document robust-futex-ABI). libc has registered
-//! such a list for every thread; we put our lock into that pending field while we hold it. So no liveness check is
-//! needed, no process id can be confused with a reused one, and the lock works across process-id namespaces. A
-//! thread without a list (a child of vfork, another libc) temporarily registers one of ours.
+//! about to take or release (`list_op_pending`, see the kernel's document robust-futex-ABI). libc has registered such a
+//! list for every thread; we put our lock into that pending field while we hold it. This needs no check whether the
+//! holder is alive, cannot confuse a process id with a reused one, and works across process-id namespaces. A thread
+//! without a list (a child of vfork, another libc) temporarily registers one of ours.
 //!
 //! What must hold: a thread holds one lock at a time, and takes no robust mutex of libc meanwhile.
 //!

@@ -121,12 +121,12 @@ fn is_of_kind(entry: &Entry, mode: u32) -> bool {
 /// Whether an entry is certainly about this file, without comparing birth times: its inode is unchanged since the
 /// entry was written, which was long after the last change. Another file would have a later change, if only its
 /// creation.
-pub fn is_surely_of(entry: &Entry, facts: &Facts) -> bool {
-    is_surely_about(entry, facts.mode, facts.change) && is_of(entry, facts)
+pub fn is_certainly_of(entry: &Entry, facts: &Facts) -> bool {
+    is_certainly_about(entry, facts.mode, facts.change) && is_of(entry, facts)
 }
 
-/// Like [`is_surely_of`], for a file whose birth time is not known.
-pub fn is_surely_about(entry: &Entry, mode: u32, change: Change) -> bool {
+/// Like [`is_certainly_of`], for a file whose birth time is not known.
+pub fn is_certainly_about(entry: &Entry, mode: u32, change: Change) -> bool {
     entry.change != Change::default() && entry.change == change && is_of_kind(entry, mode)
 }
 
@@ -184,7 +184,7 @@ pub fn after_chmod(look: View, mode: u32) -> View {
 }
 
 /// The look of a new folder or node that a process has made as this user and group, which may not be root's.
-pub fn look_of_new(unknown: View, made_as: (u32, u32), mode: u32, number: u32) -> View {
+pub fn view_of_new(unknown: View, made_as: (u32, u32), mode: u32, number: u32) -> View {
     let (user, group) = if made_as == (0, 0) { (unknown.user, unknown.group) } else { made_as };
     View { user, group, mode, number }
 }

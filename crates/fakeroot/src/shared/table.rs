@@ -142,9 +142,9 @@ impl<M: Memory> Table<M> {
     }
 
     /// How the file with this inode, mode and last change appears, if its entry is certainly about it
-    /// ([`ownership::is_surely_of`]); `None` if deciding takes more facts. This is the most frequent query for
+    /// ([`ownership::is_certainly_of`]); `None` if deciding takes more facts. This is the most frequent query for
     /// files with an entry, so it does not read the rest of the entry.
-    pub fn sure_look(&self, trace: Trace, mode: u32, change: LastChange) -> Option<View> {
+    pub fn certain_view(&self, trace: Trace, mode: u32, change: LastChange) -> Option<View> {
         let stripe = trace.hash.stripe();
         let level = self.level(stripe, Acquire);
         let found = self.search_part_for(trace, stripe, level, |node| {
@@ -155,7 +155,7 @@ impl<M: Memory> Table<M> {
             };
             let (owner, number) = (node(layout::NODE_OWNER), (node(layout::NODE_MODE) >> 32) as u32);
             let look = View { user: owner as u32, group: (owner >> 32) as u32, mode: entry.mode, number };
-            ownership::is_surely_about(&entry, mode, change).then_some(look)
+            ownership::is_certainly_about(&entry, mode, change).then_some(look)
         });
         found.ok()??.1
     }

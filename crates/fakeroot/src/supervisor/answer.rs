@@ -8,11 +8,11 @@ use super::listener::{Answer, Listener};
 use super::place::OpenPath;
 use super::tracee::{Tracee, last_error};
 use crate::shared::abi::{Stat, Statx};
-use crate::shared::identity::{Become, GROUPS_MAX, Refusal};
+use crate::shared::identity::{GROUPS_MAX, IdChange, Refusal};
 use crate::shared::memory::Full;
 use crate::shared::ownership::{
-    FOLDER, Facts, LINK, REGULAR, TYPE, is_device, look_of_new, mode_of_new_folder, mode_on_disk,
-    narrow_number, pack_number,
+    FOLDER, Facts, LINK, REGULAR, TYPE, is_device, mode_of_new_folder, mode_on_disk, narrow_number,
+    pack_number, view_of_new,
 };
 use crate::shared::watched::{ANSWER, ARCHITECTURE, FOREIGN_CALLS_FROM, QUESTION};
 use std::ffi::c_int;
@@ -93,7 +93,7 @@ impl Answerer<'_> {
                 }
                 0
             }
-            Call::Become { is_user, asked } => self.change_ids(tracee, is_user, asked)?,
+            Call::IdChange { is_user, asked } => self.change_ids(tracee, is_user, asked)?,
             Call::Groups { room, to } => self.groups(tracee, room, to)?,
             Call::SetGroups { count, from } => self.set_groups(tracee, count, from)?,
             Call::Grant => 0,
@@ -170,10 +170,10 @@ impl Answerer<'_> {
         // SAFETY: a path of ours; this thread has its own umask, which is 0.
         check(unsafe { libc::mkdirat(place.folder(), place.path(), mode_on_disk(mode, true) & !mask) })?;
         let facts = place.facts()?;
-        let made_as = self.identities.of(tracee.thread).makes_as();
+        let made_as = self.identities.of(tracee.thread).new_file_owner();
         let unknown = self.shared.table.unknown().view(&facts);
         let mode = mode_of_new_folder(facts.mode, mode, mask);
-        done(self.shared.table.made(&facts, look_of_new(unknown, made_as, mode, facts.number)))
+        done(self.shared.table.made(&facts, view_of_new(unknown, made_as, mode, facts.number)))
     }
 
     fn make_node(&self, tracee: &Tracee, file: Named, mode: u32, number: u64) -> Result<i64, i32> {
@@ -189,10 +189,10 @@ impl Answerer<'_> {
         // The kernel packs a device number into 32 bits here.
         let (major, minor) = narrow_number(number);
         let packed = if is_device(kind) { pack_number(major, minor) } else { facts.number };
-        let made_as = self.identities.of(tracee.thread).makes_as();
+        let made_as = self.identities.of(tracee.thread).new_file_owner();
         let unknown = self.shared.table.unknown().view(&facts);
         let mode = kind | mode & 0o7777 & !mask;
-        done(self.shared.table.made(&facts, look_of_new(unknown, made_as, mode, packed)))
+        done(self.shared.table.made(&facts, view_of_new(unknown, made_as, mode, packed)))
     }
 
     /// The place and facts of a file that will lose a name, if it may have an entry.
@@ -232,7 +232,7 @@ impl Answerer<'_> {
         Ok(Answer::Value(0))
     }
 
-    fn change_ids(&mut self, tracee: &Tracee, is_user: bool, asked: Become) -> Result<i64, i32> {
+    fn change_ids(&mut self, tracee: &Tracee, is_user: bool, asked: IdChange) -> Result<i64, i32> {
         let before = self.identities.of(tracee.thread);
         let files = if is_user { before.users.files } else { before.groups.files };
         let after = before.clone().after(is_user, asked);
@@ -243,7 +243,7 @@ impl Answerer<'_> {
         }
         match (asked, after) {
             // The previous id, whether or not it changed.
-            (Become::ForFiles(_), _) => Ok(files.into()),
+            (IdChange::ForFiles(_), _) => Ok(files.into()),
             (_, Ok(_)) => Ok(0),
             (_, Err(Refusal::NotValid)) => Err(libc::EINVAL),
             (_, Err(Refusal::NotPermitted)) => Err(libc::EPERM),

@@ -1,7 +1,7 @@
 //! Decodes system calls into requests, with one request for all variants of a call. Pure: number and arguments in.
 
 use crate::shared::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW};
-use crate::shared::identity::Become;
+use crate::shared::identity::IdChange;
 use std::ffi::c_int;
 
 /// A file as a call names it. Addresses are in the caller's memory.
@@ -39,7 +39,7 @@ pub enum Call {
     /// Real, effective and saved id; the results go to these addresses.
     Ids { is_user: bool, to: [u64; 3] },
     /// A change of ids.
-    Become { is_user: bool, asked: Become },
+    IdChange { is_user: bool, asked: IdChange },
     /// Supplementary groups: room for this many, and the address.
     Groups { room: c_int, to: u64 },
     /// Sets supplementary groups: their number, and the address.
@@ -74,8 +74,8 @@ impl Call {
         let path = |flags| Named { folder: AT_FDCWD, path: Some(a), flags };
         let new = || Named { folder: c as c_int, path: Some(d), flags: AT_SYMLINK_NOFOLLOW };
         let nofollow = AT_SYMLINK_NOFOLLOW as u64;
-        let user = |asked| Some(Call::Become { is_user: true, asked });
-        let group = |asked| Some(Call::Become { is_user: false, asked });
+        let user = |asked| Some(Call::IdChange { is_user: true, asked });
+        let group = |asked| Some(Call::IdChange { is_user: false, asked });
         let (a32, b32, c32) = (a as u32, b as u32, c as u32);
         #[cfg(target_arch = "x86_64")]
         match number {
@@ -116,14 +116,14 @@ impl Call {
             libc::SYS_getegid => Some(Call::Id { is_user: false, is_effective: true }),
             libc::SYS_getresuid => Some(Call::Ids { is_user: true, to: [a, b, c] }),
             libc::SYS_getresgid => Some(Call::Ids { is_user: false, to: [a, b, c] }),
-            libc::SYS_setuid => user(Become::One(a32)),
-            libc::SYS_setgid => group(Become::One(a32)),
-            libc::SYS_setreuid => user(Become::Two(a32, b32)),
-            libc::SYS_setregid => group(Become::Two(a32, b32)),
-            libc::SYS_setresuid => user(Become::Three(a32, b32, c32)),
-            libc::SYS_setresgid => group(Become::Three(a32, b32, c32)),
-            libc::SYS_setfsuid => user(Become::ForFiles(a32)),
-            libc::SYS_setfsgid => group(Become::ForFiles(a32)),
+            libc::SYS_setuid => user(IdChange::One(a32)),
+            libc::SYS_setgid => group(IdChange::One(a32)),
+            libc::SYS_setreuid => user(IdChange::Two(a32, b32)),
+            libc::SYS_setregid => group(IdChange::Two(a32, b32)),
+            libc::SYS_setresuid => user(IdChange::Three(a32, b32, c32)),
+            libc::SYS_setresgid => group(IdChange::Three(a32, b32, c32)),
+            libc::SYS_setfsuid => user(IdChange::ForFiles(a32)),
+            libc::SYS_setfsgid => group(IdChange::ForFiles(a32)),
             libc::SYS_getgroups => Some(Call::Groups { room: a as c_int, to: b }),
             libc::SYS_setgroups => Some(Call::SetGroups { count: a, from: b }),
             libc::SYS_capset => Some(Call::Grant),

@@ -4,7 +4,7 @@
 //! assumed itself, or else those of its nearest ancestor that did.
 
 use super::tracee::{started, status};
-use crate::shared::identity::{Become, GROUP_VARIABLES, GROUPS_VARIABLE, Ids, Refusal, USER_VARIABLES};
+use crate::shared::identity::{GROUP_VARIABLES, GROUPS_VARIABLE, IdChange, Ids, Refusal, USER_VARIABLES};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
@@ -48,12 +48,12 @@ impl Identity {
     }
 
     /// The owner of new files.
-    pub fn makes_as(&self) -> (u32, u32) {
+    pub fn new_file_owner(&self) -> (u32, u32) {
         (self.users.files, self.groups.files)
     }
 
     /// The identity after a request to change user or group ids.
-    pub fn after(mut self, is_user: bool, asked: Become) -> Result<Identity, Refusal> {
+    pub fn after(mut self, is_user: bool, asked: IdChange) -> Result<Identity, Refusal> {
         let is_privileged = self.is_privileged();
         let ids = if is_user { &mut self.users } else { &mut self.groups };
         *ids = ids.after(asked, is_privileged)?;

@@ -1,7 +1,7 @@
 //! Programs without the preload library: the kernel hands their system calls over to the launcher, which answers
 //! them from the same table and by the same rules.
 //!
-//! The gate (`gate/`) starts such a program. It connects to a socket next to the session file; [`knock`] checks
+//! The gate (`gate/`) starts such a program. It connects to a socket next to the session file; [`gate`] checks
 //! whether this process may read the other one's memory and takes the descriptor of the filter, and a thread
 //! answers ([`answer`]) until the last process behind that filter has ended. Everything that such a program starts
 //! is answered in the same way; a preload library that finds itself there stays inactive.
@@ -16,8 +16,8 @@
 mod answer;
 mod attributes;
 mod call;
+mod gate;
 mod identity;
-mod knock;
 mod listener;
 mod place;
 mod tracee;
@@ -104,7 +104,7 @@ impl Supervisor {
                 if let Ok(stream) = stream {
                     let shared = inside.clone();
                     // Without a thread, the gate gets no answer and starts the program unanswered.
-                    let _ = spawn(move || knock::meet(&stream, &shared));
+                    let _ = spawn(move || gate::admit(&stream, &shared));
                 }
             }
         })?;

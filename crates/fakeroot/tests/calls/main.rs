@@ -15,7 +15,7 @@ mod sessions;
 mod started;
 mod system;
 
-use kilnyard_fakeroot::launch::{self, Options, Request, Surroundings};
+use kilnyard_fakeroot::launch::{self, LaunchEnvironment, Options, Request};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 fn be_fakeroot(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(Request::Run(options)) = Options::parse(arguments) else { return ExitCode::from(99) };
     let variable = |name| std::env::var_os(name);
-    let around = Surroundings {
+    let around = LaunchEnvironment {
         temporary: variable("TMPDIR").map(Into::into),
         shell: variable("SHELL"),
         preload: variable("LD_PRELOAD"),

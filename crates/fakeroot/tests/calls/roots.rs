@@ -124,7 +124,7 @@ fn be_worker_with_links() -> ExitCode {
     let mut session =
         Session::make_for_root(Path::new("session"), Path::new(SEEN_AT), Unknown::Root).unwrap();
     session.answer(|warning| eprintln!("{warning}")).unwrap();
-    let (gate, socket) = session.way_in().unwrap();
+    let (gate, socket) = session.gate_and_socket().unwrap();
     let enter = "mount --bind session root/mnt; exec chroot root \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-ec", enter, "sh"]).arg(gate).arg(socket);

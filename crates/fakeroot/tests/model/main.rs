@@ -63,7 +63,7 @@ fn entry(number: u32) -> Entry {
 
 /// Whether the look of a file with this number is the one last written for it, or absent.
 fn is_sure_look_whole(table: &Table<View>, key: FileId, number: u32) -> bool {
-    let look = table.trace(key).and_then(|trace| table.sure_look(trace, number, LastChange(number)));
+    let look = table.trace(key).and_then(|trace| table.certain_view(trace, number, LastChange(number)));
     look.is_none_or(|look| look == ownership::view(&entry(number)))
 }
 

@@ -9,7 +9,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
-use kilnyard_yard::family::{ToPublish, broken_remark};
+use kilnyard_yard::family::{ToPublish, broken_output_note};
 use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::{Yard, store_error};
@@ -57,7 +57,7 @@ pub fn make(
         let entry = binary(row, distfiles)?.or_else(|| {
             let entry = published_binary(yard, debian, row);
             let file = entry.as_ref().map(|entry| entry.pool_path.rsplit('/').next().unwrap_or_default());
-            remarks.push(broken_remark(&row.output, &row.package, file));
+            remarks.push(broken_output_note(&row.output, &row.package, file));
             entry
         });
         binaries.extend(entry);

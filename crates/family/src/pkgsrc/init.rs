@@ -64,7 +64,7 @@ impl Init {
     pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
         let (other, moved) = Other::named(self, program.environment())?.unzip();
         let mut moved = moved.unwrap_or(Moved { wanted: Some(Wanted::All), ..Moved::default() });
-        overrule(&mut moved, self)?;
+        discard(&mut moved, self)?;
         let tree = moved.values.iter().find(|(key, _)| *key == ConfigKey::Tree);
         let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
         if !Path::new(&tree).join("mk").is_dir() {
@@ -105,7 +105,7 @@ impl Init {
 }
 
 /// Overrides settings of the other builder with options of the command line.
-fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
+fn discard(moved: &mut Moved, options: &Init) -> Result<()> {
     let paths = [
         (ConfigKey::Tree, "--tree", &options.tree),
         (ConfigKey::BootstrapKit, "--bootstrap-kit", &options.bootstrap_kit),
@@ -124,12 +124,12 @@ fn overrule(moved: &mut Moved, options: &Init) -> Result<()> {
         given.extend(text.clone().map(|text| (key, option, text)));
     }
     for (key, option, value) in given {
-        moved.overrule(key, &format!("overridden by {option}"));
+        moved.discard(key, &format!("overridden by {option}"));
         moved.values.push((key, value));
     }
     if !options.locations.is_empty() {
         for key in [ConfigKey::Packages, ConfigKey::PackagesFile] {
-            moved.overrule(key, "overridden by the command line");
+            moved.discard(key, "overridden by the command line");
         }
         moved.wanted = Some(Wanted::Some(options.locations.clone()));
     }

@@ -9,7 +9,7 @@ use kilnyard_model::order::Key as BuildKey;
 use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
-use kilnyard_yard::family::{Recovered, ToPublish, broken_remark};
+use kilnyard_yard::family::{Recovered, ToPublish, broken_output_note};
 use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
@@ -42,7 +42,7 @@ pub fn make(
                     published.get_or_insert_with(|| PublishedPackages::read(&yard.path("repository")));
                 let entry = published.find(|stanza| is_of(stanza, &row));
                 let file = entry.as_ref().map(|entry| entry.file_name.as_str());
-                remarks.push(broken_remark(&row.output, &row.package, file));
+                remarks.push(broken_output_note(&row.output, &row.package, file));
                 entry
             });
             entries.extend(entry);

@@ -32,7 +32,7 @@ const ALLOWED: &[(&str, &[Door], &str)] = &[
         "a library inside other programs: it has no other way to find its session",
     ),
     (
-        "crates/process/src/onlooker.rs",
+        "crates/process/src/inspector.rs",
         &[Environment, Print, Exit],
         "a separate process: its arguments are the question, its output the answer",
     ),

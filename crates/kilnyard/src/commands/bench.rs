@@ -31,7 +31,7 @@ pub fn with_trial<T>(pairs: u32, measure: impl FnOnce(&Trial<'_>) -> T) -> T {
         pairs,
         temporary: &std::env::temp_dir(),
         environment: &crate::environment_of_process(),
-        progress: &|text| tell!("{text}"),
+        progress: &|text| say!("{text}"),
         runner: &Driver,
     })
 }

@@ -36,16 +36,16 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
 
 /// Builds a yard whose lock is held.
 pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
-    let say = |text: &str| tell!("{text}");
-    if let Some(lack) = yard.config.lack(&yard.folder)? {
-        tell!("note: {lack}");
+    let say = |text: &str| say!("{text}");
+    if let Some(lack) = yard.config.no_packages_note(&yard.folder)? {
+        say!("note: {lack}");
     }
     if !options.dry_run {
         yard.check_roots()?;
         // Here, since a run without builds does not start a worker, which would do it.
         let swept = kilnyard_worker::sweep_roots(&yard.folder, &yard.ids());
         for left in swept.context(Kind::Machine, "remove leftovers of an earlier run")? {
-            tell!("note: {left}");
+            say!("note: {left}");
         }
     }
     let needs_scan = if options.dry_run { yard.config.family.check_scanned(yard).is_err() } else { true };
@@ -84,10 +84,10 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         return super::plan::show(&planned.plan, false);
     }
     for remark in planned.workshop.remarks().iter().take(REMARKS_MAX) {
-        tell!("note: {remark}");
+        say!("note: {remark}");
     }
     if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_MAX + 1) {
-        tell!("and {} more notes", more + 1);
+        say!("and {} more notes", more + 1);
     }
     let run_options = Options { forced, checks_reproducible, transcript: options.messages.clone() };
     let mut view: Box<dyn View> = if options.json {
@@ -125,7 +125,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
         // A failed backup, on a full disk for instance, does not fail the run.
         if let Err(error) = yard.back_up(&store) {
-            tell!("warning: the store was not backed up\n{error}");
+            say!("warning: the store was not backed up\n{error}");
         }
     }
     if options.json {
@@ -157,7 +157,7 @@ fn report_left_over(yard: &Yard) {
     }
     let named = names[..names.len().min(NAMED_MAX)].join(", ");
     let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
-    tell!(
+    say!(
         "note: {} has {} that could not be removed ({named}{more}); try: kilnyard clean",
         kilnyard_worker::LEFT_OVER,
         words::count(names.len() as u64, "folder")
@@ -190,7 +190,7 @@ fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Opti
     if plan::inputs_of(&run.plan_digest) == plan::inputs_of(&plan::digest(yard, store)?) {
         return Ok(Some(forced));
     }
-    tell!(
+    say!(
         "note: run {} forced builds and was interrupted; it is not resumed, because the set has changed since",
         run.number
     );
@@ -247,9 +247,9 @@ fn summary(
             parts.push(format!("{} {state}", count(state)));
         }
     }
-    tell!("");
+    say!("");
     match outcome.run {
-        None => tell!(
+        None => say!(
             "nothing to do: {}",
             if parts.is_empty() { "no packages".to_owned() } else { parts.join(", ") }
         ),
@@ -259,9 +259,9 @@ fn summary(
                 _ => "finished",
             };
             let figures = report::figures(yard, store, workshop);
-            tell!("run {number} {verb}: {}", parts.join(", "));
+            say!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
-                tell!(
+                say!(
                     "  {} of wall time, {} of CPU time; minimum: {}",
                     words::duration(figures.wall_seconds),
                     words::duration(figures.cpu_seconds),
@@ -269,27 +269,27 @@ fn summary(
                 );
                 failed(&figures.failures, &*yard.config.family);
                 for name in &figures.not_reproducible {
-                    tell!("  NOT reproducible: {name}: two builds gave different bytes");
+                    say!("  NOT reproducible: {name}: two builds gave different bytes");
                 }
             }
         }
     }
-    few(&outcome.left_out, |name, reason| tell!("  left out: {name}: {reason}"));
+    few(&outcome.left_out, |name, reason| say!("  left out: {name}: {reason}"));
     let report = yard.path(&format!("{page}/index.html"));
     if report.exists() {
-        tell!("report: {}", report.display());
+        say!("report: {}", report.display());
     }
     if let Some(published) = published {
         for remark in &published.remarks {
-            tell!("note: {remark}");
+            say!("note: {remark}");
         }
         let how = if published.is_changed { "published" } else { "unchanged" };
-        tell!(
+        say!(
             "repository ({how}, {}): {}",
             words::count(published.packages, "package"),
             yard.path("repository").display()
         );
-        tell!("for {}:\n  {}", published.line_for, published.line);
+        say!("for {}:\n  {}", published.line_for, published.line);
     }
 }
 
@@ -297,13 +297,13 @@ fn summary(
 fn failed(failures: &[(String, Reason)], family: &dyn Family) {
     let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
     for cause in causes.iter().take(SHOWN_MAX) {
-        tell!("  failed: {}", cause.line());
+        say!("  failed: {}", cause.line());
         if let Some(hint) = cause.remedy(family) {
-            tell!("    try: {hint}");
+            say!("    try: {hint}");
         }
     }
     if causes.len() > SHOWN_MAX {
-        tell!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - SHOWN_MAX);
+        say!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - SHOWN_MAX);
     }
 }
 
@@ -314,6 +314,6 @@ fn few(packages: &[(String, String)], tell: impl Fn(&str, &str)) {
     }
     if packages.len() > SHOWN_MAX {
         let (status, why) = (words::command("status"), words::command("why PACKAGE"));
-        tell!("  and {} more: {status}; {why}", packages.len() - SHOWN_MAX);
+        say!("  and {} more: {status}; {why}", packages.len() - SHOWN_MAX);
     }
 }

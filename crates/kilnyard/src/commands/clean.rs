@@ -58,7 +58,7 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
             && let Err(error) = remove(yard, removal)
         {
             stuck += 1;
-            tell!("{error}");
+            say!("{error}");
             continue;
         }
         bytes += size;
@@ -86,7 +86,7 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
         ))?;
     }
     let verb = if options.dry_run { "removable" } else { "removed" };
-    tell!("{} {verb}, {}", words::count(count as u64, "file"), words::size(bytes));
+    say!("{} {verb}, {}", words::count(count as u64, "file"), words::size(bytes));
     Ok(if stuck == 0 { ExitCode::SUCCESS } else { ExitCode::from(Kind::Machine as u8) })
 }
 
@@ -131,10 +131,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             }
             FileType::Directory => {}
             _ => {
-                tell!(
-                    "note: {} is neither a file nor a folder, and is kept",
-                    yard.folder.join(path).display()
-                )
+                say!("note: {} is neither a file nor a folder, and is kept", yard.folder.join(path).display())
             }
         }
     }

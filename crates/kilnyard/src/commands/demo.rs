@@ -19,16 +19,16 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         demo.ok_or_else(|| Error::new(Kind::Internal, "no family has a demo"))?;
     let is_there = folder.join(CONFIG).exists();
     if !is_there {
-        tell!("Kilnyard will");
-        tell!("  make a yard in {}", folder.display());
-        tell!("  fetch {index} and verify it");
-        tell!("  make a base root, once");
-        tell!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
-        tell!("  test that the packages can be installed and removed");
-        tell!("  publish {repository}, and write a report");
-        tell!("It needs about 3 GB of disk space, and takes about ten minutes on two cores. Ctrl-C ends it;");
-        tell!("the same command resumes it.");
-        tell!("");
+        say!("Kilnyard will");
+        say!("  make a yard in {}", folder.display());
+        say!("  fetch {index} and verify it");
+        say!("  make a base root, once");
+        say!("  build {} source packages, each in a clean root: {}", packages.len(), packages.join(" "));
+        say!("  test that the packages can be installed and removed");
+        say!("  publish {repository}, and write a report");
+        say!("It needs about 3 GB of disk space, and takes about ten minutes on two cores. Ctrl-C ends it;");
+        say!("the same command resumes it.");
+        say!("");
     }
     check_machine(folder, options.no_install, is_there)?;
     if !is_there {
@@ -65,24 +65,24 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
     let findings = doctor::examine(folder);
     if findings.iter().all(|finding| finding.is_ok) {
         if !is_quiet {
-            tell!("{}", doctor::text(&findings).trim_end());
-            tell!("");
+            say!("{}", doctor::text(&findings).trim_end());
+            say!("");
         }
         return Ok(());
     }
-    tell!("{}", doctor::text(&findings).trim_end());
+    say!("{}", doctor::text(&findings).trim_end());
     let packages: Vec<&str> = findings.iter().filter(|f| !f.is_ok).flat_map(|f| f.packages.clone()).collect();
     let is_root = rustix::process::geteuid().is_root();
     if no_install || !is_root || packages.is_empty() {
         return Err(Error::new(Kind::Machine, "this machine lacks some requirements; see above"));
     }
-    tell!("installing {} with {}", packages.join(" "), host::MANAGER);
+    say!("installing {} with {}", packages.join(" "), host::MANAGER);
     host::install(&packages)?;
     let findings = doctor::examine(folder);
     if findings.iter().all(|finding| finding.is_ok) {
         return Ok(());
     }
-    tell!("{}", doctor::text(&findings).trim_end());
+    say!("{}", doctor::text(&findings).trim_end());
     Err(Error::new(Kind::Machine, "this machine still lacks some requirements; see above"))
 }
 

@@ -81,7 +81,7 @@ fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {
     Ok(rows
         .into_iter()
         .map(|row| {
-            let build = builds.get(&row.name).filter(|_| row.state.is_there());
+            let build = builds.get(&row.name).filter(|_| row.state.has_outputs());
             let stages = || build.iter().flat_map(|build| &build.stages);
             let figures = Figures {
                 version: row.version,
@@ -131,7 +131,7 @@ fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures
             let row = (name.clone(), before.state, now.state, now.reason.to_string());
             difference.otherwise_failing.push(row);
         }
-        if is_bad(before) && now.state.is_there() {
+        if is_bad(before) && now.state.has_outputs() {
             difference.newly_fixed.push(name.clone());
         }
         if let (Some(was), Some(is)) = (before.cpu_seconds, now.cpu_seconds) {

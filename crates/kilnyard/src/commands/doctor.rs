@@ -7,7 +7,7 @@ use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{signals, words};
 use kilnyard_family::FAMILIES;
 use kilnyard_process::folder_of_groups;
-use kilnyard_process::weight::{Way, Weights};
+use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
 use kilnyard_yard::finding::Finding;
@@ -141,10 +141,11 @@ fn machine() -> Finding {
 /// How CPU weights by rank are set. This is never missing: builds work with any method.
 fn sharing() -> Finding {
     let weights = Weights::find("doctor");
-    let is_best = !matches!(weights.way(), Way::NiceLevels { can_lower: false } | Way::Nothing);
+    let is_best =
+        !matches!(weights.mechanism(), Mechanism::NiceLevels { can_lower: false } | Mechanism::Nothing);
     Finding {
         help: delegated().filter(|_| !is_best),
-        ..Finding::new("cores by rank", true, weights.way().to_string())
+        ..Finding::new("cores by rank", true, weights.mechanism().to_string())
     }
 }
 
@@ -196,7 +197,7 @@ fn memory(folder: &Path, wanted: Roots) -> Finding {
 /// Whether roots of builds can be on block devices.
 fn devices(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "block devices";
-    if let Some(lack) = block::lack(wanted.device.file_system) {
+    if let Some(lack) = block::missing_requirement(wanted.device.file_system) {
         return Finding {
             help: Some(remedy_for(&lack)),
             packages: lack.package().into_iter().collect(),

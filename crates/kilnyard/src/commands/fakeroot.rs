@@ -1,6 +1,6 @@
 //! `kilnyard fakeroot`; this program also behaves like this when it is started under the name `fakeroot`.
 
-use kilnyard_fakeroot::launch::{self, Options, Request, Surroundings};
+use kilnyard_fakeroot::launch::{self, LaunchEnvironment, Options, Request};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let options = match Options::parse(words) {
         Ok(Request::Run(options)) => options,
         Ok(Request::Help) => {
-            tell!("{}", launch::USAGE.trim_end());
+            say!("{}", launch::USAGE.trim_end());
             return ExitCode::from(FAILED);
         }
         Ok(Request::Version) => {
@@ -39,26 +39,26 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             return super::print(&version).unwrap_or(ExitCode::FAILURE);
         }
         Err(error) => {
-            tell!("fakeroot: {error}\n{}", launch::USAGE.trim_end());
+            say!("fakeroot: {error}\n{}", launch::USAGE.trim_end());
             return ExitCode::from(FAILED);
         }
     };
     #[expect(clippy::disallowed_methods, reason = "they are passed on, and need not be UTF-8")]
     let variable = |name| std::env::var_os(name);
-    let around = Surroundings {
+    let around = LaunchEnvironment {
         temporary: variable("TMPDIR").map(Into::into),
         shell: variable("SHELL"),
         preload: variable("LD_PRELOAD"),
         key: variable("FAKEROOTKEY"),
         path: variable("PATH"),
     };
-    match launch::run(&options, &around, |warning| tell!("fakeroot: {warning}")) {
+    match launch::run(&options, &around, |warning| say!("fakeroot: {warning}")) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            tell!("fakeroot: failed to {error}");
+            say!("fakeroot: failed to {error}");
             let mut cause = std::error::Error::source(&error);
             while let Some(because) = cause {
-                tell!("  because: {because}");
+                say!("  because: {because}");
                 cause = because.source();
             }
             ExitCode::from(error.code())

@@ -17,8 +17,8 @@ pub fn run(folder: &Path, options: &Init, console: &Console) -> Result<ExitCode>
     }
     let new = options.family.init(folder, &options.arguments, console)?;
     init::write(folder, &new.configuration)?;
-    tell!("{}", new.made);
+    say!("{}", new.made);
     (new.afterwards)(console)?;
-    tell!("next: kilnyard --yard {} build", folder.display());
+    say!("next: kilnyard --yard {} build", folder.display());
     print("")
 }

@@ -24,7 +24,7 @@ const BUILDS_SEEN: usize = 5;
 pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     signals::install();
     let _lock = yard.lock()?;
-    let say = |text: &str| tell!("{text}");
+    let say = |text: &str| say!("{text}");
     yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     let distfiles = mirror::open_files(yard)?;
     let mut store = yard.store()?;
@@ -70,7 +70,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     let path = options.to.join(FILE);
     fs_err::write(&path, encode(&lease).or_internal(&failed)?).context(Kind::Machine, &failed)?;
     let folder = options.to.display();
-    tell!(
+    say!(
         "{package} {}: kilnyard worker --lease {} --artifacts {folder}",
         lease.order.version,
         path.display()

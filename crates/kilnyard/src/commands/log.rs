@@ -5,7 +5,7 @@ use crate::cli;
 use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
-use kilnyard_ecosystem::telling_lines;
+use kilnyard_ecosystem::find_excerpt;
 use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::StageResult;
@@ -52,7 +52,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     })?;
     let line = match &build.failure {
         Some(failure) if relative.ends_with(&format!("{}.log", failure.stage)) => failure.line_number,
-        Some(_) => telling_lines(&text).map(|telling| telling.line_number),
+        Some(_) => find_excerpt(&text).map(|excerpt| excerpt.line_number),
         None => None,
     };
     // A build's output is untrusted: a terminal would obey its control sequences, even behind a pipe. Line breaks

@@ -17,6 +17,6 @@ pub fn pages(folder: &Path) -> Result<ExitCode> {
     let failed = "write the manual";
     let command = cli::command();
     clap_mangen::generate_to(command, folder).context(Kind::Machine, failed)?;
-    tell!("wrote the manual pages to {}", folder.display());
+    say!("wrote the manual pages to {}", folder.display());
     Ok(ExitCode::SUCCESS)
 }

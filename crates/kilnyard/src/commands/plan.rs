@@ -16,8 +16,8 @@ use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
-    if let Some(lack) = yard.config.lack(&yard.folder)? {
-        tell!("note: {lack}");
+    if let Some(lack) = yard.config.no_packages_note(&yard.folder)? {
+        say!("note: {lack}");
     }
     super::ensure_scanned(yard)?;
     let mut store = yard.store()?;

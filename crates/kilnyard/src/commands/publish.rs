@@ -15,15 +15,15 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     if options.dry_run {
         let plan = set.plan_publication(yard, &store, &distfiles)?;
         if plan.is_empty() {
-            tell!("nothing to publish: the repository is up to date");
+            say!("nothing to publish: the repository is up to date");
         }
         return print(&plan);
     }
     let published = set.publish(yard, &store, &distfiles)?;
     for remark in &published.remarks {
-        tell!("note: {remark}");
+        say!("note: {remark}");
     }
     let how = if published.is_changed { "published" } else { "unchanged" };
-    tell!("{how}: {}", words::count(published.packages, "package"));
+    say!("{how}: {}", words::count(published.packages, "package"));
     print(&format!("{}\n", published.line))
 }

@@ -22,7 +22,7 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
         let row = store.package(run.number, package).map_err(store_error)?;
         if kind == RequestKind::Retry
             && let Some(row) = row
-            && (row.state.is_there() || row.state == PackageState::Blocked)
+            && (row.state.has_outputs() || row.state == PackageState::Blocked)
         {
             let error = Error::usage(format!("{package} is {}, so there is nothing to retry", row.state));
             return Err(match row.blamed {
@@ -42,10 +42,10 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
     for package in packages {
         store.request(kind, package, now_seconds()).map_err(store_error)?;
         let whom = if is_running { "the current run" } else { "the next run" };
-        tell!("asked {whom} to {} {package}", kind.as_str());
+        say!("asked {whom} to {} {package}", kind.as_str());
     }
     if !is_running {
-        tell!("next: {}", words::command("build"));
+        say!("next: {}", words::command("build"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,6 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, options: &Scan, console: &Console) -> Result<ExitCode> {
     signals::install();
     let _lock = yard.lock()?;
-    let scanned = yard.config.family.scan(yard, signals::cancel(), &|text| tell!("{text}"))?;
+    let scanned = yard.config.family.scan(yard, signals::cancel(), &|text| say!("{text}"))?;
     scanned.report(console, options.json)
 }

@@ -65,7 +65,7 @@ pub fn run(yard: &Yard, options: &cli::Shell) -> Result<ExitCode> {
         environment: vec![("TERM".to_owned(), terminal), ("PS1".to_owned(), format!("{package}:\\w\\$ "))],
     };
     if options.command.is_empty() && std::io::stdin().is_terminal() {
-        tell!("the root of {package}, as it failed; your changes stay until its next build");
+        say!("the root of {package}, as it failed; your changes stay until its next build");
     }
     let specification = &yard.path(&format!("state/shell-{}.json", std::process::id()));
     let entering = Entering { package, order: &order, local: &local, command, specification };

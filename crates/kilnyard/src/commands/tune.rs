@@ -5,7 +5,7 @@
 
 use super::{bench, print, print_json};
 use crate::cli;
-use crate::config::edit::{self, Otherwise, Refusal};
+use crate::config::edit::{self, OnConflict, Refusal};
 use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
@@ -26,7 +26,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     let kept = match roots::kept(yard).filter(|_| !options.measure) {
         Some(kept) => kept,
         None => {
-            tell!("measuring {PAIRS} rounds; the machine should be idle otherwise");
+            say!("measuring {PAIRS} rounds; the machine should be idle otherwise");
             let found = bench::with_trial(PAIRS, |trial| {
                 roots::measure(yard, &options.package, trial, &Machine::now(), None)
             })?;
@@ -36,7 +36,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     let failed = format!("read {}", path.display());
     let before = fs_err::read_to_string(&path).context(Kind::Usage, failed)?;
     let lines = roots::lines(kept.roots);
-    let otherwise = if options.force { Otherwise::Replace } else { Otherwise::Refuse };
+    let otherwise = if options.force { OnConflict::Replace } else { OnConflict::Refuse };
     let edited = edit::set(&before, "root", &lines, otherwise);
     let edited = edited.map_err(|refusal| refused(refusal, &kept, yard))?;
     let is_changed = !edited.changes.is_empty();
@@ -78,7 +78,7 @@ fn refused(refusal: Refusal, kept: &StoredAdvice, yard: &Yard) -> Error {
         roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
     let by_hand = format!("add these lines under [root] yourself: {}", lines.join("; "));
     match refusal {
-        Refusal::SaysOtherwise { .. } => {
+        Refusal::OtherValue { .. } => {
             error.hint(Remedy::command("tune --force").then(", which replaces it")).hint(by_hand)
         }
         Refusal::Unreadable { .. } => {

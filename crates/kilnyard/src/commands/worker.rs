@@ -35,7 +35,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let settings = worker::settings_without_yard(&folder, folders, &environment);
     let worker = Worker::new(settings, distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, &failed)? {
-        tell!("note: {left}");
+        say!("note: {left}");
     }
     provide(&worker, &distfiles, &lease, &artifacts)?;
     let reporter = Reporter { logs: Mutex::default() };
@@ -157,7 +157,7 @@ struct Reporter {
 impl Link for Reporter {
     fn report(&self, progress: Progress) {
         match progress {
-            Progress::StageBegan(stage) => tell!("{stage}"),
+            Progress::StageBegan(stage) => say!("{stage}"),
             Progress::StageEnded(result) => {
                 if let Some(log) = result.log {
                     self.logs.lock().unwrap_or_else(PoisonError::into_inner).push((result.stage, log));

@@ -86,7 +86,7 @@ impl Picture<'_> {
         }
         match shown {
             Shown::Committed => {}
-            Shown::BuildPhase(standing) => self.stand(standing),
+            Shown::BuildPhase(states) => self.set_states(states),
             Shown::Asked(request) => view.see(&ViewEvent::Asked(&request), &self.snapshot),
             Shown::Refused { request, reason } => {
                 view.see(&ViewEvent::Refused { request: &request, reason: &reason }, &self.snapshot);

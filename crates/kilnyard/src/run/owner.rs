@@ -51,9 +51,9 @@ impl Owner<'_> {
         self.show_standing();
         // Requests from before the run come before its first decision.
         for request in asked {
-            self.hear(Event::Requested(request))?;
+            self.apply_event(Event::Requested(request))?;
         }
-        self.hear(Event::Begin)?;
+        self.apply_event(Event::Begin)?;
         let mut ticked = Instant::now();
         let (mut is_enough, mut is_stopping) = (false, false);
         loop {
@@ -61,9 +61,9 @@ impl Owner<'_> {
                 return Ok(ended);
             }
             match receiver.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
-                Ok(Message::Event(event)) => self.hear(*event)?,
+                Ok(Message::Event(event)) => self.apply_event(*event)?,
                 Ok(Message::Input(input)) => match *input {
-                    Input::Event(event) => self.hear(event)?,
+                    Input::Event(event) => self.apply_event(event)?,
                     input => self.apply(input)?,
                 },
                 Ok(Message::OfWorker(bytes)) => self.hear_worker(&bytes)?,
@@ -81,11 +81,11 @@ impl Owner<'_> {
                 is_stopping = true;
                 self.feed.show(Shown::Stopping);
                 self.fetchers.cancel();
-                self.hear(Event::Stop)?;
+                self.apply_event(Event::Stop)?;
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
-                self.hear(Event::Tick)?;
+                self.apply_event(Event::Tick)?;
                 let remaining_path_seconds = self.driver.coordinator().remaining_path_seconds();
                 let bytes_fetched = self.bytes_fetched;
                 self.feed.show(Shown::Tick { remaining_path_seconds, bytes_fetched });
@@ -94,7 +94,7 @@ impl Owner<'_> {
     }
 
     /// Passes an event to the coordinator.
-    fn hear(&mut self, event: Event) -> Result<()> {
+    fn apply_event(&mut self, event: Event) -> Result<()> {
         if let Event::Requested(request) = &event {
             self.feed.show(Shown::Asked(request.clone()));
         }
@@ -105,7 +105,7 @@ impl Owner<'_> {
     fn hear_worker(&mut self, bytes: &[u8]) -> Result<()> {
         self.link.received(bytes)?;
         let message = Box::new(open(bytes).or_internal("read a message of the worker")?);
-        self.apply(Input::Event(Event::Heard { from: WORKER, message }))
+        self.apply(Input::Event(Event::Received { from: WORKER, message }))
     }
 
     /// Applies an input and performs its tasks.
@@ -140,8 +140,8 @@ impl Owner<'_> {
     }
 
     fn show_standing(&self) {
-        let standing = self.driver.coordinator().standing();
-        let named = standing.map(|(package, state)| (package.to_owned(), state));
+        let states = self.driver.coordinator().states();
+        let named = states.map(|(package, state)| (package.to_owned(), state));
         self.feed.show(Shown::BuildPhase(named.collect()));
     }
 
@@ -158,10 +158,10 @@ impl Owner<'_> {
                 self.desk.built(of, built);
             }
             Action::Adopt { package, outputs } => drop(self.desk.adopt(package, outputs)),
-            Action::Tell(Notice::Progress { build, progress }) => {
+            Action::Notify(Notice::Progress { build, progress }) => {
                 self.feed.show(Shown::Progress { build, progress });
             }
-            Action::Tell(Notice::Refused { request, reason }) => {
+            Action::Notify(Notice::Refused { request, reason }) => {
                 self.feed.show(Shown::Refused { request, reason });
             }
             Action::Finish(state) => self.ended = Some(Ended::In(state)),
@@ -176,7 +176,7 @@ impl Owner<'_> {
         let (build, session) = (granted.build, granted.session);
         match encode(&ToWorker::Grant { session, lease }) {
             Ok(bytes) => self.link.send(bytes),
-            Err(error) => self.hear(Event::Unsendable { build, explanation: error.to_string() }),
+            Err(error) => self.apply_event(Event::Unsendable { build, explanation: error.to_string() }),
         }
     }
 

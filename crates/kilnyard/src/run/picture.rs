@@ -2,7 +2,7 @@
 
 use super::view::{BuildEnd, BuildSeen, Snapshot, View, ViewEvent};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{Event, Happening, RunState};
+use kilnyard_store::{Event, EventKind, RunState};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ pub use super::follow::Follower;
 /// The picture of a run.
 pub struct Picture<'a> {
     follower: Follower,
-    standing: HashMap<String, PackageState>,
+    states: HashMap<String, PackageState>,
     /// The estimated duration of a package's build, in seconds.
     estimate: Box<dyn Fn(&str) -> f64 + 'a>,
     pub snapshot: Snapshot,
@@ -26,13 +26,13 @@ impl<'a> Picture<'a> {
         estimate: Box<dyn Fn(&str) -> f64 + 'a>,
         snapshot: Snapshot,
     ) -> Picture<'a> {
-        Picture { follower, standing: HashMap::new(), estimate, snapshot, ended: None }
+        Picture { follower, states: HashMap::new(), estimate, snapshot, ended: None }
     }
 
     /// Sets the states of all packages.
-    pub fn stand(&mut self, standing: Vec<(String, PackageState)>) {
-        self.standing = standing.into_iter().collect();
-        let count = |state| self.standing.values().filter(|other| **other == state).count();
+    pub fn set_states(&mut self, states: Vec<(String, PackageState)>) {
+        self.states = states.into_iter().collect();
+        let count = |state| self.states.values().filter(|other| **other == state).count();
         self.snapshot.counts =
             PackageState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect();
     }
@@ -53,9 +53,9 @@ impl<'a> Picture<'a> {
 
     fn decided(&mut self, event: &Event, view: &mut dyn View) {
         let package = event.ids.package.as_deref().unwrap_or_default();
-        match &event.happening {
-            Happening::Package { state, reason, .. } => {
-                if let Some(at) = self.standing.get_mut(package) {
+        match &event.kind {
+            EventKind::Package { state, reason, .. } => {
+                if let Some(at) = self.states.get_mut(package) {
                     let before = std::mem::replace(at, *state);
                     for (other, count) in &mut self.snapshot.counts {
                         *count -= u64::from(*other == before);
@@ -65,9 +65,9 @@ impl<'a> Picture<'a> {
                 view.see(&ViewEvent::State { package, state: *state, reason }, &self.snapshot);
             }
             // The picture may already contain this build from its start.
-            Happening::BuildBegan { .. }
+            EventKind::BuildBegan { .. }
                 if self.snapshot.builds.iter().any(|seen| Some(seen.build) == event.ids.build) => {}
-            Happening::BuildBegan { version, slot, .. } => self.snapshot.builds.push(BuildSeen {
+            EventKind::BuildBegan { version, slot, .. } => self.snapshot.builds.push(BuildSeen {
                 build: event.ids.build.unwrap_or_default(),
                 package: package.to_owned(),
                 version: version.clone(),
@@ -79,7 +79,7 @@ impl<'a> Picture<'a> {
                 memory_bytes: 0,
                 estimate_seconds: (self.estimate)(package),
             }),
-            Happening::BuildEnded { failure, is_reproducible, .. } => {
+            EventKind::BuildEnded { failure, is_reproducible, .. } => {
                 let ended = |seen: &BuildSeen| Some(seen.build) == event.ids.build;
                 if let Some(position) = self.snapshot.builds.iter().position(ended) {
                     let seen = self.snapshot.builds.remove(position);
@@ -88,11 +88,11 @@ impl<'a> Picture<'a> {
                     view.see(&ViewEvent::BuildEnded(&seen, end), &self.snapshot);
                 }
             }
-            Happening::RunEnded { state } => self.ended = Some(*state),
-            Happening::RunBegan { .. }
-            | Happening::StageEnded { .. }
-            | Happening::Requested { .. }
-            | Happening::Unknown => {}
+            EventKind::RunEnded { state } => self.ended = Some(*state),
+            EventKind::RunBegan { .. }
+            | EventKind::StageEnded { .. }
+            | EventKind::Requested { .. }
+            | EventKind::Unknown => {}
         }
     }
 }

@@ -120,7 +120,7 @@ impl Preparer<'_> {
     fn rescan(&mut self, package: PackageId, name: &str) -> std::result::Result<(), String> {
         let family = &self.yard.config.family;
         let said = family.rescan(self.yard, self.distfiles, name, self.cancel);
-        if let Some(said) = said.map_err(|error| error.in_a_line())? {
+        if let Some(said) = said.map_err(|error| error.one_line())? {
             self.stock.rescan(package, &said).map_err(|impossible| impossible.explanation)?;
             self.has_rescanned = true;
         }
@@ -130,7 +130,7 @@ impl Preparer<'_> {
     fn prepare(&mut self, to_prepare: &ToPrepare) -> Result<Prepared> {
         let package = to_prepare.package;
         let name = self.stock.set().graph().name(package).to_owned();
-        if to_prepare.reading == Reading::Anew
+        if to_prepare.reading == Reading::Fresh
             && let Err(explanation) = self.rescan(package, &name)
         {
             return Ok(Prepared::Impossible(explanation));

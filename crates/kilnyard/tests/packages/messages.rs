@@ -36,7 +36,7 @@ fn every_message_survives_json(shared: &Shared) {
         "ranks",
         "grant",
         "progress",
-        "heard",
+        "received",
         "built",
         "answer",
         "result",

@@ -11,8 +11,8 @@ use std::os::fd::AsRawFd;
 pub(super) fn write_inside(process: u32, file: &str, text: &str) -> io::Result<()> {
     let namespace = std::fs::File::open(format!("/proc/{process}/ns/user"))?;
     let file = CString::new(file)?;
-    // SAFETY: the child only makes system calls, on memory allocated before the fork, and leaves by _exit. So it does
-    // not matter that other threads were not copied, nor which locks they held.
+    // SAFETY: the child only makes system calls, on memory allocated before the fork, and leaves by _exit. It needs
+    // none of the threads that the fork did not copy, and none of the locks that they held.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: see above; the descriptor is open, the string is NUL-terminated, and the text is as long as passed.

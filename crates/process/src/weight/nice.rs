@@ -15,11 +15,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// How often to look for new sessions, which reads a file for each process of the machine.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the levels apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum Scope {
     /// Sessions. The kernel shares among sessions first, and levels of processes matter only within a session. Any
     /// user may raise and lower them, between 0 and 19.
     Sessions,
@@ -41,14 +41,14 @@ struct Build {
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Nice {
-    means: Means,
+    scope: Scope,
     /// Kilnyard's own level, with which processes of builds start.
     base: i32,
     builds: BTreeMap<BuildNumber, Build>,
     order: Vec<BuildNumber>,
     sender: Sender<(BuildNumber, u32)>,
     entered: Receiver<(BuildNumber, u32)>,
-    looked: Option<Instant>,
+    sampled_at: Option<Instant>,
     /// Some processes have not been seen yet, or could not be set.
     is_due: bool,
 }
@@ -57,7 +57,7 @@ pub(super) struct Nice {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     build: BuildNumber,
-    means: Means,
+    scope: Scope,
     level: Arc<AtomicI32>,
     sender: Sender<(BuildNumber, u32)>,
 }
@@ -66,10 +66,10 @@ impl Entry {
     pub(super) fn enter(&self, pid: u32) -> io::Result<()> {
         // After the end of the run, nothing receives it.
         let _ = self.sender.send((self.build, pid));
-        match self.means {
+        match self.scope {
             // The command's session does not exist yet.
-            Means::Sessions => Ok(()),
-            Means::Processes { can_lower } => {
+            Scope::Sessions => Ok(()),
+            Scope::Processes { can_lower } => {
                 set_level(pid, self.level.load(Ordering::Relaxed), can_lower).map(|_| ())
             }
         }
@@ -79,36 +79,36 @@ impl Entry {
 impl Nice {
     /// Finds out what this process may do, by trying.
     pub(super) fn find() -> Result<Nice, String> {
-        let means = if shares_by_session() {
+        let scope = if shares_by_session() {
             try_own_session()
                 .map_err(|error| format!("failed to set the nice level of a session: {error}"))?;
-            Means::Sessions
+            Scope::Sessions
         } else {
             let tried = std::thread::Builder::new().spawn(try_own_thread).map(std::thread::JoinHandle::join);
             let can_lower = match tried {
                 Ok(Ok(tried)) => tried.map_err(|error| format!("failed to set a nice level: {error}"))?,
                 _ => return Err("failed to start a thread to try it".to_owned()),
             };
-            Means::Processes { can_lower }
+            Scope::Processes { can_lower }
         };
-        let base = match means {
-            Means::Sessions => 0,
-            Means::Processes { .. } => getpriority_process(None).unwrap_or(0),
+        let base = match scope {
+            Scope::Sessions => 0,
+            Scope::Processes { .. } => getpriority_process(None).unwrap_or(0),
         };
         let (sender, entered) = mpsc::channel();
         let builds = BTreeMap::new();
-        Ok(Nice { means, base, builds, order: Vec::new(), sender, entered, looked: None, is_due: false })
+        Ok(Nice { scope, base, builds, order: Vec::new(), sender, entered, sampled_at: None, is_due: false })
     }
 
-    pub(super) fn means(&self) -> Means {
-        self.means
+    pub(super) fn scope(&self) -> Scope {
+        self.scope
     }
 
     pub(super) fn begin(&mut self, build: BuildNumber) -> Entry {
         let level = Arc::new(AtomicI32::new(self.base));
         self.builds.insert(build, Build { level: Arc::clone(&level), outers: Vec::new() });
         self.rank();
-        Entry { build, means: self.means, level, sender: self.sender.clone() }
+        Entry { build, scope: self.scope, level, sender: self.sender.clone() }
     }
 
     pub(super) fn end(&mut self, build: BuildNumber) {
@@ -123,13 +123,13 @@ impl Nice {
         if self.rank() || self.is_due { self.apply() } else { Ok(()) }
     }
 
-    /// Sets the levels of new processes and sessions, at most once per [`LOOK_INTERVAL`].
+    /// Sets the levels of new processes and sessions, at most once per [`SAMPLE_INTERVAL`].
     pub(super) fn settle(&mut self) -> io::Result<()> {
         self.receive();
-        let is_long_ago = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL);
+        let is_long_ago = self.sampled_at.is_none_or(|sampled_at| sampled_at.elapsed() >= SAMPLE_INTERVAL);
         let has_any = self.builds.values().any(|build| !build.outers.is_empty());
         // A session may appear at any time; a process inherits the level of its parent.
-        let is_due = self.is_due || self.means == Means::Sessions;
+        let is_due = self.is_due || self.scope == Scope::Sessions;
         if is_long_ago && has_any && is_due { self.apply() } else { Ok(()) }
     }
 
@@ -151,7 +151,7 @@ impl Nice {
                 ranked.push(*build);
             }
         }
-        let can_lower = self.means != Means::Processes { can_lower: false };
+        let can_lower = self.scope != Scope::Processes { can_lower: false };
         let floors: Vec<i32> = ranked.iter().map(|build| self.floor(*build, can_lower)).collect();
         let mut is_changed = false;
         for (build, level) in ranked.iter().zip(scale::levels(self.base, &floors)) {
@@ -169,8 +169,8 @@ impl Nice {
     }
 
     fn apply(&mut self) -> io::Result<()> {
-        let seen = Processes::look();
-        self.looked = Some(Instant::now());
+        let seen = Processes::read();
+        self.sampled_at = Some(Instant::now());
         self.is_due = false;
         let mut outcome = Ok(());
         let own_session = session("/proc/self/autogroup".as_ref()).map(|(session, _)| session);
@@ -180,9 +180,9 @@ impl Nice {
             // The outer process is in Kilnyard's own session, which does not belong to the build.
             let mut sessions: BTreeSet<String> = own_session.iter().cloned().collect();
             for process in build.outers.iter().flat_map(|(pid, _)| seen.tree(*pid)) {
-                let set = match self.means {
-                    Means::Sessions => set_session_of(process, level, &mut sessions),
-                    Means::Processes { can_lower } => set_process(process, level, can_lower),
+                let set = match self.scope {
+                    Scope::Sessions => set_session_of(process, level, &mut sessions),
+                    Scope::Processes { can_lower } => set_process(process, level, can_lower),
                 };
                 match set {
                     // Unprivileged users together may set ten sessions per second.

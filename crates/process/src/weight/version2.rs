@@ -42,7 +42,7 @@ pub(super) fn decide(own: &GroupFacts, above: Option<&GroupFacts>, ours: &[u32])
 /// Creates Kilnyard's own group, and moves Kilnyard into a child of it if necessary.
 pub(super) fn find(owner: &str, cpus: usize) -> Result<(Groups, Supervisor), String> {
     let (own, above) = base::look()?;
-    let plan = decide(&own, above.as_ref(), &Processes::look().tree(std::process::id()))?;
+    let plan = decide(&own, above.as_ref(), &Processes::read().tree(std::process::id()))?;
     let lingering = folder::sweep(&plan.base, owner);
     let top = plan.base.join(name::new(owner));
     fs_err::create_dir(&top).map_err(|error| error.to_string())?;

@@ -16,11 +16,10 @@
 //! the complete new generation, whenever and however a publication ends. If the packages are equal, nothing is
 //! written or signed.
 //!
-//! There is no pool: the format fixes the paths, and a rebuilt package has the same name but different bytes.
-//! So each generation has all of its files, as hard links to the caller's files or, if the checksum is the
-//! same, to those of the previous generation. A file that only the previous generation listed is also linked
-//! into the new one, unlisted, for readers who fetched the indexes before the switch. The next generation drops
-//! it.
+//! There is no pool: the format fixes the paths, and a rebuilt package has the same name but different bytes. Each
+//! generation therefore has all of its files, as hard links to the caller's files or, if the checksum is the same, to
+//! those of the previous generation. A file that only the previous generation listed is also linked into the new one,
+//! unlisted, for readers who fetched the indexes before the switch. The next generation drops it.
 //!
 //! # Known downside
 //!

@@ -17,8 +17,8 @@ fn unpacked(bytes: &[u8]) -> std::io::Result<tempfile::TempDir> {
     fs::write(&archive, bytes).unwrap();
     fs::create_dir(folder.path().join("target")).unwrap();
     // SAFETY: the call has no preconditions and cannot fail.
-    let is_alone = unsafe { libc::geteuid() } != 0;
-    unpack_file(&archive, &folder.path().join("target"), is_alone).map(|()| folder)
+    let has_one_id = unsafe { libc::geteuid() } != 0;
+    unpack_file(&archive, &folder.path().join("target"), has_one_id).map(|()| folder)
 }
 
 /// A tree with every kind of file.

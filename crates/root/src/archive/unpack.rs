@@ -13,11 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use tar::{Archive, Entry, EntryType};
 
-/// Unpacks an archive into an existing empty folder. With `is_alone` there is only one id, which owns all files.
-pub(crate) fn unpack(from: impl Read, target: &Path, is_alone: bool) -> io::Result<()> {
+/// Unpacks an archive into an existing empty folder. With `has_one_id` there is only one id, which owns all files.
+pub(crate) fn unpack(from: impl Read, target: &Path, has_one_id: bool) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, target, flags, Mode::empty())?;
-    let mut unpacker = Unpacker { root, is_alone, folders: Vec::new() };
+    let mut unpacker = Unpacker { root, has_one_id, folders: Vec::new() };
     let mut archive = Archive::new(from);
     for entry in archive.entries()? {
         let mut entry = entry?;
@@ -29,7 +29,7 @@ pub(crate) fn unpack(from: impl Read, target: &Path, is_alone: bool) -> io::Resu
 
 struct Unpacker {
     root: OwnedFd,
-    is_alone: bool,
+    has_one_id: bool,
     /// Path, mode and time to set at the end: writing into a folder changes its time, and the mode may deny its owner
     /// access.
     folders: Vec<(PathBuf, u32, u64)>,
@@ -149,7 +149,7 @@ impl Unpacker {
         records: &[(CString, Vec<u8>)],
     ) -> io::Result<()> {
         let name = &place.name;
-        if !self.is_alone {
+        if !self.has_one_id {
             // SAFETY: both are below u32::MAX, the only value that would mean "unchanged".
             let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
             rustix::fs::chownat(&place.folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;

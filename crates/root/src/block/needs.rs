@@ -8,7 +8,7 @@ const FOLDERS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 
 /// Why roots on block devices do not work on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
+pub enum MissingRequirement {
     /// Only root may mount devices.
     #[error("roots on a block device need root: only root may mount a device")]
     Root,
@@ -30,21 +30,23 @@ pub enum Lack {
     },
 }
 
-impl Lack {
+impl MissingRequirement {
     /// The package to install, if that helps.
     pub fn package(&self) -> Option<&'static str> {
         match self {
-            Lack::Program { package, .. } => Some(package),
-            Lack::Root | Lack::Kernel { .. } => None,
+            MissingRequirement::Program { package, .. } => Some(package),
+            MissingRequirement::Root | MissingRequirement::Kernel { .. } => None,
         }
     }
 
     /// The remedy, if it is not a package.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            Lack::Root => Some("run as root, or set backend = \"overlay\" under [root] in kilnyard.toml"),
-            Lack::Program { .. } => None,
-            Lack::Kernel { .. } => {
+            MissingRequirement::Root => {
+                Some("run as root, or set backend = \"overlay\" under [root] in kilnyard.toml")
+            }
+            MissingRequirement::Program { .. } => None,
+            MissingRequirement::Kernel { .. } => {
                 Some("run modprobe nbd, or modprobe -a loop fuse; in a container, docker run --privileged")
             }
         }
@@ -52,9 +54,9 @@ impl Lack {
 }
 
 /// The first requirement for devices with this file system that this machine does not meet; `None` if it meets all.
-pub fn lack(file_system: FileSystem) -> Option<Lack> {
+pub fn missing_requirement(file_system: FileSystem) -> Option<MissingRequirement> {
     if !rustix::process::geteuid().is_root() {
-        return Some(Lack::Root);
+        return Some(MissingRequirement::Root);
     }
     let (maker, package) = file_system.maker();
     let attaches = "attaches exports as devices";
@@ -69,7 +71,7 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
     ]
     .into_iter();
     if let Some((program, purpose, package)) = programs.find(|(name, ..)| program(name).is_none()) {
-        return Some(Lack::Program { program, purpose, package });
+        return Some(MissingRequirement::Program { program, purpose, package });
     }
     // A writable image is made through a loop device, whatever attaches it later.
     let mut paths = Vec::new();
@@ -80,7 +82,7 @@ pub fn lack(file_system: FileSystem) -> Option<Lack> {
         paths.push("/dev/fuse");
     }
     let missing = paths.into_iter().find(|path| !Path::new(path).exists());
-    missing.map(|path| Lack::Kernel { path })
+    missing.map(|path| MissingRequirement::Kernel { path })
 }
 
 /// The path of a program; `None` if it is not installed.

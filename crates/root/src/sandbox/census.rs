@@ -329,7 +329,7 @@ fn read_and_written(text: &str) -> (Option<u64>, Option<u64>) {
 
 /// Objects that the command left in shared memory: files in `/dev/shm`, and System V IPC objects. They exist only in
 /// this sandbox and go with it, which a program that expects to find them later does not know.
-pub(super) fn things_left() -> Vec<String> {
+pub(super) fn shared_memory_left() -> Vec<String> {
     let mut things = Vec::new();
     for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().take(THINGS_MAX) {
         let bytes = entry.metadata().map_or(0, |metadata| metadata.len());

@@ -50,7 +50,7 @@ pub(super) fn leave_keyrings() -> io::Result<()> {
 }
 
 /// Allows the OOM killer to kill the sandbox, even if Kilnyard is protected from it (`oom_score_adj`, proc(5)).
-pub(super) fn lose_protection_from_oom() -> io::Result<()> {
+pub(super) fn reset_oom_score() -> io::Result<()> {
     const OWN: &str = "/proc/self/oom_score_adj";
     // Without a mounted /proc there is nothing to write either.
     let Ok(before) = std::fs::read_to_string(OWN) else { return Ok(()) };

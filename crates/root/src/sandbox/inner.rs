@@ -58,7 +58,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             at(format!("pack {}", folder.display()), packed).map(|()| 0)
         }
         Task::Unpack { archive, target } => {
-            let unpacked = archive::unpack_file(archive, target, sandbox.ids.is_alone());
+            let unpacked = archive::unpack_file(archive, target, sandbox.ids.has_one_id());
             at(format!("unpack {}", archive.display()), unpacked).map(|()| 0)
         }
         Task::Keep(operations) => keep::keep(operations, &sandbox.ids).map(|()| 0),
@@ -154,7 +154,7 @@ fn become_command(
         return error("limit the number of open files", e);
     }
     if let User::Plain { user, group } = sandbox.user {
-        let became = match sandbox.ids.is_alone() {
+        let became = match sandbox.ids.has_one_id() {
             // The new user namespace grants all capabilities until the command is executed.
             true => system::appear_as(user, group).and_then(|()| confine::drop_capabilities()),
             false => system::become_user(user, group),

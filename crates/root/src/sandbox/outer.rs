@@ -67,7 +67,7 @@ pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
 
 fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     at("die with Kilnyard", system::die_with_parent(parent))?;
-    at("drop the protection from the OOM killer", inherit::lose_protection_from_oom())?;
+    at("drop the protection from the OOM killer", inherit::reset_oom_score())?;
     let (specification, orders) = at("read the sandbox's description", read(source))?;
     let Specification { sandbox, bounds, groups } = specification;
     IS_INTERACTIVE.store(sandbox.is_interactive, Ordering::Relaxed);
@@ -92,7 +92,7 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.is_ordinary();
     let needs_none = is_keeper && !sandbox.ids.is_ordinary();
     let makes_user_namespace = !has_user_namespace && !needs_none;
-    let becomes_root = !needs_none && !sandbox.ids.is_alone();
+    let becomes_root = !needs_none && !sandbox.ids.has_one_id();
     let mut spaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID;
     if makes_user_namespace {
         spaces |= libc::CLONE_NEWUSER;
@@ -255,7 +255,7 @@ fn write_maps(ids: &IdMap, process: libc::pid_t) -> Result<(), StepError> {
         return Ok(());
     }
     let folder = PathBuf::from(format!("/proc/{process}"));
-    if ids.is_alone() {
+    if ids.has_one_id() {
         at("keep the user's groups", system::keep_groups(&folder))?;
     }
     for (file, _, lines) in maps {

@@ -72,7 +72,7 @@ impl Reaper {
         }
         if order.is_none() && has_own_processes {
             order = self.report_leftovers(&mut census);
-            let things = census::things_left();
+            let things = census::shared_memory_left();
             if !things.is_empty() {
                 say(&Report::LeftInMemory { things });
             }

@@ -2,9 +2,9 @@
 //! start from.
 //!
 //! Most of these calls need a capability that commands do not have. But a process has a full set of capabilities in a
-//! user namespace that it creates, so a command that can create one reaches the code behind these calls. So new
-//! namespaces are refused too, and with them everything that only they make possible. The list follows the default
-//! profiles of container engines and of systemd (`SystemCallFilter=@system-service`, systemd.exec(5)).
+//! user namespace that it creates: a command that can create one reaches the code behind these calls. The filter
+//! therefore refuses new namespaces too, and with them everything that only they make possible. The list follows the
+//! default profiles of container engines and of systemd (`SystemCallFilter=@system-service`, systemd.exec(5)).
 //!
 //! A refused call fails with the error of a kernel that does not have it, or does not allow it: programs are prepared
 //! for both. It is counted, and the log of the stage names it; see [`super::refused`].

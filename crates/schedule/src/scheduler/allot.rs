@@ -240,7 +240,7 @@ impl Scheduler {
         let (files, memory_bytes) = self.placed(machine, package);
         self.queue.remove(package);
         self.overtaken.remove(&package);
-        self.packages[package.index()].standing = PackagePhase::Running(machine);
+        self.packages[package.index()].phase = PackagePhase::Running(machine);
         let work = &self.works[package.index()];
         let (serial, parallel) = work.parts_seconds();
         let factor = self.factor(work);

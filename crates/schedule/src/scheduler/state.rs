@@ -12,8 +12,8 @@ impl Scheduler {
     /// Makes a waiting package ready, unless something still holds it.
     pub(super) fn make_ready(&mut self, package: PackageId) {
         let state = &mut self.packages[package.index()];
-        if state.standing == PackagePhase::Waiting && state.waits == 0 && !state.is_held {
-            state.standing = PackagePhase::Ready;
+        if state.phase == PackagePhase::Waiting && state.waits == 0 && !state.is_held {
+            state.phase = PackagePhase::Ready;
             self.queue.push(package);
         }
     }
@@ -21,9 +21,9 @@ impl Scheduler {
     /// Records that the outputs of a package are available.
     pub(super) fn mark_built(&mut self, package: PackageId) {
         self.queue.remove(package);
-        self.queue.await_no_more(package);
+        self.queue.stop_waiting_for(package);
         self.overtaken.remove(&package);
-        let before = std::mem::replace(&mut self.packages[package.index()].standing, PackagePhase::Built);
+        let before = std::mem::replace(&mut self.packages[package.index()].phase, PackagePhase::Built);
         if before != PackagePhase::Built {
             let graph = self.graph.clone();
             for dependent in graph.dependents(package) {
@@ -36,9 +36,9 @@ impl Scheduler {
     /// Records that a package will not be built. If it is running, it keeps its core until it ends.
     pub(super) fn mark_gone(&mut self, package: PackageId) {
         self.queue.remove(package);
-        self.queue.await_no_more(package);
+        self.queue.stop_waiting_for(package);
         self.overtaken.remove(&package);
-        match self.packages[package.index()].standing {
+        match self.packages[package.index()].phase {
             PackagePhase::Built | PackagePhase::Running(_) => {}
             _ => self.fail(package),
         }
@@ -46,11 +46,11 @@ impl Scheduler {
 
     /// Marks a package as failed, and blocks the packages that wait for it.
     pub(super) fn fail(&mut self, package: PackageId) {
-        self.packages[package.index()].standing = PackagePhase::Failed;
+        self.packages[package.index()].phase = PackagePhase::Failed;
         let mut gone = vec![package];
         for descendant in self.graph.descendants(package) {
-            if self.packages[descendant.index()].standing == PackagePhase::Waiting {
-                self.packages[descendant.index()].standing = PackagePhase::Blocked;
+            if self.packages[descendant.index()].phase == PackagePhase::Waiting {
+                self.packages[descendant.index()].phase = PackagePhase::Blocked;
                 gone.push(descendant);
             }
         }
@@ -61,21 +61,21 @@ impl Scheduler {
     pub(super) fn retry(&mut self, package: PackageId) {
         // Applies even if its cancelled build has not ended yet.
         self.packages[package.index()].is_alone = false;
-        if self.packages[package.index()].standing != PackagePhase::Failed {
+        if self.packages[package.index()].phase != PackagePhase::Failed {
             return;
         }
         if !self.is_free(package) {
-            self.packages[package.index()].standing = PackagePhase::Blocked;
+            self.packages[package.index()].phase = PackagePhase::Blocked;
             return;
         }
-        self.packages[package.index()].standing = PackagePhase::Waiting;
+        self.packages[package.index()].phase = PackagePhase::Waiting;
         let descendants = self.graph.descendants(package);
         let mut back = vec![package];
         for index in 0..self.ranks.order().len() {
             let other = self.ranks.order()[index];
-            let is_blocked = self.packages[other.index()].standing == PackagePhase::Blocked;
+            let is_blocked = self.packages[other.index()].phase == PackagePhase::Blocked;
             if is_blocked && descendants.contains(&other) && self.is_free(other) {
-                self.packages[other.index()].standing = PackagePhase::Waiting;
+                self.packages[other.index()].phase = PackagePhase::Waiting;
                 back.push(other);
             }
         }
@@ -86,8 +86,8 @@ impl Scheduler {
     /// Whether no dependency of a package has failed.
     fn is_free(&self, package: PackageId) -> bool {
         self.graph.dependencies(package).iter().all(|dependency| {
-            let standing = self.packages[dependency.index()].standing;
-            !matches!(standing, PackagePhase::Failed | PackagePhase::Blocked)
+            let phase = self.packages[dependency.index()].phase;
+            !matches!(phase, PackagePhase::Failed | PackagePhase::Blocked)
         })
     }
 
@@ -107,7 +107,7 @@ impl Scheduler {
     }
 
     pub(super) fn running_mut(&mut self, package: PackageId) -> Option<&mut Running> {
-        let PackagePhase::Running(machine) = self.packages[package.index()].standing else { return None };
+        let PackagePhase::Running(machine) = self.packages[package.index()].phase else { return None };
         self.running[machine.index()].iter_mut().find(|running| running.package == package)
     }
 }

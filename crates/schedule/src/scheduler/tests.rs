@@ -129,8 +129,8 @@ fn a_built_package_frees_its_dependents_and_a_gone_one_blocks_them() {
     }
     assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), []);
     assert_eq!(apply(&mut scheduler, 0.0, Event::Release(NEXT)), [], "it waits for `long`");
-    assert_eq!(apply(&mut scheduler, 1.0, Event::There(LONG)), [start(NEXT)]);
-    apply(&mut scheduler, 1.0, Event::There(LONG));
+    assert_eq!(apply(&mut scheduler, 1.0, Event::Available(LONG)), [start(NEXT)]);
+    apply(&mut scheduler, 1.0, Event::Available(LONG));
     assert_eq!(
         apply(&mut scheduler, 2.0, ended(NEXT, Outcome::Lost)),
         [start(NEXT)],
@@ -139,7 +139,7 @@ fn a_built_package_frees_its_dependents_and_a_gone_one_blocks_them() {
     apply(&mut scheduler, 2.5, Event::Hold(NEXT));
     assert_eq!(apply(&mut scheduler, 3.0, ended(NEXT, Outcome::Lost)), []);
     assert_eq!(apply(&mut scheduler, 3.0, Event::Release(NEXT)), [start(NEXT)]);
-    apply(&mut scheduler, 4.0, Event::Gone(SMALL));
+    apply(&mut scheduler, 4.0, Event::Unavailable(SMALL));
     assert_eq!(apply(&mut scheduler, 4.0, Event::Release(SMALL)), []);
     assert_eq!(apply(&mut scheduler, 4.0, Event::Retry(SMALL)), [start(SMALL)]);
     apply(&mut scheduler, 5.0, Event::Stop);
@@ -151,7 +151,7 @@ fn dependents_of_a_failed_package_cannot_be_retried() {
     let mut scheduler = scheduler(4);
     apply(&mut scheduler, 0.0, Event::Begin);
     apply(&mut scheduler, 1.0, ended(LONG, Outcome::Failed));
-    apply(&mut scheduler, 1.0, Event::Gone(NEXT));
+    apply(&mut scheduler, 1.0, Event::Unavailable(NEXT));
     assert_eq!(apply(&mut scheduler, 2.0, Event::Retry(NEXT)), []);
     assert_eq!(apply(&mut scheduler, 2.0, Event::Retry(LONG)), [start(LONG)]);
     assert_eq!(apply(&mut scheduler, 3.0, built(LONG)), [start(NEXT)]);
@@ -164,16 +164,16 @@ fn a_core_waits_a_moment_for_a_package_that_comes_before_all_ready_ones() {
         apply(&mut scheduler, 0.0, Event::Hold(package));
     }
     apply(&mut scheduler, 0.0, Event::Begin);
-    apply(&mut scheduler, 0.0, Event::Coming(LONG));
+    apply(&mut scheduler, 0.0, Event::Expected(LONG));
     assert_eq!(apply(&mut scheduler, 0.0, Event::Release(SMALL)), []);
     assert_eq!(apply(&mut scheduler, 1.0, Event::Tick), []);
     assert_eq!(apply(&mut scheduler, 2.0, Event::Release(LONG)), [start(LONG)]);
     assert_eq!(apply(&mut scheduler, 4.0, built(LONG)), [start(SMALL)]);
     // The core waits for `other`, which precedes the ready `next`, but not forever.
-    apply(&mut scheduler, 6.0, Event::Coming(OTHER));
+    apply(&mut scheduler, 6.0, Event::Expected(OTHER));
     assert_eq!(apply(&mut scheduler, 7.0, built(SMALL)), []);
-    assert_eq!(apply(&mut scheduler, 6.0 + COMING_SECONDS_MAX, Event::Tick), []);
-    assert_eq!(apply(&mut scheduler, 6.1 + COMING_SECONDS_MAX, Event::Tick), [start(NEXT)]);
+    assert_eq!(apply(&mut scheduler, 6.0 + EXPECTED_SECONDS_MAX, Event::Tick), []);
+    assert_eq!(apply(&mut scheduler, 6.1 + EXPECTED_SECONDS_MAX, Event::Tick), [start(NEXT)]);
 }
 
 #[test]
@@ -514,7 +514,7 @@ proptest! {
                 Some(1) => Event::Release(package),
                 Some(2) => Event::Bump(package),
                 Some(3) => Event::Wants { package, cores: 1 + package.0 % 9 },
-                Some(6) => Event::Coming(package),
+                Some(6) => Event::Expected(package),
                 Some(4) => match failed.pop() {
                     Some(package) => Event::Retry(package),
                     None => Event::Release(package),

@@ -3,7 +3,7 @@
 use super::Sqlite;
 use super::read::attempt;
 use kilnyard_model::result::BuildOutcome;
-use kilnyard_store::{Event, Happening, Ids, Number, StoreError};
+use kilnyard_store::{Event, EventKind, Ids, Number, StoreError};
 use rusqlite::Row;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ impl Sqlite {
         let (seq, count_max) = (i64::try_from(seq).unwrap_or(i64::MAX), count_max.min(i64::MAX as usize));
         let rows = self.rows(EVENTS, (seq, count_max as i64), |row| {
             let target: String = row.get(6)?;
-            let happening = happening(row)?;
+            let kind = kind(row)?;
             Ok((
                 target,
                 Event {
@@ -45,7 +45,7 @@ impl Sqlite {
                         worker: row.get(11)?,
                     },
                     at: row.get(4)?,
-                    happening,
+                    kind,
                 },
             ))
         })?;
@@ -61,8 +61,8 @@ impl Sqlite {
     }
 }
 
-/// Decodes an event's body. A kind that a later version added or changed gives [`Happening::Unknown`].
-fn happening(row: &Row) -> rusqlite::Result<Happening> {
+/// Decodes an event's body. A kind that a later version added or changed gives [`EventKind::Unknown`].
+fn kind(row: &Row) -> rusqlite::Result<EventKind> {
     let kind: String = row.get(2)?;
     let parse = |text: Option<String>| text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
     let body = match kind.as_str() {
@@ -90,5 +90,5 @@ fn happening(row: &Row) -> rusqlite::Result<Happening> {
         }),
         _ => parse(row.get(5)?).unwrap_or_default(),
     };
-    Ok(serde_json::from_value(json!({ "type": kind, "body": body })).unwrap_or(Happening::Unknown))
+    Ok(serde_json::from_value(json!({ "type": kind, "body": body })).unwrap_or(EventKind::Unknown))
 }

@@ -1,8 +1,8 @@
 //! Opens a store: the file, its format, and its scope.
 //!
 //! Formats only change forward. A step first adds tables and columns; those that it replaces stay until a later step
-//! removes them. `oldest_writer` records which programs may still write. So a program may write a store of a later
-//! format than its own, as long as nothing that it needs was removed.
+//! removes them. `oldest_writer` records which programs may still write: a program may write a store of a later format
+//! than its own, as long as nothing that it needs was removed.
 
 use super::{Sqlite, database};
 use kilnyard_model::identity::{FarmId, Scope, YardId};

@@ -204,7 +204,7 @@ fn a_store_to_which_a_later_program_only_added_is_read_and_written() {
     store.import_durations(&[("a".to_owned(), 2.0, 1.0)]).unwrap();
     // Unknown events are skipped, and the later format stays.
     let events = store.events_since(0, 9).unwrap();
-    assert_eq!((events[0].version, &events[0].happening), (7, &kilnyard_store::Happening::Unknown));
+    assert_eq!((events[0].version, &events[0].kind), (7, &kilnyard_store::EventKind::Unknown));
     assert_eq!(number(&store, "PRAGMA user_version"), 99);
     drop(store);
     assert_eq!(Sqlite::open_to_read(&path, &target()).unwrap().durations().unwrap().len(), 1);

@@ -1,7 +1,7 @@
 //! Events: atomic with their decisions, ordered, complete, and bounded in number.
 
 use super::{Open, attempt, build_row, connect, failure, leading, package_row, run_row, stage};
-use crate::{EVENT_RUNS_MAX, Event, Happening, Record, RequestKind, RunState, Store};
+use crate::{EVENT_RUNS_MAX, Event, EventKind, Record, RequestKind, RunState, Store};
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
@@ -55,24 +55,24 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
     connect(open).request(RequestKind::Retry, "a", 111.0).unwrap();
     let events = connect(open).events_since(0, ALL).unwrap();
     let row = run_row();
-    let began = |is_resumed| Happening::RunBegan {
+    let began = |is_resumed| EventKind::RunBegan {
         is_resumed,
         cores: row.cores,
         slots: row.slots,
         expected_seconds: row.expected_seconds,
     };
-    let package = |state, reason, blamed| Happening::Package { state, reason, blamed };
-    let ended = |stage_of, at| Happening::StageEnded { slot: 1, result: Box::new(stage(stage_of, at)) };
+    let package = |state, reason, blamed| EventKind::Package { state, reason, blamed };
+    let ended = |stage_of, at| EventKind::StageEnded { slot: 1, result: Box::new(stage(stage_of, at)) };
     let version = || "1+bk1".to_owned();
     let expected = [
         (100.0, began(false)),
-        (101.0, Happening::BuildBegan { version: version(), slot: 1, key: "k".into() }),
+        (101.0, EventKind::BuildBegan { version: version(), slot: 1, key: "k".into() }),
         (101.5, package(PackageState::Building, Reason::FirstBuild, None)),
         (102.0, ended(Stage::Unpack, 102.0)),
         (103.0, ended(Stage::Build, 103.0)),
         (
             104.0,
-            Happening::BuildEnded {
+            EventKind::BuildEnded {
                 version: version(),
                 slot: 1,
                 outcome: BuildOutcome::Failed,
@@ -81,11 +81,11 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
             },
         ),
         (104.5, package(PackageState::Failed, Reason::WorkerLost, Some("b".into()))),
-        (105.0, Happening::RunEnded { state: RunState::Interrupted }),
+        (105.0, EventKind::RunEnded { state: RunState::Interrupted }),
         (110.0, began(true)),
-        (111.0, Happening::Requested { request: RequestKind::Retry }),
+        (111.0, EventKind::Requested { request: RequestKind::Retry }),
     ];
-    let seen: Vec<_> = events.iter().map(|event| (event.at, event.happening.clone())).collect();
+    let seen: Vec<_> = events.iter().map(|event| (event.at, event.kind.clone())).collect();
     assert_eq!(seen, expected);
     assert!(events.iter().all(|event| event.epoch == 1 && event.version == crate::EVENT_VERSION));
     assert!(events.is_sorted_by(|one, next| one.seq < next.seq));
@@ -143,9 +143,7 @@ pub(super) fn events_are_kept_for_the_latest_runs(open: Open) {
     kept.dedup();
     assert_eq!(kept, runs[3..], "the request before them is removed, too");
     assert_eq!(events.len() as u64 % EVENT_RUNS_MAX, 0);
-    assert!(
-        events.iter().all(|event| event.happening != Happening::Requested { request: RequestKind::Bump })
-    );
+    assert!(events.iter().all(|event| event.kind != EventKind::Requested { request: RequestKind::Bump }));
     // The other rows stay, and numbers are not used again.
     assert_eq!(store.runs().unwrap().len(), runs.len());
     assert!(store.last_event().unwrap() > events.len() as u64);

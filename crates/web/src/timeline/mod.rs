@@ -4,10 +4,10 @@
 //! Horizontal measures are percentages, so that the drawing follows the width of the window while its text
 //! keeps its size.
 //!
-//! A run of thirty thousand packages has more builds than a screen has pixels. So each lane is divided into
-//! cells. A build that spans several cells gets its own bar. Shorter builds add to the cells that they overlap.
-//! A cell is drawn as one shade and shows how busy the slot was, how many builds it ran and how many failed.
-//! The numbers of bars and cells are bounded for any run.
+//! A run of thirty thousand packages has more builds than a screen has pixels. Each lane is divided into cells. A build
+//! that spans several cells gets its own bar. Shorter builds add to the cells that they overlap. A cell is drawn as one
+//! shade and shows how busy the slot was, how many builds it ran and how many failed. The numbers of bars and cells are
+//! bounded for any run.
 
 mod draw;
 mod file;

@@ -18,7 +18,7 @@ pub struct Image {
     path: PathBuf,
     /// The number of layers in it, the lowest ones of a root.
     holds: usize,
-    _standing: Option<LayersInUse>,
+    _held: Option<LayersInUse>,
 }
 
 impl Image {
@@ -36,7 +36,7 @@ impl Image {
 
     /// An existing image that [`Image::make`] made of these layers in a folder.
     pub fn made(folder: &Path, layers: &[String]) -> Image {
-        Image { path: folder.join(FILE), holds: layers.len(), _standing: None }
+        Image { path: folder.join(FILE), holds: layers.len(), _held: None }
     }
 
     /// Replaces the layers of a root that are in the image by the image.
@@ -85,8 +85,8 @@ impl Layers {
         let name = name(layers, device);
         // Other builds that need the same image wait for it.
         let Some(_claim) = self.claim(vec![name.clone()], cancel) else { return Ok(None) };
-        let mut standing = self.stand_on(std::slice::from_ref(&name));
-        if standing.is_none() {
+        let mut held = self.hold(std::slice::from_ref(&name));
+        if held.is_none() {
             let part = self.new_part(&name);
             let made = self.make_image(&part, layers, device);
             let kept = made.and_then(|()| Ok(self.keep(&name, &self.yard.join(&part), None, None)?));
@@ -95,13 +95,13 @@ impl Layers {
                 self.remove(&part);
                 return Err(error);
             }
-            standing = self.stand_on(std::slice::from_ref(&name));
+            held = self.hold(std::slice::from_ref(&name));
             // The next sweep removes what could not be removed now.
             let _ = self.evict();
         }
-        let standing = standing.ok_or_else(|| io::Error::other("a new image was removed meanwhile"))?;
+        let held = held.ok_or_else(|| io::Error::other("a new image was removed meanwhile"))?;
         let path = self.files(&name).join(FILE);
-        Ok(Some(Image { path, holds: layers.len(), _standing: Some(standing) }))
+        Ok(Some(Image { path, holds: layers.len(), _held: Some(held) }))
     }
 
     fn make_image(&self, part: &Path, layers: &[String], device: &Device) -> Result<(), RunError> {

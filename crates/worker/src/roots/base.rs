@@ -36,7 +36,7 @@ impl BaseSandbox {
         command: &CommandOrder,
     ) -> io::Result<BaseSandbox> {
         let BaseFolders { layer, beside } = folders;
-        let session = ids.is_alone().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
+        let session = ids.has_one_id().then(|| fakeroot::begin(&yard.join(beside))).transpose()?;
         let binds: Vec<_> = session.iter().map(|_| fakeroot::shown(beside)).collect();
         let sandbox = Sandbox {
             folder: yard.to_owned(),

@@ -89,7 +89,7 @@ impl RootFolder {
             binds.push((work.to_owned(), PathBuf::from(inside), Access::Write));
         }
         binds.extend(self.shown.writable.iter().map(|folder| shown(folder, Access::Write)));
-        if !self.ids.is_alone() {
+        if !self.ids.has_one_id() {
             let mut operations = self.plan.entering(&binds);
             operations.extend(self.handing_over());
             return operations;
@@ -111,7 +111,7 @@ impl RootFolder {
     /// them from writing to files of the root's own root user.
     pub fn entering_of_builder(&self) -> Option<Operation> {
         let open = self.terms.open.iter().map(PathBuf::from).collect();
-        (self.ids.is_alone() && !self.terms.open.is_empty()).then_some(Operation::Seal { open })
+        (self.ids.has_one_id() && !self.terms.open.is_empty()).then_some(Operation::Seal { open })
     }
 
     /// The sandbox of one command in this root.

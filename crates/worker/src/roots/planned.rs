@@ -3,7 +3,7 @@
 use super::RootFolder;
 use crate::layers::{Image, planned_image};
 use crate::local::Local;
-use crate::memory::promised_bytes;
+use crate::memory::reserved_bytes;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_root::{Flushes, IdMap, ImagePlan, Making, RootPlan, Roots, used_bytes};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Planned {
         ids: &IdMap,
     ) -> Planned {
         let Planned { plan, flushes } = Planned::of(name, layers, making, image);
-        Planned { plan: if ids.is_alone() { plan.held() } else { plan }, flushes }
+        Planned { plan: if ids.has_one_id() { plan.held() } else { plan }, flushes }
     }
 }
 
@@ -71,10 +71,10 @@ impl BuildFacts<'_> {
     pub(crate) fn wanted_memory(&self, layer_bytes: &dyn Fn(&str) -> u64) -> Option<u64> {
         if self.roots.is_in_memory() {
             let layers = self.local.layers.iter().filter(|_| self.roots.copies_to_memory());
-            return Some(promised_bytes(self.written_bytes, layers.map(|layer| layer_bytes(layer)).sum()));
+            return Some(reserved_bytes(self.written_bytes, layers.map(|layer| layer_bytes(layer)).sum()));
         }
         let work = self.order.work.as_ref().filter(|_| self.works_in_memory)?;
-        Some(promised_bytes(work.expected_bytes, 0))
+        Some(reserved_bytes(work.expected_bytes, 0))
     }
 }
 

@@ -51,7 +51,7 @@ impl RootFolder {
     }
 
     /// Whether the work folder is separate from the root's written files.
-    pub(crate) fn is_work_apart(&self) -> bool {
+    pub(crate) fn has_separate_work_folder(&self) -> bool {
         self.plan.work_folder().is_some()
     }
 

@@ -84,7 +84,7 @@ impl Desk {
                             _ => {}
                         }
                     }
-                    self.say(&ToWorker::Heard { session, attempt: lease.attempt, next: taken });
+                    self.say(&ToWorker::Received { session, attempt: lease.attempt, next: taken });
                 }
                 ToCoordinator::Built { attempt, built, .. } => {
                     let (answer, is_repeated) = (Box::new(kept(&built)), built.is_repeated);

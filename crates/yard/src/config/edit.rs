@@ -25,7 +25,7 @@ pub enum Refusal {
         problem: String,
     },
     /// The setting already has another value.
-    SaysOtherwise {
+    OtherValue {
         /// From 1.
         line: usize,
         /// The whole line, trimmed.
@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
             Refusal::Unreadable { line, column, problem } => {
                 write!(f, "line {line}, column {column}: {problem}")
             }
-            Refusal::SaysOtherwise { line, says } => write!(f, "line {line} already says `{says}`"),
+            Refusal::OtherValue { line, says } => write!(f, "line {line} already says `{says}`"),
             Refusal::Shape { line, name, wanted } => write!(f, "line {line}: `{name}` is not {wanted}"),
         }
     }
@@ -65,7 +65,7 @@ pub struct Edited {
 
 /// What to do with a setting that has another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Otherwise {
+pub enum OnConflict {
     /// Keep it, and change nothing.
     Refuse,
     /// Replace it.
@@ -77,7 +77,7 @@ pub fn set(
     text: &str,
     table: &str,
     settings: &[(&str, &str)],
-    otherwise: Otherwise,
+    on_conflict: OnConflict,
 ) -> Result<Edited, Refusal> {
     let before = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let read = Document::parse(before).map_err(|error| {
@@ -104,10 +104,10 @@ pub fn set(
         match item.as_value() {
             None => return Err(Refusal::Shape { line, name: format!("{table}.{key}"), wanted: "a value" }),
             Some(found) if found.as_str() == Some(value) => {}
-            Some(_) if otherwise == Otherwise::Replace => wanted.push((*key, *value)),
+            Some(_) if on_conflict == OnConflict::Replace => wanted.push((*key, *value)),
             Some(_) => {
                 let says = before.lines().nth(line - 1).unwrap_or_default().trim().to_owned();
-                return Err(Refusal::SaysOtherwise { line, says });
+                return Err(Refusal::OtherValue { line, says });
             }
         }
     }
@@ -198,7 +198,7 @@ mod tests {
     const MEMORY: [(&str, &str); 2] = [("backend", "overlay"), ("scratch", "memory")];
 
     fn refused(text: &str) -> Result<String, Refusal> {
-        set(text, "root", &MEMORY, Otherwise::Refuse).map(|edited| edited.text)
+        set(text, "root", &MEMORY, OnConflict::Refuse).map(|edited| edited.text)
     }
 
     #[test]
@@ -268,12 +268,12 @@ mod tests {
     fn a_different_value_is_replaced_only_by_force() {
         let text = "[root]\n  backend = \"copy\"  # no overlays \"here\"\nflushes = \"keep\"\n";
         let says = "backend = \"copy\"  # no overlays \"here\"".to_owned();
-        assert_eq!(refused(text), Err(Refusal::SaysOtherwise { line: 2, says }));
+        assert_eq!(refused(text), Err(Refusal::OtherValue { line: 2, says }));
         // A line that would be inserted above it does not count.
         let says = "scratch = \"disk\"".to_owned();
-        let other = Err(Refusal::SaysOtherwise { line: 2, says });
+        let other = Err(Refusal::OtherValue { line: 2, says });
         assert_eq!(refused("[root]\nscratch = \"disk\"\n"), other);
-        let forced = set(text, "root", &MEMORY, Otherwise::Replace).unwrap();
+        let forced = set(text, "root", &MEMORY, OnConflict::Replace).unwrap();
         let expected = "[root]\n  backend = \"overlay\"  # no overlays \"here\"\nflushes = \"keep\"\nscratch = \"memory\"\n";
         assert_eq!(forced.text, expected);
         let changes = [
@@ -299,7 +299,7 @@ mod tests {
             ),
             ("[root]\nbackend = [ # a\n1 ] # b", "[root]\nbackend = \"overlay\" # b\nscratch = \"memory\"\n"),
         ] {
-            let edited = set(before, "root", &MEMORY, Otherwise::Replace).unwrap();
+            let edited = set(before, "root", &MEMORY, OnConflict::Replace).unwrap();
             assert_eq!(edited.text, expected, "{before}");
         }
     }
@@ -308,7 +308,7 @@ mod tests {
     fn line_ends_and_a_byte_order_mark_stay_as_they_are() {
         // Both kinds of line endings, one inside a string, and none at the end.
         let text = "\u{feff}a = 1\r\n[root] # x\nbackend = 'copy'\r\nb = \"\"\"1\r\n2\n3\"\"\"\n# end";
-        let edited = set(text, "root", &MEMORY, Otherwise::Replace).unwrap();
+        let edited = set(text, "root", &MEMORY, OnConflict::Replace).unwrap();
         let expected = "\u{feff}a = 1\r\n[root] # x\nbackend = \"overlay\"\r\nb = \"\"\"1\r\n2\n3\"\"\"\nscratch = \"memory\"\r\n# end";
         assert_eq!(edited.text, expected);
         let changes = ["-backend = 'copy'", "+backend = \"overlay\"", "+scratch = \"memory\""];
@@ -328,7 +328,7 @@ mod tests {
             ("a = \"\"\"\n[root]\n", (3, 1), "invalid multi-line basic string"),
             ("root.a = 1\n[root]\nb = 1\n", (2, 2), "duplicate key"),
         ] {
-            match set(text, "root", &MEMORY, Otherwise::Replace) {
+            match set(text, "root", &MEMORY, OnConflict::Replace) {
                 Err(Refusal::Unreadable { line, column, problem }) => {
                     assert_eq!((line, column), at, "{text:?}: {problem}");
                     assert!(problem.contains(part) && !problem.contains('\n'), "{text:?}: {problem}");
@@ -347,7 +347,7 @@ mod tests {
             ("[root]\n\nscratch.x = 1\n", 3, "root.scratch", "a value"),
         ] {
             let refusal = Refusal::Shape { line, name: name.to_owned(), wanted };
-            assert_eq!(set(text, "root", &MEMORY, Otherwise::Replace), Err(refusal), "{text}");
+            assert_eq!(set(text, "root", &MEMORY, OnConflict::Replace), Err(refusal), "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! store, ranks, the first order. Nothing is built: the layers of roots do not exist, and the run is ended.
 
 use super::Part;
-use super::sham::ShamTree;
+use super::synthetic::SyntheticTree;
 use crate::Trial;
 use crate::child::all_cpu_seconds;
 use crate::config::Config;
@@ -25,10 +25,10 @@ use std::time::Instant;
 /// Maximum wall time.
 const WALL_SECONDS_MAX: f64 = 1.0;
 
-pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &ShamTree, trial: &Trial<'_>) -> Result<Part> {
+pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &SyntheticTree, trial: &Trial<'_>) -> Result<Part> {
     let pairs = trial.pairs;
     let distfiles = scratch.path("distfiles");
-    ShamTree::make_distfiles(&distfiles)?;
+    SyntheticTree::make_distfiles(&distfiles)?;
     let settings = settings(tree, distfiles);
     let target =
         format!("at most {WALL_SECONDS_MAX} s of wall time from the resolved set to the first build");
@@ -72,7 +72,7 @@ pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &ShamTree, trial: &Trial<
     Ok(part)
 }
 
-fn settings(tree: &ShamTree, distfiles: PathBuf) -> Settings {
+fn settings(tree: &SyntheticTree, distfiles: PathBuf) -> Settings {
     Settings {
         tree: tree.folder.clone(),
         distfiles,

@@ -1,7 +1,7 @@
 //! Decides which directories a rescan has to query again, if nothing changed and if a few Makefiles changed.
 
 use super::Part;
-use super::sham::ShamTree;
+use super::synthetic::SyntheticTree;
 use crate::Trial;
 use crate::check_interrupt;
 use crate::error::{Context, Kind, Result};
@@ -21,7 +21,7 @@ const WALL_SECONDS_MAX: f64 = 2.0;
 /// Stands for the facts other than the tree that answers depend on, which do not matter here.
 const FACTS: &str = "benchmark";
 
-pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<Part> {
+pub fn measure(scratch: &Scratch, tree: &SyntheticTree, trial: &Trial<'_>) -> Result<Part> {
     let pairs = trial.pairs;
     let kept = scratch.path("kept");
     let failed = "store the answers of the scan";
@@ -94,7 +94,7 @@ pub fn measure(scratch: &Scratch, tree: &ShamTree, trial: &Trial<'_>) -> Result<
 }
 
 /// Returns the time of the decision and the directories that a rescan would query.
-fn decide<'a>(kept: &Path, tree: &'a ShamTree) -> Result<(f64, BTreeSet<&'a String>)> {
+fn decide<'a>(kept: &Path, tree: &'a SyntheticTree) -> Result<(f64, BTreeSet<&'a String>)> {
     let places = tree.places();
     let started = Instant::now();
     let kept = KeptScan::read(kept, FACTS).context(Kind::Machine, "read the stored answers")?;
@@ -104,7 +104,7 @@ fn decide<'a>(kept: &Path, tree: &'a ShamTree) -> Result<(f64, BTreeSet<&'a Stri
 }
 
 /// Changes the Makefiles of these directories. Returns their previous modification times.
-fn change(tree: &ShamTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
+fn change(tree: &SyntheticTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
     let failed = "change a Makefile";
     let one = |location: &&String| {
         let path = tree.folder.join(location).join("Makefile");
@@ -115,7 +115,7 @@ fn change(tree: &ShamTree, locations: &[&String]) -> Result<Vec<SystemTime>> {
 }
 
 /// Restores the Makefiles and their modification times.
-fn change_back(tree: &ShamTree, locations: &[&String], times: &[SystemTime]) -> Result<()> {
+fn change_back(tree: &SyntheticTree, locations: &[&String], times: &[SystemTime]) -> Result<()> {
     let failed = "change a Makefile back";
     for (location, time) in locations.iter().zip(times) {
         let path = tree.folder.join(location).join("Makefile");

@@ -20,7 +20,7 @@ const PEER: &str = "bob";
 pub fn measure(scratch: &Scratch, scan: &Path, trial: &Trial<'_>) -> Result<Part> {
     let pairs = trial.pairs;
     let (ours_path, theirs_path) = (scratch.path("ours"), scratch.path("theirs"));
-    let has_peer = is_there();
+    let has_peer = is_installed();
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let mut is_same = true;
     for pair in 1..=pairs {
@@ -98,7 +98,7 @@ fn make_report(ours: &[Usage], peer: Option<(&Vec<Usage>, bool)>) -> Part {
 }
 
 /// Whether bob is installed. Other programs have the same name, so this checks for the subcommand.
-fn is_there() -> bool {
+fn is_installed() -> bool {
     let mut command = Command::new(PEER);
     command.args(["util", "presolve", "--help"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -174,5 +174,5 @@ fn malformed_and_growing_files_are_rejected() {
 
 #[test]
 fn the_table_has_every_name_once() {
-    assert!(FATES.is_sorted_by(|(one, _), (other, _)| one < other));
+    assert!(MIGRATIONS.is_sorted_by(|(one, _), (other, _)| one < other));
 }

@@ -246,7 +246,7 @@ fn sources(root: &DebianRoot) -> String {
 fn environment(ids: &IdMap, given: &Environment) -> Vec<(String, String)> {
     let path = ("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
     let mut environment = vec![path, ("TMPDIR".to_owned(), SHOWN.to_owned())];
-    if ids.is_alone() {
+    if ids.has_one_id() {
         // All files belong to the only user.
         environment.push(("TAR_OPTIONS".to_owned(), "--no-same-owner".to_owned()));
     }

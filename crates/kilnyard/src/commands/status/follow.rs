@@ -35,7 +35,7 @@ pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Resul
     for build in store.builds_open(run.number).map_err(store_error)? {
         picture.snapshot.builds.push(seen(&build, estimate(&build.package)));
     }
-    picture.stand(rows.into_iter().map(|row| (row.name, row.state)).collect());
+    picture.set_states(rows.into_iter().map(|row| (row.name, row.state)).collect());
     view.see(&ViewEvent::Began, &picture.snapshot);
     let mut staged: Option<Instant> = None;
     loop {

@@ -6,7 +6,7 @@
 
 use super::{Snapshot, View, ViewEvent};
 use crate::words::{json_text, now_seconds};
-use kilnyard_store::{Event, Happening};
+use kilnyard_store::{Event, EventKind};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
@@ -30,21 +30,21 @@ impl Events {
 /// An event with the keys that lines had before envelopes were introduced.
 fn line(event: &Event, snapshot: &Snapshot) -> Value {
     let ids = &event.ids;
-    let earlier = match &event.happening {
-        Happening::RunBegan { is_resumed, cores, expected_seconds, .. } => json!({
+    let earlier = match &event.kind {
+        EventKind::RunBegan { is_resumed, cores, expected_seconds, .. } => json!({
             "resumed": is_resumed,
             "cores": cores,
             "slots": snapshot.slots,
             "expected_seconds": expected_seconds,
         }),
-        Happening::RunEnded { state } => json!({ "state": state }),
-        Happening::Package { state, reason, .. } => {
+        EventKind::RunEnded { state } => json!({ "state": state }),
+        EventKind::Package { state, reason, .. } => {
             json!({ "package": ids.package, "state": state, "reason": reason.to_string() })
         }
-        Happening::StageEnded { slot, result } => {
+        EventKind::StageEnded { slot, result } => {
             json!({ "package": ids.package, "build": ids.build, "slot": slot, "result": result })
         }
-        Happening::BuildEnded { version, slot, outcome, failure, is_reproducible } => json!({
+        EventKind::BuildEnded { version, slot, outcome, failure, is_reproducible } => json!({
             "package": ids.package,
             "build": ids.build,
             "slot": slot,
@@ -53,7 +53,7 @@ fn line(event: &Event, snapshot: &Snapshot) -> Value {
             "failure": failure,
             "reproducible": is_reproducible,
         }),
-        Happening::BuildBegan { .. } | Happening::Requested { .. } | Happening::Unknown => json!({}),
+        EventKind::BuildBegan { .. } | EventKind::Requested { .. } | EventKind::Unknown => json!({}),
     };
     let mut fields = fields(serde_json::to_value(event).unwrap_or_default());
     let kind = fields.get("type").cloned().unwrap_or_default();

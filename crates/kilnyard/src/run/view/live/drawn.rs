@@ -109,7 +109,7 @@ impl Drawn {
         let rows: Vec<Row> = self.scrolled.iter().skip(skipped).cloned().chain(picture).collect();
         if let Err(error) = write(&self.path, &drawing(&rows)) {
             self.is_given_up = true;
-            tell!("warning: the picture is no longer updated\n{error}");
+            say!("warning: the picture is no longer updated\n{error}");
         }
     }
 }

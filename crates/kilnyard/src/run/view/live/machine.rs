@@ -27,15 +27,15 @@ struct Spent {
 pub struct Gauge {
     machine: Machine,
     spent: Option<Spent>,
-    looked: Option<Instant>,
+    sampled_at: Option<Instant>,
 }
 
 impl Gauge {
     /// The load since the last sample.
     pub fn machine(&mut self, now: Instant) -> Machine {
-        let is_fresh = self.looked.is_some_and(|at| now.saturating_duration_since(at) < SPAN_MIN);
+        let is_fresh = self.sampled_at.is_some_and(|at| now.saturating_duration_since(at) < SPAN_MIN);
         if !is_fresh {
-            self.looked = Some(now);
+            self.sampled_at = Some(now);
             let read = |path| std::fs::read_to_string(path).unwrap_or_default();
             let spent = spent(&read("/proc/stat"));
             let cores = self.spent.zip(spent).and_then(|(before, after)| busy(before, after));

@@ -48,7 +48,7 @@ fn eighty_columns_show_everything() {
 }
 
 #[test]
-fn forty_columns_leave_out_the_less_telling() {
+fn forty_columns_leave_out_the_less_important() {
     let now = Instant::now();
     let expected = [
         "run 3  7/12  1 failed  about 1:35 left",

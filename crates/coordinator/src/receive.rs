@@ -14,13 +14,18 @@ use kilnyard_protocol::{
     Answer, BuildPhase, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session,
     ToCoordinator, ToWorker, Versions, Welcome,
 };
-use kilnyard_schedule::{Event as Heard, Machine, MachineId};
+use kilnyard_schedule::{Event as ScheduleEvent, Machine, MachineId};
 use kilnyard_store::Number;
 use std::collections::HashMap;
 
 impl Coordinator {
     /// Handles a message.
-    pub(crate) fn heard(&mut self, from: Channel, message: Opened<ToCoordinator>, actions: &mut Vec<Action>) {
+    pub(crate) fn receive(
+        &mut self,
+        from: Channel,
+        message: Opened<ToCoordinator>,
+        actions: &mut Vec<Action>,
+    ) {
         let Opened { capabilities, body, .. } = message;
         let session = match (&body, body.session()) {
             (ToCoordinator::Hello(hello), _) => return self.hello(from, hello, &capabilities, actions),
@@ -30,10 +35,10 @@ impl Coordinator {
         if self.seats.of_session(session).is_none()
             && let Some(hello) = self.seats.confirm(session)
         {
-            self.sit(from, &hello, session, actions);
+            self.join(from, &hello, session, actions);
         }
         let Some(machine) = self.seats.of_session(session) else {
-            return actions.push(Action::Send { to: from, message: ToWorker::Again { session } });
+            return actions.push(Action::Send { to: from, message: ToWorker::Rejoin { session } });
         };
         let seat = self.seats.get_mut(machine);
         (seat.channel, seat.heard_seconds) = (from, self.now_seconds);
@@ -103,7 +108,7 @@ impl Coordinator {
             return Err("there are too many workers in this run".to_owned());
         }
         let seat = self.seats.of_worker(&hello.worker);
-        if seat.is_some_and(|seat| seat.is_past(&hello.process)) {
+        if seat.is_some_and(|seat| seat.is_earlier_process(&hello.process)) {
             return Err(format!("another process is now {}; each worker needs its own name", hello.worker));
         }
         let current = seat.filter(|seat| seat.process == hello.process).and_then(|seat| seat.session);
@@ -118,7 +123,7 @@ impl Coordinator {
     }
 
     /// Seats a welcomed worker, in place of an earlier process of it.
-    fn sit(&mut self, channel: Channel, hello: &Hello, session: Session, actions: &mut Vec<Action>) {
+    fn join(&mut self, channel: Channel, hello: &Hello, session: Session, actions: &mut Vec<Action>) {
         // `admit` checked it.
         let Ok(about) = machine_of(hello).map(Machine::oversubscribed) else { return };
         let machine = self.seats.place(&hello.worker);
@@ -130,19 +135,19 @@ impl Coordinator {
             }
         }
         let slots = self.scheduler.slots_of(&about);
-        self.seats.sit(machine, hello, session, channel, slots, self.now_seconds);
-        self.hear(Heard::Joined { machine, about }, actions);
+        self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
+        self.schedule(ScheduleEvent::Joined { machine, about }, actions);
     }
 
     /// Handles the departure of a worker. Its builds are lost.
     pub(crate) fn leave(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
-        if self.seats.rise(machine) {
+        if self.seats.end_session(machine) {
             // First, so that lost builds do not start here again.
-            self.hear(Heard::Closed(machine), actions);
+            self.schedule(ScheduleEvent::Closed(machine), actions);
             for build in self.builds_on(machine) {
                 self.lose(build, actions);
             }
-            self.hear(Heard::Left(machine), actions);
+            self.schedule(ScheduleEvent::Left(machine), actions);
         }
     }
 
@@ -163,7 +168,7 @@ impl Coordinator {
         let pressed = std::mem::replace(&mut seat.pressure, offer.pressure) != offer.pressure;
         let opened = std::mem::replace(&mut seat.takes_more, offer.takes_more) != offer.takes_more;
         let held: HashMap<Attempt, BuildPhase> =
-            offer.held.iter().map(|held| (held.attempt, held.standing)).collect();
+            offer.held.iter().map(|held| (held.attempt, held.phase)).collect();
         // In the worker's order, so that the same messages give the same actions.
         for held in &offer.held {
             if self.own(machine, held.attempt, actions).is_none() {
@@ -177,11 +182,15 @@ impl Coordinator {
             self.reconcile(machine, build, &held, actions);
         }
         if pressed {
-            self.hear(Heard::Pressure { machine, pressure: offer.pressure }, actions);
+            self.schedule(ScheduleEvent::Pressure { machine, pressure: offer.pressure }, actions);
         }
         if opened {
-            let door = if offer.takes_more { Heard::Opened(machine) } else { Heard::Closed(machine) };
-            self.hear(door, actions);
+            let door = if offer.takes_more {
+                ScheduleEvent::Opened(machine)
+            } else {
+                ScheduleEvent::Closed(machine)
+            };
+            self.schedule(door, actions);
         }
         self.seats.get_mut(machine).ranks = None;
         self.send_ranks(actions);
@@ -189,7 +198,7 @@ impl Coordinator {
 
     /// Sends each worker the ranks of its builds, if they changed.
     pub(crate) fn send_ranks(&mut self, actions: &mut Vec<Action>) {
-        for machine in self.seats.talking() {
+        for machine in self.seats.in_session() {
             let builds = self.ranked(machine);
             let seat = self.seats.get_mut(machine);
             let Some(offer) = seat.offer else { continue };
@@ -223,7 +232,7 @@ impl Coordinator {
         let now_seconds = self.now_seconds;
         let Some(lease) = self.leases.get_mut(&build) else { return };
         let attempt = lease.attempt;
-        let Some(standing) = held.get(&attempt) else {
+        let Some(phase) = held.get(&attempt) else {
             let is_given_back = lease.is_revoked || !takes_more && !lease.is_started;
             if lease.is_cancelled || lease.is_confirmed && !is_given_back {
                 // It dropped a cancelled build, or lost one that it had.
@@ -237,11 +246,11 @@ impl Coordinator {
             return;
         };
         lease.is_confirmed = true;
-        lease.is_started = *standing != BuildPhase::Waiting;
+        lease.is_started = *phase != BuildPhase::Waiting;
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
         // A build that has started is not revoked.
-        lease.is_revoked = *standing == BuildPhase::Waiting && (lease.is_revoked || !takes_more);
-        if lease.is_cancelled && *standing != BuildPhase::Ended {
+        lease.is_revoked = *phase == BuildPhase::Waiting && (lease.is_revoked || !takes_more);
+        if lease.is_cancelled && *phase != BuildPhase::Ended {
             self.say(machine, |session| ToWorker::Cancel { session, attempt }, actions);
         } else if lease.is_revoked {
             self.say(machine, |session| ToWorker::Revoke { session, attempt }, actions);
@@ -269,7 +278,7 @@ impl Coordinator {
             lease.is_confirmed = true;
             seat.slots_free.remove(&lease.slot);
             let package = lease.package;
-            self.hear(Heard::Running { package, machine }, actions);
+            self.schedule(ScheduleEvent::Running { package, machine }, actions);
         }
         let lease = self.leases.get_mut(&build)?;
         (lease.machine == Some(machine)).then(|| {
@@ -310,11 +319,11 @@ impl Coordinator {
                 lease.recorded.remove(at);
                 continue;
             }
-            actions.push(Action::Tell(Notice::Progress { build, progress: progress.clone() }));
+            actions.push(Action::Notify(Notice::Progress { build, progress: progress.clone() }));
             self.progress(self.now_seconds, build, progress, actions);
         }
         let next = self.leases.get(&build).map_or(0, |lease| lease.reports);
-        self.say(machine, |session| ToWorker::Heard { session, attempt, next }, actions);
+        self.say(machine, |session| ToWorker::Received { session, attempt, next }, actions);
     }
 
     fn built(&mut self, machine: MachineId, attempt: Attempt, built: Built, actions: &mut Vec<Action>) {

@@ -1,9 +1,9 @@
 //! Inspects the processes of a sandbox, from a separate process.
 //!
-//! The kernel reads the command line and the memory map of a process under that process's memory lock. If that
-//! process is stuck waiting for a device, the read may never return, and the thread that has to end the process must
-//! not get stuck too. So this program starts itself again for each inspection, which takes a few milliseconds, and
-//! gives up after [`LOOK_MAX`].
+//! The kernel reads the command line and the memory map of a process under that process's memory lock. If that process
+//! is stuck waiting for a device, the read may never return, and the thread that has to end the process must not get
+//! stuck too. Each inspection therefore runs in a new process of this program, which takes a few milliseconds to start
+//! and is abandoned after [`LOOK_MAX`].
 //!
 //! A separate process can also enter a namespace that permits the inspection. The kernel shows what a process waits
 //! for, its open files and its memory only to a process with the same ids, or to one that may trace it in its user
@@ -12,7 +12,7 @@
 //! has a single thread, and has the rights of root there (user_namespaces(7)). Process numbers remain those of the
 //! machine.
 
-use crate::{Portrait, tree};
+use crate::{Snapshot, tree};
 use kilnyard_root::{IdMap, Mapper, sandbox, usage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The hidden argument that starts this program as an onlooker.
-const ARGUMENT: &str = "kilnyard-onlooker-process";
+/// The hidden argument that starts this program as an inspector.
+const ARGUMENT: &str = "kilnyard-inspector-process";
 
 /// The longest time for an inspection. A tree of thousands of processes takes a fraction of a second.
 const LOOK_MAX: Duration = Duration::from_secs(10);
@@ -33,8 +33,8 @@ const WALK_MAX: Duration = Duration::from_secs(120);
 /// What to inspect: everything below the outer process of a sandbox.
 #[derive(Serialize, Deserialize)]
 enum Question {
-    /// What the processes are doing. The answer is a [`Portrait`] without output.
-    Portrait { outer: u32, log: Option<String> },
+    /// What the processes are doing. The answer is a [`Snapshot`] without output.
+    Snapshot { outer: u32, log: Option<String> },
     /// The memory of the processes. The answer is a number of bytes.
     Memory { outer: u32 },
     /// What is charged for the files below these folders and for deleted files that the processes have open. The
@@ -44,30 +44,30 @@ enum Question {
 
 /// Inspects the processes of one sandbox.
 #[derive(Clone, Debug)]
-pub(crate) struct Onlooker {
+pub(crate) struct Inspector {
     /// Whether those processes run under ids that this user does not have.
     is_stranger: bool,
     /// Process 1 of the sandbox, once it has started.
     process_1: Option<u32>,
 }
 
-impl Onlooker {
-    pub(crate) fn of(ids: &IdMap) -> Onlooker {
+impl Inspector {
+    pub(crate) fn of(ids: &IdMap) -> Inspector {
         // Root may inspect everything, including kernel stacks, which are shown to root alone. With a single id, the
         // processes are the user's own.
-        Onlooker { is_stranger: ids.mapper == Mapper::Helper, process_1: None }
+        Inspector { is_stranger: ids.mapper == Mapper::Helper, process_1: None }
     }
 
     /// Records the number of process 1 of the sandbox.
-    pub(crate) fn knows(&mut self, process_1: u32) {
+    pub(crate) fn set_process_1(&mut self, process_1: u32) {
         self.process_1 = Some(process_1);
     }
 
-    /// What the processes below `outer` are doing; see [`Portrait::take`]. If that cannot be inspected, which
+    /// What the processes below `outer` are doing; see [`Snapshot::take`]. If that cannot be inspected, which
     /// processes exist.
-    pub(crate) fn portrait(&self, outer: u32, log: Option<&str>, output: &[u8]) -> Portrait {
-        let question = Question::Portrait { outer, log: log.map(str::to_owned) };
-        self.ask(&question, LOOK_MAX).unwrap_or_else(|| Portrait::outline(outer)).with_output(output)
+    pub(crate) fn snapshot(&self, outer: u32, log: Option<&str>, output: &[u8]) -> Snapshot {
+        let question = Question::Snapshot { outer, log: log.map(str::to_owned) };
+        self.ask(&question, LOOK_MAX).unwrap_or_else(|| Snapshot::outline(outer)).with_output(output)
     }
 
     /// The memory of the processes below `outer`; see [`tree::memory_bytes`]. Absent if it cannot be read.
@@ -97,7 +97,7 @@ impl Onlooker {
         if answer.is_none() {
             let _ = child.kill();
         }
-        // An onlooker that is stuck in the kernel ends when it can.
+        // An inspector that is stuck in the kernel ends when it can.
         std::thread::spawn(move || child.wait());
         serde_json::from_slice(&answer?).ok()
     }
@@ -126,7 +126,7 @@ fn read(mut answers: ChildStdout, until: Instant) -> Option<Vec<u8>> {
 /// Inspects, prints the answer and exits, if this program was started for that. Call it at the beginning of `main`,
 /// while there is only one thread.
 #[expect(clippy::disallowed_methods, reason = "this separate process ends here")]
-pub fn become_onlooker_if_asked() {
+pub fn become_inspector_if_asked() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(ARGUMENT) {
         return;
@@ -146,8 +146,8 @@ pub fn become_onlooker_if_asked() {
 fn answer(question: &str) -> io::Result<()> {
     let out = io::stdout();
     match serde_json::from_str(question)? {
-        Question::Portrait { outer, log } => {
-            serde_json::to_writer(out, &Portrait::take(outer, log.as_deref()))?;
+        Question::Snapshot { outer, log } => {
+            serde_json::to_writer(out, &Snapshot::take(outer, log.as_deref()))?;
         }
         Question::Memory { outer } => serde_json::to_writer(out, &tree::memory_bytes(outer))?,
         Question::Written { outer, folders, enough_bytes } => {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_onlooker_that_does_not_answer_is_given_up() {
+    fn an_inspector_that_does_not_answer_is_given_up() {
         assert_eq!(answer_of("echo a; sleep 0.2; echo b", LOOK_MAX).as_deref(), Some(&b"a\nb\n"[..]));
         assert_eq!(answer_of("echo a; exec sleep 616201", Duration::from_millis(300)), None);
     }
@@ -182,7 +182,7 @@ mod tests {
         let mut child = Command::new("sh").args(["-c", "tail -f /dev/null; :"]).spawn().unwrap();
         let own = std::process::id();
         let named = || {
-            let outline = Portrait::outline(own);
+            let outline = Snapshot::outline(own);
             let found = outline.processes.iter().find(|process| process.line == "tail").cloned();
             found.filter(|process| process.state == "waits")
         };

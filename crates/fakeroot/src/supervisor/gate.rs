@@ -19,10 +19,10 @@ const YES: u8 = 1;
 const NO: u8 = 0;
 
 /// Admits a gate, and answers the processes behind its filter.
-pub fn meet(mut stream: &UnixStream, shared: &Shared) {
+pub fn admit(mut stream: &UnixStream, shared: &Shared) {
     let is_room = shared.listeners.fetch_add(1, Ordering::AcqRel) < shared.listeners_max;
-    let met = talk(&mut stream, shared, is_room);
-    if let Ok(Some((listener, environment))) = met {
+    let admitted = talk(&mut stream, shared, is_room);
+    if let Ok(Some((listener, environment))) = admitted {
         clear_own_umask();
         let listener = Listener(listener);
         let is_tried = kernel::real_effective_user() == 0 && !says_not_to_try(&environment);

@@ -2,7 +2,7 @@
 //!
 //! Everything is read from `/proc`, outside the sandbox, so numbers are those of the machine. Any process may vanish
 //! or become another program between two reads; what cannot be read is left out. What is visible depends on the
-//! reader's ids ([`crate::onlooker`]); only root sees the kernel stack.
+//! reader's ids ([`crate::inspector`]); only root sees the kernel stack.
 
 use crate::tree::{self, Member};
 use crate::{Passed, calls};
@@ -38,18 +38,18 @@ const SHARE_OF_AGE_MIN: f64 = 0.2;
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Portrait {
+pub struct Snapshot {
     /// The processes shown, parents before children.
-    pub processes: Vec<Sighting>,
+    pub processes: Vec<ObservedProcess>,
     /// How many processes are not shown.
     pub processes_more: usize,
     /// The last lines of output.
     pub output: Vec<String>,
 }
 
-/// One process of a portrait.
+/// One process of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sighting {
+pub struct ObservedProcess {
     /// Its number on this machine.
     pub number: i32,
     /// Its depth below the command.
@@ -82,10 +82,10 @@ pub struct Sighting {
     pub files: Vec<String>,
 }
 
-impl Portrait {
+impl Snapshot {
     /// All processes below a sandbox's outer process, without output. `log` is the pipe of the output, as links in
     /// `/proc` name it.
-    pub(crate) fn take(outer: u32, log: Option<&str>) -> Portrait {
+    pub(crate) fn take(outer: u32, log: Option<&str>) -> Snapshot {
         let members = tree::below(outer);
         let shown = &shown(&members)[..];
         let files: Vec<Vec<(i32, String)>> =
@@ -102,7 +102,7 @@ impl Portrait {
         let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
         let around = Around { members: shown, holders, log, locks: &locks, uptime_seconds: uptime_seconds() };
         let processes = shown.iter().zip(&files).map(|(member, files)| around.sight(member, files));
-        Portrait {
+        Snapshot {
             processes: with_children(processes.collect(), &members),
             processes_more: members.len() - shown.len(),
             output: Vec::new(),
@@ -110,12 +110,12 @@ impl Portrait {
     }
 
     /// The processes alone, without reading their memory: with names instead of command lines.
-    pub(crate) fn outline(outer: u32) -> Portrait {
+    pub(crate) fn outline(outer: u32) -> Snapshot {
         let members = tree::below(outer);
         let shown = &shown(&members)[..];
         let uptime_seconds = uptime_seconds();
         let processes = shown.iter().map(|member| outline(member, shown, uptime_seconds));
-        Portrait {
+        Snapshot {
             processes: with_children(processes.collect(), &members),
             processes_more: members.len() - shown.len(),
             output: Vec::new(),
@@ -123,8 +123,8 @@ impl Portrait {
     }
 
     /// Adds the last lines of `output`.
-    pub(crate) fn with_output(self, output: &[u8]) -> Portrait {
-        Portrait { output: last_lines(output), ..self }
+    pub(crate) fn with_output(self, output: &[u8]) -> Snapshot {
+        Snapshot { output: last_lines(output), ..self }
     }
 
     /// One sentence: the process responsible for the exceeded limit, and what the others do. Zombies are left out,
@@ -135,12 +135,13 @@ impl Portrait {
             Passed::Silent => self.parent_of_youngest(),
             _ => None,
         };
-        let is_first = |process: &Sighting| first.is_some_and(|first| first.number == process.number);
-        let last = |process: &&Sighting| !process.is_parent && !process.has_ended() && !is_first(process);
+        let is_first = |process: &ObservedProcess| first.is_some_and(|first| first.number == process.number);
+        let last =
+            |process: &&ObservedProcess| !process.is_parent && !process.has_ended() && !is_first(process);
         let others = self.processes.iter().filter(last);
         let count = others.clone().count() + usize::from(first.is_some());
         let named: Vec<String> =
-            first.into_iter().chain(others).take(NAMED_MAX).map(Sighting::summary).collect();
+            first.into_iter().chain(others).take(NAMED_MAX).map(ObservedProcess::summary).collect();
         let more = count - named.len() + self.processes_more;
         match (named.is_empty(), more) {
             (true, 0) => "no process was left".to_owned(),
@@ -151,7 +152,7 @@ impl Portrait {
     }
 
     /// The process with the most children, if it has many.
-    fn parent_of_most(&self) -> Option<&Sighting> {
+    fn parent_of_most(&self) -> Option<&ObservedProcess> {
         self.processes
             .iter()
             .filter(|process| process.children >= MANY)
@@ -160,8 +161,8 @@ impl Portrait {
 
     /// The parent of the youngest process, or the nearest ancestor that has existed for some time: the process that
     /// keeps starting others.
-    fn parent_of_youngest(&self) -> Option<&Sighting> {
-        let age = |process: &&Sighting| process.age_seconds;
+    fn parent_of_youngest(&self) -> Option<&ObservedProcess> {
+        let age = |process: &&ObservedProcess| process.age_seconds;
         let oldest_seconds = self.processes.iter().map(|process| age(&process)).fold(0.0, f64::max);
         let youngest = self.processes.iter().rev().min_by(|one, other| age(one).total_cmp(&age(other)))?;
         let mut process = youngest;
@@ -189,7 +190,7 @@ impl Portrait {
     }
 }
 
-impl Sighting {
+impl ObservedProcess {
     fn has_ended(&self) -> bool {
         self.state == HAS_ENDED
     }
@@ -242,7 +243,7 @@ struct Around<'a> {
 }
 
 impl Around<'_> {
-    fn sight(&self, member: &Member, files: &[(i32, String)]) -> Sighting {
+    fn sight(&self, member: &Member, files: &[(i32, String)]) -> ObservedProcess {
         let ProcessStat { number, .. } = member.stat;
         let read = |name: &str| read(Path::new(&format!("/proc/{number}/{name}")));
         let call = calls::parse(&read("syscall"));
@@ -271,7 +272,7 @@ impl Around<'_> {
         });
         let described =
             |(descriptor, target): &(i32, String)| format!("{descriptor}: {}", self.describe(number, target));
-        Sighting {
+        ObservedProcess {
             line: line_of(&member.stat),
             waits,
             channel: Some(read("wchan")).filter(|channel| !matches!(&channel[..], "" | "0")),
@@ -323,7 +324,7 @@ fn shown(members: &[Member]) -> Vec<Member> {
 }
 
 /// Adds the number of children of each process, counting those not shown.
-fn with_children(mut processes: Vec<Sighting>, members: &[Member]) -> Vec<Sighting> {
+fn with_children(mut processes: Vec<ObservedProcess>, members: &[Member]) -> Vec<ObservedProcess> {
     let mut children: HashMap<i32, (usize, usize)> = HashMap::new();
     for member in members {
         let (all, ended) = children.entry(member.stat.parent).or_default();
@@ -338,9 +339,9 @@ fn with_children(mut processes: Vec<Sighting>, members: &[Member]) -> Vec<Sighti
 }
 
 /// The facts from `/proc/PID/stat`.
-fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting {
+fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> ObservedProcess {
     let (stat, ticks) = (&member.stat, ticks_per_second());
-    Sighting {
+    ObservedProcess {
         number: stat.number,
         depth: member.depth,
         line: stat.name.clone(),
@@ -350,7 +351,7 @@ fn outline(member: &Member, members: &[Member], uptime_seconds: f64) -> Sighting
         age_seconds: (uptime_seconds - stat.started_ticks as f64 / ticks).max(0.0),
         cpu_seconds: (stat.user_ticks + stat.system_ticks) as f64 / ticks,
         threads: stat.threads,
-        ..Sighting::default()
+        ..ObservedProcess::default()
     }
 }
 
@@ -484,46 +485,47 @@ mod tests {
 
     #[test]
     fn a_sentence_names_processes_without_children() {
-        let process = |number, line: &str, is_parent| Sighting {
+        let process = |number, line: &str, is_parent| ObservedProcess {
             number,
             line: line.into(),
             state: "waits".into(),
             is_parent,
             waits: (!is_parent).then(|| "read of pipe:[7], not open in any other process".into()),
-            ..Sighting::default()
+            ..ObservedProcess::default()
         };
-        let mut portrait = Portrait { processes: vec![process(1, "make", true)], ..Portrait::default() };
-        assert_eq!(portrait.summary(Passed::Hung), "no process was left");
-        portrait.processes.push(process(2, "cat", false));
+        let mut snapshot = Snapshot { processes: vec![process(1, "make", true)], ..Snapshot::default() };
+        assert_eq!(snapshot.summary(Passed::Hung), "no process was left");
+        snapshot.processes.push(process(2, "cat", false));
         assert_eq!(
-            portrait.summary(Passed::Hung),
+            snapshot.summary(Passed::Hung),
             "cat (2) [waits: read of pipe:[7], not open in any other process]"
         );
-        portrait.processes.extend((3..9).map(|number| process(number, "cat", false)));
-        portrait.processes_more = 10;
+        snapshot.processes.extend((3..9).map(|number| process(number, "cat", false)));
+        snapshot.processes_more = 10;
         assert!(
-            portrait.summary(Passed::Hung).ends_with("; and 14 more"),
+            snapshot.summary(Passed::Hung).ends_with("; and 14 more"),
             "{}",
-            portrait.summary(Passed::Hung)
+            snapshot.summary(Passed::Hung)
         );
     }
 
     #[test]
     fn a_sentence_names_the_parent_and_not_its_zombies() {
-        let process = |number, parent, line: &str, state, age_seconds| Sighting {
+        let process = |number, parent, line: &str, state, age_seconds| ObservedProcess {
             number,
             parent,
             line: line.into(),
             state: words_of(state).into(),
             age_seconds,
-            ..Sighting::default()
+            ..ObservedProcess::default()
         };
         // A storm: the parent never waits for its children.
-        let storm = Sighting { children: 900, children_ended: 850, ..process(2, 1, "storm", b'R', 9.0) };
+        let storm =
+            ObservedProcess { children: 900, children_ended: 850, ..process(2, 1, "storm", b'R', 9.0) };
         let processes = vec![storm, process(3, 2, "child", b'Z', 1.0), process(4, 2, "child", b'S', 1.0)];
-        let portrait = Portrait { processes, processes_more: 897, ..Portrait::default() };
+        let snapshot = Snapshot { processes, processes_more: 897, ..Snapshot::default() };
         for passed in [Passed::Processes, Passed::Hung] {
-            let summary = portrait.summary(passed);
+            let summary = snapshot.summary(passed);
             let named = "storm (2) [runs; has 900 children, 850 of them zombies]; child (4)";
             assert!(summary.starts_with(named) && !summary.contains("(3)"), "{summary}");
         }
@@ -534,10 +536,10 @@ mod tests {
         step.is_parent = true;
         let processes =
             vec![forker, process(3, 1, "sleep 1000", b'S', 61.0), step, process(5, 4, "true", b'R', 0.1)];
-        let portrait = Portrait { processes, ..Portrait::default() };
-        let summary = portrait.summary(Passed::Silent);
+        let snapshot = Snapshot { processes, ..Snapshot::default() };
+        let summary = snapshot.summary(Passed::Silent);
         assert!(summary.starts_with("make rolling (2) [waits]; sleep 1000 (3)"), "{summary}");
-        assert!(portrait.summary(Passed::Hung).starts_with("sleep 1000 (3)"));
+        assert!(snapshot.summary(Passed::Hung).starts_with("sleep 1000 (3)"));
     }
 
     proptest::proptest! {

@@ -5,7 +5,7 @@ use kilnyard_model::text;
 
 /// The place in a log that shows the cause, with its context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Telling {
+pub struct LogExcerpt {
     /// Number of the line that matters, from 1.
     pub line_number: u64,
     /// That line with some context before and after it, safe to print on a terminal.
@@ -14,7 +14,7 @@ pub struct Telling {
     pub index: usize,
 }
 
-impl Telling {
+impl LogExcerpt {
     /// The cause in one line. Some tools print an error on two lines: the package, then the cause.
     pub fn cause(&self) -> String {
         let line = &self.lines[self.index];
@@ -73,7 +73,7 @@ fn is_of_bsd_make(line: &str) -> bool {
 }
 
 /// Finds the line that matters in a failed log; `None` if the log is empty.
-pub fn telling_lines(log: &str) -> Option<Telling> {
+pub fn find_excerpt(log: &str) -> Option<LogExcerpt> {
     let lines: Vec<&str> = log.lines().collect();
     let last = lines.iter().rposition(|line| !line.trim().is_empty())?;
     let from = last.saturating_sub(LINES_READ_MAX);
@@ -103,7 +103,7 @@ pub fn telling_lines(log: &str) -> Option<Telling> {
     let at = from + position;
     let start = at.saturating_sub(LINES_BEFORE);
     let stop = (at + LINES_AFTER).min(last);
-    Some(Telling {
+    Some(LogExcerpt {
         line_number: at as u64 + 1,
         lines: lines[start..=stop]
             .iter()
@@ -126,9 +126,9 @@ mod tests {
     use super::*;
 
     fn cause_line(log: &str) -> String {
-        let telling = telling_lines(log).unwrap();
-        let line = telling.lines[telling.index].clone();
-        assert_eq!(log.lines().nth(telling.line_number as usize - 1), Some(line.as_str()));
+        let excerpt = find_excerpt(log).unwrap();
+        let line = excerpt.lines[excerpt.index].clone();
+        assert_eq!(log.lines().nth(excerpt.line_number as usize - 1), Some(line.as_str()));
         line
     }
 
@@ -149,14 +149,14 @@ mod tests {
         let log = "Unpacking b (1.0) ...\ndpkg: error processing archive /b.deb (--unpack):\n trying to overwrite '/usr/bin/a', which is also in package a 1.0\nErrors were encountered while processing:\n /b.deb\nE: Sub-process /usr/bin/dpkg returned an error code (1)\n";
         assert_eq!(cause_line(log), " trying to overwrite '/usr/bin/a', which is also in package a 1.0");
         assert_eq!(
-            telling_lines(log).unwrap().cause(),
+            find_excerpt(log).unwrap().cause(),
             "dpkg: error processing archive /b.deb (--unpack): trying to overwrite '/usr/bin/a', which is also in package a 1.0"
         );
         // Without the line before it, or with a different one there.
         for log in
             [" trying to overwrite '/usr/bin/a'\n", "Unpacking b:\n trying to overwrite '/usr/bin/a'\n"]
         {
-            assert_eq!(telling_lines(log).unwrap().cause(), "trying to overwrite '/usr/bin/a'");
+            assert_eq!(find_excerpt(log).unwrap().cause(), "trying to overwrite '/usr/bin/a'");
         }
     }
 
@@ -184,14 +184,14 @@ mod tests {
 
     #[test]
     fn control_sequences_are_removed() {
-        let telling = telling_lines("\u{1b}]0;owned\u{7}\u{1b}[31mx.c:1: error: no\u{1b}[0m\n").unwrap();
-        assert_eq!(telling.lines, ["x.c:1: error: no"]);
+        let excerpt = find_excerpt("\u{1b}]0;owned\u{7}\u{1b}[31mx.c:1: error: no\u{1b}[0m\n").unwrap();
+        assert_eq!(excerpt.lines, ["x.c:1: error: no"]);
     }
 
     #[test]
     fn without_a_cause_the_last_line_is_taken() {
         assert_eq!(cause_line("one\ntwo\n\n"), "two");
-        assert_eq!(telling_lines(""), None);
-        assert_eq!(telling_lines("\n\n"), None);
+        assert_eq!(find_excerpt(""), None);
+        assert_eq!(find_excerpt("\n\n"), None);
     }
 }

@@ -11,7 +11,7 @@ pub const SOURCE: &str = "source-1.0.tar.gz";
 const SOURCE_BYTES: u64 = 1_000_000;
 
 /// A tree with the files that a scan names.
-pub struct ShamTree {
+pub struct SyntheticTree {
     /// The tree's folder.
     pub folder: PathBuf,
     /// The path of the tree as make saw it, if the scan shows it.
@@ -26,9 +26,9 @@ pub struct ShamTree {
     pub unshared: Vec<String>,
 }
 
-impl ShamTree {
+impl SyntheticTree {
     /// Creates the tree. Files outside of it are not created.
-    pub fn make(scan: &ScanFile, folder: PathBuf) -> Result<ShamTree> {
+    pub fn make(scan: &ScanFile, folder: PathBuf) -> Result<SyntheticTree> {
         let inside = scan.stanzas.iter().find_map(place_of_tree);
         let mut answers: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut readers: HashMap<String, Reader> = HashMap::new();
@@ -66,7 +66,7 @@ impl ShamTree {
             matches!(makefile, Some(Reader::One(reader)) if reader == *location)
         };
         let unshared = answers.keys().filter(is_unshared).cloned().collect();
-        Ok(ShamTree { folder, inside, files: readers.len(), unshared, answers, listing })
+        Ok(SyntheticTree { folder, inside, files: readers.len(), unshared, answers, listing })
     }
 
     /// The paths of the tree outside and inside of roots.
@@ -150,7 +150,7 @@ mod tests {
             PKGNAME=b-1\nPKG_LOCATION=a/b\nSCAN_DEPENDS=Makefile ../../../out /etc/z\n\
             PKGNAME=c-1\nPKG_LOCATION=a/c";
         let folder = tempfile::tempdir().unwrap();
-        let tree = ShamTree::make(&ScanFile::parse(text).unwrap(), folder.path().join("tree")).unwrap();
+        let tree = SyntheticTree::make(&ScanFile::parse(text).unwrap(), folder.path().join("tree")).unwrap();
         assert_eq!(tree.inside, Some("/t"));
         for path in ["a/x/Makefile", "a/b/Makefile", "mk/y.mk", "a/c/distinfo"] {
             assert!(tree.folder.join(path).is_file(), "{path}");

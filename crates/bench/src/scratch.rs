@@ -53,7 +53,7 @@ impl Scratch {
         }
         // This gives the folders the ids of that range.
         Yard::make_folders(&self.folder)?;
-        let own = Yard { folder: self.folder.clone(), config, environment: yard.environment.clone() };
+        let own = Yard::of_parts(self.folder.clone(), config, &yard.environment);
         for folder in ["index", "layers"] {
             self.share(yard, &own, folder).context(Kind::Machine, failed)?;
         }
@@ -86,11 +86,8 @@ impl Scratch {
         Yard::make_folders(&self.folder)?;
         let path = self.path(CONFIG);
         fs_err::write(&path, configuration).context(Kind::Machine, "create a yard for the benchmark")?;
-        Ok(Yard {
-            folder: self.folder.clone(),
-            config: Config::parse(configuration, &path, FAMILIES)?,
-            environment: trial.environment.clone(),
-        })
+        let config = Config::parse(configuration, &path, FAMILIES)?;
+        Ok(Yard::of_parts(self.folder.clone(), config, &trial.environment))
     }
 }
 

@@ -93,7 +93,7 @@ pub fn forget(yard: &Yard) -> Result<()> {
             fs_err::remove_file(path).or_internal(failed)?;
         }
     }
-    fs_err::remove_dir_all(yard.path("repository")).or_internal(failed)?;
+    fs_err::remove_dir_all(yard.repository()).or_internal(failed)?;
     Yard::make_folders(&yard.folder)
 }
 

@@ -28,6 +28,7 @@ fn settings() -> Settings {
         maintainer: "A <a@example>".into(),
         cycles: Cycles::Archive,
         against: Against::Set,
+        passes: 1,
         takeovers: Takeovers::new(),
     }
 }

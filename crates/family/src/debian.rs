@@ -30,7 +30,7 @@ use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::Result;
-use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
+use kilnyard_yard::family::{self, Family, Neighbour, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
@@ -115,6 +115,19 @@ impl Family for Debian {
 
     fn check(&self) -> std::result::Result<(), String> {
         self.check_table()
+    }
+
+    fn beside(&self, other: &dyn Family, order: Neighbour) -> Option<Arc<dyn Family>> {
+        let other = (other as &dyn std::any::Any).downcast_ref::<Debian>()?;
+        Some(Arc::new(self.beside_target(other, order)))
+    }
+
+    fn foreign(&self) -> Option<(String, Remedy)> {
+        config::root::foreign(&self.architecture())
+    }
+
+    fn is_published(&self, yard: &Yard) -> bool {
+        publish::indexes_of_binaries(yard, self).iter().any(|index| index.exists())
     }
 
     fn builds_against(&self) -> &'static [Against] {

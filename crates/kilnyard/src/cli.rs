@@ -1,10 +1,14 @@
 //! The command line.
 
-use crate::config::Size;
+use crate::config::{Reuse, Size};
 use crate::environment_of_process;
+use crate::error::{Error, Result};
+use crate::yard::Yard;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use kilnyard_bench::BenchOptions;
 use kilnyard_family::FAMILIES;
+use kilnyard_model::graph::Against;
 use kilnyard_yard::family::FamilyEntry;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +19,9 @@ pub struct Arguments {
     /// The yard's folder.
     #[arg(long, short = 'y', global = true, env = "KILNYARD_YARD", default_value = HERE, value_name = "DIR")]
     pub yard: PathBuf,
+    /// The target, in a yard with several: its name, release or architecture.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub target: Option<String>,
     /// Work on another user's yard. That user can then act with your privileges.
     #[arg(long, global = true)]
     pub foreign_yard: bool,
@@ -74,6 +81,8 @@ pub struct Given {
     pub arguments: ArgMatches,
     /// The folder of the yard.
     pub yard: PathBuf,
+    /// The target of the yard, as the user names it.
+    pub target: Option<String>,
     /// Whether the yard may belong to another user.
     pub is_foreign: bool,
 }
@@ -87,7 +96,8 @@ impl Given {
             Some(("demo", demo)) => demo_folder(&given, demo.get_one("folder")),
             _ => given,
         };
-        Given { yard, is_foreign: arguments.get_flag("foreign_yard"), arguments }
+        let target = arguments.get_one::<String>("target").cloned();
+        Given { yard, target, is_foreign: arguments.get_flag("foreign_yard"), arguments }
     }
 
     /// The yard, if later commands must name it too because it is neither the current folder nor `KILNYARD_YARD`.
@@ -243,14 +253,14 @@ impl std::fmt::Debug for Init {
 }
 
 impl FromArgMatches for Init {
-    fn from_arg_matches(arguments: &ArgMatches) -> Result<Init, clap::Error> {
+    fn from_arg_matches(arguments: &ArgMatches) -> std::result::Result<Init, clap::Error> {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, arguments) = arguments.subcommand().ok_or_else(missing)?;
         let family = FAMILIES.iter().find(|family| family.name() == name).ok_or_else(missing)?;
         Ok(Init { family: *family, arguments: arguments.clone() })
     }
 
-    fn update_from_arg_matches(&mut self, arguments: &ArgMatches) -> Result<(), clap::Error> {
+    fn update_from_arg_matches(&mut self, arguments: &ArgMatches) -> std::result::Result<(), clap::Error> {
         *self = Init::from_arg_matches(arguments)?;
         Ok(())
     }
@@ -270,9 +280,52 @@ impl Subcommand for Init {
     }
 }
 
+/// Options of `plan` and `build` that replace keys of `[build]`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Choices {
+    /// Which dependencies the set makes itself: all, those that are built earlier in any case, or none. By default as in
+    /// kilnyard.toml.
+    #[arg(long, value_name = "WHAT", value_parser = against())]
+    pub against: Option<Against>,
+    /// Which packages are the archive's: those that depend on none of your own sources, or none. By default as in
+    /// kilnyard.toml.
+    #[arg(long, value_name = "WHICH", value_parser = reuse())]
+    pub reuse: Option<Reuse>,
+}
+
+fn against() -> impl TypedValueParser<Value = Against> {
+    PossibleValuesParser::new(["set", "ancestors", "archive"]).map(|word| match word.as_str() {
+        "ancestors" => Against::Ancestors,
+        "archive" => Against::Archive,
+        _ => Against::Set,
+    })
+}
+
+fn reuse() -> impl TypedValueParser<Value = Reuse> {
+    PossibleValuesParser::new(["archive", "never"]).map(|word| match word.as_str() {
+        "never" => Reuse::Never,
+        _ => Reuse::Archive,
+    })
+}
+
+impl Choices {
+    /// Replaces the yard's configuration.
+    ///
+    /// # Errors
+    /// The family cannot build like this.
+    pub fn apply(&self, yard: &mut Yard) -> Result<()> {
+        let build = &mut yard.config.build;
+        build.against = self.against.unwrap_or(build.against);
+        build.reuse = self.reuse.or(build.reuse);
+        yard.config.check_against().map_err(Error::usage)
+    }
+}
+
 /// `plan`.
 #[derive(Debug, Args)]
 pub struct Plan {
+    #[command(flatten)]
+    pub choices: Choices,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -282,7 +335,7 @@ pub struct Plan {
 }
 
 /// `build`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Build {
     /// Build only these packages and their dependencies. In a tree, a category such as mail stands for its packages.
     #[arg(value_name = "PACKAGE")]
@@ -296,9 +349,14 @@ pub struct Build {
     /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
+    #[command(flatten)]
+    pub choices: Choices,
     /// Do not update the repository.
     #[arg(long)]
     pub no_publish: bool,
+    /// Update the repository even if kilnyard.toml or a build against the archive says not to.
+    #[arg(long, conflicts_with = "no_publish")]
+    pub publish: bool,
     /// Maximum number of parallel builds; by default as many as keep the cores busy.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,

@@ -45,7 +45,7 @@ use std::process::ExitCode;
 /// Performs the commands of families that must start fast, without parsing the command line.
 pub fn answer_at_once() -> Option<Result<ExitCode>> {
     let words: Vec<OsString> = std::env::args_os().skip(1).take(WORDS_AT_ONCE_MAX).collect();
-    let console = Console::new(PathBuf::new(), false);
+    let console = Console::new(PathBuf::new(), None, false);
     FAMILIES.iter().find_map(|family| family.answer_at_once(&words, &console))
 }
 
@@ -54,7 +54,7 @@ const WORDS_AT_ONCE_MAX: usize = 5;
 
 /// Performs a command line.
 pub fn run(given: Given) -> Result<ExitCode> {
-    let console = Console::new(given.yard, given.is_foreign);
+    let console = Console::new(given.yard, given.target, given.is_foreign);
     if let Some((name, arguments)) = given.arguments.subcommand() {
         for family in FAMILIES {
             if let Some(code) = family.perform(name, arguments, &console)? {
@@ -68,10 +68,10 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Demo(ref options) => demo::run(&console.folder, options),
         Command::Init(options) => init::run(&console.folder, &options, &console),
         Command::Doctor(json) => doctor::run(&console.folder, json.json),
-        Command::Scan(options) => scan::run(&yard()?, &options, &console),
-        Command::Plan(options) => plan::run(&yard()?, &options),
-        Command::Build(options) => build::run(yard()?, &options),
-        Command::Status(options) => status::run(&yard()?, &options),
+        Command::Scan(options) => each(&console, &|yard| scan::run(yard, &options, &console)),
+        Command::Plan(options) => each(&console, &|yard| plan::run(yard, &options)),
+        Command::Build(options) => each(&console, &|yard| build::run(yard.clone(), &options)),
+        Command::Status(options) => each(&console, &|yard| status::run(yard, &options)),
         Command::Log(options) => log::run(&yard()?, &options),
         Command::Why(options) => why::run(&yard()?, &options),
         Command::Deps(options) => deps::deps(&yard()?, &options),
@@ -84,8 +84,8 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Bump(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Bump, &names.packages),
         Command::Shell(options) => shell::run(&yard()?, &options),
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
-        Command::Publish(options) => publish::run(&yard()?, &options),
-        Command::Clean(options) => clean::run(&yard()?, &options),
+        Command::Publish(options) => each(&console, &|yard| publish::run(yard, &options)),
+        Command::Clean(options) => each(&console, &|yard| clean::run(yard, &options)),
         Command::Lease(options) => lease::run(&yard()?, &options),
         Command::Worker(options) => worker::run(&options),
         Command::Restore(options) => restore::run(&yard()?, &options),
@@ -102,14 +102,64 @@ pub fn run(given: Given) -> Result<ExitCode> {
 pub struct Console {
     /// The folder given by `--yard`.
     folder: PathBuf,
+    /// The target given by `--target`.
+    target: Option<String>,
     /// Whether it may belong to another user.
     is_foreign: bool,
     environment: Environment,
 }
 
 impl Console {
-    fn new(folder: PathBuf, is_foreign: bool) -> Console {
-        Console { folder, is_foreign, environment: environment_of_process() }
+    fn new(folder: PathBuf, target: Option<String>, is_foreign: bool) -> Console {
+        Console { folder, target, is_foreign, environment: environment_of_process() }
+    }
+
+    /// The yard, whichever targets it has.
+    fn whole(&self) -> Result<Yard> {
+        match self.is_foreign {
+            true => Yard::open_of_anyone(&self.folder, FAMILIES, &self.environment),
+            false => self.yard_in(&self.folder),
+        }
+    }
+
+    /// The targets that the command is for: those given by `--target`, or all.
+    fn targets(&self) -> Result<Vec<Yard>> {
+        let whole = self.whole()?;
+        match &self.target {
+            Some(word) => whole.targets_named(word),
+            None => whole.targets(),
+        }
+    }
+}
+
+/// Runs a command for each target, one after another. The highest exit code counts; an interruption and an error of the
+/// configuration end it at once.
+fn each(console: &Console, run: &dyn Fn(&Yard) -> Result<ExitCode>) -> Result<ExitCode> {
+    let targets = console.targets()?;
+    if let [yard] = &targets[..] {
+        return run(yard);
+    }
+    let mut worst = ExitCode::SUCCESS;
+    let mut failed = None;
+    for yard in &targets {
+        say!("target {}:", yard.target_name.as_deref().unwrap_or_default());
+        match run(yard) {
+            Ok(code) if code == ExitCode::SUCCESS => {}
+            Ok(code) => worst = code,
+            Err(error) if matches!(error.kind, Kind::Interrupted | Kind::Usage) => return Err(error),
+            // The machine may lack something for one target alone.
+            Err(error) => {
+                say!("{error}");
+                failed = Some(error);
+            }
+        }
+        if signals::count() > 0 {
+            break;
+        }
+    }
+    match failed {
+        Some(error) => Err(Error::new(error.kind, "a target could not be handled; see above")),
+        None => Ok(worst),
     }
 }
 
@@ -140,9 +190,16 @@ impl Program for Console {
     }
 
     fn yard(&self) -> Result<Yard> {
-        match self.is_foreign {
-            true => Yard::open_of_anyone(&self.folder, FAMILIES, &self.environment),
-            false => self.yard_in(&self.folder),
+        let mut targets = self.targets()?;
+        match (targets.pop(), &targets[..]) {
+            (Some(yard), []) => Ok(yard),
+            (last, _) => {
+                targets.extend(last);
+                let names = targets.iter().filter_map(|yard| yard.target_name.as_deref());
+                let names = names.collect::<Vec<_>>().join(", ");
+                Err(Error::usage(format!("this yard has several targets: {names}"))
+                    .hint("--target NAME, with the name, the release or the architecture of one"))
+            }
         }
     }
 
@@ -201,7 +258,7 @@ fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
 fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
     let known: Vec<String> = match store.plan().map_err(store_error)? {
         Some(plan) => plan.packages.into_iter().map(|row| row.package.name).collect(),
-        None => yard.config.package_names(&yard.folder)?.unwrap_or_default(),
+        None => yard.config.package_names(&yard.home)?.unwrap_or_default(),
     };
     if known.iter().any(|known| known == name) {
         return Ok(Error::usage(format!("there is no record of {name} yet")).hint(Remedy::command("build")));

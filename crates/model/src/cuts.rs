@@ -31,6 +31,15 @@ pub enum StandIn {
     Profile,
 }
 
+/// What a search for cuts tries to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// In a large knot, more cuts than cycles require, for a shorter path.
+    ShortPath,
+    /// No cut that closes no cycle.
+    FewestCuts,
+}
+
 /// The answer to whether a package's dependency may be cut, and what replaces it.
 pub type MayCut<'a> = &'a dyn Fn(PackageId, PackageId) -> Option<StandIn>;
 
@@ -96,7 +105,7 @@ impl Graph {
     /// Removes edges until no cycle is left. `seconds` has the estimated time of each package; `may_cut` returns the
     /// replacement for a dependency of a package, if the edge may be cut. Cycles that cannot be cut are returned, and
     /// keep their edges.
-    pub fn cut_cycles(&mut self, seconds: &[f64], may_cut: MayCut<'_>) -> Cutting {
+    pub fn cut_cycles(&mut self, seconds: &[f64], effort: Effort, may_cut: MayCut<'_>) -> Cutting {
         let knots = self.cycles();
         if knots.is_empty() {
             let path_seconds = Paths::of(self, seconds, &[]).longest_seconds(seconds);
@@ -109,6 +118,9 @@ impl Graph {
             let mut knot = Knot::of(self, members, seconds, may_cut);
             let limit = if members.len() < LARGE_KNOT_MEMBERS_MIN {
                 knot.settle_fewest();
+                f64::INFINITY
+            } else if effort == Effort::FewestCuts {
+                knot.settle(f64::INFINITY);
                 f64::INFINITY
             } else {
                 // Dependencies come first in `knots`: what is before this knot is cut, what is after it is not.

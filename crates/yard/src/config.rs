@@ -3,8 +3,10 @@
 pub mod edit;
 pub mod limits;
 mod roots;
+pub mod targets;
 
 use roots::Root;
+use targets::TargetConfig;
 
 use crate::error::{Error, Result};
 use crate::family::{Family, FamilyEntry};
@@ -42,8 +44,17 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 8] =
-    ["packages", "packages-file", "root", "build", "limits", "retry", "repository", "a family's table"];
+const KEYS: [&str; 9] = [
+    "packages",
+    "packages-file",
+    "root",
+    "build",
+    "limits",
+    "retry",
+    "repository",
+    "target",
+    "a family's table",
+];
 
 /// Dependency layers of a few hundred packages take several gigabytes.
 const LAYERS_BYTES: u64 = 20 << 30;
@@ -67,6 +78,8 @@ pub struct Config {
     pub retries: RetryPolicy,
     /// What the repository states about itself.
     pub repository: Repository,
+    /// The targets of the yard. If there are none, the yard itself is the only one.
+    pub targets: Vec<TargetConfig>,
 }
 
 /// The packages to build.
@@ -412,8 +425,16 @@ pub fn seconds_of(minutes: f64) -> u64 {
 }
 
 impl Config {
-    /// Parses a configuration with the table of one of these families. Errors name the place in the file.
+    /// Parses a configuration with the table of one of these families, and its targets. Errors name the place in the
+    /// file.
     pub fn parse(text: &str, path: &Path, families: &[&'static dyn FamilyEntry]) -> Result<Config> {
+        let mut config = Config::parse_one(text, path, families)?;
+        config.targets = targets::parse(text, path, families)?;
+        Ok(config)
+    }
+
+    /// Parses a configuration without its targets.
+    fn parse_one(text: &str, path: &Path, families: &[&'static dyn FamilyEntry]) -> Result<Config> {
         let unreadable = |error: toml::de::Error| {
             let mut wrong = Error::usage(format!("invalid {}", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
@@ -421,7 +442,7 @@ impl Config {
         };
         let file: File = toml::from_str(text).map_err(unreadable)?;
         let wrong = |reason| Error::usage(format!("{}: {reason}", path.display()));
-        let is_of = |key: &String| families.iter().any(|entry| entry.name() == key);
+        let is_of = |key: &String| families.iter().any(|entry| entry.name() == key) || key == targets::TABLE;
         if let Some(unknown) = file.others.keys().find(|key| !is_of(key)) {
             return Err(wrong(unknown_key(text, unknown)));
         }
@@ -455,6 +476,7 @@ impl Config {
             limits_of_builds: file.limits,
             retries,
             repository: file.repository,
+            targets: Vec::new(),
         };
         config.check().map_err(wrong)?;
         Ok(config)
@@ -467,12 +489,7 @@ impl Config {
             );
         }
         self.family.check()?;
-        if !self.family.builds_against().contains(&self.build.against) {
-            return Err(format!(
-                "against: a {} package is always built against the packages of the set",
-                self.family.title()
-            ));
-        }
+        self.check_against()?;
         self.limits_of_builds.check()?;
         self.build.check()
     }
@@ -480,6 +497,17 @@ impl Config {
     /// The rules from which the limits of each command follow. The caller knows how much memory there is.
     pub fn limits(&self) -> LimitRules {
         rules(&self.build, &self.limits_of_builds)
+    }
+
+    /// Fails if packages of the family cannot be built against what is configured.
+    pub fn check_against(&self) -> std::result::Result<(), String> {
+        match self.family.builds_against().contains(&self.build.against) {
+            true => Ok(()),
+            false => Err(format!(
+                "against: a {} package is always built against the packages of the set",
+                self.family.title()
+            )),
+        }
     }
 
     /// Whether builds publish the repository.

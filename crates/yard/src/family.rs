@@ -109,6 +109,15 @@ pub struct Demo {
     pub repository: &'static str,
 }
 
+/// The place of another target in the configuration of a yard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// It comes before this one.
+    Earlier,
+    /// It comes after this one.
+    Later,
+}
+
 /// A package family as one yard configures it.
 pub trait Family: Any + Debug + Send + Sync {
     /// This family with absolute paths: relative ones are resolved against the yard.
@@ -122,6 +131,24 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// Checks the configuration. The error says what is invalid.
     fn check(&self) -> std::result::Result<(), String>;
+
+    /// This family in a yard that also has the given target, if that makes a difference: what both would build is built
+    /// once, by the earlier target, and they share a repository.
+    fn beside(&self, _other: &dyn Family, _order: Neighbour) -> Option<Arc<dyn Family>> {
+        None
+    }
+
+    /// Why this machine cannot run programs of the target, with the remedy. Absent if it can.
+    fn foreign(&self) -> Option<(String, Remedy)> {
+        None
+    }
+
+    /// Whether the repository has packages of this target.
+    fn is_published(&self, yard: &Yard) -> bool {
+        ["dists", "packages"].iter().any(|folder| {
+            fs_err::read_dir(yard.repository().join(folder)).is_ok_and(|mut all| all.next().is_some())
+        })
+    }
 
     /// What packages of this family can be built against.
     fn builds_against(&self) -> &'static [Against] {
@@ -270,6 +297,7 @@ impl Set {
     /// Publishes all outputs that exist.
     pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Published> {
         let key = SigningKey::read(yard)?;
+        let _lock = yard.lock_repository()?;
         self.0.to_publish(yard, store, distfiles, &key)?.publish(&key)
     }
 

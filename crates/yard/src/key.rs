@@ -12,7 +12,7 @@ pub struct SigningKey(YardKey);
 impl SigningKey {
     /// Reads the key of a yard.
     pub fn read(yard: &Yard) -> Result<SigningKey> {
-        let path = yard.path("state/key.asc");
+        let path = yard.home.join("state/key.asc");
         YardKey::read(&path).map(SigningKey).context(Kind::Machine, "read the yard's key").map_err(|error| {
             error.hint(
                 Remedy::from("restoring a copy of state/key.asc; without one: ")

@@ -162,9 +162,9 @@ fn written_bytes(work: &Work) -> u64 {
 /// Hashes everything that a plan is made from, without reading the index. The suffix is the number of builds in
 /// the store.
 pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
-    let config = fs_err::read_to_string(yard.path(crate::yard::CONFIG));
+    let config = fs_err::read_to_string(yard.home.join(crate::yard::CONFIG));
     let config = config.or_internal("read the configuration")?;
-    let names = yard.config.package_names(&yard.folder)?;
+    let names = yard.config.package_names(&yard.home)?;
     let build = &yard.config.build;
     let choices = format!("{:?} {:?} {}", build.against, build.reuse, build.passes);
     let text =

@@ -232,7 +232,7 @@ impl Facts<'_> {
                 .map(|row| LeftOut { package: row.name.clone(), reason: row.reason.to_string() })
                 .collect(),
             repository: published.map(|published| RepositoryFacts {
-                path: self.yard.path("repository").display().to_string(),
+                path: self.yard.repository().display().to_string(),
                 sources_line: published.line.clone(),
                 fingerprint: published.fingerprint.clone(),
                 packages: published.packages,

@@ -3,6 +3,7 @@
 mod folders;
 
 use crate::config::Config;
+use crate::config::targets::TargetConfig;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result, room, writable};
 use crate::family::FamilyEntry;
@@ -36,6 +37,9 @@ const FETCH_VARIABLES: [&str; 8] = [
     "NO_PROXY",
 ];
 
+/// The folder of the targets, in a yard with several.
+const TARGETS: &str = "targets";
+
 /// The store's file.
 pub const STORE: &str = "state/kilnyard.db";
 /// Backups are named after their day, between this prefix and suffix.
@@ -53,8 +57,13 @@ const HOLDER_BYTES_MAX: u64 = 1024;
 /// An opened yard.
 #[derive(Clone, Debug)]
 pub struct Yard {
-    /// The yard's absolute path.
+    /// The absolute path of the folder with the state, index, layers, roots, logs and report.
     pub folder: PathBuf,
+    /// The absolute path of the folder with the configuration, the signing key, own sources and the repository. It
+    /// differs from `folder` in a target of a yard with several.
+    pub home: PathBuf,
+    /// The name of the target, in a yard with several.
+    pub target_name: Option<String>,
     /// The configuration in `kilnyard.toml`.
     pub config: Config,
     /// The variables that the user has set, as far as a yard may use them.
@@ -119,7 +128,65 @@ impl Yard {
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
         // Paths in the configuration are relative to the yard, not to the current folder.
         config.family = config.family.located(&folder);
-        Ok(Yard { folder, config, environment: environment.clone() })
+        for target in &mut config.targets {
+            target.config.family = target.config.family.located(&folder);
+        }
+        Ok(Yard::of_parts(folder, config, environment))
+    }
+
+    /// A yard with a single target from its parts. Paths in the configuration are absolute.
+    pub fn of_parts(folder: PathBuf, config: Config, environment: &Environment) -> Yard {
+        Yard { home: folder.clone(), folder, target_name: None, config, environment: environment.clone() }
+    }
+
+    /// The targets of the yard, each as a yard in its own folder. A yard without `[[target]]` is its only target.
+    pub fn targets(&self) -> Result<Vec<Yard>> {
+        if self.config.targets.is_empty() {
+            return Ok(vec![self.clone()]);
+        }
+        let of = |target: &TargetConfig| {
+            let folder = self.home.join(TARGETS).join(&target.name);
+            for path in [self.home.join(TARGETS), folder.clone()] {
+                if fs_err::symlink_metadata(&path).is_ok_and(|facts| !facts.is_dir()) {
+                    let message = format!("{} is not a folder; remove it", path.display());
+                    return Err(Error::new(Kind::Machine, message));
+                }
+            }
+            Ok(Yard {
+                folder,
+                config: target.config.clone(),
+                target_name: Some(target.name.clone()),
+                ..self.clone()
+            })
+        };
+        self.config.targets.iter().map(of).collect()
+    }
+
+    /// The targets that a word names: by name, release or architecture.
+    ///
+    /// # Errors
+    /// It names none.
+    pub fn targets_named(&self, word: &str) -> Result<Vec<Yard>> {
+        let names = |yard: &Yard| {
+            self.config
+                .targets
+                .iter()
+                .any(|target| Some(&target.name) == yard.target_name.as_ref() && target.is_meant(word))
+        };
+        let named: Vec<Yard> = self.targets()?.into_iter().filter(names).collect();
+        if named.is_empty() {
+            let all: Vec<&str> = self.config.targets.iter().map(|target| target.name.as_str()).collect();
+            return Err(Error::usage(match all[..] {
+                [] => "this yard has no [[target]] in kilnyard.toml".to_owned(),
+                _ => format!("this yard has no target {}; it has {}", word.escape_debug(), all.join(", ")),
+            }));
+        }
+        Ok(named)
+    }
+
+    /// The folder of the repository, which all targets share.
+    pub fn repository(&self) -> PathBuf {
+        self.home.join("repository")
     }
 
     /// Resolves a path relative to the yard.
@@ -186,6 +253,18 @@ impl Yard {
         Ok(lock)
     }
 
+    /// Takes the lock of a repository that several targets share, and waits for it. The yard's own lock protects that of
+    /// a single one.
+    pub fn lock_repository(&self) -> Result<Option<std::fs::File>> {
+        if self.target_name.is_none() {
+            return Ok(None);
+        }
+        let failed = "lock the repository of the targets";
+        let file = folders::lock_file(&self.home, true).context(Kind::Machine, failed)?;
+        file.lock().context(Kind::Machine, failed)?;
+        Ok(Some(file))
+    }
+
     /// Whether a process holds the lock.
     pub fn is_locked(&self) -> bool {
         folders::lock_file(&self.folder, false)
@@ -221,7 +300,7 @@ impl Yard {
             .context(Kind::Machine, "open the yard's store")?;
         // An empty store would not know which versions are published, and would withdraw packages.
         let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
-        if is_empty && self.has_repository() {
+        if is_empty && self.config.family.is_published(self) {
             let message =
                 format!("the store {} is missing or empty, but the repository has packages", path.display());
             return Err(Error::new(Kind::Machine, message).hint(restoring()));
@@ -236,13 +315,6 @@ impl Yard {
                 }),
             other => other.map_err(store_error),
         }
-    }
-
-    /// Whether the repository has any packages.
-    fn has_repository(&self) -> bool {
-        ["repository/dists", "repository/packages"].iter().any(|folder| {
-            fs_err::read_dir(self.path(folder)).is_ok_and(|mut entries| entries.next().is_some())
-        })
     }
 
     /// Lists the backups of the store, latest first.

@@ -45,7 +45,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
         crate::check_interrupt()?;
-        fs_err::remove_dir_all(bench.yard.path("repository")).or_internal("clean the repository")?;
+        fs_err::remove_dir_all(bench.yard.repository()).or_internal("clean the repository")?;
         Yard::make_folders(&bench.yard.folder)?;
         whole.push(bench.publish()?.0);
         bench.put(vec![synthetic::current(PACKAGES / 2, pair + 1)])?;

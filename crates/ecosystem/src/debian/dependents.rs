@@ -20,7 +20,7 @@ pub fn base_names(universe: &mut Universe) -> HashSet<u32> {
         .filter(|one| is_first(universe, *one))
         .map(|one| universe.name(one).to_owned())
         .collect();
-    names.extend(["apt", "build-essential"].into_iter().chain(ROOT_PACKAGES).map(str::to_owned));
+    names.extend(["apt", "build-essential", "passwd"].into_iter().chain(ROOT_PACKAGES).map(str::to_owned));
     // A small archive may lack some of them.
     names.retain(|name| relation::is_name(name) && !universe.named(name).is_empty());
     let len_before = universe.len();

@@ -18,7 +18,7 @@ use super::source::{Source, Sources};
 use super::universe::{Origin, Universe, View};
 use super::version;
 use crate::LeftOut;
-use kilnyard_model::cuts::{Cutting, StandIn};
+use kilnyard_model::cuts::{Cutting, Effort, StandIn};
 use kilnyard_model::graph::{Against, Graph, PackageId};
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::cmp::Ordering;
@@ -347,7 +347,9 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
             sources.get(graph.name(id)).map_or(0.0, |source| prior::seconds(&source, universe, settings))
         })
         .collect();
-    resolved.cutting = resolved.graph.cut_cycles(&seconds, &may_cut);
+    // A second pass uses what waits for the package: only a cut that closes a cycle leads to such packages.
+    let effort = if settings.passes > 1 { Effort::FewestCuts } else { Effort::ShortPath };
+    resolved.cutting = resolved.graph.cut_cycles(&seconds, effort, &may_cut);
     for cut in resolved.cutting.cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {
         let profiles = falls_away(cut.package, cut.dependency).unwrap_or_default();
         resolved.profiled.entry(cut.package).or_default().extend(profiles);

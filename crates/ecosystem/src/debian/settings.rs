@@ -32,6 +32,8 @@ pub struct Settings {
     pub cycles: Cycles,
     /// Which dependencies come from the set.
     pub against: Against,
+    /// How often a package is built whose cycle was cut, 1 or 2.
+    pub passes: u32,
     /// Binary packages that a source takes over from another source of the set.
     pub takeovers: Takeovers,
 }

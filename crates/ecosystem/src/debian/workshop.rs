@@ -133,14 +133,20 @@ impl Workshop {
             .request(request)
             .map_err(|e| Impossible { explanation: format!("{name}: {e}") })?;
         let universe = &stock.universe;
+        let earlier = self.of_earlier_pass(stock, package);
         let replaced: HashSet<u32> = ancestors
             .iter()
             .flat_map(|id| &stock.of_package[id.index()])
             .chain(own)
+            .chain(&earlier)
             .map(|c| universe.name_number(*c))
             .collect();
         let is_allowed = |candidate: Candidate| match universe.origin(candidate) {
-            Origin::Set(number) => ancestors.contains(&PackageId(number)) || own.contains(&candidate),
+            Origin::Set(number) => {
+                ancestors.contains(&PackageId(number))
+                    || own.contains(&candidate)
+                    || earlier.contains(&candidate)
+            }
             Origin::Archive => !replaced.contains(&universe.name_number(candidate)),
             Origin::Request => candidate == root,
         };
@@ -173,6 +179,27 @@ impl Workshop {
         outcome
     }
 
+    /// Outputs of packages that wait for this one, from an earlier pass: with `passes = 2`, they replace the archive's
+    /// where a cycle was cut. None of them can change before this package is built, so that the result does not depend
+    /// on the order of builds.
+    fn of_earlier_pass(&self, stock: &Stock, package: PackageId) -> HashSet<Candidate> {
+        if self.settings.passes < 2 {
+            return HashSet::new();
+        }
+        let cutting = &self.resolved.cutting;
+        let Some(knot) = cutting.knots.iter().find(|members| members.binary_search(&package).is_ok()) else {
+            return HashSet::new();
+        };
+        let mut later = HashSet::new();
+        let mut open = vec![package];
+        while let Some(id) = open.pop() {
+            let dependents = self.resolved.graph.dependents(id).iter().copied();
+            open.extend(dependents.filter(|id| knot.binary_search(id).is_ok() && later.insert(*id)));
+        }
+        let outputs = later.iter().flat_map(|id| &stock.of_package[id.index()]).copied();
+        outputs.filter(|candidate| stock.outputs.contains_key(candidate)).collect()
+    }
+
     fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
         let mut request = self.source(package).request(self.settings.parts);
         request.profiles = self.profiles(package);
@@ -197,9 +224,18 @@ impl Workshop {
         for file in source.files().unwrap_or_default() {
             lines.push(format!("source {} {}", file.name, file.sha256));
         }
+        let earlier = self.of_earlier_pass(stock, package);
         for candidate in closure {
             let name = stock.universe.name(*candidate);
             match stock.outputs.get(candidate) {
+                // Its content depends on this package's. The version ends the circle: one more build for each.
+                Some(output) if earlier.contains(candidate) => {
+                    let version = &output.version;
+                    let version = version
+                        .rsplit_once(&settings.version_suffix)
+                        .map_or(version.as_str(), |(own, _)| own);
+                    lines.push(format!("depends {name} earlier-pass {version}"));
+                }
                 Some(output) => lines.push(format!("depends {name} set {}", output.content)),
                 None => {
                     let hash = stock.universe.stanza(*candidate).get("SHA256").unwrap_or("?");

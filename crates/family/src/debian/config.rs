@@ -7,6 +7,7 @@ pub use root::{DebianRoot, Mirrors};
 use kilnyard_ecosystem::debian::{Cycles, FAMILY, ROOT_PACKAGES, Settings, relation, source::Parts};
 use kilnyard_model::graph::Against;
 use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
+use kilnyard_yard::family::Neighbour;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,6 +55,12 @@ pub struct Debian {
     /// Binary packages that a source publishes instead of another source of the yard, by source.
     #[serde(default)]
     pub takeover: BTreeMap<String, Vec<String>>,
+    /// Architectures of other targets of the yard with the same release, which are in the same suite of the repository.
+    #[serde(skip)]
+    pub other_architectures: Vec<String>,
+    /// Whether the yard has targets of other releases. Files of equal names may then differ between releases.
+    #[serde(skip)]
+    pub has_other_releases: bool,
 }
 
 /// The configured value of [`Cycles`].
@@ -133,8 +140,24 @@ impl Debian {
                 CyclesWord::Profile => Cycles::Profile,
             },
             against: Against::default(),
+            passes: 1,
             takeovers: self.taken_over().map(|(source, name)| (name.to_owned(), source.to_owned())).collect(),
         }
+    }
+
+    /// This target in a yard that also has another one; see [`kilnyard_yard::family::Family::beside`].
+    pub fn beside_target(&self, other: &Debian, order: Neighbour) -> Debian {
+        let mut own = self.clone();
+        if other.release == own.release {
+            own.other_architectures.push(other.architecture());
+            if order == Neighbour::Earlier {
+                // Architecture-independent packages are the same on every architecture.
+                own.parts = Parts::Dependent;
+            }
+        } else {
+            own.has_other_releases = true;
+        }
+        own
     }
 
     /// The configured architecture, or this machine's, by Debian's name.
@@ -184,7 +207,10 @@ mirror = {mirror}
 # cycles = "archive"               # break cycles with "archive" binaries, or only with build profiles: "profile"
 # takeover = {{}}                    # binaries that a source takes over from another: {{ newlib = ["libold1"] }}
 
-{COMMON_TEMPLATE}"#,
+{COMMON_TEMPLATE}
+# [[target]]                       # several releases or architectures in one yard (docs/targets.md)
+# release = "trixie"               # replaces the key of [debian]; so do packages and [target.build]
+"#,
         release = quoted(release),
         mirror = quoted(mirror),
     )

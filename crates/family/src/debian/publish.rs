@@ -1,9 +1,11 @@
 //! The yard's apt repository: all packages with their sources, signed with the yard's key.
 
+mod neighbours;
+
 use crate::debian::Debian;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
-use kilnyard_ecosystem::debian::deb822;
+use kilnyard_ecosystem::debian::deb822::{self, Stanza};
 use kilnyard_ecosystem::debian::source::{OutputKind, Source};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
@@ -14,19 +16,24 @@ use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The component of all published packages.
 const COMPONENT: &str = "main";
 /// The folder of the udeb index, which only the installer reads.
 const INSTALLER: &str = "debian-installer";
 
-fn pool_folder(source: &str) -> String {
+/// The folder of a source's files in the pool. In a yard with several releases, each has a pool of its own: a version
+/// may be the same in two releases, built against different libraries.
+fn pool_folder(debian: &Debian, source: &str) -> String {
     let prefix = match source.strip_prefix("lib").and_then(|rest| rest.chars().next()) {
         Some(letter) => format!("lib{letter}"),
         None => source.chars().take(1).collect(),
     };
-    format!("pool/{COMPONENT}/{prefix}/{source}")
+    match debian.has_other_releases {
+        true => format!("pool/{}/{COMPONENT}/{prefix}/{source}", debian.release),
+        false => format!("pool/{COMPONENT}/{prefix}/{source}"),
+    }
 }
 
 /// Plans the publication of all current outputs of the set.
@@ -54,7 +61,7 @@ pub fn make(
         .retain(|row| workshop.is_owner(&row.output.name, &row.package) || !owned.contains(&row.output.name));
     let (mut binaries, mut remarks) = (Vec::new(), Vec::new());
     for row in &outputs {
-        let entry = binary(row, distfiles)?.or_else(|| {
+        let entry = binary(debian, row, distfiles)?.or_else(|| {
             let entry = published_binary(yard, debian, row);
             let file = entry.as_ref().map(|entry| entry.pool_path.rsplit('/').next().unwrap_or_default());
             remarks.push(broken_output_note(&row.output, &row.package, file));
@@ -65,22 +72,25 @@ pub fn make(
     let published = published_sources(yard, debian);
     let mut current = store.all_current().map_err(store_error)?;
     current.retain(|current| is_in_set(&current.package));
-    let sources: Vec<SourceEntry> =
-        current.iter().filter_map(|current| source(yard, current, workshop, distfiles, &published)).collect();
+    let mut sources: Vec<SourceEntry> = current
+        .iter()
+        .filter_map(|current| source(yard, debian, current, workshop, distfiles, &published))
+        .collect();
+    neighbours::add(yard, debian, &published, &mut binaries, &mut sources);
     let facts = ReleaseFacts {
         origin: yard.config.repository.origin.clone(),
         label: yard.config.repository.origin.clone(),
         suite: debian.release.clone(),
         codename: debian.release.clone(),
         description: format!("Rebuilt from {} by Kilnyard", debian.release),
-        architectures: vec![debian.architecture()],
+        architectures: neighbours::architectures(debian),
         components: vec![COMPONENT.to_owned()],
         date_seconds: now_seconds() as i64,
         valid_until_seconds: None,
     };
     let public_key = key.public_armored()?;
-    let planned = kilnyard_publish::plan(&yard.path("repository"), &facts, &binaries, &sources, &public_key);
-    let repository = yard.path("repository");
+    let planned = kilnyard_publish::plan(&yard.repository(), &facts, &binaries, &sources, &public_key);
+    let repository = yard.repository();
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
         packages: binaries.len() as u64,
@@ -95,7 +105,7 @@ pub fn make(
 }
 
 /// The entry of an output; `None` if its file is missing or truncated.
-fn binary(row: &OutputRow, distfiles: &FileStore) -> Result<Option<BinaryEntry>> {
+fn binary(debian: &Debian, row: &OutputRow, distfiles: &FileStore) -> Result<Option<BinaryEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
     if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
@@ -103,7 +113,7 @@ fn binary(row: &OutputRow, distfiles: &FileStore) -> Result<Option<BinaryEntry>>
     }
     Ok(Some(BinaryEntry {
         stanza: output.description.trim_end().to_owned(),
-        pool_path: format!("{}/{}", pool_folder(&row.package), output.file),
+        pool_path: format!("{}/{}", pool_folder(debian, &row.package), output.file),
         file: distfiles.path(&hash),
         sha256: output.sha256.clone(),
         size_bytes: output.size_bytes,
@@ -115,7 +125,7 @@ fn binary(row: &OutputRow, distfiles: &FileStore) -> Result<Option<BinaryEntry>>
 
 /// The published package of an output's name, in any version, if its file is intact.
 fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<BinaryEntry> {
-    let (repository, output) = (yard.path("repository"), &row.output);
+    let (repository, output) = (yard.repository(), &row.output);
     let indexes = indexes_of_binaries(yard, debian);
     let texts: Vec<String> = indexes.iter().filter_map(|index| fs_err::read_to_string(index).ok()).collect();
     let mut stanzas = texts.iter().flat_map(|text| deb822::stanzas(text));
@@ -123,6 +133,11 @@ fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<Bin
         stanza.get("Package") == Some(&output.name)
             && stanza.get("Architecture") == Some(&output.architecture)
     })?;
+    entry_of(&repository, &stanza)
+}
+
+/// The entry of a published package, if its file is intact.
+fn entry_of(repository: &Path, stanza: &Stanza) -> Option<BinaryEntry> {
     let pool_path =
         stanza.get("Filename").filter(|path| path.starts_with("pool/") && !path.contains(".."))?;
     let file = repository.join(pool_path);
@@ -137,9 +152,9 @@ fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<Bin
         file,
         sha256: hash.as_str().to_owned(),
         size_bytes: bytes.len() as u64,
-        architecture: output.architecture.clone(),
+        architecture: stanza.get("Architecture")?.to_owned(),
         component: COMPONENT.to_owned(),
-        index: index_of(&output.file),
+        index: index_of(pool_path),
     })
 }
 
@@ -147,6 +162,7 @@ fn published_binary(yard: &Yard, debian: &Debian, row: &OutputRow) -> Option<Bin
 /// neither has it, or if a file was cleaned away.
 fn source(
     yard: &Yard,
+    debian: &Debian,
     current: &Current,
     workshop: &Workshop,
     distfiles: &FileStore,
@@ -157,15 +173,9 @@ fn source(
     let Some(source) = indexed.filter(|source| source.version() == current.recipe_version) else {
         let mut stanzas = deb822::stanzas(published).map(Source::new);
         let source = stanzas.find(|s| s.name() == package && s.version() == current.recipe_version)?;
-        let files = source.files().ok()?.into_iter().map(|file| {
-            let pool_path = format!("{}/{}", source.directory(), file.name);
-            let path = yard.path("repository").join(&pool_path);
-            SourceFile { pool_path, file: path, size_bytes: file.size_bytes, sha256: file.sha256 }
-        });
-        let stanza = source.stanza().text().trim_end().to_owned();
-        return Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files: files.collect() });
+        return published_source(yard, &source);
     };
-    let mut folder = pool_folder(package);
+    let mut folder = pool_folder(debian, package);
     if source.directory().is_empty() {
         // A local source can change without a new version, but a path in the pool never changes its content.
         let files = source.files().ok()?;
@@ -203,6 +213,17 @@ fn source(
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
 }
 
+/// The entry of a source as it is published.
+fn published_source(yard: &Yard, source: &Source) -> Option<SourceEntry> {
+    let files = source.files().ok()?.into_iter().map(|file| {
+        let pool_path = format!("{}/{}", source.directory(), file.name);
+        let path = yard.repository().join(&pool_path);
+        SourceFile { pool_path, file: path, size_bytes: file.size_bytes, sha256: file.sha256 }
+    });
+    let stanza = source.stanza().text().trim_end().to_owned();
+    Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files: files.collect() })
+}
+
 /// The index that lists the output with this file name.
 fn index_of(file: &str) -> BinaryIndex {
     match OutputKind::of_file(file) {
@@ -213,14 +234,18 @@ fn index_of(file: &str) -> BinaryIndex {
 
 /// The paths of the repository's `Packages` indexes.
 pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
-    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT);
-    let of_architecture = format!("binary-{}/Packages", debian.architecture());
+    indexes_of(yard, debian, &debian.architecture())
+}
+
+fn indexes_of(yard: &Yard, debian: &Debian, architecture: &str) -> Vec<PathBuf> {
+    let folder = yard.repository().join("dists").join(&debian.release).join(COMPONENT);
+    let of_architecture = format!("binary-{architecture}/Packages");
     vec![folder.join(&of_architecture), folder.join(INSTALLER).join(of_architecture)]
 }
 
 /// The text of the published `Sources` index; empty if there is none.
 fn published_sources(yard: &Yard, debian: &Debian) -> String {
-    let folder = yard.path("repository/dists").join(&debian.release).join(COMPONENT).join("source");
+    let folder = yard.repository().join("dists").join(&debian.release).join(COMPONENT).join("source");
     fs_err::read_to_string(folder.join("Sources")).unwrap_or_default()
 }
 

@@ -80,7 +80,7 @@ fn output(
     let is_of_pool = path.starts_with("pool/") && !path.split('/').any(|part| part == "..");
     let file = Path::new(&path).file_name().filter(|_| is_of_pool).map(|name| name.to_string_lossy());
     let Some(file) = file else { return Err(format!("`{path}` is not a file of the repository")) };
-    let whole = yard.path("repository").join(&path);
+    let whole = yard.repository().join(&path);
     let deb = deb_file::read_rebuilt(&whole, &debian.version_suffix, OutputBounds::WIDEST)
         .map_err(|error| format!("{path} is lost: failed to {error}"))?;
     if deb.sha256 != field("SHA256") {

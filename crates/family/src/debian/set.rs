@@ -21,18 +21,19 @@ use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
-    let settings = Settings { against: yard.config.build.against, ..debian.settings() };
+    let build = &yard.config.build;
+    let settings = Settings { against: build.against, passes: build.passes, ..debian.settings() };
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     Index::open(yard)?.read(yard, &mut universe, &mut sources)?;
     let mut left_out = Vec::new();
-    let names = match yard.config.package_names(&yard.folder)? {
+    let names = match yard.config.package_names(&yard.home)? {
         None => vec![ALL.to_owned()],
         Some(names) => names,
     };
-    let rules = select::rules(&yard.folder, &names)?;
+    let rules = select::rules(&yard.home, &names)?;
     let mut locals = HashMap::new();
-    for path in select::local_files(&yard.folder, &rules) {
+    for path in select::local_files(&yard.home, &rules) {
         // An unreadable source does not affect the others.
         match add_local(&mut sources, distfiles, &path) {
             Ok(name) => {
@@ -45,13 +46,12 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) 
             }
         }
     }
-    let selected = select::select(&yard.folder, &rules, &settings, &mut universe, &sources, &locals)?;
+    let selected = select::select(&yard.home, &rules, &settings, &mut universe, &sources, &locals)?;
     let reasons = selected.empty.iter().cloned();
     left_out.extend(reasons.map(|(name, explanation)| LeftOut { name, explanation }));
     let has_own = rules.iter().any(|rule| !rule.is_exclusion && rule.selection.is_own());
     let own = has_own.then(|| locals.into_values().collect());
-    let reuse = yard.config.build.reuse;
-    let division = reuse::divide(&selected, own.as_ref(), reuse, &settings, &mut universe, &sources);
+    let division = reuse::divide(&selected, own.as_ref(), build.reuse, &settings, &mut universe, &sources);
     let published = published(yard, debian)?;
     let workshop = Workshop::new(settings, universe, sources, &division.built, base, published);
     Ok(workshop.without(left_out).reusing(division.reused, division.remark))
@@ -77,9 +77,9 @@ fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
 pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Result<String> {
     let mut text = format!("{}\n{}\n", Index::open(yard)?.identity, base.map_or("", |base| &base.digest));
     let names = names.unwrap_or_default();
-    let rules = select::rules(&yard.folder, names)?;
-    text.push_str(&select::inputs(&yard.folder, names, &rules)?);
-    for path in select::local_files(&yard.folder, &rules) {
+    let rules = select::rules(&yard.home, names)?;
+    text.push_str(&select::inputs(&yard.home, names, &rules)?);
+    for path in select::local_files(&yard.home, &rules) {
         text.push_str(&local_inputs(&path));
     }
     Ok(text)
@@ -113,8 +113,8 @@ fn local_inputs(path: &Path) -> String {
 
 /// The `.dsc` files of this machine that the set names.
 fn local_files(yard: &Yard) -> Result<Vec<PathBuf>> {
-    let names = yard.config.package_names(&yard.folder)?.unwrap_or_default();
-    Ok(select::local_files(&yard.folder, &select::rules(&yard.folder, &names)?))
+    let names = yard.config.package_names(&yard.home)?.unwrap_or_default();
+    Ok(select::local_files(&yard.home, &select::rules(&yard.home, &names)?))
 }
 
 /// The packages whose `.dsc` lies on this machine, by the names of these files.

@@ -38,8 +38,7 @@ pub fn make(
             withheld.insert(row.output.file);
         } else if is_in_set {
             let entry = entry(&row, distfiles)?.or_else(|| {
-                let published =
-                    published.get_or_insert_with(|| PublishedPackages::read(&yard.path("repository")));
+                let published = published.get_or_insert_with(|| PublishedPackages::read(&yard.repository()));
                 let entry = published.find(|stanza| is_of(stanza, &row));
                 let file = entry.as_ref().map(|entry| entry.file_name.as_str());
                 remarks.push(broken_output_note(&row.output, &row.package, file));
@@ -48,13 +47,13 @@ pub fn make(
             entries.extend(entry);
         }
     }
-    let planned = plan_packages(&yard.path("repository"), &entries, &withheld, &key.public_armored()?);
+    let planned = plan_packages(&yard.repository(), &entries, &withheld, &key.public_armored()?);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
         packages: entries.len() as u64,
         line_for: "pkg_add",
         remarks,
-        line: format!("PKG_PATH=file://{}/packages/All", yard.path("repository").display()),
+        line: format!("PKG_PATH=file://{}/packages/All", yard.repository().display()),
     })
 }
 
@@ -67,7 +66,7 @@ pub fn recover(
     distfiles: &FileStore,
 ) -> Result<Recovered> {
     let mut recovered = Recovered::default();
-    let entries = match fs_err::read_dir(yard.path("repository/packages/All")) {
+    let entries = match fs_err::read_dir(yard.repository().join("packages/All")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(recovered),
         Err(error) => return Err(error).context(Kind::Machine, "list the repository"),

@@ -60,7 +60,7 @@ pub fn scan(
         return Err(Error::usage(format!("{} is not a pkgsrc tree: it has no mk", pkgsrc.tree.display()))
             .hint("tree in kilnyard.toml: the folder that contains mk and the categories"));
     }
-    let wanted = yard.config.package_names(&yard.folder)?;
+    let wanted = yard.config.package_names(&yard.home)?;
     check_categories(&pkgsrc.tree, wanted.as_deref().unwrap_or_default())?;
     let ids = yard.ids();
     pkgsrc.ensure_layers(yard, &ids, cancel, say)?;
@@ -182,7 +182,7 @@ pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
     let mut order: Vec<String> = file.stanzas.iter().map(|stanza| stanza.location.to_owned()).collect();
     order.sort_unstable();
     order.dedup();
-    let wanted = yard.config.package_names(&yard.folder)?;
+    let wanted = yard.config.package_names(&yard.home)?;
     let names = wanted.as_deref().unwrap_or_default();
     check_categories(&pkgsrc.tree, names)?;
     // make does not run here: a category has the directories that occur in the file.

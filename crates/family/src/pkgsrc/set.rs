@@ -43,7 +43,7 @@ pub fn inputs(yard: &Yard, pkgsrc: &Pkgsrc, base: Option<&Base>) -> Result<Strin
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Workshop> {
     let index = Index::open(yard)?;
-    let names = yard.config.package_names(&yard.folder)?.map(|names| index.expand(&names));
+    let names = yard.config.package_names(&yard.home)?.map(|names| index.expand(&names));
     let scan = index.read(yard)?;
     Workshop::new(settings(yard, pkgsrc, base)?, scan, names.as_deref())
         .context(Kind::Machine, "read the index")

@@ -3,7 +3,7 @@
 use super::print;
 use crate::causes::by_cause;
 use crate::cli::Build;
-use crate::error::{Context, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
@@ -16,6 +16,7 @@ use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{ForcedRun, RunState, Store};
 use serde_json::json;
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -30,14 +31,43 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     yard.config.build.jobs = options.jobs.or(yard.config.build.jobs);
     yard.config.build.first.extend(options.first.iter().cloned());
     yard.config.build.memory = options.memory.or(yard.config.build.memory);
+    options.choices.apply(&mut yard)?;
     let lock = yard.lock()?;
     build(&yard, &lock, options)
 }
 
-/// Builds a yard whose lock is held.
+/// Builds a yard whose lock is held, and builds packages again whose cycle was cut, if the yard asks for two passes.
 pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
+    let mut code = build_once(yard, lock, options)?;
+    let is_again = yard.config.build.passes > 1 && !options.dry_run && signals::count() == 0;
+    if let Some(packages) = is_again.then(|| second_pass(yard)).transpose()?.filter(|names| !names.is_empty())
+    {
+        say!(
+            "second pass: {} use packages of the set that the first one made",
+            words::count(packages.len() as u64, "package")
+        );
+        let again =
+            Build { packages, no_scan: true, force: false, check_reproducible: false, ..options.clone() };
+        let second = build_once(yard, lock, &again)?;
+        code = if second == ExitCode::SUCCESS { code } else { second };
+    }
+    Ok(code)
+}
+
+/// Packages with outputs that are out of date after a first pass.
+fn second_pass(yard: &Yard) -> Result<Vec<String>> {
+    let mut store = yard.store()?;
+    let plan = plan::current_plan(yard, &mut store)?;
+    let kept: HashSet<String> =
+        store.all_current().map_err(store_error)?.into_iter().map(|current| current.package).collect();
+    let is_due = |state| matches!(state, PackageState::Ready | PackageState::Waiting);
+    let rows = plan.packages.into_iter().map(|row| row.package);
+    Ok(rows.filter(|row| is_due(row.state) && kept.contains(&row.name)).map(|row| row.name).collect())
+}
+
+fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let say = |text: &str| say!("{text}");
-    if let Some(lack) = yard.config.no_packages_note(&yard.folder)? {
+    if let Some(lack) = yard.config.no_packages_note(&yard.home)? {
         say!("note: {lack}");
     }
     if !options.dry_run {
@@ -54,6 +84,18 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     if needs_scan && !options.no_scan {
         note("scanning");
         yard.config.family.scan(yard, signals::cancel(), &say)?;
+    }
+    if let (false, Some((reason, remedy))) = (options.dry_run, yard.config.family.foreign()) {
+        let target = yard.target()?;
+        let waits = format!("{target} is planned, but not built: {reason}");
+        // Among several targets, the others are built.
+        if yard.target_name.is_none() {
+            return Err(Error::new(Kind::Machine, waits).hint(remedy));
+        }
+        say!("{waits}");
+        say!("try: {remedy}");
+        plan::current_plan(yard, &mut yard.store()?)?;
+        return Ok(ExitCode::from(Kind::Machine as u8));
     }
     if !options.dry_run {
         check_names(yard, &options.packages)?;
@@ -112,7 +154,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         // After an interruption, the next run resolves the set.
         false => (set, digest),
     };
-    let published = match options.no_publish {
+    let published = match options.no_publish || !(options.publish || yard.config.publishes()) {
         true => Ok(None),
         false => set.publish(yard, &store, &distfiles).map(Some),
     };
@@ -210,7 +252,7 @@ fn ended(yard: &Yard, outcome: &RunOutcome, page: &str, published: Option<&Publi
         "left_out": left_out.collect::<Vec<_>>(),
         "report": yard.path(&format!("{page}/report.json")),
         "repository": published.map(|published| json!({
-            "folder": yard.path("repository"),
+            "folder": yard.repository(),
             "changed": published.is_changed,
             "packages": published.packages,
             "line": published.line,
@@ -287,7 +329,7 @@ fn summary(
         say!(
             "repository ({how}, {}): {}",
             words::count(published.packages, "package"),
-            yard.path("repository").display()
+            yard.repository().display()
         );
         say!("for {}:\n  {}", published.line_for, published.line);
     }

@@ -63,7 +63,7 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
         }
         bytes += size;
     }
-    let repository = yard.path("repository");
+    let repository = yard.repository();
     let prune =
         kilnyard_publish::prune(&repository).context(Kind::Machine, "find old files of the repository")?;
     let mut count = removals.len() - stuck;

@@ -47,7 +47,9 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         force: false,
         check_reproducible: false,
         no_scan: false,
+        choices: cli::Choices::default(),
         no_publish: false,
+        publish: false,
         slots: None,
         jobs: None,
         first: Vec::new(),
@@ -88,7 +90,7 @@ fn check_machine(folder: &Path, no_install: bool, is_quiet: bool) -> Result<()> 
 
 /// Adds the packages of the large demo to a yard of the small one.
 fn grow(yard: &Yard, packages: &[String]) -> Result<()> {
-    let known = yard.config.package_names(&yard.folder)?.unwrap_or_default();
+    let known = yard.config.package_names(&yard.home)?.unwrap_or_default();
     let missing: Vec<String> = packages.iter().filter(|name| !known.contains(name)).cloned().collect();
     if missing.is_empty() {
         return Ok(());

@@ -16,7 +16,10 @@ use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
-    if let Some(lack) = yard.config.no_packages_note(&yard.folder)? {
+    let mut yard = yard.clone();
+    options.choices.apply(&mut yard)?;
+    let yard = &yard;
+    if let Some(lack) = yard.config.no_packages_note(&yard.home)? {
         say!("note: {lack}");
     }
     super::ensure_scanned(yard)?;

@@ -26,7 +26,7 @@ const ANY: MayCut<'static> = &|_, _| Some(StandIn::Archive);
 #[test]
 fn a_cycle_is_cut_where_it_costs_least_and_names_its_members() {
     let mut graph = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("a", "c"), ("d", "a")]);
-    let cutting = graph.cut_cycles(&[1.0; 4], ANY);
+    let cutting = graph.cut_cycles(&[1.0; 4], Effort::ShortPath, ANY);
     assert_eq!((cutting.cuts.len(), cutting.uncut.len()), (1, 0), "{cutting:?}");
     assert_eq!(cutting.members(&cutting.cuts[0]).len(), 3);
     assert_eq!(cutting.cuts[0].saved_seconds, None);
@@ -36,7 +36,7 @@ fn a_cycle_is_cut_where_it_costs_least_and_names_its_members() {
 #[test]
 fn a_cycle_without_replacements_stays_uncut() {
     let mut graph = graph(&[("a", "b"), ("b", "a")]);
-    let cutting = graph.cut_cycles(&[1.0; 2], &|_, _| None);
+    let cutting = graph.cut_cycles(&[1.0; 2], Effort::ShortPath, &|_, _| None);
     assert_eq!((cutting.cuts.len(), cutting.uncut.len()), (0, 1));
     assert_eq!(graph.order(), []);
 }
@@ -45,7 +45,7 @@ fn a_cycle_without_replacements_stays_uncut() {
 fn an_edge_that_may_not_be_cut_stays() {
     let mut graph = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("b", "a")]);
     let (a, b) = (graph.find("a").unwrap(), graph.find("b").unwrap());
-    let cutting = graph.cut_cycles(&[1.0; 3], &|package, dependency| {
+    let cutting = graph.cut_cycles(&[1.0; 3], Effort::ShortPath, &|package, dependency| {
         (package == b && dependency != a || package == a).then_some(StandIn::Archive)
     });
     let cut: Vec<_> = cutting.cuts.iter().map(|cut| (cut.package, cut.dependency)).collect();
@@ -57,7 +57,7 @@ fn an_edge_that_may_not_be_cut_stays() {
 fn among_equal_numbers_of_cuts_the_path_decides() {
     // a and b need each other. Cutting a -> b lets the long c start with a, at once.
     let mut graph = graph(&[("a", "b"), ("b", "a"), ("c", "a"), ("a", "c")]);
-    let cutting = graph.cut_cycles(&[1.0, 50.0, 100.0], ANY);
+    let cutting = graph.cut_cycles(&[1.0, 50.0, 100.0], Effort::ShortPath, ANY);
     assert_eq!(cutting.cuts.len(), 2);
     assert_eq!(cutting.path_seconds, 101.0, "{cutting:?}");
 }
@@ -78,7 +78,7 @@ fn large() -> (Graph, Vec<f64>) {
 fn a_large_knot_trades_cuts_for_time() {
     let (whole, seconds) = large();
     let mut graph = whole.clone();
-    let cutting = graph.cut_cycles(&seconds, ANY);
+    let cutting = graph.cut_cycles(&seconds, Effort::ShortPath, ANY);
     assert_eq!(graph.order().len(), whole.len());
     let mut knot = Knot::of(&whole, &cutting.knots[0], &seconds, ANY);
     knot.settle(f64::INFINITY);
@@ -96,7 +96,11 @@ fn a_large_knot_trades_cuts_for_time() {
         }
     }
     let mut once_more = whole.clone();
-    assert_eq!(once_more.cut_cycles(&seconds, ANY), cutting, "the same graph gives the same cuts");
+    assert_eq!(
+        once_more.cut_cycles(&seconds, Effort::ShortPath, ANY),
+        cutting,
+        "the same graph gives the same cuts"
+    );
 }
 
 /// The fewest cuts of a graph of few packages, over all orders (Held and Karp's recursion over subsets): the packages
@@ -137,7 +141,7 @@ fn small_knots_are_cut_as_an_exhaustive_search_does() {
         }
         tried += 1;
         let seconds: Vec<f64> = (0..len).map(|_| 1.0 + draw(100) as f64).collect();
-        let found = graph.cut_cycles(&seconds, ANY).cuts.len();
+        let found = graph.cut_cycles(&seconds, Effort::ShortPath, ANY).cuts.len();
         assert!(found >= fewest && found <= fewest + 1, "{found} instead of {fewest}: {edges:?}");
         more += usize::from(found > fewest);
     }
@@ -149,7 +153,7 @@ proptest! {
     fn all_packages_have_an_order_after_cutting(edges in prop::collection::vec((0u32..12, 0u32..12), 0..60)) {
         let mut graph = numbered(12, &edges);
         let before = graph.clone();
-        let cutting = graph.cut_cycles(&[1.0; 12], ANY);
+        let cutting = graph.cut_cycles(&[1.0; 12], Effort::ShortPath, ANY);
         prop_assert!(cutting.uncut.is_empty());
         prop_assert_eq!(graph.order().len(), 12);
         prop_assert!(before.cycles().is_empty() == cutting.cuts.is_empty());

@@ -106,11 +106,8 @@ fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard>
     });
     let path = folder.join(CONFIG);
     fs_err::write(&path, &text).context(Kind::Machine, failed)?;
-    Ok(Yard {
-        config: Config::parse(&text, &path, FAMILIES)?,
-        folder,
-        environment: trial.environment.clone(),
-    })
+    let config = Config::parse(&text, &path, FAMILIES)?;
+    Ok(Yard::of_parts(folder, config, &trial.environment))
 }
 
 struct FirstBuild {

@@ -220,6 +220,8 @@ fn arguments(root: &DebianRoot) -> Vec<String> {
         "--skip=chroot/mount,cleanup/apt,output/dev,output/mknod",
         "--include=apt",
         "--include=build-essential",
+        // It makes the account of the builder. Since Debian 13 it is not required.
+        "--include=passwd",
     ]
     .map(str::to_owned)
     .into();

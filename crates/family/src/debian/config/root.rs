@@ -2,6 +2,7 @@
 
 use kilnyard_mirror::without_password;
 use kilnyard_model::target::{Target, TargetError};
+use kilnyard_yard::remedy::Remedy;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -73,6 +74,38 @@ pub fn own_architecture() -> String {
         other => other,
     };
     name.to_owned()
+}
+
+/// Architectures whose programs this machine's processor also runs.
+const COMPATIBLE: [(&str, &str); 2] = [("amd64", "i386"), ("arm64", "armhf")];
+
+/// Where Linux shows the handlers of foreign programs (binfmt_misc).
+const HANDLERS: &str = "/proc/sys/fs/binfmt_misc";
+
+/// Why this machine cannot run programs of an architecture, with the remedy. Absent if it can, by itself or by
+/// emulation.
+pub fn foreign(architecture: &str) -> Option<(String, Remedy)> {
+    let own = own_architecture();
+    if architecture == own || COMPATIBLE.contains(&(own.as_str(), architecture)) {
+        return None;
+    }
+    let emulator = match architecture {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        "armhf" | "armel" => "arm",
+        "ppc64el" => "ppc64le",
+        other => other,
+    };
+    let handler = fs_err::read_to_string(format!("{HANDLERS}/qemu-{emulator}")).unwrap_or_default();
+    // Roots have files of their own: only a handler that was opened when it was registered (F) works in them.
+    let flags = handler.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or_default();
+    if handler.starts_with("enabled") && flags.contains('F') {
+        return None;
+    }
+    let message = format!("this machine runs {own}, and no emulation of {architecture} is registered");
+    let remedy = Remedy::packages(&["qemu-user-static", "binfmt-support"])
+        .then(", for user emulation: builds then take about ten times as long");
+    Some((message, remedy))
 }
 
 /// Default of `components`.

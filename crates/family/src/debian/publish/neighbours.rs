@@ -1,0 +1,67 @@
+//! What other targets of a yard have in the same suite: it stays published as it is.
+//!
+//! Each target publishes after its own builds, from its own store. A suite lists all architectures, so the entries of
+//! the others are taken over from the current index.
+
+use super::{entry_of, indexes_of, published_source};
+use crate::debian::Debian;
+use kilnyard_ecosystem::debian::deb822::{self, Stanza};
+use kilnyard_ecosystem::debian::source::Source;
+use kilnyard_publish::{BinaryEntry, SourceEntry};
+use kilnyard_yard::yard::Yard;
+use std::collections::HashSet;
+
+/// The architectures of a suite, in the order of their names.
+pub fn architectures(debian: &Debian) -> Vec<String> {
+    let mut all = debian.other_architectures.clone();
+    all.push(debian.architecture());
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Adds the binary packages of other architectures, and the architecture-independent ones of other targets, with their
+/// sources. `published` is the text of the published `Sources`.
+pub fn add(
+    yard: &Yard,
+    debian: &Debian,
+    published: &str,
+    binaries: &mut Vec<BinaryEntry>,
+    sources: &mut Vec<SourceEntry>,
+) {
+    if debian.other_architectures.is_empty() {
+        return;
+    }
+    let own = debian.architecture();
+    let name = |stanza: &str| Stanza::new(stanza).get("Package").unwrap_or("").to_owned();
+    let made: HashSet<String> = binaries.iter().map(|entry| name(&entry.stanza)).collect();
+    let mut made_by: HashSet<String> = HashSet::new();
+    let mut added: HashSet<(String, String)> = HashSet::new();
+    for architecture in &debian.other_architectures {
+        for index in indexes_of(yard, debian, architecture) {
+            // Without an index, that target has published nothing yet.
+            let text = fs_err::read_to_string(index).unwrap_or_default();
+            for stanza in deb822::stanzas(&text) {
+                let of = stanza.get("Architecture").unwrap_or("");
+                let package = name(stanza.text());
+                if of == own || (of == "all" && made.contains(&package)) {
+                    continue;
+                }
+                if !added.insert((package.clone(), of.to_owned())) {
+                    continue;
+                }
+                if let Some(entry) = entry_of(&yard.repository(), &stanza) {
+                    let source = stanza.get("Source").and_then(|text| text.split([' ', '(']).next());
+                    made_by.insert(source.map_or(package, str::to_owned));
+                    binaries.push(entry);
+                }
+            }
+        }
+    }
+    let version = |stanza: &str| Stanza::new(stanza).get("Version").unwrap_or("").to_owned();
+    let listed: HashSet<(String, String)> =
+        sources.iter().map(|entry| (name(&entry.stanza), version(&entry.stanza))).collect();
+    let others = deb822::stanzas(published).map(Source::new).filter(|one| made_by.contains(one.name()));
+    let others = others.filter(|one| !listed.contains(&(one.name().to_owned(), one.version().to_owned())));
+    sources.extend(others.filter_map(|one| published_source(yard, &one)));
+}

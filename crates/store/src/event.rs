@@ -96,7 +96,7 @@ pub enum EventKind {
     },
     /// A build started.
     BuildBegan {
-        /// The version of the outputs.
+        /// The version that its outputs will get.
         version: String,
         /// The slot of the worker that performs the build.
         slot: u32,
@@ -112,7 +112,7 @@ pub enum EventKind {
     },
     /// A build ended.
     BuildEnded {
-        /// The version of the outputs.
+        /// The version that its outputs got or would have got.
         version: String,
         /// The slot of the worker that performed the build.
         slot: u32,
@@ -125,7 +125,7 @@ pub enum EventKind {
     },
     /// A user requested something of a run.
     Requested {
-        /// The kind of request.
+        /// What the run should do with the package of the ids.
         request: RequestKind,
     },
     /// A kind written by a later version.

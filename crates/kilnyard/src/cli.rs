@@ -109,7 +109,7 @@ fn demo_folder(given: &Path, folder: Option<&PathBuf>) -> PathBuf {
 const HERE: &str = ".";
 
 const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usage or configuration; \
-3 this machine lacks something; 4 internal; 130 interrupted.";
+3 this machine does not meet a requirement; 4 internal; 130 interrupted.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

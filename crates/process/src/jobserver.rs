@@ -215,9 +215,9 @@ impl Broker {
         self.settle()
     }
 
-    /// Gives a build one token more than it should have, to see whether it takes it. The next [`Broker::settle`]
-    /// takes the token back if it still lies in the pipe. If it does not, the build could use more cores, and owes
-    /// this token until it is entitled to it.
+    /// Gives a build one token more than it should have, to see whether it takes it. The next [`Broker::settle`] takes
+    /// the token back if it is still in the pipe. If it does not, the build could use more cores, and owes this token
+    /// until it is entitled to it.
     pub fn probe(&mut self, build: BuildNumber) -> io::Result<()> {
         let Some(pipe) = self.pipes.get_mut(&build) else { return Ok(()) };
         let wanted = std::mem::replace(&mut pipe.wanted, pipe.tokens + 1);

@@ -84,7 +84,7 @@ pub fn run_watched(
     let leaf = Leaf::begin(membership);
     let mut groups = membership.map(Membership::groups).unwrap_or_default();
     if let Some(leaf) = &leaf {
-        // The leaf lies inside the build's group, so its processes are in both.
+        // The leaf is inside the build's group, so its processes are in both.
         groups.version_2 = Some(leaf.folder().to_owned());
     }
     let folder = leaf.as_ref().map(Leaf::folder);

@@ -159,7 +159,7 @@ pub enum Operation {
     },
     /// Makes a read-only file system in a new file, from the content of a folder.
     Pack {
-        /// No process may write to it meanwhile.
+        /// No process may write to it at the same time.
         folder: PathBuf,
         /// The new file.
         image: PathBuf,

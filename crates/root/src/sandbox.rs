@@ -89,7 +89,7 @@ pub enum Task {
     /// Write a folder (relative to the yard) to standard output as an archive in the canonical form; see
     /// [`crate::archive`].
     Pack {
-        /// No process may write to it meanwhile.
+        /// No process may write to it at the same time.
         folder: PathBuf,
         /// When the making of the tree began, in seconds since the epoch. A later time in the tree is replaced by the
         /// latest earlier one, so that making the same tree at another time gives the same archive.

@@ -92,7 +92,7 @@ pub trait Store: Send {
     fn measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError>;
     /// Stores wall and CPU seconds from elsewhere, replacing those imported for the same packages before.
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
-    /// The number that the next build would get. It shows readers whether there were builds meanwhile; to begin
+    /// The number that the next build would get. It shows readers whether there were builds in the meantime; to begin
     /// builds, use the number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;
     /// Leaves a request for the process that runs the yard.
@@ -116,13 +116,13 @@ pub trait Store: Send {
     fn last_event(&self) -> Result<Number, StoreError>;
     /// The current outputs of all packages, ordered by name and then by package.
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
-    /// Calls `read` once, with a snapshot of the store that does not change, whatever other processes write
-    /// meanwhile. See [`at_once`](#method.at_once), which returns the result of `read`.
+    /// Calls `read` once, with a snapshot of the store that does not change, even while other processes write. See
+    /// [`at_once`](#method.at_once), which returns the result of `read`.
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError>;
 }
 
 impl dyn Store + '_ {
-    /// Reads from one consistent snapshot, whatever other processes write meanwhile.
+    /// Reads from one consistent snapshot, even while other processes write.
     pub fn at_once<T>(&self, read: impl FnOnce(&dyn Store) -> T) -> Result<T, StoreError> {
         let (mut read, mut seen) = (Some(read), None);
         self.read_at_once(&mut |store| seen = read.take().map(|read| read(store)))?;

@@ -146,7 +146,7 @@ pub(crate) trait Root: Debug + Send {
     fn bring_out(&self, inside: &str) -> io::Result<PathBuf>;
 
     /// Runs a command until its last process has ended. Its output goes to `output`; `observe` is called with samples
-    /// of its processes meanwhile.
+    /// of its processes in the meantime.
     fn run(
         &self,
         running: &Running<'_>,

@@ -7,8 +7,8 @@
 //! extensions `.socket` and `.gate`. The launcher holds a lock on the files, which the kernel releases when the
 //! launcher dies, so that the next launcher can recognize leftovers.
 //!
-//! For programs in a build root all files are in one folder, which is bound into the root and appears there at
-//! another path. The session lasts as long as its [`Session`], across all commands that are started meanwhile.
+//! For programs in a build root all files are in one folder, which is bound into the root and appears there at another
+//! path. The session lasts as long as its [`Session`], across all commands that are started in the meantime.
 
 mod files;
 mod sweep;

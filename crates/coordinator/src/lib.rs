@@ -3,7 +3,7 @@
 //! The states of a package:
 //!
 //! ```text
-//! Waiting --all dependencies there--> Ready: prepare --key is known--> UpToDate
+//! Waiting --dependencies available--> Ready: prepare --key is known--> UpToDate
 //!                                            |
 //!                                            +--> fetch --> queue --slot free--> Building --> Built | Unchanged
 //! ```

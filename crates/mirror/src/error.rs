@@ -81,7 +81,7 @@ pub struct FailedAttempt {
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
     /// The server responded with an error status.
-    #[error("the server answers with status {code}")]
+    #[error("the server returned status {code}")]
     Status {
         /// The HTTP status code.
         code: u16,
@@ -93,7 +93,7 @@ pub enum AttemptError {
         reason: String,
     },
     /// The server did not start to respond in time.
-    #[error("no answer within {} seconds", seconds(*waited))]
+    #[error("no response within {} seconds", seconds(*waited))]
     NoAnswer {
         /// How long the attempt waited for a response.
         waited: Duration,
@@ -137,7 +137,7 @@ pub enum AttemptError {
         size_bytes_max: u64,
     },
     /// The server's response to a range request makes no sense.
-    #[error("the server answered a range request with {got:?}")]
+    #[error("invalid response to a range request: {got:?}")]
     BadRange {
         /// The range in the response.
         got: String,

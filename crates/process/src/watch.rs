@@ -335,7 +335,7 @@ impl<'a> Watch<'a> {
             Report::LeftBehind { processes, ended } => {
                 self.outcome.left_behind =
                     leftovers::describe(self.child.id(), &processes, &ended, &self.births);
-                self.order(Order::Looked);
+                self.order(Order::Inspected);
             }
             Report::LeftInMemory { things } => self.outcome.left_in_memory = things,
             Report::Refused { calls } => self.outcome.refused_calls = calls,
@@ -412,7 +412,7 @@ impl<'a> Watch<'a> {
     }
 
     fn order(&mut self, order: Order) {
-        if order != Order::Looked {
+        if order != Order::Inspected {
             self.ordered.get_or_insert((Instant::now(), false));
         }
         if let Some(orders) = &mut self.orders

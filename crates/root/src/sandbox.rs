@@ -170,11 +170,11 @@ pub enum Order {
     /// Kill all processes immediately.
     Kill,
     /// The leftover processes have been inspected: they can be ended.
-    Looked,
+    Inspected,
 }
 
 impl Order {
-    const ALL: [(Order, u8); 3] = [(Order::End, b'e'), (Order::Kill, b'k'), (Order::Looked, b'l')];
+    const ALL: [(Order, u8); 3] = [(Order::End, b'e'), (Order::Kill, b'k'), (Order::Inspected, b'l')];
 
     /// The byte that encodes the order.
     pub fn byte(self) -> u8 {
@@ -234,7 +234,7 @@ pub enum Report {
         /// Processes and threads created so far.
         created: u64,
     },
-    /// Processes that the command left running, the first few. All are ended on [`Order::Looked`], or a moment later.
+    /// Processes that the command left running, the first few. All are ended on [`Order::Inspected`], or a moment later.
     LeftBehind {
         /// The first few processes.
         processes: Vec<Leftover>,

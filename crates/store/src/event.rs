@@ -24,7 +24,7 @@ pub const EVENT_VERSION: u32 = 1;
 /// A recorded decision. As JSON it is `{epoch, seq, version, ids, at, type, body}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// The number of the lead that wrote it.
+    /// The epoch of the leader that wrote it.
     pub epoch: Number,
     /// Its number among all events of the store, from 1. Numbers increase, with gaps.
     pub seq: Number,

@@ -52,7 +52,7 @@ pub enum SessionError {
     #[error("load the state {0}")]
     State(PathBuf, #[source] state::StateError),
     /// The session has no room for a state.
-    #[error("load the state {0}: the session has no room for it")]
+    #[error("load the state {0}: it is too large for the session")]
     Full(PathBuf),
 }
 

@@ -24,7 +24,7 @@ mod index;
 #[path = "../../crates/web/tests/markup/mod.rs"]
 mod markup;
 mod messages;
-mod moving;
+mod import;
 pub mod mutate;
 mod package_file;
 mod page;
@@ -63,8 +63,8 @@ pub const TARGETS: &[Target] = &[
     ("scan_file", pkgsrc::scan_file),
     ("kept", pkgsrc::kept),
     ("pkg_summary", pkgsrc::pkg_summary),
-    ("pbulk_conf", moving::pbulk_conf),
-    ("bob_config", moving::bob_config),
+    ("pbulk_conf", import::pbulk_conf),
+    ("bob_config", import::bob_config),
     ("look_up", pkgsrc::look_up),
     ("distinfo", pkgsrc::distinfo),
     ("package_file", package_file::package_file),

@@ -57,23 +57,23 @@ pub enum Event {
     Received(Box<ToWorker>),
     /// A report of a build.
     Reported {
-        /// The build.
+        /// A build that has begun.
         attempt: Attempt,
         /// The report.
         progress: Progress,
     },
     /// The outputs of a build, which waits for the answer.
     Built {
-        /// The build.
+        /// A build that has begun.
         attempt: Attempt,
-        /// The outputs.
+        /// As the family's rules read them.
         built: Built,
     },
     /// A build ended, with all its processes.
     Ended {
-        /// The build.
+        /// A build that has begun, and was not forgotten.
         attempt: Attempt,
-        /// The result.
+        /// Kept and repeated until it is acknowledged.
         result: Box<BuildResult>,
     },
     /// The memory pressure of the machine.
@@ -82,7 +82,7 @@ pub enum Event {
     Drain,
     /// Cancel all builds and leave.
     Stop,
-    /// A clock tick.
+    /// Time has passed. Repeats messages and makes offers when they are due.
     Tick,
 }
 
@@ -99,9 +99,9 @@ pub enum Action {
     Cancel(Attempt),
     /// Pass on the answer that a build waits for.
     Answer {
-        /// The build.
+        /// A running build.
         attempt: Attempt,
-        /// The answer.
+        /// As the coordinator sent it.
         answer: Box<Answer>,
     },
     /// The worker left; with a reason if it was refused. Its process may exit once its builds have ended.

@@ -29,7 +29,7 @@ struct Whole {
     cpu_seconds: f64,
 }
 
-/// Measures the yard's own set, and the same by `peer`.
+/// Measures builds of the yard's set by Kilnyard, and by `peer` if there is one.
 pub fn measure(yard: &Yard, trial: &Trial<'_>, peer: Option<&dyn Peer>) -> Result<Report> {
     yard.config.family.check_scanned(yard)?;
     let _lock = yard.lock()?;
@@ -55,17 +55,17 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>, peer: Option<&dyn Peer>) -> Resul
         if !builds.is_empty() {
             theirs.push(all_of(&builds, at_once)?);
         }
-        trial.say(format_args!("pair {pair} of {} is measured", trial.pairs));
+        trial.say(format_args!("pair {pair} of {} measured", trial.pairs));
     }
     Ok(report(&own, packages, (peer.map_or("", Peer::name), at_once), &ours, &theirs))
 }
 
-/// `kilnyard build` in its own process, as a person starts it.
+/// Runs `kilnyard build` in its own process, as a user would.
 fn build(yard: &Yard) -> Result<Usage> {
     child::measure(child::this_program(&yard.folder, &["build", "--no-scan", "--json"]), None, &[0])
 }
 
-/// Builds of all packages by a peer. The outputs of the set have to be there: orders name them.
+/// Builds of all packages by a peer. The set must have outputs, which the orders name.
 fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<dyn PeerBuild>>> {
     let distfiles = mirror::open_files(yard)?;
     let mut planned = plan::make(yard, &distfiles, &mut yard.store()?, &Forced::All)?;
@@ -79,7 +79,7 @@ fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<d
     graph.packages().map(|id| peer.prepare(scratch, yard, &order(id)?)).collect()
 }
 
-/// Performs builds, this many at once; each takes the next that is left.
+/// Performs all builds, `at_once` of them in parallel.
 fn all_of(builds: &[Box<dyn PeerBuild>], at_once: usize) -> Result<Whole> {
     let left = Mutex::new(builds.iter());
     let started = Instant::now();
@@ -102,7 +102,7 @@ fn all_of(builds: &[Box<dyn PeerBuild>], at_once: usize) -> Result<Whole> {
     Ok(Whole { wall_seconds: started.elapsed().as_secs_f64(), cpu_seconds })
 }
 
-/// Hard links to all files of a folder and the folders in it.
+/// Hard-links all files of a folder, recursively.
 fn link_files(from: &Path, to: &Path) -> Result<()> {
     let failed = format!("provide the files in {}", from.display());
     fs_err::create_dir_all(to).context(Kind::Machine, &failed)?;
@@ -159,8 +159,7 @@ fn report(
     let mut facts = Map::new();
     facts.insert("outputs".to_owned(), json!(outputs));
     facts.insert("at_once".to_owned(), json!(at_once));
-    let notes =
-        vec![format!("{outputs} package files were made; the set is that of {}", yard.folder.display())];
+    let notes = vec![format!("the set of {}: {outputs} package files", yard.folder.display())];
     let target = "less wall and CPU time than the peer".to_owned();
     Report { name: "demo", series, facts, notes, target, is_met }
 }

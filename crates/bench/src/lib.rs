@@ -61,7 +61,7 @@ pub struct BenchOptions {
     /// Unpacked source with a `configure` script, for `fakeroot` to build.
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
-    /// Number of pairs to measure.
+    /// How many pairs of measurements to make.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
     /// Print JSON.
@@ -74,9 +74,9 @@ pub struct BenchOptions {
 pub enum BenchName {
     /// Kilnyard's own cost for a package, compared with a bare dpkg-buildpackage in the same root.
     Overhead,
-    /// The set of the yard from its first build to its repository; `kilnyard demo` makes such a yard.
+    /// Building, testing and publishing the yard's set in an otherwise empty yard; `kilnyard demo` creates a set.
     Demo,
-    /// Checking the whole release.
+    /// `kilnyard check` for the whole release.
     Check,
     /// Publishing 2,000 packages after one has changed.
     Publish,
@@ -84,15 +84,14 @@ pub enum BenchName {
     Fakeroot,
     /// The cost of monitoring a build.
     Monitor,
-    /// All ways to make roots that work on this machine, and dependencies as layers, with a real package; ends with
-    /// a recommendation.
+    /// Building a real package with every root backend that works on this machine, and with dependencies as layers;
+    /// ends with a recommendation.
     Roots,
     /// status, why, log and plan in a yard with 30,000 packages and 20 runs.
     Queries,
     /// Real builds whose cores follow rank, compared with a fixed number of jobs per build.
     Schedule,
-    /// The scan of a pkgsrc tree: resolving it compared with bob, the time to the first build, a rescan, a
-    /// look-up.
+    /// The scan of a pkgsrc tree: resolving it (compared with bob), the time to the first build, a rescan, a look-up.
     Tree,
 }
 

@@ -105,7 +105,7 @@ fn is_correct(name: &str, text: &str) -> bool {
     match name {
         "status" => value["run"] == RUNS && value["failed"].as_array().is_some_and(|all| !all.is_empty()),
         "why" => value["build"]["run"] == RUNS,
-        // A plan made anew would have none of these packages.
+        // A new plan would have none of these packages.
         "plan" => value["packages"].as_array().is_some_and(|all| all.len() == PACKAGES),
         _ => text.lines().count() == LOG_LINES,
     }

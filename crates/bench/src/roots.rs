@@ -82,7 +82,7 @@ struct Figures {
     empty: empty::Empty,
     ways: Ways,
     measured: Vec<Measured>,
-    /// The share of the machine's cores that other work used meanwhile. Absent if unknown.
+    /// The share of the machine's cores that other work used during the measurement. Absent if unknown.
     others_share: Option<f64>,
 }
 
@@ -152,7 +152,7 @@ pub fn measure(
         }
     }
     if measured.iter().all(|one| one.refused.is_some()) {
-        let mut error = Error::new(Kind::Machine, "no way to make roots worked on this machine");
+        let mut error = Error::new(Kind::Machine, "no root backend works on this machine");
         error.causes.extend(measured.iter().filter_map(|one| one.refused.clone()));
         return Err(error.hint(Remedy::command("doctor").then(", which lists what is missing")));
     }

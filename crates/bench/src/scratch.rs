@@ -40,8 +40,8 @@ impl Scratch {
         self.folder.join(relative)
     }
 
-    /// Turns this folder into a yard with the index, the base and the key of another yard, which must contain
-    /// it. The store, files and repository are its own, and it has no layers of dependencies.
+    /// Turns this folder into a yard with the index, the base and the key of another yard, which must contain it. It
+    /// has its own store, files and repository, and no layers of dependencies.
     pub fn beside(&self, yard: &Yard, config: Config) -> Result<Yard> {
         let failed = "create a yard for the benchmark";
         Yard::make_folders(&self.folder)?;
@@ -51,7 +51,7 @@ impl Scratch {
                 fs_err::copy(yard.path(name), self.path(name)).context(Kind::Machine, failed)?;
             }
         }
-        // This gives the folders the ids of that range.
+        // Again, with the range: this changes the owner of the folders to its ids.
         Yard::make_folders(&self.folder)?;
         let own = Yard::of_parts(self.folder.clone(), config, &yard.environment);
         for folder in ["index", "layers"] {

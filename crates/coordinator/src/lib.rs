@@ -3,7 +3,7 @@
 //! The states of a package:
 //!
 //! ```text
-//! Waiting --all dependencies there--> Ready: prepare --key is known--> UpToDate
+//! Waiting --dependencies available--> Ready: prepare --key is known--> UpToDate
 //!                                            |
 //!                                            +--> fetch --> queue --slot free--> Building --> Built | Unchanged
 //! ```
@@ -72,18 +72,18 @@ pub enum Event {
     Begin,
     /// A ready package was prepared.
     Prepared {
-        /// The package.
+        /// The package of an [`Action::Prepare`].
         package: PackageId,
-        /// The result.
+        /// Ignored unless the package still waits for it.
         prepared: Prepared,
     },
     /// The inputs of a package were fetched, or cannot be.
     Fetched {
-        /// The package.
+        /// The package of an [`Action::Fetch`].
         package: PackageId,
         /// The fetch stage; absent if nothing had to be fetched.
         stage: Option<Box<StageResult>>,
-        /// Why they cannot be fetched.
+        /// Why the inputs cannot be fetched, if they cannot.
         outcome: Result<(), Failure>,
     },
     /// A worker's message.
@@ -95,25 +95,25 @@ pub enum Event {
     },
     /// The lease of a [`Action::Grant`] cannot be sent, to this or any other worker.
     Unsendable {
-        /// The build.
+        /// The granted build, which fails.
         build: Number,
-        /// Why.
+        /// The cause, in one sentence: the message of the failure.
         explanation: String,
     },
     /// The answer to [`Action::Ask`].
     Answered {
-        /// The build.
+        /// The build whose outputs were in the question.
         build: Number,
         /// Whether it belongs to the second build of a lease that compares two.
         is_repeated: bool,
-        /// The answer.
+        /// Kept with the lease, and repeated if the worker asks again.
         answer: Box<Answer>,
     },
-    /// A user's request.
+    /// A user's `retry`, `skip` or `bump`, from the store.
     Requested(Request),
     /// The run ends early: running builds are cancelled.
     Stop,
-    /// A clock tick.
+    /// Time has passed. Ends the leases of silent workers and the pauses before retries.
     Tick,
 }
 
@@ -133,7 +133,7 @@ pub enum Prepared {
 pub struct ToBuild {
     /// Why it is built.
     pub reason: Reason,
-    /// Its build.
+    /// Everything that a worker needs, without the lease.
     pub order: BuildOrder,
     /// The times and sizes of its stages in earlier builds.
     pub seen: Vec<StageSeen>,
@@ -159,30 +159,30 @@ pub enum Action {
     Record(Record),
     /// Work out whether and how a package is built.
     Prepare {
-        /// The package.
+        /// A package whose dependencies are available.
         package: PackageId,
         /// The recipe to prepare it from.
         reading: Reading,
     },
     /// Fetch the inputs of a package.
     Fetch {
-        /// The package.
+        /// Its build is granted after [`Event::Fetched`].
         package: PackageId,
-        /// Its prepared build.
+        /// Names the inputs to fetch.
         to_build: Arc<ToBuild>,
     },
     /// Send a lease to a worker; again if it did not arrive.
     Grant(Granted),
     /// Send a message to a worker.
     Send {
-        /// Its connection.
+        /// The worker's connection.
         to: Channel,
-        /// The message.
+        /// Any message may be lost; the coordinator keeps no copy of it.
         message: ToWorker,
     },
     /// Ask the set which outputs are kept, and how they are tested. The answer comes as [`Event::Answered`].
     Ask {
-        /// The package.
+        /// The package that was built, whatever the worker says.
         package: PackageId,
         /// The version that its outputs must have.
         version: String,
@@ -194,12 +194,12 @@ pub enum Action {
     Allot(Vec<(Number, u32)>),
     /// A package has new outputs.
     Adopt {
-        /// The package.
+        /// From now on, dependents are prepared with the new outputs.
         package: PackageId,
-        /// The outputs.
+        /// They replace all earlier outputs of the package.
         outputs: Vec<Output>,
     },
-    /// Notify the view.
+    /// Shows something that is not recorded.
     Notify(Notice),
     /// The run is over.
     Finish(RunState),
@@ -208,17 +208,17 @@ pub enum Action {
 /// A machine's right to perform a build, and the order for it: the contents of a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Granted {
-    /// The number of the build.
+    /// Unique in the store, across all runs.
     pub build: Number,
     /// Its random id, which messages about it must have.
     pub attempt: Attempt,
-    /// The package.
+    /// The package to build.
     pub package: PackageId,
     /// The longest path from its start to the end of the run, in seconds.
     pub rank_seconds: f64,
-    /// The machine that builds it.
+    /// The machine of the worker that gets the lease.
     pub machine: MachineId,
-    /// The slot there.
+    /// A slot of that worker that is free until the lease ends.
     pub slot: u32,
     /// The location of its work folder.
     pub files: Files,
@@ -226,7 +226,7 @@ pub struct Granted {
     pub channel: Channel,
     /// The session that the message belongs to.
     pub session: Session,
-    /// Its prepared build.
+    /// The order, shared with the package's state until the build ends.
     pub to_build: Arc<ToBuild>,
 }
 
@@ -252,21 +252,21 @@ impl Granted {
 /// A build that began before this coordinator was started, and may still be running.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// Its number.
+    /// Its number in the store.
     pub build: Number,
     /// Its random id.
     pub attempt: Attempt,
-    /// The worker that has it.
+    /// The name of the worker that had it. A worker of another name cannot take it over.
     pub worker: String,
-    /// The slot there.
+    /// Its slot on that worker, which stays taken.
     pub slot: u32,
-    /// The package.
+    /// The package that it builds.
     pub package: PackageId,
-    /// The version of its outputs.
+    /// The version of its outputs, which may differ from what a new build would get.
     pub version: String,
-    /// Its key.
+    /// The key that it was started with.
     pub key: Key,
-    /// Its recorded stages.
+    /// The stages that are recorded. A worker that reports one of them again changes nothing.
     pub stages: Vec<StageResult>,
 }
 
@@ -275,16 +275,16 @@ pub struct Open {
 pub enum Notice {
     /// The progress of a build.
     Progress {
-        /// The build.
+        /// A running build.
         build: Number,
-        /// The report.
+        /// As the worker reported it.
         progress: Progress,
     },
     /// A request was refused.
     Refused {
-        /// The request.
+        /// The user's request, which changes nothing.
         request: Request,
-        /// Why.
+        /// A sentence for the user who made it.
         reason: String,
     },
 }
@@ -292,7 +292,7 @@ pub enum Notice {
 /// A package's outputs from an earlier run or this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptOutputs {
-    /// The version of the recipe.
+    /// The version of the recipe that they were built from.
     pub recipe_version: String,
     /// The number of times that outputs of this recipe version were kept.
     pub revision: u32,
@@ -311,13 +311,13 @@ pub fn next_revision(kept: Option<&KeptOutputs>, recipe_version: &str, published
 pub struct Start {
     /// Its state. Final states stay; packages in all others start over.
     pub state: PackageState,
-    /// Why.
+    /// Shown until the state changes.
     pub reason: Reason,
     /// The package to blame, if it is another one.
     pub blamed: Option<PackageId>,
-    /// Whether it is part of this run.
+    /// Whether the run handles it. The state of any other package is not recorded.
     pub is_in_run: bool,
-    /// The version of the recipe.
+    /// The version of the recipe in the plan.
     pub recipe_version: String,
     /// Its outputs, if there are any.
     pub kept: Option<KeptOutputs>,

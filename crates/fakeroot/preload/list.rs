@@ -1,7 +1,8 @@
 //! The variants of `execl`, whose words are consecutive arguments with a null at the end.
 //!
 //! The words in registers are pushed below the words on the stack, so that all of them form one list; the functions
-//! that take a list do the rest. On one machine the return address is in between, and is kept elsewhere meanwhile.
+//! that take a list do the rest. On one machine the return address is in between, and is kept elsewhere during the
+//! call.
 
 use crate::program::{self, List};
 use core::ffi::{c_char, c_int};

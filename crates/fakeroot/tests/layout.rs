@@ -50,8 +50,7 @@ fn a_statx_fills_the_same_stat() {
     assert_eq!((stat.changed.seconds, stat.accessed.nanoseconds), (facts.ctime(), facts.atime_nsec()));
 }
 
-/// Every word that the table can use lies in one region, which consists of whole pages and does not overlap any
-/// other.
+/// Every word that the table can use is in one region, which consists of whole pages and does not overlap any other.
 #[test]
 fn regions_do_not_overlap() {
     let mut words = vec![0, layout::FILTER_AT, layout::INDEX_AT, layout::WINDOW_WORDS - 1];

@@ -105,8 +105,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each process has its own inodes, which share stripes, cache lines and free-node lists with those of all
-    /// others. The entries that it finds meanwhile, and the final content, agree with its own steps.
+    /// Each process has its own inodes, which share stripes, cache lines and free-node lists with those of all others.
+    /// The entries that it finds in the meantime, and the final content, agree with its own steps.
     #[test]
     fn the_table_is_a_map_for_many_processes(
         all in proptest::collection::vec(proptest::collection::vec(step(), 1..1500), 8)

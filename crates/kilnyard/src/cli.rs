@@ -119,17 +119,17 @@ fn demo_folder(given: &Path, folder: Option<&PathBuf>) -> PathBuf {
 const HERE: &str = ".";
 
 const EXIT_CODES: &str = "Exit codes: 0 all well; 1 some packages failed; 2 usage or configuration; \
-3 this machine lacks something; 4 internal; 130 interrupted.";
+3 this machine does not meet a requirement; 4 internal; 130 interrupted.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Build a demo set from this machine's mirror, and publish it as a repository.
     Demo(Demo),
-    /// Make a yard.
+    /// Create a yard.
     #[command(subcommand)]
     Init(Init),
-    /// Check what this machine has and allows, and show how to get what is missing.
+    /// Check this machine's requirements, and show how to fix what is missing.
     Doctor(Json),
     /// Fetch and verify the archive's index, or scan the directories of a tree.
     Scan(Scan),
@@ -164,7 +164,7 @@ pub enum Command {
     /// Inspect build roots.
     #[command(subcommand)]
     Root(Root),
-    /// Export one build with everything it needs, for `worker` on this or another machine.
+    /// Export a build with everything it needs, for `kilnyard worker` on this or another machine.
     Lease(Lease),
     /// Perform an exported build, without a yard.
     Worker(Worker),
@@ -189,12 +189,12 @@ pub enum Command {
     Tune(Tune),
     /// Print shell completions.
     Completions {
-        /// The shell.
+        /// The shell to write them for.
         shell: clap_complete::Shell,
     },
     /// Write the manual pages to a folder.
     Man {
-        /// The folder.
+        /// The folder to write to; created if missing.
         folder: PathBuf,
     },
 }
@@ -329,7 +329,7 @@ pub struct Plan {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Show up-to-date packages too.
+    /// Also show packages that are up to date.
     #[arg(long)]
     pub all: bool,
 }
@@ -397,7 +397,7 @@ pub struct Status {
 /// A package.
 #[derive(Debug, Args)]
 pub struct Package {
-    /// The package.
+    /// A package of the yard, by the name that `kilnyard plan --all` shows.
     pub package: String,
     /// Print JSON.
     #[arg(long)]
@@ -407,7 +407,7 @@ pub struct Package {
 /// `deps` and `rdeps`.
 #[derive(Debug, Args)]
 pub struct Deps {
-    /// The package.
+    /// A package of the yard, by the name that `kilnyard plan --all` shows.
     pub package: String,
     /// Include indirect dependencies, as a tree.
     #[arg(long, conflicts_with = "all")]
@@ -440,7 +440,7 @@ pub struct Impact {
 /// Packages.
 #[derive(Debug, Args)]
 pub struct Names {
-    /// The packages.
+    /// Packages of the yard, by the names that `kilnyard plan --all` shows.
     #[arg(required = true, value_name = "PACKAGE")]
     pub packages: Vec<String>,
 }
@@ -448,7 +448,7 @@ pub struct Names {
 /// `log`.
 #[derive(Debug, Args)]
 pub struct Log {
-    /// The package.
+    /// A package of the yard, by the name that `kilnyard plan --all` shows.
     pub package: String,
     /// The stage: unpack, depends, build, test. By default the stage that failed, or build if none did.
     pub stage: Option<String>,
@@ -465,7 +465,7 @@ pub struct Log {
 pub struct History {
     /// Show the builds of this package.
     pub package: Option<String>,
-    /// Show the resources of each stage too.
+    /// Also show the resources that each stage used.
     #[arg(long, requires = "package")]
     pub stages: bool,
     /// Print JSON.
@@ -488,12 +488,12 @@ pub struct Diff {
 /// `shell`.
 #[derive(Debug, Args)]
 pub struct Shell {
-    /// The package.
+    /// A package of the yard, by the name that `kilnyard plan --all` shows.
     pub package: String,
     /// Enter as the root user of the root, not as the builder.
     #[arg(long)]
     pub root: bool,
-    /// The command; a shell by default.
+    /// The command to run; a shell by default.
     #[arg(last = true)]
     pub command: Vec<String>,
 }
@@ -508,7 +508,7 @@ pub enum Root {
 /// `root plan`.
 #[derive(Debug, Args)]
 pub struct RootPlan {
-    /// The package.
+    /// A package of the yard, by the name that `kilnyard plan --all` shows.
     pub package: String,
     /// Print JSON.
     #[arg(long)]
@@ -518,7 +518,7 @@ pub struct RootPlan {
 /// `publish`.
 #[derive(Debug, Args)]
 pub struct Publish {
-    /// Show what would be done, without doing it.
+    /// Show what would be written and removed, without changing anything.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
 }
@@ -526,7 +526,7 @@ pub struct Publish {
 /// `lease`.
 #[derive(Debug, Args)]
 pub struct Lease {
-    /// The package. Its dependencies within the set must already be built.
+    /// A package of the yard. Its dependencies within the set must already be built.
     pub package: String,
     /// Write `lease.json` and the artifacts to this folder: base root, sources and dependencies, named by digest.
     #[arg(long, value_name = "FOLDER")]
@@ -570,7 +570,7 @@ pub struct Clean {
     /// Remove the index; the next scan fetches it again.
     #[arg(long)]
     pub index: bool,
-    /// Remove the base root; the next build makes a new one.
+    /// Remove the base root; the next build creates a new one.
     #[arg(long)]
     pub base: bool,
     /// Keep the logs of this many runs.

@@ -28,7 +28,8 @@ fn describe(words: &[&str], text: &mut String) {
 
 #[test]
 fn the_reference_matches_the_help() {
-    let mut text = "# Commands\n\nWhat `kilnyard --help` and each command's own `--help` say.\n".to_owned();
+    let mut text =
+        "# Commands\n\nThe output of `kilnyard --help` and of each command's `--help`.\n".to_owned();
     describe(&[], &mut text);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
     if std::env::var_os("KILNYARD_UPDATE").is_some() {

@@ -14,7 +14,7 @@ pub enum FetchError {
     /// Every url failed.
     #[error("fetch {name}: {}", list(failed))]
     Failed {
-        /// The name of the file.
+        /// The name of the file, for messages only.
         name: String,
         /// The last failure of each url, in the order of the urls.
         failed: Vec<FailedAttempt>,
@@ -22,19 +22,19 @@ pub enum FetchError {
     /// The store lacks the file, and there is no url to fetch it from.
     #[error("fetch {name}: no URL is available")]
     NoUrl {
-        /// The name of the file.
+        /// The name of the file, for messages only.
         name: String,
     },
     /// The cancel flag was set.
     #[error("fetch {name}: cancelled")]
     Cancelled {
-        /// The name of the file.
+        /// The name of the file, for messages only.
         name: String,
     },
     /// The disk, or the user's quota, is full.
     #[error("store {name}: {} is full, and {needed_bytes} more bytes are needed", folder.display())]
     DiskFull {
-        /// The name of the file.
+        /// The name of the file, for messages only.
         name: String,
         /// The folder of the store.
         folder: PathBuf,
@@ -81,7 +81,7 @@ pub struct FailedAttempt {
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
     /// The server responded with an error status.
-    #[error("the server answers with status {code}")]
+    #[error("the server returned status {code}")]
     Status {
         /// The HTTP status code.
         code: u16,
@@ -89,13 +89,13 @@ pub enum AttemptError {
     /// No connection, no response, or a broken one.
     #[error("{reason}")]
     Transport {
-        /// The description of the failure.
+        /// The error of the HTTP client, as a clause.
         reason: String,
     },
     /// The server did not start to respond in time.
-    #[error("no answer within {} seconds", seconds(*waited))]
+    #[error("no response within {} seconds", seconds(*waited))]
     NoAnswer {
-        /// The time waited.
+        /// How long the attempt waited for a response.
         waited: Duration,
     },
     /// The body arrives too slowly.
@@ -105,13 +105,13 @@ pub enum AttemptError {
         seconds(*window)
     )]
     TooSlow {
-        /// The bytes received in this attempt.
+        /// The bytes received in this attempt, without an earlier part.
         received_bytes: u64,
         /// The speed over the last window.
         speed_bytes_per_second: u64,
-        /// The minimum speed.
+        /// The minimum speed, by the limits of the client.
         speed_min_bytes_per_second: u64,
-        /// The length of the window.
+        /// The time over which the speed was measured.
         window: Duration,
     },
     /// The body ended early.
@@ -125,7 +125,7 @@ pub enum AttemptError {
     /// The server has a file of a different size.
     #[error("the server has a file of {got_bytes} bytes, expected {size_bytes}")]
     SizeDiffers {
-        /// The expected size.
+        /// The size that the caller expects.
         size_bytes: u64,
         /// The size that the server reports.
         got_bytes: u64,
@@ -133,11 +133,11 @@ pub enum AttemptError {
     /// The body exceeds the caller's limit.
     #[error("the file is larger than the limit of {size_bytes_max} bytes")]
     TooLarge {
-        /// The limit.
+        /// The limit that the caller set.
         size_bytes_max: u64,
     },
     /// The server's response to a range request makes no sense.
-    #[error("the server answered a range request with {got:?}")]
+    #[error("invalid response to a range request: {got:?}")]
     BadRange {
         /// The range in the response.
         got: String,
@@ -145,7 +145,7 @@ pub enum AttemptError {
     /// The content does not match the expected hash.
     #[error("the SHA-256 is {got}, expected {expected}")]
     HashDiffers {
-        /// The expected hash.
+        /// The hash that the caller expects.
         expected: Sha256Hex,
         /// The hash of the received content.
         got: Sha256Hex,
@@ -153,13 +153,13 @@ pub enum AttemptError {
     /// A url that cannot be used.
     #[error("the URL cannot be used: {reason}")]
     BadUrl {
-        /// The reason.
+        /// A clause that names the defect.
         reason: String,
     },
     /// A `file` url whose file cannot be read.
     #[error("the file cannot be read: {reason}")]
     LocalFile {
-        /// The reason.
+        /// The error from the kernel, as text.
         reason: String,
     },
 }

@@ -17,8 +17,8 @@ use crate::sha256::hash_rest;
 /// than a few builds write, however many files are fetched at the same time.
 const RESERVED_BYTES_MAX: u64 = 1 << 30;
 
-/// How much of the file system a file leaves free, as a divisor of its size: builds and the store need space
-/// meanwhile.
+/// How much of the file system a file leaves free, as a divisor of its size: builds and the store need space in the
+/// meantime.
 const FREE_PART: u64 = 100;
 
 /// The part of one file, owned by the thread that fetches it.

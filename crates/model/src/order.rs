@@ -124,7 +124,7 @@ pub struct SharedFolder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FolderContent {
-    /// A whole tree.
+    /// A whole tree, as an archive in the canonical form.
     Tree(Artifact),
     /// These files and no others.
     Files(Vec<FolderFile>),
@@ -184,7 +184,7 @@ pub const JOBS: &str = "%{jobs}";
 /// One command of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOrder {
-    /// The program and its arguments.
+    /// The program, an absolute path or a name found by `PATH`, and its arguments.
     pub arguments: Vec<String>,
     /// The user that it runs as.
     pub account: Account,
@@ -238,7 +238,7 @@ pub struct RootOrder {
     pub inputs: Vec<Input>,
     /// Files for the root's folder of texts.
     pub texts: Vec<InputText>,
-    /// Folders to mount.
+    /// Folders of the machine that are mounted read-only.
     pub folders: Vec<SharedFolder>,
     /// Folders inside the root that nothing writes to. If only one layer has such a folder, it may be mounted
     /// directly and read-only, which is faster.
@@ -264,7 +264,7 @@ pub struct FamilyOrder {
 /// Everything a worker needs for one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOrder {
-    /// The name of the package.
+    /// The name of the package in the set.
     pub package: String,
     /// The version that the outputs get.
     pub version: String,

@@ -27,7 +27,7 @@ pub enum Reason {
     NoOutputs {
         /// The number of the last build.
         build: u64,
-        /// The run of that build.
+        /// The run that started that build.
         run: u64,
         /// The outcome of that build.
         outcome: BuildOutcome,
@@ -46,14 +46,14 @@ pub enum Reason {
     },
     /// It is built if the content of these packages changes, which are built first.
     Depends {
-        /// Names of the packages.
+        /// Their names; never empty.
         packages: Vec<String>,
     },
     /// Its dependencies are available, and its key is being computed.
     Prepares,
     /// It waits for a package that failed and is built again.
     Waits {
-        /// The name of that package.
+        /// The name of a package of the set.
         package: String,
     },
     /// It is up to date: no input changed.
@@ -69,7 +69,7 @@ pub enum Reason {
     },
     /// It is blocked by another package.
     Blocked {
-        /// Its direct dependency.
+        /// The direct dependency through which it is blocked.
         dependency: String,
         /// The package that is to blame, which may be the same.
         culprit: String,
@@ -128,13 +128,13 @@ impl From<&Failure> for StageFailed {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RetryPlan {
-    /// Immediately.
+    /// As soon as a slot is free.
     AtOnce,
     /// While no other build runs.
     Alone,
     /// After a pause.
     After {
-        /// The length of the pause.
+        /// At least this long; the build still waits for a slot.
         pause_seconds: f64,
     },
 }

@@ -291,7 +291,7 @@ impl FailureKind {
 /// Why a build failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The stage that failed.
+    /// The stage that failed, or that could not start.
     pub stage: Stage,
     /// The verdict, by which failures are counted and retried.
     pub kind: FailureKind,

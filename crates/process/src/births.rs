@@ -6,9 +6,9 @@
 //! requests only fork events, and is read a few times per second. Process ids inside a sandbox are found by counting,
 //! since its pid namespace assigns them in order: each process or thread started below process 1 takes the next id.
 //!
-//! The kernel reports forks in the initial namespaces only, and to ordinary users since Linux 6.6. Elsewhere nothing
-//! is reported, and only the samples of the sandbox remain. Lost events, or a fork that failed half-way, would put the
-//! count off, so ancestors are reported only if the counted id of the process is the known one.
+//! The kernel reports forks in the initial namespaces only, and to ordinary users since Linux 6.6. Elsewhere nothing is
+//! reported, and only the samples of the sandbox remain. Lost events, or a fork that failed half-way, would throw off
+//! the count, so ancestors are reported only if the counted id of the process is the known one.
 
 use std::collections::HashMap;
 use std::io;

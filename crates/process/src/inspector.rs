@@ -3,7 +3,7 @@
 //! The kernel reads the command line and the memory map of a process under that process's memory lock. If that process
 //! is stuck waiting for a device, the read may never return, and the thread that has to end the process must not get
 //! stuck too. Each inspection therefore runs in a new process of this program, which takes a few milliseconds to start
-//! and is abandoned after [`LOOK_MAX`].
+//! and is abandoned after [`INSPECTION_MAX`].
 //!
 //! A separate process can also enter a namespace that permits the inspection. The kernel shows what a process waits
 //! for, its open files and its memory only to a process with the same ids, or to one that may trace it in its user
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const ARGUMENT: &str = "kilnyard-inspector-process";
 
 /// The longest time for an inspection. A tree of thousands of processes takes a fraction of a second.
-const LOOK_MAX: Duration = Duration::from_secs(10);
+const INSPECTION_MAX: Duration = Duration::from_secs(10);
 /// The longest time for a walk over files: enough for some millions of files on a disk.
 const WALK_MAX: Duration = Duration::from_secs(120);
 
@@ -67,12 +67,12 @@ impl Inspector {
     /// processes exist.
     pub(crate) fn snapshot(&self, outer: u32, log: Option<&str>, output: &[u8]) -> Snapshot {
         let question = Question::Snapshot { outer, log: log.map(str::to_owned) };
-        self.ask(&question, LOOK_MAX).unwrap_or_else(|| Snapshot::outline(outer)).with_output(output)
+        self.ask(&question, INSPECTION_MAX).unwrap_or_else(|| Snapshot::outline(outer)).with_output(output)
     }
 
     /// The memory of the processes below `outer`; see [`tree::memory_bytes`]. Absent if it cannot be read.
     pub(crate) fn memory_bytes(&self, outer: u32) -> Option<u64> {
-        self.ask(&Question::Memory { outer }, LOOK_MAX)
+        self.ask(&Question::Memory { outer }, INSPECTION_MAX)
     }
 
     /// Bytes written by the command. Absent if they could not be counted in time.
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_inspector_that_does_not_answer_is_given_up() {
-        assert_eq!(answer_of("echo a; sleep 0.2; echo b", LOOK_MAX).as_deref(), Some(&b"a\nb\n"[..]));
+        assert_eq!(answer_of("echo a; sleep 0.2; echo b", INSPECTION_MAX).as_deref(), Some(&b"a\nb\n"[..]));
         assert_eq!(answer_of("echo a; exec sleep 616201", Duration::from_millis(300)), None);
     }
 

@@ -5,11 +5,11 @@
 //! Interaction"). Each build has its own pipe, so that the broker can change the cores of a running build, and a killed
 //! client loses only tokens of its own build, which come back when the build ends.
 //!
-//! [`Broker::allot`] sets how many cores each build should have. It takes back tokens that lie in a pipe immediately.
-//! Tokens that clients hold are owed: [`Broker::settle`], called now and then, takes them as they come back and
-//! passes them on. Invariant: the cores of all builds, counting each build's own job and its tokens, never exceed the
-//! cores of the broker. There are two exceptions: builds begun beyond that number, and [`Broker::probe`], which finds
-//! out whether a build without a token could use one.
+//! [`Broker::allot`] sets how many cores each build should have. It takes back tokens that are in a pipe immediately.
+//! Tokens that clients hold are owed: [`Broker::settle`], called now and then, takes them as they come back and passes
+//! them on. Invariant: the cores of all builds, counting each build's own job and its tokens, never exceed the cores of
+//! the broker. There are two exceptions: builds begun beyond that number, and [`Broker::probe`], which finds out
+//! whether a build without a token could use one.
 //!
 //! [`Style::Inherited`] (`--jobserver-auth=R,W`) is the default, because make before 4.4, and gcc's lto-wrapper
 //! through it, reject the other one. Only commands passed to [`Broker::hand_to`] inherit the pipe. Upstream ninja
@@ -215,9 +215,9 @@ impl Broker {
         self.settle()
     }
 
-    /// Gives a build one token more than it should have, to see whether it takes it. The next [`Broker::settle`]
-    /// takes the token back if it still lies in the pipe. If it does not, the build could use more cores, and owes
-    /// this token until it is entitled to it.
+    /// Gives a build one token more than it should have, to see whether it takes it. The next [`Broker::settle`] takes
+    /// the token back if it is still in the pipe. If it does not, the build could use more cores, and owes this token
+    /// until it is entitled to it.
     pub fn probe(&mut self, build: BuildNumber) -> io::Result<()> {
         let Some(pipe) = self.pipes.get_mut(&build) else { return Ok(()) };
         let wanted = std::mem::replace(&mut pipe.wanted, pipe.tokens + 1);

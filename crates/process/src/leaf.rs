@@ -1,10 +1,9 @@
 //! A cgroup v2 for each command, where one can be created.
 //!
-//! It needs no controller. The kernel counts what the group's processes use and wait for, including processes that
-//! are never waited for. It can also kill all of them together, whatever process 1 of their sandbox does, and
-//! including any outside its pid namespace. The pid namespace is still needed: it is available everywhere, it tells
-//! process 1 which processes to ask first, and the kernel ends it when Kilnyard is killed, which does not hold for a
-//! group.
+//! It needs no controller. The kernel counts what the group's processes use and wait for, including processes that are
+//! never waited for. It can also kill all of them together, whatever process 1 of their sandbox does, and including any
+//! outside its pid namespace. The pid namespace is still needed: it is available everywhere, it tells process 1 which
+//! processes to ask first, and the kernel ends it when Kilnyard is killed, unlike a group.
 //!
 //! The group is created inside that of the command's build if that is a cgroup v2, or else inside Kilnyard's own
 //! group if it is delegated. Groups left behind by a killed Kilnyard are recognized by name, and removed when the

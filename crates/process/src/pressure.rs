@@ -1,7 +1,7 @@
 //! Memory of this machine: how much is available for builds, and whether they stall for it.
 //!
-//! If Kilnyard runs in a control group with a limit, such as a container, that limit counts. Each call asks the
-//! kernel anew, which takes a few reads of small files.
+//! If Kilnyard runs in a control group with a limit, such as a container, that limit counts. Each call asks the kernel
+//! again, which takes a few reads of small files.
 //!
 //! Known downsides: limits above a container that are not visible inside it are ignored. Swap does not count as
 //! memory here.

@@ -64,7 +64,7 @@ pub struct ObservedProcess {
     pub children: usize,
     /// How many of its children are zombies.
     pub children_ended: usize,
-    /// The number of its parent.
+    /// The process id of its parent on this machine.
     pub parent: i32,
     /// Time since its start.
     pub age_seconds: f64,

@@ -84,7 +84,7 @@ pub fn run_watched(
     let leaf = Leaf::begin(membership);
     let mut groups = membership.map(Membership::groups).unwrap_or_default();
     if let Some(leaf) = &leaf {
-        // The leaf lies inside the build's group, so its processes are in both.
+        // The leaf is inside the build's group, so its processes are in both.
         groups.version_2 = Some(leaf.folder().to_owned());
     }
     let folder = leaf.as_ref().map(Leaf::folder);
@@ -335,7 +335,7 @@ impl<'a> Watch<'a> {
             Report::LeftBehind { processes, ended } => {
                 self.outcome.left_behind =
                     leftovers::describe(self.child.id(), &processes, &ended, &self.births);
-                self.order(Order::Looked);
+                self.order(Order::Inspected);
             }
             Report::LeftInMemory { things } => self.outcome.left_in_memory = things,
             Report::Refused { calls } => self.outcome.refused_calls = calls,
@@ -412,7 +412,7 @@ impl<'a> Watch<'a> {
     }
 
     fn order(&mut self, order: Order) {
-        if order != Order::Looked {
+        if order != Order::Inspected {
             self.ordered.get_or_insert((Instant::now(), false));
         }
         if let Some(orders) = &mut self.orders

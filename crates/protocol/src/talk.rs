@@ -47,25 +47,25 @@ pub enum ToCoordinator {
     Progress(Reports),
     /// The outputs of a build. The worker waits for the answer.
     Built {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// The build, which waits for the [`Answer`].
         attempt: Attempt,
-        /// The outputs.
+        /// The outputs, as the family's rules read them on the worker.
         built: Built,
     },
     /// The result of a build. The worker keeps it until it is acknowledged or superseded.
     Result {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// The build; its lease may be over.
         attempt: Attempt,
-        /// The result.
+        /// How it ended. Outputs count only if they are those of the [`Answer`].
         result: Box<BuildResult>,
     },
     /// The worker leaves. If this is lost, its silence has the same effect.
     Leave {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
     },
 }
@@ -99,73 +99,73 @@ pub enum ToWorker {
     },
     /// The session is unknown: the coordinator was restarted, or the worker was silent for too long.
     Rejoin {
-        /// The session.
+        /// The unknown session, so that a worker that has a newer one ignores this.
         session: Session,
     },
     /// The worker's builds, the highest rank first: the answer to an offer, sent again whenever the order changes.
     Ranks {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
         /// The number of the last offer.
         offer: u64,
-        /// The builds.
+        /// All builds with a rank. Builds that are not in the list come after them.
         builds: Vec<Ranked>,
     },
     /// A new build of the worker. It starts by rank when a core is free.
     Grant {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
         /// Everything that the build needs.
         lease: Box<Lease>,
     },
     /// A build is taken back unless it has started.
     Revoke {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// A build that had not started, as far as the coordinator knows.
         attempt: Attempt,
     },
     /// A build is cancelled. The worker still returns a result.
     Cancel {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// A build that may be running.
         attempt: Attempt,
     },
     /// The answer to reports: all reports with lower numbers have been handled.
     Received {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// The build that was reported on.
         attempt: Attempt,
         /// The number of the next report expected.
         next: u64,
     },
     /// Which outputs are kept, and how they are tested.
     Answer {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// The build, which waits for this.
         attempt: Attempt,
         /// Whether it belongs to the second build of a lease that compares two.
         is_repeated: bool,
-        /// The answer.
+        /// Repeated unchanged if the worker asks again.
         answer: Box<Answer>,
     },
     /// A result is recorded. The worker forgets the build.
     Acknowledged {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// The build. Its result is recorded, and its lease is over.
         attempt: Attempt,
     },
     /// A lease is over, or was never the worker's. The worker ends and forgets the build, whose result would not count.
     Superseded {
-        /// The session.
+        /// See [`Welcome::session`].
         session: Session,
-        /// The build.
+        /// The build, which the worker may have forgotten already.
         attempt: Attempt,
-        /// Why.
+        /// A clause for the worker's log.
         reason: String,
     },
 }
@@ -196,9 +196,9 @@ pub struct Hello {
     pub worker: String,
     /// A random string, different for each process.
     pub process: String,
-    /// The versions that it speaks.
+    /// The versions of the protocol that it speaks.
     pub versions: Versions,
-    /// Its cores; at least 1.
+    /// The cores of its machine that builds may use; at least 1.
     pub cores: u32,
     /// The speed of a core, relative to the cores that estimates are for.
     pub speed: f64,
@@ -234,7 +234,7 @@ pub struct Welcome {
 /// The builds that a worker has, and its capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The session.
+    /// See [`Welcome::session`].
     pub session: Session,
     /// Counts up within the session, so that a late offer is ignored.
     pub number: u64,
@@ -251,7 +251,7 @@ pub struct Offer {
 /// A build in the order of rank, with its memory, which limits its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// The build.
+    /// A build of the worker, waiting or running.
     pub attempt: Attempt,
     /// The memory that it is expected to use with one core, in bytes.
     pub memory_bytes: u64,
@@ -262,9 +262,9 @@ pub struct Ranked {
 /// A build that a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The build.
+    /// The random id of its lease.
     pub attempt: Attempt,
-    /// Its progress.
+    /// Decides whether the build can still be revoked.
     pub phase: BuildPhase,
 }
 
@@ -274,7 +274,7 @@ pub struct Held {
 pub enum BuildPhase {
     /// It has not started, and can be revoked.
     Waiting,
-    /// It is running.
+    /// It is running, and can only be cancelled.
     Building,
     /// It has a result that is not acknowledged yet.
     Ended,
@@ -283,12 +283,12 @@ pub enum BuildPhase {
 /// Reports on a build, numbered from 0 within an attempt. All that are not acknowledged are sent together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reports {
-    /// The session.
+    /// See [`Welcome::session`].
     pub session: Session,
-    /// The build.
+    /// A running build, or one that ended after these reports.
     pub attempt: Attempt,
     /// The number of the first report in the list.
     pub first: u64,
-    /// The reports.
+    /// In the order in which they were made; never empty.
     pub reports: Vec<Progress>,
 }

@@ -19,9 +19,9 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The range of versions that a program speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest one.
+    /// The oldest version that it understands.
     pub oldest: u32,
-    /// The newest one.
+    /// The version that it sends unless its peer is older.
     pub newest: u32,
 }
 
@@ -47,9 +47,9 @@ struct Envelope<Body, Texts> {
 /// A received message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened<Body> {
-    /// Its version.
+    /// A version that this program understands.
     pub version: u32,
-    /// The capabilities of its sender.
+    /// The capabilities of its sender; empty if it lists none.
     pub capabilities: Vec<String>,
     /// The message itself.
     pub body: Body,
@@ -61,13 +61,13 @@ pub enum WireError {
     /// The message is too large.
     #[error("the message has {bytes} bytes; the maximum is {MESSAGE_BYTES_MAX}")]
     TooLarge {
-        /// Its size.
+        /// Its size, above [`MESSAGE_BYTES_MAX`].
         bytes: usize,
     },
     /// Its version is not supported.
     #[error("the message has version {version}; this program supports {VERSION_MIN} to {VERSION}")]
     Version {
-        /// The version.
+        /// The version in its envelope, as its sender wrote it.
         version: u32,
     },
     /// It is not valid JSON, or not a message of this kind.

@@ -23,11 +23,11 @@ pub struct BinaryEntry {
     pub file: PathBuf,
     /// SHA-256 of the content, in lower-case hexadecimal.
     pub sha256: String,
-    /// Size of the file.
+    /// Size of `file` in bytes, checked before it is placed.
     pub size_bytes: u64,
     /// The package's architecture. `all` is listed for every architecture.
     pub architecture: String,
-    /// The component that lists it.
+    /// The component that lists it; `pool_path` does not have to name it.
     pub component: String,
     /// The index within the component.
     pub index: BinaryIndex,
@@ -38,7 +38,7 @@ pub struct BinaryEntry {
 pub struct SourceEntry {
     /// The stanza of `Sources`, complete with `Package`, `Directory` and `Checksums-Sha256`.
     pub stanza: String,
-    /// The component that lists it.
+    /// The component whose `Sources` lists it.
     pub component: String,
     /// The `.dsc` and all files that it names.
     pub files: Vec<SourceFile>,
@@ -47,11 +47,11 @@ pub struct SourceEntry {
 /// A file of a source package.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    /// Path in the repository.
+    /// Path in the repository, such as `pool/main/z/zlib/zlib_1.3.orig.tar.gz`.
     pub pool_path: String,
     /// Current path of the file. Read only if the pool does not have the file yet.
     pub file: PathBuf,
-    /// Size of the file.
+    /// Size of `file` in bytes, checked before it is placed.
     pub size_bytes: u64,
     /// SHA-256 of the content, in lower-case hexadecimal.
     pub sha256: String,
@@ -60,11 +60,11 @@ pub struct SourceFile {
 /// The contents of the `Release` file, except for the list of indexes.
 #[derive(Debug, Clone)]
 pub struct ReleaseFacts {
-    /// The `Origin` field.
+    /// The `Origin` field, one line.
     pub origin: String,
-    /// The `Label` field.
+    /// The `Label` field, one line.
     pub label: String,
-    /// The `Suite` field.
+    /// The `Suite` field, by which apt.conf(5) may select the release.
     pub suite: String,
     /// The `Codename` field, also the name of the directory in `dists`.
     pub codename: String,
@@ -72,7 +72,7 @@ pub struct ReleaseFacts {
     pub description: String,
     /// The architectures that have an index, without `all`.
     pub architectures: Vec<String>,
-    /// The `Components` field.
+    /// The `Components` field, in this order; each has an index, even an empty one.
     pub components: Vec<String>,
     /// The `Date` field, as seconds since 1970.
     pub date_seconds: i64,

@@ -21,7 +21,7 @@ pub enum PublishError {
     TooLarge {
         /// The quantity that is too large.
         what: &'static str,
-        /// Its limit.
+        /// The maximum, in the unit of `what`.
         limit: u64,
     },
     /// Two entries have the same name, version and architecture in one component.
@@ -41,7 +41,7 @@ pub enum PublishError {
         "put {pool_path} into the pool: it has the SHA-256 {existing_sha256}, but the new file has {offered_sha256}"
     )]
     Conflict {
-        /// Path in the repository.
+        /// Path in the repository, which both files have.
         pool_path: String,
         /// SHA-256 of the existing file, or of the other entry.
         existing_sha256: String,
@@ -61,7 +61,7 @@ pub enum PublishError {
     /// Something in the repository's directory was not made by this crate.
     #[error("use {} as part of the repository: {reason}", path.display())]
     Foreign {
-        /// Path of the obstacle.
+        /// The file or folder that is in the way.
         path: PathBuf,
         /// Why it cannot be used.
         reason: &'static str,
@@ -83,7 +83,7 @@ pub enum PublishError {
     /// The repository has changed since the plan was made.
     #[error("carry out the plan for {}: the repository has changed since; plan again", repository.display())]
     Changed {
-        /// Path of the repository.
+        /// The directory that the plan was made for.
         repository: PathBuf,
     },
     /// The signer's public key differs from that of the plan.
@@ -100,7 +100,7 @@ pub enum PublishError {
     System {
         /// The attempted action, as a verb.
         action: &'static str,
-        /// The path that it was applied to.
+        /// The file or directory that the action failed on.
         path: PathBuf,
         /// The system's error.
         source: io::Error,

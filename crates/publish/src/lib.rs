@@ -37,8 +37,8 @@
 //!   more switches.
 //! - The content of a published pool path never changes: [`PublishError::Conflict`]. Only a file that no
 //!   generation names, such as one from an interrupted attempt, is replaced.
-//! - Input is hostile: a package's name, version and file name come from a build. A stanza cannot end early or
-//!   add a field that the index writes, and no path leads out of `pool`.
+//! - Input is hostile: a package's name, version and file name come from a build. A stanza cannot end early or add a
+//!   field that the index writes, and no path points outside `pool`.
 //! - Equal indexes are not written again, and nothing is signed again.
 //! - There is one writer at a time. A plan made for another state of the repository is rejected:
 //!   [`PublishError::Changed`].

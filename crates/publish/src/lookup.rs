@@ -258,7 +258,7 @@ impl LookUp {
             || end.is_none_or(|end| end > self.length)
             || length > RECORD_BYTES_MAX
         {
-            return Err(self.broken("a record lies outside the file"));
+            return Err(self.broken("a record is outside the file"));
         }
         let mut record = vec![0; length as usize];
         read(&self.file, &mut record, begin, &self.path)?;

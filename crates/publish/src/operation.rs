@@ -12,7 +12,7 @@ pub enum Operation {
     ClearStaging,
     /// Create a directory, unless it exists.
     MakeDirectory {
-        /// The directory.
+        /// Its parent exists, or is made before.
         path: PathBuf,
     },
     /// Put a file of the caller's into the repository: a hard link, or a verified copy if a link is not
@@ -22,7 +22,7 @@ pub enum Operation {
         file: PathBuf,
         /// New path in the repository.
         path: PathBuf,
-        /// Expected size.
+        /// Expected size in bytes, checked in any case.
         size_bytes: u64,
         /// Expected checksum, verified if the file is copied.
         checksum: Checksum,
@@ -31,26 +31,26 @@ pub enum Operation {
     },
     /// Write a new file and flush it to disk.
     Write {
-        /// The file.
+        /// A path that does not exist.
         path: PathBuf,
-        /// Its content.
+        /// The whole content, which is in memory already.
         content: Vec<u8>,
     },
     /// Give a file of the repository a second name.
     Link {
-        /// The file.
+        /// A file of the repository.
         from: PathBuf,
         /// Its new name.
         to: PathBuf,
     },
     /// Sign a file and write the signatures next to it.
     Sign {
-        /// The file.
+        /// The text to sign. The names of the signatures follow from its name.
         path: PathBuf,
     },
     /// Flush directories to disk, so that their entries survive a power failure.
     Sync {
-        /// The directories.
+        /// Flushed in this order.
         directories: Vec<PathBuf>,
     },
     /// Rename within the repository, replacing any existing file.
@@ -62,26 +62,26 @@ pub enum Operation {
     },
     /// Atomically point a symbolic link elsewhere: the moment of publication.
     Switch {
-        /// The link.
+        /// The symbolic link that readers follow.
         link: PathBuf,
-        /// Its new target.
+        /// Its new target, relative to the directory of the link.
         target: PathBuf,
     },
     /// Remove a directory with its contents, renaming it out of the way first.
     RemoveTree {
-        /// The directory.
+        /// A directory that no reader follows any more.
         path: PathBuf,
     },
     /// Remove a file.
     RemoveFile {
-        /// The file.
+        /// A pool file that no index names any more.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes, for the summary.
         size_bytes: u64,
     },
     /// Remove a directory, if it is empty.
     RemoveDirectory {
-        /// The directory.
+        /// A directory that may have become empty.
         path: PathBuf,
     },
 }

@@ -28,7 +28,7 @@ use std::path::Path;
 
 /// Prefix of extended attributes in the pax records of bsdtar.
 const ATTRIBUTE_PREFIX: &str = "LIBARCHIVE.xattr.";
-/// The attribute that makes a folder of an overlay hide what lies below it (overlayfs, `userxattr`).
+/// The attribute that makes a folder of an overlay hide what is below it (overlayfs, `userxattr`).
 const OPAQUE: &[u8] = b"user.overlay.opaque";
 
 /// First bytes of a zstd-compressed archive (RFC 8878, 3.1.1).

@@ -12,7 +12,7 @@ pub const LAYERS_MAX: usize = 500;
 /// Whether a mount is writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Read-only.
+    /// Writes fail with `EROFS`, also by the root user.
     Read,
     /// Read-write.
     Write,
@@ -77,7 +77,7 @@ pub enum Operation {
     /// Covers a program of the root with one of Kilnyard's and makes the original visible at another path. Does nothing
     /// if the root does not have the program, or if its path is a link.
     StandIn {
-        /// The tree of the root.
+        /// The root's tree, in which the program is looked up.
         root: PathBuf,
         /// The program, relative to the root.
         program: PathBuf,
@@ -92,7 +92,7 @@ pub enum Operation {
         target: PathBuf,
         /// The permissions of its top folder.
         mode: u32,
-        /// The size limit.
+        /// Writes beyond this size fail with `ENOSPC`.
         size_bytes_max: u64,
     },
     /// Makes a device node of the machine visible in the root.
@@ -135,7 +135,7 @@ pub enum Operation {
     },
     /// Makes a folder, unless it exists.
     Folder {
-        /// The path of the folder.
+        /// Missing parents are made too.
         path: PathBuf,
     },
     /// Unmounts a file system.
@@ -145,12 +145,12 @@ pub enum Operation {
     },
     /// Removes a folder with its content.
     Remove {
-        /// The folder.
+        /// Must exist.
         path: PathBuf,
     },
     /// Makes an empty file system in a new file.
     Format {
-        /// The file.
+        /// The new file.
         image: PathBuf,
         /// The kind of file system.
         file_system: FileSystem,
@@ -159,9 +159,9 @@ pub enum Operation {
     },
     /// Makes a read-only file system in a new file, from the content of a folder.
     Pack {
-        /// The folder.
+        /// No process may write to it at the same time.
         folder: PathBuf,
-        /// The file.
+        /// The new file.
         image: PathBuf,
     },
     /// Serves an image over NBD, copy-on-write.
@@ -179,7 +179,7 @@ pub enum Operation {
     },
     /// Ends a server.
     Stop {
-        /// Its socket.
+        /// The socket that the server was started with.
         socket: PathBuf,
     },
     /// Attaches a file or an NBD export as a block device.
@@ -200,7 +200,7 @@ pub enum Operation {
         device: PathBuf,
         /// The mount point.
         target: PathBuf,
-        /// The kind of file system.
+        /// Must be the one that the device was formatted with.
         file_system: FileSystem,
         /// Whether all written data must be on the device at the end.
         flushes: Flushes,
@@ -214,12 +214,12 @@ pub enum Operation {
     Stamp {
         /// The mount point of the device.
         folder: PathBuf,
-        /// The root.
+        /// The name of the root, which the mark contains.
         name: String,
     },
     /// Sets the hostname of the uts namespace.
     Hostname {
-        /// The hostname.
+        /// At most 64 bytes, the limit of the kernel.
         name: String,
     },
     /// Brings up the loopback device of the new network namespace.

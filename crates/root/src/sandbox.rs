@@ -70,7 +70,7 @@ pub enum View {
 /// The task of a sandbox. All but [`Task::Program`] are performed by Kilnyard itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// A program with its arguments.
+    /// A program with its arguments. The program is looked up by the `PATH` of `environment`.
     Program(Vec<String>),
     /// Empty these folders (relative to the yard).
     Remove(Vec<PathBuf>),
@@ -89,7 +89,7 @@ pub enum Task {
     /// Write a folder (relative to the yard) to standard output as an archive in the canonical form; see
     /// [`crate::archive`].
     Pack {
-        /// The folder.
+        /// No process may write to it at the same time.
         folder: PathBuf,
         /// When the making of the tree began, in seconds since the epoch. A later time in the tree is replaced by the
         /// latest earlier one, so that making the same tree at another time gives the same archive.
@@ -170,11 +170,11 @@ pub enum Order {
     /// Kill all processes immediately.
     Kill,
     /// The leftover processes have been inspected: they can be ended.
-    Looked,
+    Inspected,
 }
 
 impl Order {
-    const ALL: [(Order, u8); 3] = [(Order::End, b'e'), (Order::Kill, b'k'), (Order::Looked, b'l')];
+    const ALL: [(Order, u8); 3] = [(Order::End, b'e'), (Order::Kill, b'k'), (Order::Inspected, b'l')];
 
     /// The byte that encodes the order.
     pub fn byte(self) -> u8 {
@@ -194,7 +194,7 @@ pub const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 pub struct Leftover {
     /// Its process id inside.
     pub number: i32,
-    /// Its command line.
+    /// Its command line with blanks between the arguments, shortened.
     pub line: String,
     /// Its working directory, as a path inside; absent if it could not be read.
     pub directory: Option<String>,
@@ -214,14 +214,14 @@ pub enum Report {
     },
     /// The process could not be created in the control group of version 2.
     NoGroup {
-        /// The error of the kernel.
+        /// The text of the kernel's error.
         error: String,
     },
     /// The root is complete and the command runs.
     Started,
     /// A sample of all processes of the sandbox.
     Sample {
-        /// The number of processes.
+        /// The number of processes, without process 1.
         processes: u32,
         /// The number of their threads.
         threads: u32,
@@ -234,9 +234,9 @@ pub enum Report {
         /// Processes and threads created so far.
         created: u64,
     },
-    /// Processes that the command left running, the first few. All are ended on [`Order::Looked`], or a moment later.
+    /// Processes that the command left running, the first few. All are ended on [`Order::Inspected`], or a moment later.
     LeftBehind {
-        /// The processes.
+        /// The first few processes.
         processes: Vec<Leftover>,
         /// Process ids and command lines of the processes that ended last, of those that lived long enough to be seen
         /// twice.
@@ -280,7 +280,7 @@ pub enum Report {
     Failed {
         /// The failed step; reads after "failed to".
         step: String,
-        /// The text of the error.
+        /// The text of the system's error.
         error: String,
         /// The error number (errno(3)).
         number: Option<i32>,
@@ -473,9 +473,9 @@ pub enum RunError {
     /// The sandbox could not be made.
     #[error("failed to {step}: {error}")]
     Sandbox {
-        /// The failed step.
+        /// The failed step; reads after "failed to".
         step: String,
-        /// The text of the error.
+        /// The text of the system's error.
         error: String,
         /// The error number (errno(3)).
         number: Option<i32>,
@@ -485,9 +485,9 @@ pub enum RunError {
     /// The command failed.
     #[error("the command ended with {code}: {output}")]
     Command {
-        /// Its exit code.
+        /// Its exit code, or 128 plus the number of the signal that killed it.
         code: i32,
-        /// Its standard output.
+        /// Its standard output, for the message.
         output: String,
     },
     /// The sandbox was killed.

@@ -41,16 +41,16 @@ pub enum Event {
     Retry(PackageId),
     /// The estimate of a package has changed.
     Estimated {
-        /// The package.
+        /// A package of the graph.
         package: PackageId,
         /// The new estimate.
         work: Work,
     },
     /// A machine joins: either a new one, with the next number, or one that has returned.
     Joined {
-        /// Its number.
+        /// The next number, or that of a machine that has left.
         machine: MachineId,
-        /// Its capacity.
+        /// Cores, speed and memory, which may differ from those it had before.
         about: Machine,
     },
     /// A machine takes no further builds, but keeps those it has.
@@ -63,14 +63,14 @@ pub enum Event {
     Running {
         /// The package.
         package: PackageId,
-        /// The machine that builds it.
+        /// A machine that takes part.
         machine: MachineId,
     },
     /// The memory pressure of a machine has changed.
     Pressure {
-        /// The machine.
+        /// A machine that takes part.
         machine: MachineId,
-        /// The new pressure.
+        /// Stays in effect until the next event of this kind.
         pressure: Pressure,
     },
     /// Nothing further may start.
@@ -126,18 +126,18 @@ pub enum Files {
 pub enum Action {
     /// Start a build.
     Start {
-        /// The package.
+        /// A ready package.
         package: PackageId,
-        /// The machine to build on.
+        /// A machine that takes builds and has a free slot.
         machine: MachineId,
-        /// The number of cores.
+        /// The number of cores at the start, at least 1.
         cores: u32,
         /// Where its work folder is.
         files: Files,
     },
     /// Change the cores of a build. Among the actions for one event, reductions come first.
     Cores {
-        /// The package.
+        /// A running package.
         package: PackageId,
         /// The number of cores, at least 1.
         cores: u32,

@@ -22,7 +22,7 @@ pub(crate) enum Door {
     Open,
     /// It takes no further builds.
     Closed,
-    /// It has left.
+    /// It has left, and may join again.
     Gone,
 }
 

@@ -152,11 +152,11 @@ fn dependents(graph: &Graph) -> Vec<u32> {
     counts
 }
 
-/// The number of jobs that bob 1.0 gives to a build at its start. The logarithm of its build stage's CPU time places
-/// a package between the smallest and the largest one. The number of jobs lies at the same point between 2 and a
-/// ceiling, which is one job per doubling of the dependents, and at least two more than an equal share. The jobs not
-/// needed by running builds and by those that could run at the same time are then split between this build and the
-/// ready ones, in proportion to their jobs times their waiting direct dependents.
+/// The number of jobs that bob 1.0 gives to a build at its start. The logarithm of its build stage's CPU time places a
+/// package between the smallest and the largest one. The number of jobs is at the same point between 2 and a ceiling,
+/// which is one job per doubling of the dependents, and at least two more than an equal share. The jobs not needed by
+/// running builds and by those that could run at the same time are then split between this build and the ready ones, in
+/// proportion to their jobs times their waiting direct dependents.
 struct Bob {
     /// CPU seconds of each package that can use more than one job.
     cpu_seconds: Vec<Option<f64>>,

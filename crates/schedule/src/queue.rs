@@ -163,7 +163,7 @@ mod tests {
             order.push(graph.name(id).to_owned());
         }
         assert_eq!(order, ["zlib", "long", "attr"]);
-        // The queue waits for a package that is expected soon, even if its rank changes meanwhile.
+        // The queue waits for a package that is expected soon, even if its rank changes in the meantime.
         let [attr, long, acl] = ["attr", "long", "acl"].map(|name| graph.find(name).unwrap());
         queue.wait_for(acl, 5.0);
         assert!(!queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));

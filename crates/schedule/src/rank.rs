@@ -119,7 +119,7 @@ impl Ranks {
         &self.order
     }
 
-    /// Sets the times of all packages and computes all ranks anew.
+    /// Sets the times of all packages and computes all ranks from scratch.
     pub fn replace(&mut self, graph: &Graph, own_seconds: Vec<f64>) {
         self.own = own_seconds;
         self.renew(graph);
@@ -194,7 +194,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Following changes one by one gives the same result as computing all ranks anew.
+        /// Following changes one by one gives the same result as computing all ranks from scratch.
         #[test]
         fn followed_ranks_equal_computed_ranks(
             edges in proptest::collection::vec((0u32..20, 0u32..20), 0..60),

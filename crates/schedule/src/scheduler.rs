@@ -410,7 +410,7 @@ impl Scheduler {
         }
     }
 
-    /// Computes all ranks anew.
+    /// Computes all ranks from scratch.
     fn renew_ranks(&mut self) {
         let own = self.graph.packages().map(|id| self.own_seconds(id)).collect();
         self.ranks.replace(&self.graph, own);

@@ -51,15 +51,15 @@ pub enum SimulationError {
 pub struct Built {
     /// The package.
     pub package: PackageId,
-    /// The machine that built it.
+    /// The machine that built it, without interruption.
     pub machine: MachineId,
-    /// Its start.
+    /// Its start, in seconds since the start of the run.
     pub start_seconds: f64,
-    /// Its end.
+    /// Its end, in seconds since the start of the run.
     pub end_seconds: f64,
-    /// The cores that it was started with.
+    /// The cores that it was started with, at least 1.
     pub start_cores: u32,
-    /// The cores that it had at its end.
+    /// The cores that it had at its end, at least 1.
     pub end_cores: u32,
     /// The number of builds that had ended when it started.
     pub ended_before: u32,
@@ -68,11 +68,11 @@ pub struct Built {
 /// The load of the machines from a time on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busy {
-    /// The time.
+    /// In seconds since the start of the run.
     pub at_seconds: f64,
     /// Busy cores of all machines.
     pub cores: f64,
-    /// Running builds.
+    /// The number of running builds.
     pub builds: u32,
 }
 

@@ -9,7 +9,7 @@ pub enum SignError {
     /// A file could not be read.
     #[error("read {}", path.display())]
     ReadFile {
-        /// Path of the file.
+        /// A keyring, key, signature or text.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -106,13 +106,13 @@ pub enum SignatureProblem {
     /// The signature does not match the text: one of them was changed or truncated.
     #[error("the signature by {key} does not match the text")]
     TextDiffers {
-        /// The key that signed.
+        /// The key that the signature names.
         key: KeyName,
     },
     /// The hash algorithm of the signature is not collision-resistant.
     #[error("the signature by {key} uses {hash}, which is too weak")]
     WeakHash {
-        /// The key that signed.
+        /// The key that the signature names.
         key: KeyName,
         /// The name of the hash algorithm.
         hash: String,
@@ -120,7 +120,7 @@ pub enum SignatureProblem {
     /// The key, or the primary key above it, has expired.
     #[error("the key {key} expired on {since}")]
     KeyExpired {
-        /// The expired key.
+        /// The key that signed; the expired one may be its primary key.
         key: KeyName,
         /// The time of expiry.
         since: Moment,
@@ -128,13 +128,13 @@ pub enum SignatureProblem {
     /// The key, or the primary key above it, was revoked by its owner.
     #[error("the key {key} is revoked")]
     KeyRevoked {
-        /// The revoked key.
+        /// The key that signed; the revoked one may be its primary key.
         key: KeyName,
     },
     /// The key's certificate does not allow it to sign data.
     #[error("the key {key} cannot be used to sign: {reason}")]
     KeyUnfit {
-        /// The key that signed.
+        /// The key that the signature names.
         key: KeyName,
         /// A clause whose subject is the key.
         reason: String,
@@ -142,7 +142,7 @@ pub enum SignatureProblem {
     /// The signature itself has expired.
     #[error("the signature by {key} expired on {since}")]
     SignatureExpired {
-        /// The key that signed.
+        /// The key that signed, which may still be valid.
         key: KeyName,
         /// The time of expiry.
         since: Moment,
@@ -150,7 +150,7 @@ pub enum SignatureProblem {
     /// The signature was made in the future or before its key: the clock of the signer or of this machine is wrong.
     #[error("the signature by {key} was made on {made}, {reason}")]
     ClockWrong {
-        /// The key that signed.
+        /// The key that the signature names.
         key: KeyName,
         /// The time of signing, according to the signature.
         made: Moment,
@@ -160,7 +160,7 @@ pub enum SignatureProblem {
     /// A kind of signature that does not certify a text.
     #[error("the signature by {key} cannot be used: {reason}")]
     Unusable {
-        /// The key that signed.
+        /// The key that the signature names.
         key: KeyName,
         /// A clause whose subject is the signature.
         reason: String,

@@ -25,7 +25,7 @@ pub struct Sqlite {
     /// The number of `scope` in this file; all rows read and written have it.
     number: i64,
     scope: Scope,
-    /// The number of this connection's lead; 0 if it never led.
+    /// The epoch of this connection; 0 if it has never been the leader.
     epoch: Number,
 }
 

@@ -77,16 +77,16 @@ pub enum StoreError {
         /// The format that this version reads.
         known: i64,
     },
-    /// Another process has taken the lead, or this one never did. Nothing was written.
+    /// Another process has become the leader, or this one has never been it. Nothing was written.
     #[error(
-        "another process leads the store {store}: the latest lead is {latest}, and that of this process is {own}"
+        "another process is the leader of the store {store}: its epoch is {latest}, and that of this process is {own}"
     )]
     Fenced {
         /// The path or address of the store.
         store: String,
-        /// The number of this connection's lead; 0 if it never led.
+        /// The epoch of this connection; 0 if it has never been the leader.
         own: Number,
-        /// The number of the latest lead.
+        /// The latest epoch.
         latest: Number,
     },
     /// A build has a number or a random id that was used before. Nothing was written.

@@ -24,7 +24,7 @@ pub const EVENT_VERSION: u32 = 1;
 /// A recorded decision. As JSON it is `{epoch, seq, version, ids, at, type, body}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// The number of the lead that wrote it.
+    /// The epoch of the leader that wrote it.
     pub epoch: Number,
     /// Its number among all events of the store, from 1. Numbers increase, with gaps.
     pub seq: Number,
@@ -96,7 +96,7 @@ pub enum EventKind {
     },
     /// A build started.
     BuildBegan {
-        /// The version of the outputs.
+        /// The version that its outputs will get.
         version: String,
         /// The slot of the worker that performs the build.
         slot: u32,
@@ -112,7 +112,7 @@ pub enum EventKind {
     },
     /// A build ended.
     BuildEnded {
-        /// The version of the outputs.
+        /// The version that its outputs got or would have got.
         version: String,
         /// The slot of the worker that performed the build.
         slot: u32,
@@ -125,7 +125,7 @@ pub enum EventKind {
     },
     /// A user requested something of a run.
     Requested {
-        /// The kind of request.
+        /// What the run should do with the package of the ids.
         request: RequestKind,
     },
     /// A kind written by a later version.

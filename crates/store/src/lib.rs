@@ -1,10 +1,10 @@
 //! The persistent state of a yard: runs, packages, builds, outputs, requests, plans, events.
 //!
 //! The coordinator writes all [`Record`]s of a decision in one transaction, before acting on them. After a crash the
-//! store therefore contains whole decisions only. Readers in other processes see the last whole decision. A run has
-//! one writer, the coordinator, which takes the lead ([`Store::lead`]). Every lead has a number, and transactions of
-//! earlier leaders are refused, however late they come. Other commands only leave [`Request`]s, which the coordinator
-//! takes.
+//! store therefore contains whole decisions only. Readers in other processes see the last whole decision. A run has one
+//! writer, the coordinator, which becomes the leader ([`Store::lead`]). Every leader gets a new number, the epoch, and
+//! transactions of earlier leaders are refused, however late they come. Other commands only leave [`Request`]s, which
+//! the coordinator takes.
 //!
 //! [`Event`]s in the same transaction report the records of a decision, so that readers can follow them. A store
 //! reads and writes the rows of one [`Scope`]: a farm, a yard in it, and the target that the yard builds for.
@@ -28,15 +28,15 @@ pub use rows::{
 
 use kilnyard_model::identity::Scope;
 
-/// The number of a run, build, lead or event. Numbers only increase.
+/// The number of a run, build, epoch or event. Numbers only increase.
 pub type Number = u64;
 
-/// What the store gives a leader.
+/// What a new leader gets from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// The number of this lead. It fences all earlier leads.
+    /// The epoch. It fences all earlier ones.
     pub epoch: Number,
-    /// The first unused build number. Only the leader uses numbers while this lead lasts.
+    /// The first unused build number. Only the leader uses numbers.
     pub next_build: Number,
 }
 
@@ -44,17 +44,18 @@ pub struct Leadership {
 pub trait Store: Send {
     /// The farm, yard and target whose rows are read and written.
     fn scope(&self) -> &Scope;
-    /// Takes the lead: until another connection takes it, only this one may begin runs and write records.
+    /// Makes this connection the leader: until another one becomes the leader, only this one may begin runs and write
+    /// records.
     fn lead(&mut self) -> Result<Leadership, StoreError>;
     /// Begins a run of these packages, and returns its number.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if this connection does not lead.
+    /// [`StoreError::Fenced`] if this connection is not the leader.
     fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError>;
     /// Writes the records of one decision and their events, all or none.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if this connection does not lead; [`StoreError::Used`] if a build's attempt was used
+    /// [`StoreError::Fenced`] if this connection is not the leader; [`StoreError::Used`] if a build's attempt was used
     /// before, or its number is not above all numbers used before.
     fn record(&mut self, records: &[Record]) -> Result<(), StoreError>;
     /// All runs, the latest first.
@@ -92,7 +93,7 @@ pub trait Store: Send {
     fn measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError>;
     /// Stores wall and CPU seconds from elsewhere, replacing those imported for the same packages before.
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
-    /// The number that the next build would get. It shows readers whether there were builds meanwhile; to begin
+    /// The number that the next build would get. It shows readers whether there were builds in the meantime; to begin
     /// builds, use the number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;
     /// Leaves a request for the process that runs the yard.
@@ -116,13 +117,13 @@ pub trait Store: Send {
     fn last_event(&self) -> Result<Number, StoreError>;
     /// The current outputs of all packages, ordered by name and then by package.
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
-    /// Calls `read` once, with a snapshot of the store that does not change, whatever other processes write
-    /// meanwhile. See [`at_once`](#method.at_once), which returns the result of `read`.
+    /// Calls `read` once, with a snapshot of the store that does not change, even while other processes write. See
+    /// [`at_once`](#method.at_once), which returns the result of `read`.
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError>;
 }
 
 impl dyn Store + '_ {
-    /// Reads from one consistent snapshot, whatever other processes write meanwhile.
+    /// Reads from one consistent snapshot, even while other processes write.
     pub fn at_once<T>(&self, read: impl FnOnce(&dyn Store) -> T) -> Result<T, StoreError> {
         let (mut read, mut seen) = (Some(read), None);
         self.read_at_once(&mut |store| seen = read.take().map(|read| read(store)))?;

@@ -75,11 +75,11 @@ pub struct ForcedRun {
 /// The outcome of a package's last build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastBuild {
-    /// The name of the package.
+    /// A name of the set, or of an earlier one.
     pub package: String,
-    /// The number of the build.
+    /// Unique in the store, across all runs.
     pub number: Number,
-    /// The number of the build's run.
+    /// The run that started the build.
     pub run: Number,
     /// As in [`BuildRow`].
     pub outcome: BuildOutcome,
@@ -90,7 +90,7 @@ pub struct LastBuild {
 pub struct PackageRow {
     /// Unique in the run.
     pub name: String,
-    /// The version of its recipe.
+    /// The version of its recipe. Its outputs may have a version with a revision.
     pub version: String,
     /// Its progress in the run.
     pub state: PackageState,
@@ -98,9 +98,9 @@ pub struct PackageRow {
     pub reason: Reason,
     /// The package that is to blame, if it is another one.
     pub blamed: Option<String>,
-    /// The build time that the schedule assumes.
+    /// The build time that the schedule assumes, in seconds.
     pub estimate_seconds: f64,
-    /// The length of the longest remaining path that starts here.
+    /// The length of the longest remaining path that starts here, in seconds; it includes the package.
     pub rank_seconds: f64,
 }
 
@@ -111,11 +111,11 @@ pub struct BuildRow {
     pub number: Number,
     /// Random id; absent in rows written before ids existed.
     pub attempt: Option<Attempt>,
-    /// The number of its run.
+    /// The run that started it. A resumed run keeps its number.
     pub run: Number,
-    /// The name of the package.
+    /// Unique in its run, though a run may build it several times.
     pub package: String,
-    /// The version of the outputs.
+    /// The version that its outputs got or would have got.
     pub version: String,
     /// The name of its worker; absent in rows written before workers had names.
     pub worker: Option<String>,
@@ -152,11 +152,11 @@ impl BuildRow {
 /// The outputs of a package's last successful build.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Current {
-    /// The name of the package.
+    /// A name of the set, or of an earlier one: outputs are kept when a package leaves the set.
     pub package: String,
     /// The build that made the outputs.
     pub build: Number,
-    /// The version of the recipe that was built.
+    /// The recipe's own version, without a revision.
     pub recipe_version: String,
     /// How often outputs of this recipe version were stored, including this time.
     pub revision: u32,
@@ -169,7 +169,7 @@ pub struct Current {
 /// A current output with its package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputRow {
-    /// The package that made it.
+    /// The package that made it, whose name may differ from the output's.
     pub package: String,
     /// The file and its description.
     pub output: Output,
@@ -247,7 +247,7 @@ pub struct PlanRow {
 pub struct PlanRowSeen<'a> {
     /// Unique in the plan.
     pub name: &'a str,
-    /// The version of its recipe.
+    /// The version of its recipe, without a revision.
     pub version: &'a str,
     /// The state at the start of the run.
     pub state: PackageState,
@@ -266,35 +266,35 @@ pub struct PlanRowSeen<'a> {
 pub enum Record {
     /// The state of a package changes.
     Package {
-        /// The number of the run.
+        /// A run that has begun.
         run: Number,
-        /// The name of the package.
+        /// A package of that run.
         name: String,
-        /// The new state.
+        /// Replaces the recorded state.
         state: PackageState,
         /// Why the package is in this state.
         reason: Reason,
         /// The package that is to blame, if it is another one.
         blamed: Option<String>,
-        /// In seconds since 1970.
+        /// Time of the change, in seconds since 1970.
         at_seconds: f64,
     },
     /// A build starts.
     BuildBegan(Box<BuildRow>),
     /// A stage of a build ended.
     StageEnded {
-        /// The number of the build.
+        /// A build that has begun and not ended.
         build: Number,
-        /// In seconds since 1970.
+        /// End of the stage, in seconds since 1970.
         at_seconds: f64,
         /// Times and resource usage of the stage.
         stage: Box<StageResult>,
     },
     /// A build ended.
     BuildEnded {
-        /// The number of the build.
+        /// A build that has begun.
         build: Number,
-        /// In seconds since 1970.
+        /// End of the build, in seconds since 1970.
         at_seconds: f64,
         /// Whether the build succeeded, or how it ended otherwise.
         outcome: BuildOutcome,
@@ -307,18 +307,18 @@ pub enum Record {
     Outputs(Current),
     /// The current outputs of a package are valid for this key, too.
     KeyConfirmed {
-        /// The name of the package.
+        /// A package with current outputs.
         package: String,
         /// Replaces the recorded key.
         key: Key,
     },
     /// The state of a run changes.
     Run {
-        /// The number of the run.
+        /// A run that has begun.
         run: Number,
         /// The new state. A resumed run is running again, and its end time is removed.
         state: RunState,
-        /// In seconds since 1970.
+        /// Time of the change, in seconds since 1970.
         at_seconds: f64,
     },
 }

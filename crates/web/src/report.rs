@@ -17,13 +17,13 @@ pub struct Report {
     pub schema: u32,
     /// The version of Kilnyard that wrote the report.
     pub kilnyard: String,
-    /// The name of the yard.
+    /// The path of the yard's folder.
     pub yard: String,
     /// The ecosystem: `debian`, `pkgsrc`, `rpm`.
     pub ecosystem: String,
     /// The release that was built, in the ecosystem's terms: `bookworm`, `2026Q3`.
     pub release: String,
-    /// The target architecture.
+    /// The target architecture, in the ecosystem's terms: `amd64`, `x86_64`.
     pub architecture: String,
     /// The number of the run in its yard.
     pub run: u64,
@@ -31,10 +31,10 @@ pub struct Report {
     pub state: RunState,
     /// When the run started, in seconds since 1970-01-01 UTC.
     pub started_seconds: i64,
-    /// How long the run took, or has taken so far.
+    /// How long the run took, or has taken so far, in seconds.
     #[serde(serialize_with = "number")]
     pub wall_seconds: f64,
-    /// CPU time of all builds.
+    /// CPU time of all builds, including failed ones, in seconds.
     #[serde(serialize_with = "number")]
     pub cpu_seconds: f64,
     /// Number of cores that the run could use.
@@ -43,7 +43,7 @@ pub struct Report {
     pub slots: u32,
     /// Number of packages by outcome.
     pub counts: Counts,
-    /// Duration of the run according to the plan.
+    /// Duration of the run according to the plan, in seconds; absent if there was no estimate.
     pub expected_wall_seconds: Option<f64>,
     /// Minimum duration: the larger of the longest path and all work divided by the cores.
     pub bound_seconds: Option<f64>,
@@ -121,7 +121,7 @@ pub struct Counts {
     pub unchanged: u64,
     /// Not built because none of the inputs changed.
     pub up_to_date: u64,
-    /// The build failed.
+    /// The last build failed.
     pub failed: u64,
     /// Not built because a dependency failed.
     pub blocked: u64,
@@ -153,7 +153,7 @@ pub enum PackageState {
     Unchanged,
     /// Not built because none of the inputs changed.
     UpToDate,
-    /// The build failed.
+    /// The last build failed.
     Failed,
     /// Not built because a dependency failed.
     Blocked,
@@ -292,14 +292,14 @@ pub struct ReportOutput {
     pub version: String,
     /// Architecture of the binary package.
     pub architecture: String,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub size_bytes: u64,
 }
 
 /// The cause of a failed build.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportFailure {
-    /// The stage that failed.
+    /// The stage that failed; the same word as in [`ReportStage::name`].
     pub stage: String,
     /// The kind of failure: `exit`, `timeout`, `memory`.
     pub kind: String,
@@ -318,7 +318,7 @@ pub struct ReportFailure {
 pub struct CycleCut {
     /// The package whose dependency was cut.
     pub package: String,
-    /// The dependency that was cut.
+    /// The dependency that was cut. It is not built before the package.
     pub dependency: String,
     /// All packages in the cycle.
     #[serde(default)]

@@ -223,7 +223,7 @@ impl<'a> Making<'a> {
         let held = match self.layers().hold(&layers) {
             Some(held) => held,
             None => {
-                // It was removed meanwhile.
+                // It was removed in the meantime.
                 (layers, packages) = Default::default();
                 self.layers().hold(&[]).ok_or_else(cancelled)?
             }
@@ -513,7 +513,7 @@ fn no_root(error: RunnerError) -> Failure {
 }
 
 fn gone() -> Failure {
-    machine(Stage::Depends, "a layer below the root was removed meanwhile")
+    machine(Stage::Depends, "a layer below the root was removed in the meantime")
 }
 
 fn cancelled() -> Failure {

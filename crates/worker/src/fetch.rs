@@ -175,7 +175,7 @@ fn offer(fetch: &FetchOrder, kept: &Path, root: &dyn Root) -> io::Result<()> {
 fn take_over(fetch: &FetchOrder, kept: &Path, added: &Path) -> io::Result<()> {
     for file in fetch.files.iter().map(|file| &file.name).filter(|file| is_inside(file)) {
         let to = kept.join(file);
-        // The build reports a missing file, if it needs it. A link is skipped, since it could lead out of the root.
+        // The build reports a missing file, if it needs it. A link is skipped, since it could point outside the root.
         let Ok(from) = without_links(added, Path::new(file)) else { continue };
         if !from.is_file() || is_same(&from, &to) {
             continue;

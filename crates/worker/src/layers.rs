@@ -258,7 +258,7 @@ impl Layers {
             return Ok(Some(name));
         }
         let Some(_held) = self.hold(layers) else {
-            return Err(io::Error::other("a layer to be merged was removed meanwhile"));
+            return Err(io::Error::other("a layer to be merged was removed in the meantime"));
         };
         let part = self.new_part(&name);
         let target = part.join("files");

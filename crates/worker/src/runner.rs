@@ -142,11 +142,11 @@ pub(crate) trait Root: Debug + Send {
     fn bring_in(&self, name: &str, file: &Path) -> io::Result<()>;
 
     /// Makes a folder of written files readable on this machine until the root is removed, and returns its path. A
-    /// symbolic link in the path is an error: it could lead out of the root.
+    /// symbolic link in the path is an error: it could point outside the root.
     fn bring_out(&self, inside: &str) -> io::Result<PathBuf>;
 
     /// Runs a command until its last process has ended. Its output goes to `output`; `observe` is called with samples
-    /// of its processes meanwhile.
+    /// of its processes in the meantime.
     fn run(
         &self,
         running: &Running<'_>,

@@ -76,7 +76,7 @@ pub(crate) fn of_exit(
     if is_cause(&DISK) || (shortages.disk && last().any(is_of_full_disk)) {
         return FailureKind::Disk;
     }
-    // The kernel does not say whose process it killed: it may be one of any build that failed meanwhile.
+    // The kernel does not say whose process it killed: it may be one of any build that failed in the meantime.
     if shortages.memory || is_cause(&MEMORY) {
         return FailureKind::Memory;
     }

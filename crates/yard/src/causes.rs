@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// Prefix of the message of a failed fetch.
 const FETCH: &str = "failed to fetch ";
 /// Suffix of that message when no mirror has the file.
-const ABSENT: &str = "the server answers with status 404";
+const ABSENT: &str = "the server returned status 404";
 /// Names shown after a cause.
 const NAMES_MAX: usize = 10;
 /// Failures of one cause reported while a run is in progress.
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "45 packages: the server answers with status 404: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 and 35 more",
+                "45 packages: the server returned status 404: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 and 35 more",
                 "other: build failed: cc: no such file",
                 "last: build failed: cc: no such file",
             ]

@@ -174,7 +174,7 @@ mod tests {
         assert!(lines[1].starts_with("  because: No space left on device"), "{text}");
         assert!(lines[2].starts_with("  try: kilnyard clean"), "{text}");
         assert_eq!(lines[3], "  try: something else");
-        // The error number is found however deep it lies in the chain.
+        // The error number is found however deep it is in the chain.
         let sandbox = RunError::Sandbox {
             step: "mount".into(),
             error: "x".into(),

@@ -6,7 +6,7 @@ use crate::yard::Yard;
 use kilnyard_publish::{Signer, SignerError};
 use kilnyard_sign::YardKey;
 
-/// A yard's signing key. It lies in `state/key.asc`.
+/// A yard's signing key. It is stored in `state/key.asc`.
 pub struct SigningKey(YardKey);
 
 impl SigningKey {

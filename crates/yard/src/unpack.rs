@@ -33,8 +33,8 @@ fn room(bytes: u64) -> Vec<u8> {
     if room.try_reserve_exact(bytes as usize).is_ok() {
         let skipped = room.as_ptr().align_offset(PAGE_BYTES);
         if let Some(length) = room.capacity().checked_sub(skipped) {
-            // SAFETY: the range lies within the buffer's capacity, and this advice does not change the contents
-            // of memory. If the kernel ignores it, nothing is lost.
+            // SAFETY: the range is within the buffer's capacity, and this advice does not change the contents of
+            // memory. If the kernel ignores it, nothing is lost.
             unsafe { libc::madvise(room.as_mut_ptr().add(skipped).cast(), length, libc::MADV_HUGEPAGE) };
         }
     }

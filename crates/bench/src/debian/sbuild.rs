@@ -1,6 +1,6 @@
-//! Builds the same package with sbuild in "unshare" mode, as a Debian developer would. sbuild unpacks a tarball
-//! of the release, upgrades it, installs the dependencies with apt, builds, and discards everything. The steps
-//! after a build (lintian, piuparts, autopkgtest) are left out.
+//! Builds a package with sbuild in `unshare` mode, as a Debian developer would. sbuild unpacks a tarball of the
+//! release, upgrades it, installs the dependencies with apt, builds, and discards everything. The steps after a build
+//! (lintian, piuparts, autopkgtest) are left out.
 
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
@@ -44,7 +44,7 @@ impl Peer for Sbuild<'_> {
             let missing = format!("{} is not a tarball of the release", chroot.display());
             return Err(Error::usage(missing).hint(format!("mmdebstrap --variant=buildd {release} FILE.tar")));
         }
-        // The path is used from another folder.
+        // sbuild is started in another folder.
         let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
         let folder = scratch.path(&format!("sbuild-{}", order.package));
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;

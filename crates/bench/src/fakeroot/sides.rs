@@ -2,8 +2,8 @@
 //!
 //! The kernel gives the core to each in turn, for several milliseconds. Anything that slows the core down, above all
 //! other virtual machines on the same host, slows both down alike. On a virtual machine with 2 cores, two builds of the
-//! same kind differ by 0.5 % this way, and by 5 % with a core for each. Each of the two finds less in the caches than
-//! it would alone.
+//! same kind differ by 0.5 % this way, and by 5 % with a core for each. Known downside: the two compete for the caches,
+//! so each is slower than it would be alone.
 
 use super::super::scratch::Scratch;
 use super::contender::Contender;
@@ -45,7 +45,7 @@ pub fn measure<const STEPS: usize>(
         let outcomes: Vec<(usize, Result<[f64; STEPS]>)> = std::thread::scope(|scope| {
             let start = |place: usize| {
                 let (number, core) = (place / 2, cores[place / 2]);
-                // Alternate who starts first between cores and turns.
+                // The contender that starts first alternates between cores and turns.
                 let who = (turn + number + place) % 2;
                 (who, scope.spawn(move || steps.run(two[who], &folder(scratch, place), core)))
             };
@@ -84,7 +84,7 @@ pub fn cores() -> Vec<usize> {
         (0..8 * size_of_val(&set)).filter(|core| libc::CPU_ISSET(*core, &set)).collect()
     };
     if cores.is_empty() {
-        // There are more cores than fit into the set. The first is as good as any.
+        // The machine has more cores than the set can hold. Any core will do.
         cores.push(0);
     }
     cores

@@ -63,12 +63,11 @@ impl Compared<'_> {
     }
 }
 
-/// Recommends one of these candidates, of which the first is the plainest: the plainest, unless another one is
-/// faster by more than the spread of the rounds and takes no more CPU time. Fails if the measurements do not
-/// permit a decision. `others_share` is the share of the machine's cores that other work used meanwhile, if
-/// known.
+/// Recommends one of these candidates, of which the first is the plainest: the plainest, unless another one is faster
+/// by more than the spread of the rounds and takes no more CPU time. Fails if the measurements do not permit a
+/// decision. `others_share` is the share of the machine's cores that other work used during the measurement, if known.
 pub fn advise(candidates: &[Candidate], others_share: Option<f64>) -> Result<Advice, String> {
-    let (plainest, others) = candidates.split_first().ok_or("no way to make roots works here")?;
+    let (plainest, others) = candidates.split_first().ok_or("no root backend works on this machine")?;
     let rounds = plainest.rounds.len();
     if rounds < ROUNDS_MIN {
         return Err(format!(
@@ -78,7 +77,7 @@ pub fn advise(candidates: &[Candidate], others_share: Option<f64>) -> Result<Adv
     }
     if let Some(share) = others_share.filter(|share| *share > OTHERS_SHARE_MAX) {
         return Err(format!(
-            "other work used {:.0} % of the machine's cores meanwhile, more than {:.0} %",
+            "other work used {:.0} % of the machine's cores during the measurement, more than {:.0} %",
             share * 100.0,
             OTHERS_SHARE_MAX * 100.0
         ));
@@ -94,7 +93,10 @@ pub fn advise(candidates: &[Candidate], others_share: Option<f64>) -> Result<Adv
     let mut compared: Vec<Compared> = others.iter().filter_map(compared).collect();
     compared.sort_by(|one, other| one.wall.median.total_cmp(&other.wall.median));
     let Some(next) = compared.first() else {
-        return Ok(Advice { roots: plainest.roots, reason: "no other way works here".to_owned() });
+        return Ok(Advice {
+            roots: plainest.roots,
+            reason: "no other backend works on this machine".to_owned(),
+        });
     };
     let affordable: Vec<&Compared> =
         compared.iter().filter(|one| one.is_faster() && one.is_affordable()).collect();
@@ -158,7 +160,7 @@ mod tests {
         assert!(advise(&[], None).is_err());
         let plainest = disk(&[10.0, 10.0, 10.0]);
         let alone = advise(std::slice::from_ref(&plainest), None).unwrap();
-        assert_eq!((alone.roots, &*alone.reason), (plainest.roots, "no other way works here"));
+        assert_eq!((alone.roots, &*alone.reason), (plainest.roots, "no other backend works on this machine"));
         let copy = candidate(Backend::Copy, Scratch::Disk, &[30.0, 30.0, 30.0]);
         let advice = advise(&[plainest.clone(), memory(&[9.7, 9.6, 9.8]), copy], None).unwrap();
         assert_eq!(advice.roots, plainest.roots);

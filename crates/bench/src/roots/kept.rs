@@ -6,7 +6,7 @@ use crate::yard::Yard;
 use kilnyard_root::Roots;
 use serde::{Deserialize, Serialize};
 
-/// The file. One that cannot be read counts as missing: the measurement is repeated.
+/// Where it is stored. An unreadable file counts as missing: the measurement is repeated.
 const FILE: &str = "state/bench-roots.json";
 
 /// A stored recommendation.
@@ -18,7 +18,8 @@ pub struct StoredAdvice {
     pub reason: String,
     /// The package that was built to measure it.
     pub package: String,
-    /// Written since recommendations must exceed noise. A file of an earlier version lacks this and is ignored.
+    /// Always true. Files of earlier versions, whose recommendations did not have to exceed noise, lack this field and
+    /// are ignored.
     pub is_beyond_noise: bool,
 }
 

@@ -73,7 +73,7 @@ pub fn make_report(figures: &Figures) -> RootsReport {
     }
 }
 
-/// The lives of a way's roots, grouped by how they got their dependencies.
+/// The lives of a variant's roots, grouped by how they got their dependencies.
 fn lives(measured: &Measured) -> Vec<(&Measured, &'static str, Vec<Life>)> {
     let by_manager = measured.rounds.iter().map(|round| round.by_manager).collect();
     let on_layers = measured.rounds.iter().filter_map(|round| round.on_layers).collect();
@@ -84,7 +84,7 @@ fn lives(measured: &Measured) -> Vec<(&Measured, &'static str, Vec<Life>)> {
         .collect()
 }
 
-/// The cost of a build in each way, with layers of a known set where possible.
+/// The cost of a build with each variant, with layers of a known set where possible.
 fn candidates(figures: &Figures) -> Vec<Candidate> {
     let works = figures.measured.iter().filter(|one| one.refused.is_none() && !one.variant.is_for_comparison);
     let rounds = |one: &Measured| {

@@ -52,7 +52,7 @@ impl Ways {
     ) -> Result<(Ways, Option<Maker>)> {
         let refused = |why: &str| (Ways { refused: Some(why.to_owned()), ..Ways::default() }, None);
         if !can_stack {
-            return Ok(refused("overlays do not work here"));
+            return Ok(refused("overlays do not work on this machine"));
         }
         let maker = Maker::new(yard, ids, subject)?;
         let (first, stacked) = maker.stack()?;

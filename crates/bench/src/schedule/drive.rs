@@ -146,7 +146,7 @@ impl Drive<'_> {
         let mut actions = Vec::new();
         self.decider.apply(self.began.elapsed().as_secs_f64(), event, &mut actions);
         for action in actions {
-            // Cores are distributed below, all at once.
+            // Changes of cores are applied together, below.
             if let Action::Start { package, cores, .. } = action {
                 self.start(package, cores)?;
             }
@@ -182,7 +182,7 @@ impl Drive<'_> {
         let share = self.cores.begin(build, style);
         self.cores.hand_to(build, &mut command);
         let mut child = command.spawn().context(Kind::Machine, "start make or ninja")?;
-        // Without its weight, the build still works.
+        // A build without a weight still works.
         let _ = share.membership.enter(child.id());
         let written = child.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
         self.children.insert(package, child);

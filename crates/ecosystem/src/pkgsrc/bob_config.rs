@@ -9,7 +9,7 @@
 
 mod lua;
 
-use super::moving::{ConfigKey, Migration, Moved, Wanted};
+use super::import::{ConfigKey, ImportRule, Imports, Wanted};
 use super::scan_file::is_location;
 use lua::{Settings, Value};
 use std::collections::HashMap;
@@ -81,57 +81,57 @@ const BY_THE_KIT: &str = "the bootstrap kit sets it";
 const SCRIPTS: &str = "bob's scripts are not used";
 const SUMMARY: &str = "kilnyard.toml has no settings for pkg_summary";
 
-/// How bob's settings are migrated; a table that maps to a single migration is one entry. `pkgsrc.pkgpaths` is handled
+/// How bob's settings are imported; a table that maps to a single rule is one entry. `pkgsrc.pkgpaths` is handled
 /// separately, because it selects the packages.
-const MIGRATIONS: &[(&str, Migration)] = &[
-    ("dynamic.jobs", Migration::Not(SHARED_OUT)),
+const RULES: &[(&str, ImportRule)] = &[
+    ("dynamic.jobs", ImportRule::Not(SHARED_OUT)),
     (
         "dynamic.wrkobjdir",
-        Migration::Not("`build.work-in-memory` decides whether small work folders are in memory"),
+        ImportRule::Not("`build.work-in-memory` decides whether small work folders are in memory"),
     ),
-    ("environment", Migration::Not(ENVIRONMENT)),
-    ("options.build_threads", Migration::To(ConfigKey::Slots)),
-    ("options.dbdir", Migration::Not(IN_THE_YARD)),
-    ("options.log_level", Migration::Not("kilnyard.toml has no log level")),
-    ("options.logdir", Migration::Not(IN_THE_YARD)),
-    ("options.scan_threads", Migration::Not("kilnyard.toml has no number of scan processes")),
+    ("environment", ImportRule::Not(ENVIRONMENT)),
+    ("options.build_threads", ImportRule::To(ConfigKey::Slots)),
+    ("options.dbdir", ImportRule::Not(IN_THE_YARD)),
+    ("options.log_level", ImportRule::Not("kilnyard.toml has no log level")),
+    ("options.logdir", ImportRule::Not(IN_THE_YARD)),
+    ("options.scan_threads", ImportRule::Not("kilnyard.toml has no number of scan processes")),
     (
         "options.strict_scan",
-        Migration::Same(&["false"], "packages that cannot be scanned are left out, and the rest is built"),
+        ImportRule::Same(&["false"], "packages that cannot be scanned are left out, and the rest is built"),
     ),
-    ("options.tui", Migration::Not("progress is shown on a terminal")),
-    ("options.verbose", Migration::Not("kilnyard.toml has no log level")),
-    ("pkgsrc.basedir", Migration::To(ConfigKey::Tree)),
-    ("pkgsrc.bootstrap", Migration::To(ConfigKey::BootstrapKit)),
-    ("pkgsrc.build_user", Migration::Not("every root has its own build user")),
-    ("pkgsrc.build_user_home", Migration::Not("every root has its own build user")),
-    ("pkgsrc.cachevars", Migration::Not("make is never run twice for the same answer")),
-    ("pkgsrc.env", Migration::Not(ENVIRONMENT)),
-    ("pkgsrc.logdir", Migration::Not(IN_THE_YARD)),
-    ("pkgsrc.make", Migration::To(ConfigKey::Make)),
-    ("pkgsrc.packages", Migration::Not(IN_THE_YARD)),
-    ("pkgsrc.pkgtools", Migration::Not(BY_THE_KIT)),
-    ("pkgsrc.prefix", Migration::To(ConfigKey::Prefix)),
-    ("pkgsrc.report_branch", Migration::Not("kilnyard.toml has no branch name")),
-    ("pkgsrc.report_dir", Migration::Not(IN_THE_YARD)),
-    ("pkgsrc.save_wrkdir_patterns", Migration::Not("the roots of the last failed builds are kept whole")),
-    ("pkgsrc.scanenv", Migration::Not(ENVIRONMENT)),
-    ("pkgsrc.tar", Migration::Not("Kilnyard does not run tar")),
-    ("publish.packages", Migration::Not(UPLOADS)),
-    ("publish.report", Migration::Not(UPLOADS)),
-    ("publish.rsync", Migration::Not(UPLOADS)),
-    ("publish.rsync_args", Migration::Not(UPLOADS)),
-    ("sandboxes.actions", Migration::Not(OWN_ROOTS)),
-    ("sandboxes.basedir", Migration::Not(IN_THE_YARD)),
-    ("sandboxes.bindfs", Migration::Not(OWN_ROOTS)),
-    ("sandboxes.build", Migration::Not(OWN_ROOTS)),
-    ("sandboxes.environment", Migration::Not(ENVIRONMENT)),
-    ("sandboxes.hooks", Migration::Not(OWN_ROOTS)),
-    ("sandboxes.setup", Migration::Not(OWN_ROOTS)),
-    ("scripts", Migration::Not(SCRIPTS)),
-    ("summary.compression", Migration::Not(SUMMARY)),
-    ("summary.file_cksum", Migration::Not(SUMMARY)),
-    ("summary.include_restricted", Migration::Not(SUMMARY)),
+    ("options.tui", ImportRule::Not("progress is shown on a terminal")),
+    ("options.verbose", ImportRule::Not("kilnyard.toml has no log level")),
+    ("pkgsrc.basedir", ImportRule::To(ConfigKey::Tree)),
+    ("pkgsrc.bootstrap", ImportRule::To(ConfigKey::BootstrapKit)),
+    ("pkgsrc.build_user", ImportRule::Not("every root has its own build user")),
+    ("pkgsrc.build_user_home", ImportRule::Not("every root has its own build user")),
+    ("pkgsrc.cachevars", ImportRule::Not("make is never run twice for the same answer")),
+    ("pkgsrc.env", ImportRule::Not(ENVIRONMENT)),
+    ("pkgsrc.logdir", ImportRule::Not(IN_THE_YARD)),
+    ("pkgsrc.make", ImportRule::To(ConfigKey::Make)),
+    ("pkgsrc.packages", ImportRule::Not(IN_THE_YARD)),
+    ("pkgsrc.pkgtools", ImportRule::Not(BY_THE_KIT)),
+    ("pkgsrc.prefix", ImportRule::To(ConfigKey::Prefix)),
+    ("pkgsrc.report_branch", ImportRule::Not("kilnyard.toml has no branch name")),
+    ("pkgsrc.report_dir", ImportRule::Not(IN_THE_YARD)),
+    ("pkgsrc.save_wrkdir_patterns", ImportRule::Not("the roots of the last failed builds are kept whole")),
+    ("pkgsrc.scanenv", ImportRule::Not(ENVIRONMENT)),
+    ("pkgsrc.tar", ImportRule::Not("Kilnyard does not run tar")),
+    ("publish.packages", ImportRule::Not(UPLOADS)),
+    ("publish.report", ImportRule::Not(UPLOADS)),
+    ("publish.rsync", ImportRule::Not(UPLOADS)),
+    ("publish.rsync_args", ImportRule::Not(UPLOADS)),
+    ("sandboxes.actions", ImportRule::Not(OWN_ROOTS)),
+    ("sandboxes.basedir", ImportRule::Not(IN_THE_YARD)),
+    ("sandboxes.bindfs", ImportRule::Not(OWN_ROOTS)),
+    ("sandboxes.build", ImportRule::Not(OWN_ROOTS)),
+    ("sandboxes.environment", ImportRule::Not(ENVIRONMENT)),
+    ("sandboxes.hooks", ImportRule::Not(OWN_ROOTS)),
+    ("sandboxes.setup", ImportRule::Not(OWN_ROOTS)),
+    ("scripts", ImportRule::Not(SCRIPTS)),
+    ("summary.compression", ImportRule::Not(SUMMARY)),
+    ("summary.file_cksum", ImportRule::Not(SUMMARY)),
+    ("summary.include_restricted", ImportRule::Not(SUMMARY)),
 ];
 
 impl BobConfig {
@@ -157,24 +157,24 @@ impl BobConfig {
     }
 
     /// Migrates every setting.
-    pub fn moved(&self) -> Moved {
-        let mut moved = Moved::default();
+    pub fn imports(&self) -> Imports {
+        let mut imports = Imports::default();
         for (name, line, value) in &self.settings.globals {
-            settle(&mut moved, name, *line, value);
+            settle(&mut imports, name, *line, value);
         }
         for (name, line, reason) in &self.settings.others {
-            moved.refuse(name, *line, reason);
+            imports.refuse(name, *line, reason);
         }
         let says_which = |name: &str| name == "pkgsrc" || name == PKGPATHS;
-        if moved.wanted.is_none() && !moved.not_carried.iter().any(|refused| says_which(&refused.name)) {
-            moved.wanted = Some(Wanted::All);
+        if imports.wanted.is_none() && !imports.not_imported.iter().any(|refused| says_which(&refused.name)) {
+            imports.wanted = Some(Wanted::All);
         }
-        moved.sort();
-        moved
+        imports.sort();
+        imports
     }
 }
 
-/// A text, number or boolean in the form that is carried over.
+/// A text, number or boolean in the form that is imported.
 fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Text(text) | Value::Number(text) => Some(text.clone()),
@@ -183,45 +183,45 @@ fn shown(value: &Value) -> Option<String> {
     }
 }
 
-/// Settings are at most this deep; anything deeper belongs to a table with a single migration.
+/// Settings are at most this deep; anything deeper belongs to a table with a single rule.
 const TABLES_MAX: usize = 2;
 
-fn settle(moved: &mut Moved, path: &str, line: usize, value: &Value) {
-    let migration = MIGRATIONS.iter().find(|(known, _)| *known == path).map(|(_, migration)| *migration);
-    match (value, migration) {
-        (Value::Unknown(reason), _) => moved.refuse(path, line, reason),
-        (_, _) if path == PKGPATHS => want(moved, line, value),
-        (_, Some(Migration::Not(reason))) => moved.refuse(path, line, reason),
+fn settle(imports: &mut Imports, path: &str, line: usize, value: &Value) {
+    let rule = RULES.iter().find(|(known, _)| *known == path).map(|(_, rule)| *rule);
+    match (value, rule) {
+        (Value::Unknown(reason), _) => imports.refuse(path, line, reason),
+        (_, _) if path == PKGPATHS => want(imports, line, value),
+        (_, Some(ImportRule::Not(reason))) => imports.refuse(path, line, reason),
         (Value::Table(items), None) if path.split('.').count() < TABLES_MAX => {
             // If a name occurs several times, the last one counts.
             let last: HashMap<&str, usize> =
                 items.iter().enumerate().map(|(at, (name, _, _))| (&name[..], at)).collect();
             let counting = items.iter().enumerate().filter(|(at, (name, _, _))| last[&name[..]] == *at);
             for (_, (name, line, value)) in counting {
-                settle(moved, &format!("{path}.{name}"), *line, value);
+                settle(imports, &format!("{path}.{name}"), *line, value);
             }
         }
-        (value, Some(migration)) => match shown(value) {
-            Some(text) => moved.settle(path, line, &text, migration),
-            None => moved.refuse(path, line, "it is neither text nor a number"),
+        (value, Some(rule)) => match shown(value) {
+            Some(text) => imports.settle(path, line, &text, rule),
+            None => imports.refuse(path, line, "it is neither text nor a number"),
         },
-        (_, None) => moved.refuse(path, line, "it is not a setting of bob"),
+        (_, None) => imports.refuse(path, line, "it is not a setting of bob"),
     }
 }
 
-fn want(moved: &mut Moved, line: usize, value: &Value) {
+fn want(imports: &mut Imports, line: usize, value: &Value) {
     let items = match value {
-        Value::Locations(file) => return moved.want(PKGPATHS, line, Wanted::File(file.clone())),
+        Value::Locations(file) => return imports.want(PKGPATHS, line, Wanted::File(file.clone())),
         Value::Table(items) => items,
-        _ => return moved.refuse(PKGPATHS, line, "it is not a list of locations"),
+        _ => return imports.refuse(PKGPATHS, line, "it is not a list of locations"),
     };
     let location = |value: &Value| shown(value).filter(|text| is_location(text));
     let locations: Option<Vec<String>> = items.iter().map(|(_, _, value)| location(value)).collect();
     match locations {
         // bob scans the whole tree if the list is empty.
-        Some(locations) if locations.is_empty() => moved.want(PKGPATHS, line, Wanted::All),
-        Some(locations) => moved.want(PKGPATHS, line, Wanted::Some(locations)),
-        None => moved.refuse(PKGPATHS, line, "not everything in it is a location"),
+        Some(locations) if locations.is_empty() => imports.want(PKGPATHS, line, Wanted::All),
+        Some(locations) => imports.want(PKGPATHS, line, Wanted::Some(locations)),
+        None => imports.refuse(PKGPATHS, line, "not everything in it is a location"),
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Fetching trusts this file, so a line that cannot be parsed is an error with its number, and is never skipped;
 //! pkgsrc's own tools skip it and report the file as unknown. Names become paths below the distfiles folder: a name
-//! that leads out of it is rejected.
+//! that points outside it is rejected.
 
 use std::collections::HashMap;
 
@@ -183,7 +183,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("its file has no valid name");
     }
     match name.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        true => Err("its file name leads out of the distfiles folder"),
+        true => Err("its file name is outside the distfiles folder"),
         false => Ok(()),
     }
 }
@@ -251,9 +251,9 @@ mod tests {
             ("Size (a) = 18446744073709551616 bytes", "its size is not a number"),
             ("Size () = 1 bytes", "its file has no valid name"),
             ("Size (a\tb) = 1 bytes", "its file has no valid name"),
-            ("Size (../a) = 1 bytes", "its file name leads out of the distfiles folder"),
-            ("Size (/a) = 1 bytes", "its file name leads out of the distfiles folder"),
-            ("Size (a//b) = 1 bytes", "its file name leads out of the distfiles folder"),
+            ("Size (../a) = 1 bytes", "its file name is outside the distfiles folder"),
+            ("Size (/a) = 1 bytes", "its file name is outside the distfiles folder"),
+            ("Size (a//b) = 1 bytes", "its file name is outside the distfiles folder"),
         ] {
             assert_eq!(problem(line), expected, "{line}");
         }

@@ -6,15 +6,15 @@
 //! each package of a set which packages are installed, which commands run in each stage ([`stages`]), and which key
 //! the build has. [`distinfo`] lists the files to fetch, [`package_file`] reads the output of a build,
 //! [`description`] is the part of it that a yard keeps; [`summary`] is the index of a repository. [`pbulk_conf`]
-//! and [`bob_config`] read the configuration of other builders, for users who migrate from them ([`moving`]);
+//! and [`bob_config`] read the configuration of other builders, for users who migrate from them ([`import`]);
 //! [`report`] writes reports in pbulk's format; [`pbulk_check`] determines which packages pbulk would consider up
 //! to date.
 
 pub mod bob_config;
 pub mod description;
 pub mod distinfo;
+pub mod import;
 pub mod kept;
-pub mod moving;
 pub mod package_file;
 pub mod pattern;
 pub mod pbulk_check;

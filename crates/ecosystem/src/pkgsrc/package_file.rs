@@ -40,7 +40,7 @@
 //! # Invariants
 //!
 //! A worker sends these files, so every byte is untrusted: everything that can grow has a named limit, the
-//! decompressors have memory limits, no path leads out of the prefix, and no input causes a panic.
+//! decompressors have memory limits, no path points outside the prefix, and no input causes a panic.
 //!
 //! # Limitations
 //!
@@ -202,7 +202,7 @@ fn read_package(
         let end = for_each_entry::<PackageProblem>(&mut unpacked, MEMBER, |mut entry, bytes| {
             entry.extended.retain(|(key, _)| !EXTENDED_OF_THE_PACKING.contains(&key.as_str()));
             if leads_out(&entry.path) || (entry.kind == Kind::HardLink && leads_out(&entry.link_target)) {
-                return Err(refused(MEMBER, &entry.path, "it leads out of the prefix").into());
+                return Err(refused(MEMBER, &entry.path, "it is outside the prefix").into());
             }
             metadata.take(entry, bytes, &mut contents)
         })?;
@@ -256,7 +256,7 @@ fn unpacked_bytes_max(packed_bytes: u64, bounds: OutputBounds) -> u64 {
         .min(bounds.unpacked_bytes_max)
 }
 
-/// Whether a file name leads out of the prefix. Targets of symbolic links may, but names may not.
+/// Whether a file name points outside the prefix. Targets of symbolic links may, but names may not.
 fn leads_out(path: &[u8]) -> bool {
     path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }

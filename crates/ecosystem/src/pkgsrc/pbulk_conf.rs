@@ -10,7 +10,7 @@
 
 mod shell;
 
-use super::moving::{ConfigKey, Migration, Moved, NotCarried, Wanted};
+use super::import::{ConfigKey, ImportRule, Imports, NotImported, Wanted};
 use shell::{Piece, RUNS_A_COMMAND, Token, is_name};
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ struct Setting {
 pub struct PbulkConf {
     settings: BTreeMap<String, Setting>,
     /// Commands other than assignments.
-    others: Vec<NotCarried>,
+    others: Vec<NotImported>,
 }
 
 const OTHER_MACHINES: &str = "other machines are not started; builds run in the slots of this one";
@@ -71,98 +71,98 @@ const OWN_ROOTS: &str = "roots are made without scripts";
 const BY_THE_KIT: &str = "the bootstrap kit sets it";
 const AGE: &str = "the content of its inputs, not its age, decides whether a package is up to date";
 
-/// How pbulk's settings are migrated. `limited_list` is handled separately, because it selects the packages.
-const MIGRATIONS: &[(&str, Migration)] = &[
-    ("base_url", Migration::Not("kilnyard.toml has no report URL")),
-    ("bootstrapkit", Migration::To(ConfigKey::BootstrapKit)),
-    ("build_chroots", Migration::To(ConfigKey::Slots)),
-    ("build_clients", Migration::Same(&[""], OTHER_MACHINES)),
-    ("bulklog", Migration::Not(IN_THE_YARD)),
-    ("bzip2", Migration::Not(TOOL)),
-    ("chroot_create", Migration::Not(OWN_ROOTS)),
-    ("chroot_delete", Migration::Not(OWN_ROOTS)),
-    ("chroot_dir", Migration::Not(IN_THE_YARD)),
-    ("chroot_script", Migration::Not(PROGRAM)),
-    ("client_clean_local", Migration::Not(PROGRAM)),
-    ("client_prepare", Migration::Not(PROGRAM)),
-    ("client_prepare_action", Migration::Not(PROGRAM)),
-    ("client_prepare_chroot", Migration::Not(PROGRAM)),
-    ("config_version", Migration::Not("it is the version of pbulk's own file format")),
-    ("cross_compile", Migration::Same(&["no", ""], CROSS)),
-    ("digest", Migration::Not(TOOL)),
-    ("gzip", Migration::Not(TOOL)),
-    ("has_nfs", Migration::Not(OTHER_MACHINES)),
+/// How pbulk's settings are imported. `limited_list` is handled separately, because it selects the packages.
+const RULES: &[(&str, ImportRule)] = &[
+    ("base_url", ImportRule::Not("kilnyard.toml has no report URL")),
+    ("bootstrapkit", ImportRule::To(ConfigKey::BootstrapKit)),
+    ("build_chroots", ImportRule::To(ConfigKey::Slots)),
+    ("build_clients", ImportRule::Same(&[""], OTHER_MACHINES)),
+    ("bulklog", ImportRule::Not(IN_THE_YARD)),
+    ("bzip2", ImportRule::Not(TOOL)),
+    ("chroot_create", ImportRule::Not(OWN_ROOTS)),
+    ("chroot_delete", ImportRule::Not(OWN_ROOTS)),
+    ("chroot_dir", ImportRule::Not(IN_THE_YARD)),
+    ("chroot_script", ImportRule::Not(PROGRAM)),
+    ("client_clean_local", ImportRule::Not(PROGRAM)),
+    ("client_prepare", ImportRule::Not(PROGRAM)),
+    ("client_prepare_action", ImportRule::Not(PROGRAM)),
+    ("client_prepare_chroot", ImportRule::Not(PROGRAM)),
+    ("config_version", ImportRule::Not("it is the version of pbulk's own file format")),
+    ("cross_compile", ImportRule::Same(&["no", ""], CROSS)),
+    ("digest", ImportRule::Not(TOOL)),
+    ("gzip", ImportRule::Not(TOOL)),
+    ("has_nfs", ImportRule::Not(OTHER_MACHINES)),
     (
         "ignore_missing_dependencies",
-        Migration::Same(&["yes"], "packages with missing dependencies are left out, and the rest is built"),
+        ImportRule::Same(&["yes"], "packages with missing dependencies are left out, and the rest is built"),
     ),
-    ("keep_prefix", Migration::Same(&["yes", "no", ""], FAILED_ROOTS)),
-    ("keep_wrkdir", Migration::Same(&["yes", "no", ""], FAILED_ROOTS)),
-    ("loc", Migration::Not(IN_THE_YARD)),
-    ("mail", Migration::Same(&[":", ""], MAIL)),
-    ("make", Migration::To(ConfigKey::Make)),
-    ("master_ip", Migration::Not(OTHER_MACHINES)),
-    ("master_mode", Migration::Same(&["no"], OTHER_MACHINES)),
-    ("master_port_build", Migration::Not(OTHER_MACHINES)),
-    ("master_port_scan", Migration::Not(OTHER_MACHINES)),
-    ("neato", Migration::Not(TOOL)),
-    ("packages", Migration::Not(IN_THE_YARD)),
-    ("packages_script", Migration::Not(PROGRAM)),
-    ("pbuild", Migration::Not(PROGRAM)),
-    ("pbuild_script", Migration::Not(PROGRAM)),
-    ("pbuild_start_script", Migration::Not(PROGRAM)),
-    ("pkg_add", Migration::Not(TOOL)),
-    ("pkg_admin", Migration::Not(TOOL)),
-    ("pkg_delete", Migration::Not(TOOL)),
-    ("pkg_info", Migration::Not(TOOL)),
-    ("pkg_rsync_args", Migration::Not(UPLOADS)),
-    ("pkg_rsync_args_no_del", Migration::Not(UPLOADS)),
-    ("pkg_rsync_target", Migration::Not(UPLOADS)),
-    ("pkg_sufx", Migration::Not(BY_THE_KIT)),
-    ("pkg_up_to_date_script", Migration::Not(PROGRAM)),
-    ("pkgdb", Migration::Not(BY_THE_KIT)),
-    ("pkgsrc", Migration::To(ConfigKey::Tree)),
-    ("prefix", Migration::To(ConfigKey::Prefix)),
-    ("presolve", Migration::Not(PROGRAM)),
-    ("pscan", Migration::Not(PROGRAM)),
-    ("pscan_prepare", Migration::Not(PROGRAM)),
-    ("pscan_start_script", Migration::Not(PROGRAM)),
-    ("report_graph_script", Migration::Not(PROGRAM)),
-    ("report_graph_script_limit", Migration::Not(PROGRAM)),
-    ("report_html_script", Migration::Not(PROGRAM)),
-    ("report_recipients", Migration::Same(&[""], MAIL)),
-    ("report_rsync_args", Migration::Not(UPLOADS)),
-    ("report_rsync_target", Migration::Not(UPLOADS)),
-    ("report_script", Migration::Not(PROGRAM)),
-    ("report_subject_prefix", Migration::Not(MAIL)),
-    ("report_txt_script", Migration::Not(PROGRAM)),
+    ("keep_prefix", ImportRule::Same(&["yes", "no", ""], FAILED_ROOTS)),
+    ("keep_wrkdir", ImportRule::Same(&["yes", "no", ""], FAILED_ROOTS)),
+    ("loc", ImportRule::Not(IN_THE_YARD)),
+    ("mail", ImportRule::Same(&[":", ""], MAIL)),
+    ("make", ImportRule::To(ConfigKey::Make)),
+    ("master_ip", ImportRule::Not(OTHER_MACHINES)),
+    ("master_mode", ImportRule::Same(&["no"], OTHER_MACHINES)),
+    ("master_port_build", ImportRule::Not(OTHER_MACHINES)),
+    ("master_port_scan", ImportRule::Not(OTHER_MACHINES)),
+    ("neato", ImportRule::Not(TOOL)),
+    ("packages", ImportRule::Not(IN_THE_YARD)),
+    ("packages_script", ImportRule::Not(PROGRAM)),
+    ("pbuild", ImportRule::Not(PROGRAM)),
+    ("pbuild_script", ImportRule::Not(PROGRAM)),
+    ("pbuild_start_script", ImportRule::Not(PROGRAM)),
+    ("pkg_add", ImportRule::Not(TOOL)),
+    ("pkg_admin", ImportRule::Not(TOOL)),
+    ("pkg_delete", ImportRule::Not(TOOL)),
+    ("pkg_info", ImportRule::Not(TOOL)),
+    ("pkg_rsync_args", ImportRule::Not(UPLOADS)),
+    ("pkg_rsync_args_no_del", ImportRule::Not(UPLOADS)),
+    ("pkg_rsync_target", ImportRule::Not(UPLOADS)),
+    ("pkg_sufx", ImportRule::Not(BY_THE_KIT)),
+    ("pkg_up_to_date_script", ImportRule::Not(PROGRAM)),
+    ("pkgdb", ImportRule::Not(BY_THE_KIT)),
+    ("pkgsrc", ImportRule::To(ConfigKey::Tree)),
+    ("prefix", ImportRule::To(ConfigKey::Prefix)),
+    ("presolve", ImportRule::Not(PROGRAM)),
+    ("pscan", ImportRule::Not(PROGRAM)),
+    ("pscan_prepare", ImportRule::Not(PROGRAM)),
+    ("pscan_start_script", ImportRule::Not(PROGRAM)),
+    ("report_graph_script", ImportRule::Not(PROGRAM)),
+    ("report_graph_script_limit", ImportRule::Not(PROGRAM)),
+    ("report_html_script", ImportRule::Not(PROGRAM)),
+    ("report_recipients", ImportRule::Same(&[""], MAIL)),
+    ("report_rsync_args", ImportRule::Not(UPLOADS)),
+    ("report_rsync_target", ImportRule::Not(UPLOADS)),
+    ("report_script", ImportRule::Not(PROGRAM)),
+    ("report_subject_prefix", ImportRule::Not(MAIL)),
+    ("report_txt_script", ImportRule::Not(PROGRAM)),
     (
         "reuse_scan_results",
-        Migration::Same(&["yes"], "a scan only queries directories whose files have changed"),
+        ImportRule::Same(&["yes"], "a scan only queries directories whose files have changed"),
     ),
-    ("rsync", Migration::Same(&[":", ""], UPLOADS)),
-    ("scan_clients", Migration::Same(&[""], OTHER_MACHINES)),
-    ("scan_procs", Migration::Not("kilnyard.toml has no number of scan processes")),
-    ("script_phase_build", Migration::Not(PROGRAM)),
-    ("script_phase_pre_build", Migration::Not(PROGRAM)),
-    ("script_phase_report", Migration::Not(PROGRAM)),
-    ("script_phase_scan", Migration::Not(PROGRAM)),
-    ("script_phase_upload", Migration::Not(PROGRAM)),
-    ("sed", Migration::Not(TOOL)),
-    ("skip_age_check", Migration::Not(AGE)),
+    ("rsync", ImportRule::Same(&[":", ""], UPLOADS)),
+    ("scan_clients", ImportRule::Same(&[""], OTHER_MACHINES)),
+    ("scan_procs", ImportRule::Not("kilnyard.toml has no number of scan processes")),
+    ("script_phase_build", ImportRule::Not(PROGRAM)),
+    ("script_phase_pre_build", ImportRule::Not(PROGRAM)),
+    ("script_phase_report", ImportRule::Not(PROGRAM)),
+    ("script_phase_scan", ImportRule::Not(PROGRAM)),
+    ("script_phase_upload", ImportRule::Not(PROGRAM)),
+    ("sed", ImportRule::Not(TOOL)),
+    ("skip_age_check", ImportRule::Not(AGE)),
     (
         "strict_mode",
-        Migration::Same(&["no"], "packages with missing dependencies are left out, and the rest is built"),
+        ImportRule::Same(&["no"], "packages with missing dependencies are left out, and the rest is built"),
     ),
-    ("sync_buildlog", Migration::Same(&[":", ""], PROGRAM)),
-    ("sync_package", Migration::Same(&["default_sync_package", ""], PROGRAM)),
-    ("tar", Migration::Not(TOOL)),
-    ("target_arch", Migration::Not(CROSS)),
-    ("target_destdir", Migration::Not(CROSS)),
-    ("unprivileged_user", Migration::Not("every root has its own build user")),
-    ("use_unprivileged_checksum", Migration::Not("sources are fetched and checked outside builds")),
-    ("varbase", Migration::Not(BY_THE_KIT)),
-    ("xz", Migration::Not(TOOL)),
+    ("sync_buildlog", ImportRule::Same(&[":", ""], PROGRAM)),
+    ("sync_package", ImportRule::Same(&["default_sync_package", ""], PROGRAM)),
+    ("tar", ImportRule::Not(TOOL)),
+    ("target_arch", ImportRule::Not(CROSS)),
+    ("target_destdir", ImportRule::Not(CROSS)),
+    ("unprivileged_user", ImportRule::Not("every root has its own build user")),
+    ("use_unprivileged_checksum", ImportRule::Not("sources are fetched and checked outside builds")),
+    ("varbase", ImportRule::Not(BY_THE_KIT)),
+    ("xz", ImportRule::Not(TOOL)),
 ];
 
 const LIMITED_LIST: &str = "limited_list";
@@ -188,26 +188,25 @@ impl PbulkConf {
     }
 
     /// Migrates every setting.
-    pub fn moved(&self) -> Moved {
-        let mut moved = Moved { not_carried: self.others.clone(), ..Moved::default() };
+    pub fn imports(&self) -> Imports {
+        let mut imports = Imports { not_imported: self.others.clone(), ..Imports::default() };
         if !self.settings.contains_key(LIMITED_LIST) {
-            moved.wanted = Some(Wanted::All);
+            imports.wanted = Some(Wanted::All);
         }
         for (name, Setting { line, value }) in &self.settings {
-            let migration =
-                MIGRATIONS.iter().find(|(known, _)| known == name).map(|(_, migration)| *migration);
-            match (value, migration) {
-                (Err(reason), _) => moved.refuse(name, *line, reason),
+            let rule = RULES.iter().find(|(known, _)| known == name).map(|(_, rule)| *rule);
+            match (value, rule) {
+                (Err(reason), _) => imports.refuse(name, *line, reason),
                 (Ok(value), _) if name == LIMITED_LIST => {
                     let wanted = if value.is_empty() { Wanted::All } else { Wanted::File(value.clone()) };
-                    moved.want(name, *line, wanted);
+                    imports.want(name, *line, wanted);
                 }
-                (Ok(value), Some(migration)) => moved.settle(name, *line, value, migration),
-                (Ok(_), None) => moved.refuse(name, *line, NO_SETTING),
+                (Ok(value), Some(rule)) => imports.settle(name, *line, value, rule),
+                (Ok(_), None) => imports.refuse(name, *line, NO_SETTING),
             }
         }
-        moved.sort();
-        moved
+        imports.sort();
+        imports
     }
 
     fn assign(&mut self, name: &str, line: usize, value: Result<String, String>) {
@@ -217,7 +216,7 @@ impl PbulkConf {
     fn value(&self, pieces: &[Piece]) -> Result<String, String> {
         let mut value = String::new();
         if matches!(pieces.first(), Some(Piece::Plain(text)) if text.starts_with('~')) {
-            return Err("`~` is a home folder, which is unknown here".to_owned());
+            return Err("`~` is a home folder, which is not known".to_owned());
         }
         for piece in pieces {
             match piece {
@@ -226,7 +225,7 @@ impl PbulkConf {
                 Piece::Reference(name) => match self.settings.get(name).map(|setting| &setting.value) {
                     Some(Ok(text)) => value.push_str(text),
                     Some(Err(_)) => {
-                        return Err(format!("it refers to `{name}`, which is not carried over either"));
+                        return Err(format!("it refers to `{name}`, which is not imported either"));
                     }
                     None => return Err(format!("it refers to `{name}`, which is not set earlier")),
                 },
@@ -380,7 +379,7 @@ impl Reader {
     }
 
     fn report(&mut self, name: &str, line: usize, reason: &str) {
-        self.conf.others.push(NotCarried { name: name.to_owned(), line, reason: reason.to_owned() });
+        self.conf.others.push(NotImported { name: name.to_owned(), line, reason: reason.to_owned() });
     }
 }
 

@@ -229,7 +229,7 @@ fn package_name(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     if is_whole { Ok(text) } else { Err(ScanFileError::Value { line, field, text: shown(value) }) }
 }
 
-/// Parses a directory of the tree: `category/directory`, which cannot lead out of it.
+/// Parses a directory of the tree: `category/directory`, which cannot point outside it.
 fn location(value: &[u8], line: usize) -> Result<&str, ScanFileError> {
     let field = "PKG_LOCATION";
     let text = text_of(value, field, line)?.trim();

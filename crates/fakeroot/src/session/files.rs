@@ -206,7 +206,7 @@ impl View {
     /// The current value of a word.
     pub fn word(&self, word: usize) -> u64 {
         assert!(word < layout::WINDOW_WORDS);
-        // SAFETY: the word lies in the mapping; other processes may write to it meanwhile.
+        // SAFETY: the word is in the mapping; other processes may write to it at the same time.
         unsafe { self.0.cast::<u64>().add(word).read_volatile() }
     }
 }

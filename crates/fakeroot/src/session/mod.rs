@@ -7,8 +7,8 @@
 //! extensions `.socket` and `.gate`. The launcher holds a lock on the files, which the kernel releases when the
 //! launcher dies, so that the next launcher can recognize leftovers.
 //!
-//! For programs in a build root all files are in one folder, which is bound into the root and appears there at
-//! another path. The session lasts as long as its [`Session`], across all commands that are started meanwhile.
+//! For programs in a build root all files are in one folder, which is bound into the root and appears there at another
+//! path. The session lasts as long as its [`Session`], across all commands that are started in the meantime.
 
 mod files;
 mod sweep;
@@ -52,7 +52,7 @@ pub enum SessionError {
     #[error("load the state {0}")]
     State(PathBuf, #[source] state::StateError),
     /// The session has no room for a state.
-    #[error("load the state {0}: the session has no room for it")]
+    #[error("load the state {0}: it is too large for the session")]
     Full(PathBuf),
 }
 

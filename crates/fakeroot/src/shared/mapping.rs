@@ -1,11 +1,10 @@
 //! The session file in a process's memory.
 //!
 //! A program that only reads maps nothing itself: the dynamic linker has mapped the first window with the library,
-//! privately and for reading. On Linux, such a mapping shows what other processes write to the file as long as
-//! nothing is written through the mapping, because both use the pages of the file. mmap(2) leaves this open, so the
-//! launcher tests it, and records the path in the header if it works. The first change maps the window again,
-//! shared, over the same address, where other threads may read meanwhile: the kernel replaces a mapping in one
-//! step.
+//! privately and for reading. On Linux, such a mapping shows what other processes write to the file as long as nothing
+//! is written through the mapping, because both use the pages of the file. mmap(2) leaves this open, so the launcher
+//! tests it, and records the path in the header if it works. The first change maps the window again, shared, over the
+//! same address, where other threads may read at the same time: the kernel replaces a mapping in one step.
 //!
 //! Regions that grow are mapped when first used, by opening the file again by its name: a descriptor kept open
 //! would be closed by programs that close all descriptors they do not know. Mappings stay until the process ends.
@@ -209,7 +208,7 @@ impl Memory for Mapping {
         self.word(word).map_or(0, |word| word.load(order))
     }
 
-    /// Looks up the region once: a node lies within one region.
+    /// Looks up the region once: a node is within one region.
     #[inline]
     fn load_node(&self, node: u64) -> impl Fn(usize, Ordering) -> u64 {
         let address = self.address(layout::node(node, 0));

@@ -18,7 +18,7 @@ pub trait Memory {
     fn load_node(&self, node: u64) -> impl Fn(usize, Ordering) -> u64 {
         move |field, order| self.load(layout::node(node, field), order)
     }
-    /// Writes a word, which lies in the first window or for which [`Memory::reserve`] was called.
+    /// Writes a word, which is in the first window or for which [`Memory::reserve`] was called.
     fn store(&self, word: usize, value: u64, order: Ordering);
     /// Adds to a word and returns its previous value.
     fn add(&self, word: usize, value: u64) -> u64;

@@ -1,10 +1,10 @@
 //! The table of a session's inodes.
 //!
-//! **Finding** takes no lock and never waits. The filter answers for almost all inodes. Otherwise, the stripe's
-//! part of the index is searched from the hash's slot to the first empty one; a slot names a node, and the node's
-//! key is compared. A reader reads a node's generation, its key, its words, and the generation again; if that
-//! changed in between, the search restarts. A dead generation is skipped, not waited for, so a writer that is
-//! killed at any point blocks no reader. A miss counts only if the part was not replaced meanwhile.
+//! **Finding** takes no lock and never waits. The filter answers for almost all inodes. Otherwise, the stripe's part of
+//! the index is searched from the hash's slot to the first empty one; a slot names a node, and the node's key is
+//! compared. A reader reads a node's generation, its key, its words, and the generation again; if that changed in
+//! between, the search restarts. A dead generation is skipped, not waited for, so a writer that is killed at any point
+//! blocks no reader. A miss counts only if the part was not replaced in the meantime.
 //!
 //! **Changing** takes the lock of the stripe. A change of owner or mode is a store of one word; if another file has
 //! reused the inode, the node dies and starts another life. A new entry is written to a dead node, made alive, and
@@ -483,7 +483,7 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Visits every entry that can be found. The table must not change meanwhile.
+    /// Visits every entry that can be found. The table must not change in the meantime.
     pub fn visit(&self, mut visit: impl FnMut(FileId, Entry)) {
         let ready = self.memory.load(layout::HEADER_NODES_READY, Acquire);
         let nodes = self.memory.load(layout::HEADER_NODES, Acquire).min(ready);

@@ -45,7 +45,7 @@ impl Listener {
             if result == 0 {
                 return Some(call);
             }
-            // Otherwise the caller was killed meanwhile.
+            // Otherwise the caller was killed in the meantime.
         }
     }
 
@@ -57,7 +57,7 @@ impl Listener {
         }
     }
 
-    /// Answers a call. It does not matter if the caller was killed meanwhile.
+    /// Answers a call. It does not matter if the caller was killed in the meantime.
     pub fn answer(&self, id: u64, answer: Answer) {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),

@@ -1,7 +1,7 @@
 //! A file as another process names it, resolved for this process.
 //!
 //! What must hold: a path is resolved from the other process's root and stays within it, whatever links exist and
-//! whichever process moves them meanwhile, because the calls are made with this process's privileges.
+//! whichever process moves them at the same time, because the calls are made with this process's privileges.
 
 use super::call::Named;
 use super::tracee::{Tracee, last_error};
@@ -201,7 +201,7 @@ fn open_folder(path: &str) -> Result<OwnedFd, i32> {
 
 /// Opens a path that stays below a folder, or that is resolved with the folder as root.
 fn open_within(folder: &OwnedFd, path: &[u8], flags: c_int, how: u64) -> Result<OwnedFd, i32> {
-    /// How often the kernel may report that a folder was renamed meanwhile.
+    /// How often the kernel may report that a folder was renamed in the meantime.
     const TRIES_MAX: u32 = 64;
     let path = CString::new(path).map_err(|_| libc::EINVAL)?;
     // SAFETY: plain numbers, for which zeros are valid.

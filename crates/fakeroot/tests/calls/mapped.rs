@@ -39,8 +39,8 @@ fn shown(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The dynamic linker's mapping is enough for reading, and shows what other processes write meanwhile. A writer
-/// maps it again at the same address.
+/// The dynamic linker's mapping is enough for reading, and shows what other processes write. A writer maps it again at
+/// the same address.
 pub fn a_reading_program_maps_nothing() {
     const SCRIPT: &str = "
 assert library == key

@@ -1,7 +1,7 @@
 //! The `[pkgsrc]` table: packages of a pkgsrc tree.
 
 use crate::debian::DebianRoot;
-use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Wanted};
+use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
 use kilnyard_yard::config::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
 use serde::Deserialize;

@@ -5,6 +5,7 @@ use super::bob_history::{self, BobBuild};
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::program::Program;
+use kilnyard_yard::words;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::path::Path;
 
@@ -17,7 +18,8 @@ pub fn import_bob(yard: &Yard, file: &Path, program: &dyn Program) -> Result<()>
     let _lock = yard.lock()?;
     let builds = bob_history::last_builds(file).context(Kind::Usage, "import times")?;
     yard.store()?.import_durations(&durations(&builds)).map_err(store_error)?;
-    say!(program, "imported the times of {} packages from {}", builds.len(), file.display());
+    let count = words::count(builds.len() as u64, "package");
+    say!(program, "imported the times of {count} from {}", file.display());
     Ok(())
 }
 

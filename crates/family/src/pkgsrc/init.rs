@@ -7,7 +7,7 @@ use super::config::{Template, one_line, template};
 use crate::FAMILIES;
 use crate::debian::init::{check_release, mirror_for};
 use clap::Args;
-use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Moved, Wanted};
+use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Imports, Wanted};
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::NewYard;
 use kilnyard_yard::init::{self, path_text};
@@ -62,22 +62,22 @@ pub struct Init {
 impl Init {
     /// Checks the arguments and plans the new yard, from another builder's configuration if one is given.
     pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
-        let (other, moved) = Other::named(self, program.environment())?.unzip();
-        let mut moved = moved.unwrap_or(Moved { wanted: Some(Wanted::All), ..Moved::default() });
-        discard(&mut moved, self)?;
-        let tree = moved.values.iter().find(|(key, _)| *key == ConfigKey::Tree);
+        let (other, imports) = Other::named(self, program.environment())?.unzip();
+        let mut imports = imports.unwrap_or(Imports { wanted: Some(Wanted::All), ..Imports::default() });
+        discard(&mut imports, self)?;
+        let tree = imports.values.iter().find(|(key, _)| *key == ConfigKey::Tree);
         let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
         if !Path::new(&tree).join("mk").is_dir() {
             return Err(Error::usage(format!("{tree} is not a pkgsrc tree: it has no mk"))
                 .hint("--tree with the folder that contains mk and the categories"));
         }
         check_categories(Path::new(&tree), &self.locations)?;
-        let report = other.as_ref().map(|other| other.report(&moved)).unwrap_or_default();
+        let report = other.as_ref().map(|other| other.report(&imports)).unwrap_or_default();
         let release = self.release.clone();
         let mirror = self.mirror.clone().unwrap_or_else(|| mirror_for(&release));
         let configuration = template(&Template {
-            wanted: moved.wanted.clone(),
-            values: moved.values,
+            wanted: imports.wanted.clone(),
+            values: imports.values,
             mirror: mirror.clone(),
             release: release.clone(),
             remarks: report.clone(),
@@ -91,7 +91,7 @@ impl Init {
         })?;
         check_release(&release, &mirror, program)?;
         let made = format!("made the yard {} for the tree {tree}", folder.display());
-        let (folder, is_unknown) = (folder.to_owned(), moved.wanted.is_none());
+        let (folder, is_unknown) = (folder.to_owned(), imports.wanted.is_none());
         let afterwards = move |program: &dyn Program| {
             report.iter().for_each(|line| program.say(&one_line(line)));
             if is_unknown {
@@ -105,7 +105,7 @@ impl Init {
 }
 
 /// Overrides settings of the other builder with options of the command line.
-fn discard(moved: &mut Moved, options: &Init) -> Result<()> {
+fn discard(imports: &mut Imports, options: &Init) -> Result<()> {
     let paths = [
         (ConfigKey::Tree, "--tree", &options.tree),
         (ConfigKey::BootstrapKit, "--bootstrap-kit", &options.bootstrap_kit),
@@ -124,17 +124,17 @@ fn discard(moved: &mut Moved, options: &Init) -> Result<()> {
         given.extend(text.clone().map(|text| (key, option, text)));
     }
     for (key, option, value) in given {
-        moved.discard(key, &format!("overridden by {option}"));
-        moved.values.push((key, value));
+        imports.discard(key, &format!("overridden by {option}"));
+        imports.values.push((key, value));
     }
     if !options.locations.is_empty() {
         for key in [ConfigKey::Packages, ConfigKey::PackagesFile] {
-            moved.discard(key, "overridden by the command line");
+            imports.discard(key, "overridden by the command line");
         }
-        moved.wanted = Some(Wanted::Some(options.locations.clone()));
+        imports.wanted = Some(Wanted::Some(options.locations.clone()));
     }
-    if !moved.values.iter().any(|(key, _)| *key == ConfigKey::Tree) {
-        moved.values.push((ConfigKey::Tree, TREE.to_owned()));
+    if !imports.values.iter().any(|(key, _)| *key == ConfigKey::Tree) {
+        imports.values.push((ConfigKey::Tree, TREE.to_owned()));
     }
     Ok(())
 }

@@ -194,7 +194,7 @@ fn check(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base, layer: &str) -> Result<()> {
             .hint("prefix in kilnyard.toml, set to the prefix of the kit"));
     }
     let make = pkgsrc.make();
-    // Symbolic links are not followed: an absolute one would lead out of the layer.
+    // Symbolic links are not followed: an absolute one would point outside the layer.
     let is_in =
         |layer: &str| fs_err::symlink_metadata(yard.path(layer).join(make.trim_start_matches('/'))).is_ok();
     let base_layer = base.tree.as_ref().map(|tree| yard.trees().layer(tree));

@@ -117,7 +117,7 @@ impl Ledger for Book<'_> {
     }
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        // Taking the lead again fences a commit of unknown outcome; the next number is then above its numbers.
+        // Becoming the leader again fences a commit of unknown outcome; the next number is then above its numbers.
         let next_build = self.store.lead()?.next_build;
         self.resume()?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();

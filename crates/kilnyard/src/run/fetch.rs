@@ -301,7 +301,7 @@ impl Fetcher {
             claim?
         };
         let fetched = match was_deferred && self.worker.has_fetched(fetch) {
-            // Another thread fetched all of them meanwhile.
+            // Another thread fetched all of them in the meantime.
             true => Fetched::default(),
             false => {
                 // The root of an earlier try may still exist.

@@ -52,7 +52,7 @@ fn files_missing_from_a_mirror(shared: &Shared) {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (yard, _server) = yard(shared, "absent", &archive, &names);
     let ended = yard.build().exits(1);
-    let cause = "failed: 12 packages: the server answers with status 404: absent";
+    let cause = "failed: 12 packages: the server returned status 404: absent";
     let ended =
         ended.says(&[cause, "and 2 more", "snapshot", "a second address", "are only counted, and listed"]);
     assert_eq!(ended.stderr.matches("] FAILED absent").count(), 3, "{}", ended.stderr);

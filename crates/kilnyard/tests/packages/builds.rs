@@ -324,7 +324,7 @@ fn unpacks_outside(shared: &Shared) {
     let yard = shared.yard("outside", &[good("escapes", ""), good("other", "")]);
     let (tar, dsc) = (yard.path("sources/escapes_1.0.tar.xz"), yard.path("sources/escapes_1.0.dsc"));
     let before = fs::read(&tar).unwrap();
-    // Adds a member whose name leads out of the source's folder and of the folder of all builds.
+    // Adds a member whose name points outside the source's folder and the folder of all builds.
     let script = "cd \"$1\" && mkdir x && cd x && tar -xf \"$2\" && echo out > escaped && \
                   tar -cJf \"$2\" --transform 's,^escaped$,escapes-1.0/../../../usr/bin/escaped,' -P escapes-1.0 escaped";
     let mut pack = Command::new("sh");

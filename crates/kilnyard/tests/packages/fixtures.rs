@@ -32,7 +32,7 @@ impl Shared {
         // Only the base root is made: the set is empty.
         let config = base.read("kilnyard.toml").replace("  \"hello\",\n", "");
         base.configure(&config);
-        step("this machine lacks something", base.run(&["doctor"]))?;
+        step("this machine does not meet a requirement", base.run(&["doctor"]))?;
         step("no base root", base.run(&["build"]))?;
         Ok(shared)
     }

@@ -48,7 +48,7 @@ impl Shared {
             _ => Err(format!("{what}: {}", said(&ended))),
         };
         step("init", shared.init(&base, &shared.tree, &[]))?;
-        step("this machine lacks something", base.run(&["doctor"]))?;
+        step("this machine does not meet a requirement", base.run(&["doctor"]))?;
         step("no base root", base.run(&["scan"]))?;
         Ok(shared)
     }

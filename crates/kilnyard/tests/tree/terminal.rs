@@ -1,4 +1,4 @@
-//! The output of a run on a terminal, and of `status` in another terminal meanwhile.
+//! The output of a run on a terminal, and of `status` in another terminal at the same time.
 
 use crate::fixtures::{Packages, Shared, Trial};
 use crate::support::tree::MiniTree;

@@ -60,7 +60,7 @@ pub struct PackageEntry {
     pub file: PathBuf,
     /// SHA-512 of the content, in lower-case hexadecimal.
     pub sha512: String,
-    /// Size of the file.
+    /// Size of `file` in bytes, checked before it is placed.
     pub size_bytes: u64,
     /// Its stanza in the summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`.
     pub summary: String,

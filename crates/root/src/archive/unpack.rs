@@ -121,7 +121,7 @@ impl Unpacker {
             match part {
                 Component::Normal(part) => parts.push(part),
                 Component::CurDir => {}
-                _ => return Err(io::Error::other("the entry's name leads out of the archive")),
+                _ => return Err(io::Error::other("the entry's name points outside the archive")),
             }
         }
         let name = parts.pop().ok_or_else(malformed)?;

@@ -29,16 +29,16 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
         return Ok(125);
     }
     if becomes_root {
-        at_with(Need::Namespaces, "become root of the user namespace", system::become_user(0, 0))?;
+        at_with(Need::Namespaces, "become root in the user namespace", system::become_user(0, 0))?;
     }
-    at("die with the outer process", outer.follow())?;
+    at("request to be killed when the outer process exits", outer.follow())?;
     at("leave the caller's keyrings", inherit::leave_keyrings())?;
     if !matches!(sandbox.task, Task::Keep(_)) {
         // Only now that it is in its control group, which becomes the root of the namespace.
-        at("make a namespace of control groups", system::unshare(libc::CLONE_NEWCGROUP))?;
+        at("create a cgroup namespace", system::unshare(libc::CLONE_NEWCGROUP))?;
     }
     let private = libc::MS_PRIVATE | libc::MS_REC;
-    at("keep mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
+    at("make mounts private", system::mount("none", "/".as_ref(), "", private, ""))?;
     if let View::Root(operations) = &sandbox.view {
         // With the machine's network, loopback is already up, and is not the sandbox's to change.
         let is_needed = |operation: &&Operation| **operation != Operation::Loopback || !sandbox.has_network;
@@ -67,7 +67,7 @@ fn start(sandbox: &Sandbox, bounds: Bounds, mut outer: Outer, becomes_root: bool
             let environment: Vec<String> =
                 sandbox.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let environment = prepare(&environment)?;
-            let (refused, refusing) = at("make a pair of sockets", refused::pair())?;
+            let (refused, refusing) = at("create a pair of sockets", refused::pair())?;
             let reaper = reaper::Reaper::new(outer.orders, Refused::new(refused));
             let reaper = at("watch for the end of the command", reaper)?;
             match at("start the command", system::fork())? {
@@ -121,7 +121,7 @@ fn become_command(
         unsafe { libc::setsid() };
     }
     if let Err(e) = confine::drop_capabilities() {
-        return error("give up capabilities", e);
+        return error("drop capabilities", e);
     }
     if sandbox.has_network
         && matches!(sandbox.view, View::Root(_))
@@ -132,7 +132,7 @@ fn become_command(
     if sandbox.is_interactive
         && let Err(e) = confine::refuse_typing_for_others()
     {
-        return error("block the insertion of terminal input", e);
+        return error("block TIOCSTI, the insertion of terminal input", e);
     }
     // Installed while privileged: otherwise it would require no_new_privs, under which set-id programs gain no ids.
     if sandbox.flushes == Flushes::Discard
@@ -160,13 +160,13 @@ fn become_command(
             false => system::become_user(user, group),
         };
         if let Err(e) = became {
-            return error("become the build's user", e);
+            return error("switch to the user of the build", e);
         }
     }
     // SAFETY: the call takes only integers. From now on a program does not gain ids or capabilities from its file.
     // Root inside does not need that: it can change to any user of the root itself.
     if let Err(e) = system::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }) {
-        return error("give up new privileges", e);
+        return error("disable new privileges", e);
     }
     if matches!(sandbox.view, View::Root(_))
         && let Err(e) = refused::install(sandbox.nesting, refusing)

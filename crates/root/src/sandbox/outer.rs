@@ -66,8 +66,8 @@ pub(super) fn run(source: &OsStr, parent: libc::pid_t) -> i32 {
 }
 
 fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
-    at("die with Kilnyard", system::die_with_parent(parent))?;
-    at("drop the protection from the OOM killer", inherit::reset_oom_score())?;
+    at("request to be killed when Kilnyard exits", system::die_with_parent(parent))?;
+    at("reset the OOM score adjustment", inherit::reset_oom_score())?;
     let (specification, orders) = at("read the sandbox's description", read(source))?;
     let Specification { sandbox, bounds, groups } = specification;
     IS_INTERACTIVE.store(sandbox.is_interactive, Ordering::Relaxed);
@@ -86,7 +86,7 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
     at_with(Need::Folder, format!("enter {}", sandbox.folder.display()), entered)?;
     if is_keeper {
         // A keeper ends with its standard input instead: the thread that started it may end long before.
-        at("outlive the starting thread", system::survive_parent())?;
+        at("detach from the starting thread", system::survive_parent())?;
     }
     // A keeper started by root may need root, for a device for example, and does not run foreign code.
     let has_user_namespace = sandbox.keeper.is_some() && sandbox.ids.is_ordinary();
@@ -103,7 +103,7 @@ fn enter(source: &OsStr, parent: libc::pid_t) -> Result<i32, StepError> {
             spaces |= libc::CLONE_NEWNET;
         }
     }
-    let (ready, go) = at("make a pipe", pipe())?;
+    let (ready, go) = at("create a pipe", pipe())?;
     match at_with(Need::Namespaces, "start process 1 in new namespaces", start(spaces, group))? {
         None => {
             drop(go);
@@ -212,7 +212,7 @@ fn join(keeper: u32, ids: &IdMap, parent: libc::pid_t) -> Result<(), StepError> 
     }
     let entered = system::enter(&mounts, libc::CLONE_NEWNS);
     at("enter the mount namespace of the root", entered)?;
-    at("die with Kilnyard", system::die_with_parent(parent))
+    at("request to be killed when Kilnyard exits", system::die_with_parent(parent))
 }
 
 /// Enters the user namespace of a process, which must have been made by this user, and follows `parent` as before. The

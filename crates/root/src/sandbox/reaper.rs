@@ -61,7 +61,7 @@ impl Reaper {
         while code.is_none() && order.is_none() {
             let until_sample = census.interval().saturating_sub(sampled.elapsed());
             match self.wait(until_sample) {
-                Woken::Order(Order::Looked) | Woken::Time => {}
+                Woken::Order(Order::Inspected) | Woken::Time => {}
                 Woken::Order(other) => order = Some(other),
                 Woken::Child => code = reap(command),
             }
@@ -152,7 +152,7 @@ impl Reaper {
         while self.orders.is_some() && has_processes_left() {
             let patience = INSPECTED_WITHIN.saturating_sub(began.elapsed());
             match self.wait(patience) {
-                Woken::Order(Order::Looked) => return None,
+                Woken::Order(Order::Inspected) => return None,
                 Woken::Order(other) => return Some(other),
                 Woken::Time if began.elapsed() >= INSPECTED_WITHIN => return None,
                 Woken::Time => {}

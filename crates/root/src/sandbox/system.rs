@@ -82,7 +82,7 @@ pub(super) fn die_with_parent(parent: libc::pid_t) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
     // SAFETY: the call has no preconditions.
     if unsafe { libc::getppid() } != parent {
-        return Err(io::Error::other("the parent is gone"));
+        return Err(io::Error::other("the parent has exited"));
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ pub(super) fn is_open(pipe: BorrowedFd<'_>) -> io::Result<()> {
     let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which outlives the call.
     check(unsafe { libc::poll(&mut polled, 1, 0) })?;
-    if polled.revents & libc::POLLHUP == 0 { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
+    if polled.revents & libc::POLLHUP == 0 { Ok(()) } else { Err(io::Error::other("the parent has exited")) }
 }
 
 /// Revokes the request to be killed when the parent dies.

@@ -368,7 +368,7 @@ pub(super) fn request(
         "INSERT INTO request (kind, package, at, scope) VALUES (?1, ?2, ?3, ?4)",
         params![kind.as_str(), package, at_seconds, scope],
     )?;
-    // A process that leaves a request does not lead, so the event gets the number of the current lead.
+    // A process that leaves a request is not the leader, so the event gets the current epoch.
     let epoch: i64 = transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0))?;
     let writer = Writer { transaction: &transaction, scope, epoch: epoch as Number };
     let about = About { package: Some(package), ..About::default() };

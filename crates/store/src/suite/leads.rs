@@ -28,7 +28,7 @@ pub(super) fn a_lead_fences_earlier_leads(open: Open) {
     // Requests may come from anywhere.
     never.request(RequestKind::Retry, "a", 7.0).unwrap();
     second.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap();
-    // Leading again is a new lead.
+    // Becoming the leader again gives a new epoch.
     assert_eq!(first.lead().unwrap().epoch, 3);
     second.record(&[]).unwrap_err();
     first.record(&[]).unwrap();

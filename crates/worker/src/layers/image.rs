@@ -99,7 +99,7 @@ impl Layers {
             // The next sweep removes what could not be removed now.
             let _ = self.evict();
         }
-        let held = held.ok_or_else(|| io::Error::other("a new image was removed meanwhile"))?;
+        let held = held.ok_or_else(|| io::Error::other("a new image was removed in the meantime"))?;
         let path = self.files(&name).join(FILE);
         Ok(Some(Image { path, holds: layers.len(), _held: Some(held) }))
     }

@@ -17,7 +17,7 @@ const ROOM_BYTES_MIN: u64 = 64 << 20;
 /// Below this share of the initially free space in memory, a failed build may have run out of it; a divisor.
 const FREE_PART: u64 = 4;
 
-/// The quota lies above the limit by this part of the limit and these bytes, so that a build that reaches the quota has
+/// The quota is above the limit by this part of the limit and these bytes, so that a build that reaches the quota has
 /// passed the limit.
 const QUOTA_MARGIN_PART: u64 = 16;
 const QUOTA_MARGIN_BYTES: u64 = 64 << 20;

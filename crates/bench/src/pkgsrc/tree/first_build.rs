@@ -13,7 +13,7 @@ use crate::plan::{self, Forced};
 use crate::scratch::Scratch;
 use crate::yard::{CONFIG, Yard};
 use crate::{mirror, words};
-use kilnyard_ecosystem::pkgsrc::moving::{ConfigKey, Wanted};
+use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::{Scan, Settings, Workshop};
 use kilnyard_family::FAMILIES;
 use kilnyard_family::pkgsrc::{Template, TreeSet, template};

@@ -53,8 +53,8 @@ fn config(text: &str) -> BobConfig {
 }
 
 fn reason(text: &str, name: &str) -> String {
-    let moved = config(text).moved();
-    let mut found = moved.not_carried.into_iter().filter(|refused| refused.name == name);
+    let imports = config(text).imports();
+    let mut found = imports.not_imported.into_iter().filter(|refused| refused.name == name);
     found.next().map(|refused| format!("{}: {}", refused.line, refused.reason)).unwrap_or_default()
 }
 
@@ -64,9 +64,9 @@ fn error(text: &str) -> String {
 
 #[test]
 fn a_realistic_file_is_carried_over() {
-    let moved = config(REAL).moved();
-    assert_eq!(moved.wanted, Some(Wanted::Some(vec!["mail/mutt".into(), "sysutils/coreutils".into()])));
-    let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
+    let imports = config(REAL).imports();
+    assert_eq!(imports.wanted, Some(Wanted::Some(vec!["mail/mutt".into(), "sysutils/coreutils".into()])));
+    let value = |key| imports.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
     assert_eq!(value(ConfigKey::Tree), Some("/data/pkgsrc-2026Q3"));
     assert_eq!(value(ConfigKey::BootstrapKit), Some("/data/pkgsrc/bootstrap.tar.gz"));
     assert_eq!((value(ConfigKey::Make), value(ConfigKey::Slots)), (Some("/usr/pkg/bin/bmake"), Some("6")));
@@ -99,17 +99,17 @@ fn unsupported_settings_are_reported_with_their_line() {
 
 #[test]
 fn a_duplicate_name_in_a_table_is_reported_once() {
-    let moved = config("pkgsrc = { make = '/m', prefix = '/p', make = f() }").moved();
-    assert_eq!(moved.values, [(ConfigKey::Prefix, "/p".to_owned())]);
+    let imports = config("pkgsrc = { make = '/m', prefix = '/p', make = f() }").imports();
+    assert_eq!(imports.values, [(ConfigKey::Prefix, "/p".to_owned())]);
     assert_eq!(
-        moved.not_carried.iter().map(|refused| &refused.name[..]).collect::<Vec<_>>(),
+        imports.not_imported.iter().map(|refused| &refused.name[..]).collect::<Vec<_>>(),
         ["pkgsrc.make"]
     );
 }
 
 #[test]
 fn packages_come_from_a_list_a_file_or_the_whole_tree() {
-    let wanted = |text: &str| config(text).moved().wanted;
+    let wanted = |text: &str| config(text).imports().wanted;
     assert_eq!(wanted("pkgsrc = { pkgpaths = read_pkgpaths('/list') }"), Some(Wanted::File("/list".into())));
     assert_eq!(wanted("pkgsrc = { pkgpaths = read_pkgpaths '/list' }"), Some(Wanted::File("/list".into())));
     assert_eq!(wanted("pkgsrc = { pkgpaths = {} }"), Some(Wanted::All));
@@ -187,5 +187,5 @@ fn malformed_and_growing_files_are_rejected() {
 
 #[test]
 fn the_table_has_every_name_once() {
-    assert!(MIGRATIONS.is_sorted_by(|(one, _), (other, _)| one < other));
+    assert!(RULES.is_sorted_by(|(one, _), (other, _)| one < other));
 }

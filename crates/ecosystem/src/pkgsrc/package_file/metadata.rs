@@ -1,4 +1,4 @@
-//! The metadata: the entries with names that begin with `+`, before the files.
+//! The metadata: the entries whose names begin with `+`, which precede the files.
 
 use std::io::Read;
 
@@ -99,7 +99,7 @@ impl Metadata {
         Ok(contents.add(entry, &mut read.as_slice(), MEMBER)?)
     }
 
-    /// The texts; fails if one that every package has is missing.
+    /// Returns the texts. Fails if a mandatory one is missing.
     pub(super) fn complete(mut self) -> Result<Texts, PackageProblem> {
         let mut text = |name: &'static str| {
             let number = FILES.iter().position(|(other, _)| *other == name);
@@ -121,7 +121,7 @@ fn without_time_and_place(text: &[u8]) -> Vec<u8> {
     text.split_inclusive(|byte| *byte == b'\n').filter(is_kept).flatten().copied().collect()
 }
 
-/// The texts of the metadata from which a summary is made.
+/// The metadata that a summary is made from.
 pub(super) struct Texts {
     /// The packing list.
     pub(super) contents: String,

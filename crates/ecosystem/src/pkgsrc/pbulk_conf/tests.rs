@@ -47,27 +47,27 @@ fn conf(text: &str) -> PbulkConf {
 }
 
 fn reason(text: &str, name: &str) -> String {
-    let moved = conf(text).moved();
-    let mut found = moved.not_carried.into_iter().filter(|refused| refused.name == name);
+    let imports = conf(text).imports();
+    let mut found = imports.not_imported.into_iter().filter(|refused| refused.name == name);
     found.next().map(|refused| format!("{}: {}", refused.line, refused.reason)).unwrap_or_default()
 }
 
 #[test]
 fn a_realistic_file_is_carried_over() {
     let without_condition = REAL.replace("make=/opt/bin/make; ", "");
-    let moved = conf(&without_condition).moved();
-    assert_eq!(moved.wanted, Some(Wanted::File("/etc/limited_list".to_owned())));
-    let value = |key| moved.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
+    let imports = conf(&without_condition).imports();
+    assert_eq!(imports.wanted, Some(Wanted::File("/etc/limited_list".to_owned())));
+    let value = |key| imports.values.iter().find(|(other, _)| *other == key).map(|(_, value)| &value[..]);
     assert_eq!(value(ConfigKey::Tree), Some("/usr/pkgsrc-2026Q3"));
     assert_eq!(value(ConfigKey::Prefix), Some("/usr/pkg"));
     assert_eq!(value(ConfigKey::Make), Some("/usr/pkg/bin/bmake"));
     assert_eq!(value(ConfigKey::BootstrapKit), Some("/usr/pkgsrc/bootstrap/bootstrap.tar.gz"));
     assert_eq!(value(ConfigKey::Slots), Some("4"));
-    let same: Vec<&str> = moved
-        .carried
+    let same: Vec<&str> = imports
+        .imported
         .iter()
-        .filter(|carried| carried.key.is_none())
-        .map(|carried| &carried.name[..])
+        .filter(|imported| imported.key.is_none())
+        .map(|imported| &imported.name[..])
         .collect();
     assert_eq!(same, ["reuse_scan_results", "master_mode", "scan_clients", "cross_compile", "mail"]);
 }
@@ -95,20 +95,20 @@ fn settings_that_need_a_shell_are_reported_with_their_line() {
     assert_eq!(reason(REAL, "build_clients"), format!("10: {OTHER_MACHINES}"));
     assert_eq!(reason(REAL, "branch"), format!("4: {NO_SETTING}"));
     assert_eq!(reason("make=$HOME/bmake\n", "make"), "1: it refers to `HOME`, which is not set earlier");
-    assert_eq!(reason("a=`b`\nmake=$a\n", "make"), "2: it refers to `a`, which is not carried over either");
-    assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is unknown here");
+    assert_eq!(reason("a=`b`\nmake=$a\n", "make"), "2: it refers to `a`, which is not imported either");
+    assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is not known");
     assert_eq!(reason("make=${make:-/bin/make}", "make"), "1: it is computed by an unsupported `${...}`");
 }
 
 #[test]
 fn every_setting_is_reported_once() {
-    let moved = conf(REAL).moved();
-    let mut names: Vec<&str> = moved.carried.iter().map(|carried| &carried.name[..]).collect();
-    names.extend(moved.not_carried.iter().map(|refused| &refused.name[..]));
+    let imports = conf(REAL).imports();
+    let mut names: Vec<&str> = imports.imported.iter().map(|imported| &imported.name[..]).collect();
+    names.extend(imports.not_imported.iter().map(|refused| &refused.name[..]));
     for name in conf(REAL).settings.keys() {
         assert_eq!(names.iter().filter(|other| **other == name).count(), 1, "{name}");
     }
-    assert!(moved.not_carried.is_sorted_by_key(|refused| refused.line));
+    assert!(imports.not_imported.is_sorted_by_key(|refused| refused.line));
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn assignments_of_all_forms_are_read() {
 
 #[test]
 fn an_empty_or_absent_list_asks_for_all_of_the_tree() {
-    assert_eq!(conf("limited_list=/a\nlimited_list=\n").moved().wanted, Some(Wanted::All));
-    assert_eq!(conf("").moved().wanted, Some(Wanted::All));
-    assert_eq!(conf("limited_list=`ls`\n").moved().wanted, None);
+    assert_eq!(conf("limited_list=/a\nlimited_list=\n").imports().wanted, Some(Wanted::All));
+    assert_eq!(conf("").imports().wanted, Some(Wanted::All));
+    assert_eq!(conf("limited_list=`ls`\n").imports().wanted, None);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn malformed_and_growing_files_are_rejected() {
     let long = " ".repeat(TEXT_BYTES_MAX + 1);
     assert_eq!(PbulkConf::parse(&long), Err(PbulkConfError::TooLong { bytes: TEXT_BYTES_MAX + 1 }));
     let doubling = format!("make=xx\n{}", "make=$make$make\n".repeat(40));
-    assert!(reason(&doubling, "make").ends_with("which is not carried over either"));
+    assert!(reason(&doubling, "make").ends_with("which is not imported either"));
     let many: String = (0..600).map(|number| format!("x{number}=$make\n")).collect();
     let many = format!("make=xx\n{}{many}", "make=$make$make\n".repeat(14));
     assert!(reason(&many, "x599").ends_with("the values are too long"));
@@ -174,5 +174,5 @@ fn malformed_and_growing_files_are_rejected() {
 
 #[test]
 fn the_table_has_every_name_once() {
-    assert!(MIGRATIONS.is_sorted_by(|(one, _), (other, _)| one < other));
+    assert!(RULES.is_sorted_by(|(one, _), (other, _)| one < other));
 }

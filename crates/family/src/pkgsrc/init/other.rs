@@ -6,12 +6,13 @@
 use super::Init;
 use crate::pkgsrc::history::import_bob;
 use kilnyard_ecosystem::pkgsrc::bob_config::BobConfig;
-use kilnyard_ecosystem::pkgsrc::moving::{Moved, Wanted};
+use kilnyard_ecosystem::pkgsrc::import::{Imports, Wanted};
 use kilnyard_ecosystem::pkgsrc::pbulk_conf::PbulkConf;
 use kilnyard_yard::environment::Environment;
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::init::path_text;
 use kilnyard_yard::program::Program;
+use kilnyard_yard::words;
 use std::path::{Path, PathBuf};
 
 /// Database folder of bob's package in pkgsrc.
@@ -28,35 +29,36 @@ pub struct Other {
 
 impl Other {
     /// Reads the configuration that the command line names, if any, and converts it, with absolute paths.
-    pub fn named(options: &Init, environment: &Environment) -> Result<Option<(Other, Moved)>> {
+    pub fn named(options: &Init, environment: &Environment) -> Result<Option<(Other, Imports)>> {
         Ok(match (&options.from_pbulk, &options.from_bob) {
             (Some(path), _) => {
                 let conf = PbulkConf::parse(&read(path)?).context(Kind::Usage, tried(path))?;
                 let other = Other { option: "--from-pbulk", path: path.clone(), histories: Vec::new() };
-                Some((other, absolute(conf.moved())?))
+                Some((other, absolute(conf.imports())?))
             }
             (None, Some(path)) => {
                 let config = BobConfig::parse(&read(path)?).context(Kind::Usage, tried(path))?;
                 let database = config.get("options.dbdir").map(PathBuf::from);
                 let histories = histories(Path::new(&path_text(path)?), database, environment);
                 let other = Other { option: "--from-bob", path: path.clone(), histories };
-                Some((other, absolute(config.moved())?))
+                Some((other, absolute(config.imports())?))
             }
             (None, None) => None,
         })
     }
 
-    /// Lines for the user: how many settings were carried over, and why others were not.
-    pub fn report(&self, moved: &Moved) -> Vec<String> {
-        let (carried, refused) = (moved.carried.len(), moved.not_carried.len());
+    /// Lines for the user: how many settings were imported, and why others were not.
+    pub fn report(&self, imports: &Imports) -> Vec<String> {
+        let imported = words::count(imports.imported.len() as u64, "setting");
+        let refused = imports.not_imported.len();
         let path = self.path.display();
         let head = match refused {
-            0 => format!("carried over all {carried} settings of {path}"),
-            _ => format!("carried over {carried} settings of {path}; {refused} not carried over:"),
+            0 => format!("imported {imported} from {path}"),
+            _ => format!("imported {imported} from {path}; {refused} not imported:"),
         };
         let line = |line: usize, name: &str, reason: &str| format!("line {line}, {name}: {reason}");
         let refused =
-            moved.not_carried.iter().map(|refused| line(refused.line, &refused.name, &refused.reason));
+            imports.not_imported.iter().map(|refused| line(refused.line, &refused.name, &refused.reason));
         std::iter::once(head).chain(refused).collect()
     }
 
@@ -84,14 +86,14 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).context(Kind::Usage, tried(path))
 }
 
-fn absolute(mut moved: Moved) -> Result<Moved> {
-    for (_, value) in moved.values.iter_mut().filter(|(key, _)| key.is_path()) {
+fn absolute(mut imports: Imports) -> Result<Imports> {
+    for (_, value) in imports.values.iter_mut().filter(|(key, _)| key.is_path()) {
         *value = path_text(Path::new(value))?;
     }
-    if let Some(Wanted::File(file)) = &mut moved.wanted {
+    if let Some(Wanted::File(file)) = &mut imports.wanted {
         *file = path_text(Path::new(file))?;
     }
-    Ok(moved)
+    Ok(imports)
 }
 
 /// Possible paths of bob's history: in the folder that the configuration names, relative to the configuration's own

@@ -54,7 +54,7 @@ impl Plain {
             // There may be thousands of these: the count is enough.
             PackageState::Building | PackageState::UpToDate => {}
             PackageState::Waiting | PackageState::Ready if ended.is_none() => {}
-            PackageState::Waiting | PackageState::Ready => self.say(&format!("again: {package}: {reason}")),
+            PackageState::Waiting | PackageState::Ready => self.say(&format!("{package}: {reason}")),
             PackageState::Failed => {
                 let report = self.reported.next(reason);
                 if report == Report::Counted {

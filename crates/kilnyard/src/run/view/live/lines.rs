@@ -22,18 +22,18 @@ const NAME_COLUMNS_MAX: usize = 36;
 /// The narrowest column of names.
 const NAME_COLUMNS_MIN: usize = 16;
 
-/// The facts of a picture that are not in the snapshot.
+/// The facts on the picture that are not in the snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// Now.
+    /// The time from which durations are counted.
     pub now: Instant,
     /// The local time.
     pub clock: DateTime,
-    /// The machine.
+    /// Load and memory of this machine.
     pub machine: Machine,
     /// The number of builds before this process started or resumed the run.
     pub worked_before: u64,
-    /// Whether the run was interrupted.
+    /// Whether the user has interrupted the run, which waits for its builds to end.
     pub is_stopping: bool,
 }
 
@@ -46,15 +46,15 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// The height of the picture: a row for each slot and two more, but most of the screen is left for lines that scroll
-/// up.
+/// The height of the picture: a row for each slot and two more, but at most two thirds of the screen. The rest is left
+/// for lines that scroll up.
 pub fn rows(slots: u32, screen_rows: u16) -> u16 {
     let wanted = u16::try_from(slots).unwrap_or(u16::MAX).saturating_add(2);
     let room = (u32::from(screen_rows) * 2 / 3) as u16;
     wanted.min(room.max(3)).min(screen_rows)
 }
 
-/// The lines of the picture, which fit into these columns and rows.
+/// The lines of the picture, cut to these columns and rows.
 pub fn picture(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> Vec<Line<'static>> {
     let mut picture = vec![header(snapshot, moment, columns)];
     if rows > 2 {
@@ -68,7 +68,7 @@ pub fn picture(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize
 
 fn header(snapshot: &Snapshot, moment: &Moment, columns: usize) -> Line<'static> {
     let (done, total) = snapshot.done();
-    let gone = moment.now.saturating_duration_since(snapshot.started).as_secs_f64();
+    let elapsed = moment.now.saturating_duration_since(snapshot.started).as_secs_f64();
     let left = match left(snapshot, moment) {
         _ if moment.is_stopping => Some("stopping".to_owned()),
         Some(left) => Some(format!("about {} left", clock(left))),
@@ -81,8 +81,8 @@ fn header(snapshot: &Snapshot, moment: &Moment, columns: usize) -> Line<'static>
     let run = Span::from(format!("run {}", snapshot.run)).bold();
     let count = Some(Span::from(format!("{done}/{total}")));
     let time = match &left {
-        Some(left) => format!("{} gone, {left}", clock(gone)),
-        None => format!("{} gone", clock(gone)),
+        Some(left) => format!("{} elapsed, {left}", clock(elapsed)),
+        None => format!("{} elapsed", clock(elapsed)),
     };
     let wide = [count.clone(), failed.clone(), Some(Span::from(time))];
     let middling = [count.clone(), failed.clone(), left.map(Span::from)];
@@ -169,7 +169,7 @@ fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'st
         spans.push(Span::from(padded(&columns::cut(&row[1], name), name)));
         for column in &choice[1..] {
             spans.push(Span::from(GAP));
-            // Numbers are aligned right, words left.
+            // Numbers are right-aligned, text is left-aligned.
             let cell = match column {
                 3 | 5 | 6 => format!("{:>1$}", row[*column], widths[*column]),
                 _ => padded(&row[*column], widths[*column]),
@@ -182,7 +182,7 @@ fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'st
 }
 
 fn cells(build: &BuildSeen, moment: &Moment) -> [String; 7] {
-    let gone = |since| moment.now.saturating_duration_since(since).as_secs_f64();
+    let elapsed = |since| moment.now.saturating_duration_since(since).as_secs_f64();
     let of = match build.estimate_seconds {
         seconds if seconds.is_finite() && seconds >= 1.0 => {
             format!("(of about {})", clock(estimate::rounded(seconds)))
@@ -193,7 +193,7 @@ fn cells(build: &BuildSeen, moment: &Moment) -> [String; 7] {
         (u64::from(build.slot) + 1).to_string(),
         format!("{} {}", text::line(&build.package), text::line(&build.version)),
         build.stage.map_or("starting", |stage| stage.as_str()).to_owned(),
-        clock(gone(build.started)),
+        clock(elapsed(build.started)),
         of,
         match build.cores {
             1 => "1 core ".to_owned(),

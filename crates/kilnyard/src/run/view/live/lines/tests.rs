@@ -36,7 +36,7 @@ fn demo(now: Instant) -> Snapshot {
 fn eighty_columns_show_everything() {
     let now = Instant::now();
     let expected = [
-        "run 3  [=========      ]  7/12  1 failed  2:10 gone, about 1:35 left",
+        "run 3  [=========      ]  7/12  1 failed  2:10 elapsed, about 1:35 left",
         "1  rsync 3.2.7-1+deb12u6+bk1  build  0:34  (of about 1:10)  3 cores  180 MiB",
         "2  free",
         "cores 1.8 of 2  memory 3.0 of 8.0 GiB  fetched 12.0 MiB  end about 14:31",
@@ -44,7 +44,7 @@ fn eighty_columns_show_everything() {
     let texts = texts(&demo(now), &moment(now), 80, 4);
     assert_eq!(texts[1..], expected[1..]);
     assert!(texts[0].starts_with("run 3  [====="), "{}", texts[0]);
-    assert!(texts[0].ends_with("]  7/12  1 failed  2:10 gone, about 1:35 left"), "{}", texts[0]);
+    assert!(texts[0].ends_with("]  7/12  1 failed  2:10 elapsed, about 1:35 left"), "{}", texts[0]);
 }
 
 #[test]
@@ -124,13 +124,13 @@ fn a_run_of_which_nothing_is_known_and_one_that_stops() {
     run.builds.clear();
     let blank = Moment { machine: Machine::default(), ..moment(now) };
     let texts = texts(&run, &blank, 60, 4);
-    assert!(texts[0].ends_with("0/3  0:00 gone"), "{}", texts[0]);
+    assert!(texts[0].ends_with("0/3  0:00 elapsed"), "{}", texts[0]);
     assert!(texts[3].starts_with("cores ? of "), "{}", texts[3]);
     assert!(!texts.concat().contains("about"));
     let stopping = Moment { is_stopping: true, ..moment(now) };
     let lines = picture(&demo(now), &stopping, 80, 4);
     let header = lines[0].to_string();
-    assert!(header.ends_with("2:10 gone, stopping"), "{header}");
+    assert!(header.ends_with("2:10 elapsed, stopping"), "{header}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ struct Home {
 
 impl Home {
     fn new() -> Home {
-        let home = Home { folder: folder("moving") };
+        let home = Home { folder: folder("import") };
         home.write("tree/mk/bsd.pkg.mk", "");
         home
     }
@@ -109,7 +109,7 @@ fn a_yard_is_made_from_a_pbulk_conf() {
     home.write("lists/minimal", "# ours\nmail/mutt\ndevel/gmake\n");
     home.init(&["--from-pbulk", "etc/pbulk.conf"]).exits(0).says(&[
         &format!("made the yard yard for the tree {}", home.text("tree")),
-        "carried over 7 settings of etc/pbulk.conf; 2 not carried over:",
+        "imported 7 settings from etc/pbulk.conf; 2 not imported:",
         "line 1, base: it is not a setting of pbulk",
         "line 8, packages: it runs a command",
         "next: kilnyard --yard yard build",
@@ -128,7 +128,7 @@ fn a_yard_is_made_from_a_pbulk_conf() {
         (Some(0), Some(3))
     );
     let text = home.yard().read("kilnyard.toml");
-    let (_, end) = text.split_once("\n\n# carried over 7 settings of etc/pbulk.conf").unwrap();
+    let (_, end) = text.split_once("\n\n# imported 7 settings from etc/pbulk.conf").unwrap();
     assert!(end.ends_with("\n# line 8, packages: it runs a command\n"), "{end}");
     home.yard().run(&["history"]).exits(0);
 }
@@ -140,7 +140,7 @@ fn the_command_line_overrides_the_file() {
     let options =
         ["--from-pbulk", "pbulk.conf", "--tree", "tree", "--prefix", "/usr/pkg", "--make", "/bin/bmake"];
     home.init(&[&options[..], &["--mk-conf", "mk.conf", "mail/mutt"]].concat()).exits(0).says(&[
-        "carried over 3 settings of pbulk.conf; 6 not carried over:",
+        "imported 3 settings from pbulk.conf; 6 not imported:",
         "line 3, limited_list: overridden by the command line",
         "line 4, pkgsrc: overridden by --tree",
         "line 5, prefix: overridden by --prefix",
@@ -164,7 +164,7 @@ fn a_yard_is_made_from_a_config_lua_with_the_times_of_its_builds() {
     let builds = [("lang/py", "py39-x", 8, 9_000, 7_000), ("mail/mutt", "mutt", 8, 2_000, 1_500)];
     home.history("bob/state/history.db", &[&builds[..], &[("mail/mutt", "mutt", 9, 100, 100)]].concat());
     home.init(&["--from-bob", "bob/config.lua"]).exits(0).says(&[
-        "carried over 3 settings of bob/config.lua; 1 not carried over:",
+        "imported 3 settings from bob/config.lua; 1 not imported:",
         "line 1, options.dbdir: it is in a folder of the yard",
         &format!("imported the times of 2 packages from {}", home.text("bob/state/history.db")),
     ]);
@@ -238,7 +238,7 @@ fn times_of_bob_are_imported_later() {
     home.init(&["--tree", "tree", "mail/mutt"]).exits(0);
     home.history("history.db", &[("mail/mutt", "mutt", 8, 2_000, 1_500)]);
     let (yard, file) = (home.yard(), home.text("history.db"));
-    yard.run(&["history", "--import-bob", &file]).exits(0).says(&["imported the times of 1 packages from"]);
+    yard.run(&["history", "--import-bob", &file]).exits(0).says(&["imported the times of 1 package from"]);
     assert_eq!(home.imported().len(), 2);
     home.history("newer.db", &[("mail/mutt", "mutt", 8, 4_000, 3_500)]);
     yard.run(&["history", "--import-bob", &home.text("newer.db")]).exits(0);

@@ -1,13 +1,13 @@
-//! Migration from another bulk builder: which parts of its configuration have an equivalent in `kilnyard.toml`, and
+//! Imports the configuration of another bulk builder: which of its settings have an equivalent in `kilnyard.toml`, and
 //! which do not.
 //!
-//! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table assigns each name a
-//! [`Migration`]. The outcome is [`Moved`], and the code that writes a `kilnyard.toml` fills it in. Nothing is dropped
-//! silently: every setting is either carried over or reported with the reason why not.
+//! A reader ([`super::pbulk_conf`], [`super::bob_config`]) finds settings by name; its table assigns an [`ImportRule`]
+//! to each name. The outcome is [`Imports`], which the code that writes a `kilnyard.toml` fills in. Nothing is dropped
+//! silently: every setting is either imported, or reported with the reason why it is not.
 //!
 //! The names of the keys in `kilnyard.toml` that can be filled in are in one place, [`ConfigKey::path`]. Known
 //! downside: the contents of a bootstrap kit's own `mk.conf` (`DISTDIR`, options, compilers) are in none of these
-//! configurations, and are not migrated.
+//! configurations, and are not imported.
 
 /// Each slot is a thread; no machine has this many cores.
 const SLOTS_MAX: u32 = 4096;
@@ -78,21 +78,21 @@ impl ConfigKey {
     }
 }
 
-/// How a setting is migrated.
+/// How a setting is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Migration {
+pub enum ImportRule {
     /// It becomes this key.
     To(ConfigKey),
-    /// With one of these values, it asks for Kilnyard's normal behaviour. Other values have no equivalent, for the
-    /// given reason.
+    /// With one of these values, it requests what Kilnyard does anyway. Other values have no equivalent, for the given
+    /// reason.
     Same(&'static [&'static str], &'static str),
     /// It has no equivalent, for the given reason.
     Not(&'static str),
 }
 
-/// A setting that is carried over.
+/// A setting that is imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct Imported {
     /// Name in the other configuration.
     pub name: String,
     /// Line number in the other configuration, from 1.
@@ -101,14 +101,14 @@ pub struct Carried {
     pub key: Option<ConfigKey>,
 }
 
-/// A setting, or anything else in the file, that is not carried over.
+/// A setting, or anything else in the file, that is not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotCarried {
+pub struct NotImported {
     /// Name of the setting, or the first word of the line.
     pub name: String,
     /// Line number, from 1.
     pub line: usize,
-    /// The reason why it is not carried over.
+    /// The reason why it is not imported.
     pub reason: String,
 }
 
@@ -123,31 +123,31 @@ pub enum Wanted {
     File(String),
 }
 
-/// A migrated configuration.
+/// The outcome of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct Imports {
     /// The requested packages; `None` if the file does not specify them in a supported way.
     pub wanted: Option<Wanted>,
     /// Values of keys, numbers in decimal.
     pub values: Vec<(ConfigKey, String)>,
-    /// Settings that are carried over, in the order of the file.
-    pub carried: Vec<Carried>,
-    /// Settings that are not carried over, in the order of the file.
-    pub not_carried: Vec<NotCarried>,
+    /// Settings that are imported, in the order of the file.
+    pub imported: Vec<Imported>,
+    /// Settings that are not imported, in the order of the file.
+    pub not_imported: Vec<NotImported>,
 }
 
-impl Moved {
-    /// Applies a migration to one setting.
-    pub(super) fn settle(&mut self, name: &str, line: usize, value: &str, migration: Migration) {
-        match migration {
-            Migration::To(key) if value.is_empty() => self.refuse(name, line, &empty(key)),
-            Migration::To(key) if key.is_number() => match value.parse::<u32>() {
+impl Imports {
+    /// Applies a rule to one setting.
+    pub(super) fn settle(&mut self, name: &str, line: usize, value: &str, rule: ImportRule) {
+        match rule {
+            ImportRule::To(key) if value.is_empty() => self.refuse(name, line, &empty(key)),
+            ImportRule::To(key) if key.is_number() => match value.parse::<u32>() {
                 Ok(number @ 1..=SLOTS_MAX) => self.set(name, line, key, number.to_string()),
                 _ => self.refuse(name, line, &format!("`{value}` is not a number from 1 to {SLOTS_MAX}")),
             },
-            Migration::To(key) => self.set(name, line, key, value.to_owned()),
-            Migration::Same(values, _) if values.contains(&value) => self.carry(name, line, None),
-            Migration::Same(_, reason) | Migration::Not(reason) => self.refuse(name, line, reason),
+            ImportRule::To(key) => self.set(name, line, key, value.to_owned()),
+            ImportRule::Same(values, _) if values.contains(&value) => self.import(name, line, None),
+            ImportRule::Same(_, reason) | ImportRule::Not(reason) => self.refuse(name, line, reason),
         }
     }
 
@@ -156,39 +156,39 @@ impl Moved {
         let key =
             if matches!(wanted, Wanted::File(_)) { ConfigKey::PackagesFile } else { ConfigKey::Packages };
         self.wanted = Some(wanted);
-        self.carry(name, line, Some(key));
+        self.import(name, line, Some(key));
     }
 
-    /// Records that something is not carried over.
+    /// Records that something is not imported.
     pub(super) fn refuse(&mut self, name: &str, line: usize, reason: &str) {
-        self.not_carried.push(NotCarried { name: name.to_owned(), line, reason: reason.to_owned() });
+        self.not_imported.push(NotImported { name: name.to_owned(), line, reason: reason.to_owned() });
     }
 
-    /// Discards the file's value of a key, because it is set elsewhere: its settings count as not carried over, for
+    /// Discards the file's value of a key, because it is set elsewhere: its settings count as not imported, for
     /// this reason.
     pub fn discard(&mut self, key: ConfigKey, reason: &str) {
         self.values.retain(|(other, _)| *other != key);
-        let (gone, carried): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.carried).into_iter().partition(|carried| carried.key == Some(key));
-        self.carried = carried;
-        gone.iter().for_each(|carried| self.refuse(&carried.name, carried.line, reason));
+        let (gone, imported): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.imported).into_iter().partition(|imported| imported.key == Some(key));
+        self.imported = imported;
+        gone.iter().for_each(|imported| self.refuse(&imported.name, imported.line, reason));
         self.sort();
     }
 
     fn set(&mut self, name: &str, line: usize, key: ConfigKey, value: String) {
         self.values.retain(|(other, _)| *other != key);
         self.values.push((key, value));
-        self.carry(name, line, Some(key));
+        self.import(name, line, Some(key));
     }
 
-    fn carry(&mut self, name: &str, line: usize, key: Option<ConfigKey>) {
-        self.carried.push(Carried { name: name.to_owned(), line, key });
+    fn import(&mut self, name: &str, line: usize, key: Option<ConfigKey>) {
+        self.imported.push(Imported { name: name.to_owned(), line, key });
     }
 
     /// Sorts both lists by line.
     pub(super) fn sort(&mut self) {
-        self.carried.sort_by_key(|carried| carried.line);
-        self.not_carried.sort_by_key(|refused| refused.line);
+        self.imported.sort_by_key(|imported| imported.line);
+        self.not_imported.sort_by_key(|refused| refused.line);
     }
 }
 
@@ -202,17 +202,18 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_key_counts_and_each_setting_is_reported() {
-        let mut moved = Moved::default();
-        moved.settle("slots", 2, "7", Migration::To(ConfigKey::Slots));
-        moved.settle("threads", 1, "07", Migration::To(ConfigKey::Slots));
-        moved.want("list", 3, Wanted::File("/list".to_owned()));
-        moved.settle("mode", 4, "no", Migration::Same(&["no"], "it is always so"));
-        moved.settle("mode", 5, "yes", Migration::Same(&["no"], "it is always so"));
-        moved.sort();
-        assert_eq!(moved.values, [(ConfigKey::Slots, "7".to_owned())]);
-        let carried: Vec<_> = moved.carried.iter().map(|carried| (carried.line, carried.key)).collect();
+        let mut imports = Imports::default();
+        imports.settle("slots", 2, "7", ImportRule::To(ConfigKey::Slots));
+        imports.settle("threads", 1, "07", ImportRule::To(ConfigKey::Slots));
+        imports.want("list", 3, Wanted::File("/list".to_owned()));
+        imports.settle("mode", 4, "no", ImportRule::Same(&["no"], "it is always so"));
+        imports.settle("mode", 5, "yes", ImportRule::Same(&["no"], "it is always so"));
+        imports.sort();
+        assert_eq!(imports.values, [(ConfigKey::Slots, "7".to_owned())]);
+        let imported: Vec<_> =
+            imports.imported.iter().map(|imported| (imported.line, imported.key)).collect();
         assert_eq!(
-            carried,
+            imported,
             [
                 (1, Some(ConfigKey::Slots)),
                 (2, Some(ConfigKey::Slots)),
@@ -220,34 +221,34 @@ mod tests {
                 (4, None)
             ]
         );
-        let refused = NotCarried { name: "mode".to_owned(), line: 5, reason: "it is always so".to_owned() };
-        assert_eq!(moved.not_carried, [refused]);
+        let refused = NotImported { name: "mode".to_owned(), line: 5, reason: "it is always so".to_owned() };
+        assert_eq!(imports.not_imported, [refused]);
     }
 
     #[test]
     fn overruled_settings_are_not_carried_over() {
-        let mut moved = Moved::default();
-        moved.settle("tree", 1, "/a", Migration::To(ConfigKey::Tree));
-        moved.settle("make", 2, "/m", Migration::To(ConfigKey::Make));
-        moved.settle("home", 3, "/h", Migration::Not("it is not needed"));
-        moved.discard(ConfigKey::Tree, "--tree sets it");
-        moved.discard(ConfigKey::Prefix, "--prefix sets it");
-        assert_eq!(moved.values, [(ConfigKey::Make, "/m".to_owned())]);
-        assert_eq!(moved.carried.iter().map(|carried| carried.line).collect::<Vec<_>>(), [2]);
+        let mut imports = Imports::default();
+        imports.settle("tree", 1, "/a", ImportRule::To(ConfigKey::Tree));
+        imports.settle("make", 2, "/m", ImportRule::To(ConfigKey::Make));
+        imports.settle("home", 3, "/h", ImportRule::Not("it is not needed"));
+        imports.discard(ConfigKey::Tree, "--tree sets it");
+        imports.discard(ConfigKey::Prefix, "--prefix sets it");
+        assert_eq!(imports.values, [(ConfigKey::Make, "/m".to_owned())]);
+        assert_eq!(imports.imported.iter().map(|imported| imported.line).collect::<Vec<_>>(), [2]);
         let reported: Vec<_> =
-            moved.not_carried.iter().map(|refused| (refused.line, &refused.reason[..])).collect();
+            imports.not_imported.iter().map(|refused| (refused.line, &refused.reason[..])).collect();
         assert_eq!(reported, [(1, "--tree sets it"), (3, "it is not needed")]);
     }
 
     #[test]
     fn invalid_numbers_and_empty_paths_are_reported() {
-        let mut moved = Moved::default();
+        let mut imports = Imports::default();
         for value in ["0", "x", "5000", "-1", ""] {
-            moved.settle("chroots", 4, value, Migration::To(ConfigKey::Slots));
+            imports.settle("chroots", 4, value, ImportRule::To(ConfigKey::Slots));
         }
-        moved.settle("tree", 5, "", Migration::To(ConfigKey::Tree));
-        assert_eq!((moved.values.len(), moved.not_carried.len()), (0, 6));
-        assert_eq!(moved.not_carried[1].reason, "`x` is not a number from 1 to 4096");
-        assert_eq!(moved.not_carried[5].reason, "it is empty, but `pkgsrc.tree` must not be");
+        imports.settle("tree", 5, "", ImportRule::To(ConfigKey::Tree));
+        assert_eq!((imports.values.len(), imports.not_imported.len()), (0, 6));
+        assert_eq!(imports.not_imported[1].reason, "`x` is not a number from 1 to 4096");
+        assert_eq!(imports.not_imported[5].reason, "it is empty, but `pkgsrc.tree` must not be");
     }
 }

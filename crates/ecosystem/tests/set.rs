@@ -26,6 +26,7 @@ fn settings() -> Settings {
         maintainer: "A <a@example>".into(),
         cycles: Cycles::Archive,
         takeovers: Takeovers::new(),
+        packages: Default::default(),
     }
 }
 

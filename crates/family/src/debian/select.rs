@@ -226,7 +226,7 @@ fn names(
 }
 
 fn build_depends(source: &Source, settings: &Settings, name: &str) -> bool {
-    let context = settings.context();
+    let context = settings.context_of(source.name());
     let needs = source.request(settings.parts).needs;
     needs
         .iter()
@@ -301,7 +301,7 @@ fn depends_on(
     let mut found = Vec::new();
     for name in all.iter().filter(|name| *name != target) {
         let Some(source) = sources.get(name) else { continue };
-        let Ok(root) = universe.request(&source.request(settings.parts)) else { continue };
+        let Ok(root) = universe.request(&settings.request_of(&source)) else { continue };
         let view = View::whole(universe);
         if view.requirements(root).clauses().flatten().any(|one| pulls.contains(one))
             && Solver::new(&view)

@@ -10,7 +10,7 @@ use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::version;
-use kilnyard_ecosystem::debian::{Base, Published, Workshop};
+use kilnyard_ecosystem::debian::{Base, Published, Settings, Workshop};
 use kilnyard_mirror::FileStore;
 use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
-    let settings = debian.settings();
+    let packages = yard.config.tables.option_rules(&yard.folder)?;
+    let settings = Settings { packages, ..debian.settings() };
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     Index::open(yard)?.read(yard, &mut universe, &mut sources)?;

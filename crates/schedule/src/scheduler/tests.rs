@@ -566,3 +566,37 @@ proptest! {
         prop_assert!(watched.built.iter().all(|built| *built), "{:?}", watched.built);
     }
 }
+
+#[test]
+fn a_priority_comes_before_rank_and_takes_its_dependencies_along() {
+    let (graph, works) = sample();
+    let new = |own: [i32; 4]| {
+        let machine = vec![Machine::of_cores(1)];
+        let made = Scheduler::new(graph.clone(), works.clone(), machine, Limits::default()).unwrap();
+        made.with_priorities(&own)
+    };
+    let first = |own| apply(&mut new(own), 0.0, Event::Begin);
+    assert_eq!(first([0, 0, 0, 0]), [start(LONG)]);
+    assert_eq!(first([0, 0, 0, 1]), [start(OTHER)]);
+    assert_eq!(first([0, 2, 0, 1]), [start(LONG)], "`next` waits for it");
+    assert_eq!(first([-1, 0, 0, 0]), [start(SMALL)]);
+    // A bump comes before any priority.
+    let mut bumped = new([0, 0, 0, 100]);
+    apply(&mut bumped, 0.0, Event::Bump(SMALL));
+    assert_eq!(apply(&mut bumped, 0.0, Event::Begin), [start(SMALL)]);
+}
+
+#[test]
+fn a_build_gets_no_more_cores_than_its_package_may_have() {
+    let (graph, mut works) = sample();
+    works[LONG.index()].jobs_max = Some(3);
+    works[SMALL.index()].jobs_max = Some(1);
+    let machine = vec![Machine::of_cores(8)];
+    let mut scheduler = Scheduler::new(graph, works, machine, Limits::default()).unwrap();
+    assert_eq!(scheduler.rank_seconds(LONG), 10.0 + 400.0 / 3.0 + 1.0 + 1.0 / 8.0);
+    assert_eq!(scheduler.rank_seconds(SMALL), 28.0);
+    apply(&mut scheduler, 0.0, Event::Begin);
+    assert_eq!(apply(&mut scheduler, 10.0, Event::Wants { package: LONG, cores: 8 }), [cores(LONG, 3)]);
+    assert_eq!(apply(&mut scheduler, 11.0, Event::Wants { package: SMALL, cores: 8 }), []);
+    assert_eq!(apply(&mut scheduler, 12.0, Event::Wants { package: OTHER, cores: 8 }), [cores(OTHER, 4)]);
+}

@@ -12,7 +12,7 @@ pub use values::Expected;
 use values::{Note, VariableName, VariableValue, Word};
 
 use super::limits::{Limits, check_open_files};
-use super::{JOBS_MAX, PROCESSES_MIN, Size, check_minutes, seconds_of};
+use super::{JOBS_MAX, PROCESSES_MIN, Size, check_minutes, quoted, seconds_of};
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::Family;
 use kilnyard_coordinator::RetryPolicy;
@@ -146,7 +146,7 @@ impl PackageTables {
         for (name, table) in tables.0 {
             let named = |reason: &str| {
                 let line = line_of(text, &name).map_or(String::new(), |line| format!("line {line}: "));
-                format!("{line}[package.{}]: {reason}", super::quoted(&name))
+                format!("{line}{}: {reason}", header(&name))
             };
             let pattern = NamePattern::parse(&name).map_err(|reason| named(&format!("the name {reason}")))?;
             table.check(retries).map_err(|reason| named(&reason))?;
@@ -172,11 +172,8 @@ impl PackageTables {
         let rule = |(pattern, table): &(NamePattern, Table)| {
             let settings = match &table.mk_conf_file {
                 Some(file) => Some(read_settings(&yard.join(file)).map_err(|mut error| {
-                    error.message = format!(
-                        "mk-conf-file of [package.{}]: {}",
-                        super::quoted(pattern.as_str()),
-                        error.message
-                    );
+                    error.message =
+                        format!("mk-conf-file of {}: {}", header(pattern.as_str()), error.message);
                     error
                 })?),
                 None => table.mk_conf.clone(),
@@ -199,10 +196,7 @@ impl PackageTables {
         }
         let unused = own.iter().zip(is_used).filter(|(_, is_used)| !is_used);
         let note = |pattern: &NamePattern| {
-            format!(
-                "[package.{}] in kilnyard.toml matches no package of the set",
-                super::quoted(pattern.as_str())
-            )
+            format!("{} in kilnyard.toml matches no package of the set", header(pattern.as_str()))
         };
         unused.map(|((pattern, _), _)| note(pattern)).collect()
     }
@@ -335,6 +329,12 @@ fn read_settings(path: &Path) -> Result<String> {
         return Err(Error::usage(format!("{} has more than {SETTINGS_BYTES_MAX} bytes", path.display())));
     }
     String::from_utf8(bytes).map_err(|_| Error::usage(format!("{} is not UTF-8", path.display())))
+}
+
+/// The header of a table, as in the file.
+fn header(name: &str) -> String {
+    let is_bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    if is_bare { format!("[package.{name}]") } else { format!("[package.{}]", quoted(name)) }
 }
 
 /// The line of a table, from 1.

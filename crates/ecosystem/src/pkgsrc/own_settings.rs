@@ -67,7 +67,7 @@ pub(super) fn key_lines(own: &Options) -> Vec<String> {
 }
 
 /// Which directories have settings of their own when they are scanned: a pattern and a hash for each rule, in their
-/// order.
+/// order. If other rules match a directory, it is scanned again, even if they give it the same settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanSettings(Vec<(NamePattern, String)>);
 

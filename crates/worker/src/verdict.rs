@@ -136,8 +136,8 @@ pub(crate) fn preface(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Disk => "the disk was full: ",
         FailureKind::Memory => "the machine ran out of memory: ",
-        FailureKind::Processes => "too many processes (`processes-max` of [build]): ",
-        FailureKind::OpenFiles => "a process opened too many files (`open-files` of [limits]): ",
+        FailureKind::Processes => "too many processes (`processes-max` of [build] or [package]): ",
+        FailureKind::OpenFiles => "a process opened too many files (`open-files` of [limits] or [package]): ",
         FailureKind::NoNetwork => "it tried to use the network, which builds do not have: ",
         _ => "",
     }

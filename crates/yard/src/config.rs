@@ -465,6 +465,11 @@ impl Config {
         self.tables.settings_of(package)
     }
 
+    /// Whether a package is expected to fail.
+    pub fn expects_failure(&self, package: &str) -> bool {
+        self.settings_of(package).expected_failure.is_some()
+    }
+
     /// The rules from which the limits of each command follow. The caller knows how much memory there is.
     pub fn limits(&self) -> LimitRules {
         rules(&self.build, &self.limits_of_builds)

@@ -3,7 +3,6 @@
 //! Such a failure, and the packages that it alone blocks, do not make a run bad. If the package is built after all, the
 //! run reports that too: the table is then out of date.
 
-use crate::config::packages::PackageTables;
 use kilnyard_model::result::PackageState;
 
 /// A judged run.
@@ -17,12 +16,12 @@ pub struct Judgement {
     pub successes: Vec<String>,
 }
 
-/// Judges packages by name, state, and the package to blame for it.
+/// Judges packages by name, state, and the package to blame for it. `is_expected` decides which of them are expected to
+/// fail.
 pub fn judge<'a>(
-    tables: &PackageTables,
+    is_expected: &dyn Fn(&str) -> bool,
     packages: impl IntoIterator<Item = (&'a str, PackageState, Option<&'a str>)>,
 ) -> Judgement {
-    let is_expected = |package: &str| tables.settings_of(package).expected_failure.is_some();
     let mut judgement = Judgement::default();
     for (name, state, blamed) in packages {
         match state {
@@ -49,4 +48,44 @@ pub fn judge<'a>(
 /// Describes a package that was built although it was expected to fail, in a sentence.
 pub fn success_note(package: &str) -> String {
     format!("{package} was expected to fail, and was built: its table in kilnyard.toml is out of date")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PackageState::{Blocked, Built, Failed, LeftOut, Skipped, Unchanged, UpToDate};
+
+    #[test]
+    fn only_what_was_not_expected_makes_a_run_bad() {
+        let judged = |packages: &[(&'static str, PackageState, Option<&'static str>)]| {
+            judge(&|name| name.starts_with("bad"), packages.iter().copied())
+        };
+        let good = judged(&[
+            ("bad", Failed, None),
+            ("bad-too", LeftOut, None),
+            ("after", Blocked, Some("bad")),
+            ("bad-after", Blocked, Some("bad")),
+            ("bad-before", UpToDate, None),
+            ("fine", Built, None),
+            ("left", Skipped, None),
+        ]);
+        let expected = Judgement {
+            is_bad: false,
+            failures: vec!["bad".to_owned(), "bad-too".to_owned()],
+            successes: Vec::new(),
+        };
+        assert_eq!(good, expected);
+        for other in [
+            ("other", Failed, None),
+            ("other", LeftOut, None),
+            ("after", Blocked, Some("other")),
+            ("after", Blocked, None),
+            // It is blocked by a failure that was not expected.
+            ("bad", Blocked, Some("other")),
+        ] {
+            assert!(judged(&[("bad", Failed, None), other]).is_bad, "{other:?}");
+        }
+        let fixed = judged(&[("bad", Built, None), ("bad-too", Unchanged, None)]);
+        assert_eq!((fixed.is_bad, fixed.successes), (false, vec!["bad".to_owned(), "bad-too".to_owned()]));
+    }
 }

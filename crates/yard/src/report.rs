@@ -202,14 +202,13 @@ impl Facts<'_> {
     /// The run, judged by what was expected of it.
     fn judgement(&self) -> Judgement {
         let rows = self.rows.iter().map(|row| (row.name.as_str(), row.state, row.blamed.as_deref()));
-        judge(&self.yard.config.tables, rows)
+        judge(&|name| self.yard.config.expects_failure(name), rows)
     }
 
     fn report(mut self, published: Option<&Published>) -> Report {
         let notes = self.judgement().successes.iter().map(|name| success_note(name)).collect();
         let failed = self.rows.iter().filter(|row| row.state == State::Failed);
-        let settings_of = |row: &PackageRow| self.yard.config.settings_of(&row.name);
-        let is_expected = |row: &&PackageRow| settings_of(row).expected_failure.is_some();
+        let is_expected = |row: &&PackageRow| self.yard.config.expects_failure(&row.name);
         let failed_as_expected = failed.filter(is_expected).count() as u64;
         let rows = std::mem::take(&mut self.rows);
         let path = self.path();

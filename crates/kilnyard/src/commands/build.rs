@@ -145,13 +145,16 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
 
 /// Judges the outcome by what was expected of each package. Without a run, packages can only be left out.
 fn judgement(yard: &Yard, store: &dyn Store, outcome: &RunOutcome) -> Result<Judgement> {
-    let tables = &yard.config.tables;
+    let is_expected = |name: &str| yard.config.expects_failure(name);
     let Some(run) = outcome.run else {
         let left_out = outcome.left_out.iter();
-        return Ok(judge(tables, left_out.map(|(name, _)| (name.as_str(), PackageState::LeftOut, None))));
+        return Ok(judge(
+            &is_expected,
+            left_out.map(|(name, _)| (name.as_str(), PackageState::LeftOut, None)),
+        ));
     };
     let rows = store.packages(run).map_err(store_error)?;
-    Ok(judge(tables, rows.iter().map(|row| (row.name.as_str(), row.state, row.blamed.as_deref()))))
+    Ok(judge(&is_expected, rows.iter().map(|row| (row.name.as_str(), row.state, row.blamed.as_deref()))))
 }
 
 /// The set with the recipes that were read again during the run, and the digest of its inputs.
@@ -293,7 +296,7 @@ fn summary(
             }
         }
     }
-    let is_expected = |name: &str| yard.config.settings_of(name).expected_failure.is_some();
+    let is_expected = |name: &str| yard.config.expects_failure(name);
     few(&outcome.left_out, |name, reason| {
         let how = if is_expected(name) { "left out, as expected" } else { "left out" };
         tell!("  {how}: {name}: {reason}");

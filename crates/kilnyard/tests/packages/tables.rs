@@ -214,6 +214,8 @@ fn an_expected_failure(shared: &Shared) {
     }
     assert!(!page.contains("<section id=\"failures\"") && !page.contains("<b>bold"), "{page}");
     yard.run(&["why", "broken"]).exits(0).says(&[&format!("  expected to fail: {NOTE}\n")]);
+    let status = yard.run(&["status"]).exits(0).says(&["failed as expected: broken: "]).stdout;
+    assert!(!status.contains("\nfailed: "), "{status}");
     // Programs get the same.
     let events = yard.run(&["build", "--no-scan", "--json"]).exits(0).stdout;
     let last: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();

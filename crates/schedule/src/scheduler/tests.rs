@@ -351,13 +351,15 @@ fn impossible_schedules_are_reported() {
 struct Made {
     graph: Arc<Graph>,
     works: Vec<Work>,
+    priorities: Vec<i32>,
     machines: Vec<Machine>,
     limits: Limits,
 }
 
 fn made() -> impl Strategy<Value = Made> {
     const PACKAGES: u32 = 24;
-    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50, 0u64..60);
+    let own = (proptest::option::of(1u32..6), prop_oneof![Just(0), -3i32..4]);
+    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50, 0u64..60, own);
     let room = || proptest::option::of(40u64..90);
     let machine = (1u32..9, 0.5f64..3.0, room(), room());
     let limit = || proptest::option::of(1u32..6);
@@ -375,18 +377,22 @@ fn made() -> impl Strategy<Value = Made> {
             for (a, b) in edges.into_iter().filter(|(a, b)| a != b) {
                 graph.depend(PackageId(a.max(b)), PackageId(a.min(b)));
             }
-            let works = works.into_iter().map(|(serial, rest, memory, per_core, files, disk_bytes)| Work {
-                steps: vec![Step::Serial(serial), Step::Parallel(rest), Step::Serial(serial / 2.0)],
-                memory_bytes: memory,
-                memory_per_core_bytes: per_core,
-                files_bytes: files,
-                disk_bytes,
-                basis: Basis::Prior,
-            });
+            let priorities = works.iter().map(|(.., (_, priority))| *priority).collect();
+            let works =
+                works.into_iter().map(|(serial, rest, memory, per_core, files, disk_bytes, own)| Work {
+                    steps: vec![Step::Serial(serial), Step::Parallel(rest), Step::Serial(serial / 2.0)],
+                    memory_bytes: memory,
+                    memory_per_core_bytes: per_core,
+                    files_bytes: files,
+                    disk_bytes,
+                    jobs_max: own.0,
+                    basis: Basis::Prior,
+                });
             let machines = machines.into_iter();
             Made {
                 graph: Arc::new(graph),
                 works: works.collect(),
+                priorities,
                 machines: machines
                     .map(|(cores, speed, memory_bytes, disk_bytes)| Machine {
                         cores,
@@ -419,7 +425,8 @@ impl Watched {
     fn new(made: Made) -> Watched {
         let scheduler =
             Scheduler::new(made.graph.clone(), made.works.clone(), made.machines.clone(), made.limits)
-                .unwrap();
+                .unwrap()
+                .with_priorities(&made.priorities);
         let built = vec![false; made.graph.len()];
         Watched { scheduler, made, built, running: BTreeMap::new(), heard: Vec::new() }
     }
@@ -432,7 +439,8 @@ impl Watched {
             let slots = self.made.limits.slots_max.unwrap_or(u32::MAX);
             assert!(on().count() <= slots as usize);
             let most = self.made.limits.jobs_max.unwrap_or(u32::MAX);
-            assert!(on().all(|(_, (_, cores, ..))| (1..=most).contains(cores)));
+            let most = |id: &PackageId| self.made.works[id.index()].cores_of(most);
+            assert!(on().all(|(id, (_, cores, ..))| (1..=most(id)).contains(cores)));
             let memory: u64 = on()
                 .map(|(id, (_, cores, memory, _))| {
                     memory + self.made.works[id.index()].memory_per_core_bytes * u64::from(cores - 1)

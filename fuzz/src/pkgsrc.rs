@@ -1,13 +1,13 @@
 //! pkgsrc's `distinfo` and scan files, versions, patterns and summaries, and look-up files.
 
 use crate::{parts, text};
-use kilnyard_ecosystem::pkgsrc::distinfo;
 use kilnyard_ecosystem::pkgsrc::kept::{KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::pattern::{PackageName, Pattern};
 use kilnyard_ecosystem::pkgsrc::resolve::{Resolution, Rules, Scanned, resolve};
 use kilnyard_ecosystem::pkgsrc::scan_file::ScanFile;
 use kilnyard_ecosystem::pkgsrc::summary;
 use kilnyard_ecosystem::pkgsrc::version::Version;
+use kilnyard_ecosystem::pkgsrc::{ScanSettings, distinfo};
 use kilnyard_publish::{LookUp, render_look_up};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub fn kept(data: &[u8]) {
     let kept = KeptScan::read(&path, "facts").unwrap();
     // None of the files that it names exists, so no entry can be current.
     let absent = Places { tree: folder.path().join("absent"), inside: None };
-    let current = kept.current(&absent).stanzas;
+    let current = kept.current(&absent, &ScanSettings::default()).stanzas;
     assert!(
         current.is_empty() || text(data).is_none_or(|text| text.contains(" /") || text.contains("absent"))
     );

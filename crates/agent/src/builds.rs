@@ -25,6 +25,8 @@ pub(crate) struct Build {
     lease: Option<Box<Lease>>,
     number: u64,
     sharer: Sharer,
+    /// The most cores that its order allows.
+    jobs_max: u32,
     rank_seconds: f64,
     /// Its position in the coordinator's last list of ranks; last if it was not in the list.
     place: usize,
@@ -50,6 +52,7 @@ impl Build {
             phase: BuildPhase::Waiting,
             number: lease.build,
             sharer: Sharer { wants: 1, memory_bytes: 0, memory_per_core_bytes: 0 },
+            jobs_max: lease.order.terms.jobs_max.unwrap_or(u32::MAX).max(1),
             rank_seconds: lease.rank_seconds,
             lease: Some(lease),
             place: usize::MAX,
@@ -75,7 +78,7 @@ impl Build {
     /// kind.
     pub fn report(&mut self, progress: Progress) {
         if let Progress::Wants(cores) = progress {
-            self.sharer.wants = cores.max(1);
+            self.sharer.wants = cores.clamp(1, self.jobs_max);
         }
         let is_momentary =
             |progress: &Progress| matches!(progress, Progress::Sample { .. } | Progress::Wants(_));

@@ -40,6 +40,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         clients: Vec::new(),
         fakeroots: Vec::new(),
         output_folder: String::new(),
+        terms: Default::default(),
     };
     Box::new(Lease {
         build: u64::from(number),
@@ -360,4 +361,18 @@ fn cores_follow_rank_and_demand() {
     let ranks = ToWorker::Ranks { session: session(2), offer, builds };
     assert_eq!(allotted(&worker.receive(ranks)), Some(vec![(1, 2), (2, 1)]));
     assert_eq!(allotted(&worker.end(1)), Some(vec![(2, 1)]));
+}
+
+#[test]
+fn an_order_may_limit_the_cores_of_its_build() {
+    let mut worker = Worker::joined(2);
+    let mut limited = lease(1, 5.0);
+    limited.order.terms.jobs_max = Some(1);
+    worker.hear(ToWorker::Grant { session: session(1), lease: limited });
+    worker.grant(2, 3.0);
+    let wants =
+        |number, cores| Event::Reported { attempt: attempt(number), progress: Progress::Wants(cores) };
+    let allots = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Allot(_)));
+    assert!(!allots(&worker.after(0.0, wants(1, 9))), "it keeps its one core");
+    assert!(worker.after(0.0, wants(2, 9)).contains(&Action::Allot(vec![(1, 1), (2, 2)])));
 }

@@ -264,7 +264,8 @@ impl Coordinator {
 
     /// Counts a failure. Returns how the package is tried again, and after how many seconds, if it is.
     pub(crate) fn count_failure(&mut self, id: PackageId, kind: FailureKind) -> Option<(RetryMode, f64)> {
-        let before = self.packages[id.index()].failures.count(kind, &self.retries)?;
+        let policy = self.own_retries.get(&id).unwrap_or(&self.retries);
+        let before = self.packages[id.index()].failures.count(kind, policy)?;
         let is_wanted = !self.is_stopping;
         is_wanted.then(|| (RetryPolicy::mode(kind), PAUSE_SECONDS * f64::from(before + 1)))
     }

@@ -428,6 +428,8 @@ pub struct Coordinator {
     /// The time of the last tick.
     ticked_seconds: Option<f64>,
     retries: RetryPolicy,
+    /// The policies of packages that have their own.
+    own_retries: BTreeMap<PackageId, RetryPolicy>,
     /// When packages in a pause before a retry are due.
     due_seconds: BTreeMap<PackageId, f64>,
     next_build: Number,
@@ -487,6 +489,7 @@ impl Coordinator {
             ended: HashMap::new(),
             ticked_seconds: None,
             retries: RetryPolicy::default(),
+            own_retries: BTreeMap::new(),
             due_seconds: BTreeMap::new(),
             next_build,
             attempts,
@@ -512,14 +515,21 @@ impl Coordinator {
         }
         let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
         let required = std::mem::take(&mut self.required);
+        let own_retries = std::mem::take(&mut self.own_retries);
         let own_machine = self.own_machine.clone();
         let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
-        *self = Coordinator { own_machine, ..anew.with_retries(retries).with_required(required) };
+        *self =
+            Coordinator { own_machine, own_retries, ..anew.with_retries(retries).with_required(required) };
     }
 
     /// Sets the retry policy.
     pub fn with_retries(self, retries: RetryPolicy) -> Coordinator {
         Coordinator { retries, ..self }
+    }
+
+    /// Sets the policies of packages that have their own.
+    pub fn with_own_retries(self, own_retries: BTreeMap<PackageId, RetryPolicy>) -> Coordinator {
+        Coordinator { own_retries, ..self }
     }
 
     /// Renews the lease of a build. A lease begins when the build is handed out, which may be later than the decision.

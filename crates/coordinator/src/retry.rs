@@ -49,7 +49,15 @@ impl RetryPolicy {
     /// # Errors
     /// A kind that is never retried, or a number above [`RETRIES_MAX`].
     pub fn with(times: &BTreeMap<FailureKind, u32>) -> Result<RetryPolicy, String> {
-        let mut policy = RetryPolicy::default();
+        RetryPolicy::default().and(times)
+    }
+
+    /// This policy with these changes, for one package.
+    ///
+    /// # Errors
+    /// As for [`RetryPolicy::with`].
+    pub fn and(&self, times: &BTreeMap<FailureKind, u32>) -> Result<RetryPolicy, String> {
+        let mut policy = self.clone();
         for (kind, count) in times {
             if matches!(kind, FailureKind::Cancelled | FailureKind::Dependencies) {
                 return Err(format!(
@@ -119,5 +127,9 @@ mod tests {
         assert_eq!((less.times(FailureKind::Memory), less.times(FailureKind::Disk)), (0, 1));
         assert!(with(FailureKind::Memory, RETRIES_MAX + 1).unwrap_err().contains("memory is 11"));
         assert!(with(FailureKind::Dependencies, 1).is_err());
+        // A package's own policy changes the yard's.
+        let own = less.and(&[(FailureKind::Disk, 4)].into()).unwrap();
+        assert_eq!((own.times(FailureKind::Memory), own.times(FailureKind::Disk)), (0, 4));
+        assert!(less.and(&[(FailureKind::Cancelled, 1)].into()).is_err());
     }
 }

@@ -288,6 +288,19 @@ fn the_number_of_retries_can_be_configured() {
 }
 
 #[test]
+fn a_package_may_have_its_own_number_of_retries() {
+    let mut run = Run::new(&[("b", "a"), ("d", "c")], 2);
+    let own = RetryPolicy::default().and(&[(FailureKind::Machine, 0)].into()).unwrap();
+    let own = [(run.id("a"), own)].into();
+    run.coordinator = run.coordinator.with_own_retries(own);
+    run.send(Event::Begin);
+    run.send(bad(1, FailureKind::Machine));
+    assert_eq!(run.state("a"), PackageState::Failed);
+    run.send(bad(2, FailureKind::Machine));
+    assert_eq!(run.state("c"), PackageState::Building, "the others have the policy of the run");
+}
+
+#[test]
 fn a_build_that_runs_out_of_memory_is_retried_alone_once() {
     let mut run = Run::new(&[("b", "a"), ("d", "c")], 2);
     run.send(Event::Begin);

@@ -109,6 +109,7 @@ fn to_build() -> Prepared {
         clients: Vec::new(),
         fakeroots: Vec::new(),
         output_folder: String::new(),
+        terms: Default::default(),
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,

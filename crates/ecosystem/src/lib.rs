@@ -7,18 +7,20 @@
 //!
 //! An [`Ecosystem`] is a resolved set. It never changes, so any thread may query it. A [`Stock`] is a set with its
 //! current outputs, which change while a run builds: it has one owner and no lock. [`Rules`] are the part of a
-//! family that a worker needs, made from the facts in an order.
+//! family that a worker needs, made from the facts in an order. [`Options`] are what single packages have of their own.
 
 mod archive;
 pub mod debian;
 mod excerpt;
 mod layering;
+mod options;
 pub mod pkgsrc;
 mod rules;
 
 pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};
 pub use excerpt::{LogExcerpt, find_excerpt};
 pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
+pub use options::{NamePattern, OptionRules, Options};
 pub use rules::{Rules, RulesError, rules};
 
 use kilnyard_model::cuts::Cutting;
@@ -64,7 +66,11 @@ pub struct Admitted {
     pub notes: Vec<String>,
 }
 
-/// Name of the text that gives fetch commands the worker's DNS configuration.
+/// Folder of Kilnyard's own small files inside a root. It is separate from the inputs, whose names a source, an archive
+/// or a tree chooses.
+pub(crate) const TEXTS: &str = "/kilnyard/texts";
+
+/// Name of the text that gives commands with a network the worker's DNS configuration.
 pub const RESOLV_CONF: &str = "resolv.conf";
 
 /// A resolved set of packages. All methods only decide; none of them runs a command. They may be called from

@@ -30,6 +30,7 @@ fn settings() -> Settings {
         against: Against::Set,
         passes: 1,
         takeovers: Takeovers::new(),
+        packages: Default::default(),
     }
 }
 

@@ -20,8 +20,8 @@ pub use doctor::{base_findings, mirror_finding};
 
 use crate::arguments::read;
 use clap::{ArgMatches, Args, Command};
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
+use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Against;
@@ -136,6 +136,10 @@ impl Family for Debian {
 
     fn check_name(&self, name: &str) -> Result<()> {
         rules::Rule::parse(name).map(drop)
+    }
+
+    fn check_package(&self, _name: &NamePattern, options: &Options) -> std::result::Result<(), String> {
+        config::check_options(options)
     }
 
     fn mirrors(&self) -> Vec<String> {

@@ -27,9 +27,9 @@ pub use config::{Pkgsrc, Template, one_line, template};
 use crate::arguments::{extend, read};
 use crate::debian::{self, base, base_findings, mirror_finding};
 use clap::{ArgMatches, Args, Command, Subcommand};
-use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
+use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
@@ -173,6 +173,10 @@ impl Family for Pkgsrc {
             false => Err(Error::usage(format!("`{name}` is not a package directory or category"))
                 .hint("category/package, such as mail/mutt, or a category, such as mail")),
         }
+    }
+
+    fn check_package(&self, name: &NamePattern, options: &Options) -> std::result::Result<(), String> {
+        config::check_options(name, options)
     }
 
     fn mirrors(&self) -> Vec<String> {

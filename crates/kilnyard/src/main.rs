@@ -14,8 +14,8 @@ mod signals;
 
 // Modules of the yard, available to commands under the same names.
 use kilnyard_yard::{
-    causes, config, due, environment, error, estimates, family, files, init, layers, lease, mirror, plan,
-    report, shape, words, worker, yard,
+    causes, config, due, environment, error, estimates, expectations, family, files, init, layers, lease,
+    mirror, plan, report, shape, words, worker, yard,
 };
 use std::process::ExitCode;
 

@@ -30,7 +30,7 @@ use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Broken, lost};
 use feed::Feed;
-use kilnyard_coordinator::{Attempts, Coordinator, Event};
+use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
@@ -44,7 +44,7 @@ use owner::{Ended, Owner};
 use picture::{Follower, Picture};
 use preparer::{Desk, Preparer};
 use rand::RngCore;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -172,8 +172,10 @@ impl Run<'_> {
         rand::rngs::OsRng.fill_bytes(&mut secret);
         let attempts = Attempts::new(secret);
         let scheduler = self.planned.scheduler()?;
+        let own_retries = self.own_retries()?;
         let coordinator = Coordinator::new(run, starts, scheduler.clone(), lead.next_build, attempts)
             .with_retries(self.yard.config.retries.clone())
+            .with_own_retries(own_retries)
             .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()));
         let driver = Driver::new(coordinator, scheduler);
         let mut book = Book { store: self.store, run, beginnings };
@@ -188,6 +190,17 @@ impl Run<'_> {
     fn included(&self) -> HashSet<PackageId> {
         let graph = self.planned.workshop.graph();
         self.planned.plan.packages.iter().filter_map(|row| graph.find(&row.package.name)).collect()
+    }
+
+    /// The retry policies of packages that have their own.
+    fn own_retries(&self) -> Result<BTreeMap<PackageId, RetryPolicy>> {
+        let (config, graph) = (&self.yard.config, self.planned.workshop.graph());
+        let own = graph.packages().filter_map(|id| {
+            let retries = config.settings_of(graph.name(id)).retries;
+            let policy = || config.retries.and(&retries).map_err(|reason| Error::new(Kind::Internal, reason));
+            (!retries.is_empty()).then(|| Ok((id, policy()?)))
+        });
+        own.collect()
     }
 
     /// Records the end of a killed run that is not resumed.

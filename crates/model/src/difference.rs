@@ -28,13 +28,15 @@ pub enum Change {
     Changed,
     /// Its value differs, and the value is readable.
     Value {
-        /// The current value.
+        /// The current value; empty if it is not set.
         is: String,
-        /// The value in the earlier key.
+        /// The value in the earlier key; empty if it was not set.
         was: String,
     },
 }
 
+/// The kind of lines about options.
+const OPTION: &str = "option";
 /// A key has one line of this kind, for the base root, with a hash instead of a name.
 const ROOT: &str = "root";
 
@@ -50,15 +52,24 @@ impl Key {
         for (thing, value) in &now {
             match before.get(thing) {
                 Some(old) if old == value => {}
-                Some(old) if matches!(thing.0, "option" | "recipe") => {
+                Some(old) if matches!(thing.0, OPTION | "recipe") => {
                     add(thing, Change::Value { is: (*value).to_owned(), was: (*old).to_owned() });
                 }
                 Some(_) => add(thing, Change::Changed),
+                // Options are in a key only if they are set.
+                None if thing.0 == OPTION => {
+                    add(thing, Change::Value { is: (*value).to_owned(), was: String::new() });
+                }
                 None => add(thing, Change::New),
             }
         }
         for thing in before.keys().filter(|thing| !now.contains_key(*thing) && thing.0 != ROOT) {
-            add(thing, Change::Gone);
+            match before.get(thing) {
+                Some(old) if thing.0 == OPTION => {
+                    add(thing, Change::Value { is: String::new(), was: (*old).to_owned() });
+                }
+                _ => add(thing, Change::Gone),
+            }
         }
         differences
     }
@@ -84,6 +95,8 @@ impl fmt::Display for Difference {
             other => other,
         };
         match change {
+            Change::Value { is, was } if was.is_empty() => write!(f, "{kind} {name} was set to {is}"),
+            Change::Value { is, was } if is.is_empty() => write!(f, "{kind} {name} was unset; it was {was}"),
             Change::Value { is, was } => write!(f, "{kind} {name} changed from {was} to {is}"),
             _ if kind == ROOT => f.write_str("the base root changed"),
             Change::New => write!(f, "{thing} {name} was added"),
@@ -103,9 +116,20 @@ mod tests {
             digest: String::new(),
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
         };
-        let before =
-            key(&["option checks false", "depends zlib1g set aa", "depends old archive bb", "root 1"]);
-        let now = key(&["option checks true", "depends zlib1g set cc", "depends new archive bb", "root 2"]);
+        let before = key(&[
+            "option checks false",
+            "option old 1",
+            "depends zlib1g set aa",
+            "depends old archive bb",
+            "root 1",
+        ]);
+        let now = key(&[
+            "option checks true",
+            "option new a b",
+            "depends zlib1g set cc",
+            "depends new archive bb",
+            "root 2",
+        ]);
         let differences = now.differences(&before);
         let words: Vec<String> = differences.iter().map(Difference::to_string).collect();
         assert_eq!(
@@ -114,8 +138,10 @@ mod tests {
                 "dependency new was added",
                 "dependency zlib1g changed",
                 "option checks changed from false to true",
+                "option new was set to a b",
                 "the base root changed",
                 "dependency old was removed",
+                "option old was unset; it was 1",
             ]
         );
         assert!(now.differences(&now).is_empty());

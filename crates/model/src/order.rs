@@ -261,6 +261,49 @@ pub struct FamilyOrder {
     pub facts: BTreeMap<String, String>,
 }
 
+/// What one package may do and use that others may not. An absent value leaves the limit of the worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BuildTerms {
+    /// Whether the stages of the build, and no other commands, may use the network of the worker's machine.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_network: bool,
+    /// The most cores, and the number of parallel jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobs_max: Option<u32>,
+    /// The longest time of one command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall_seconds_max: Option<u64>,
+    /// The CPU time that a command may always use, and may not exceed in a stage without history.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds_min: Option<u64>,
+    /// How long a command may always do nothing at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hung_seconds_min: Option<u64>,
+    /// How long a command may always print nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_seconds_min: Option<u64>,
+    /// The memory that a command's processes may always hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes_min: Option<u64>,
+    /// The bytes that the build may always write to its root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written_bytes_min: Option<u64>,
+    /// The most files that a process may have open at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files_max: Option<u32>,
+    /// The most processes and threads of a command at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes_max: Option<u32>,
+}
+
+impl BuildTerms {
+    /// Whether nothing differs from other packages.
+    pub fn are_usual(&self) -> bool {
+        *self == BuildTerms::default()
+    }
+}
+
 /// Everything a worker needs for one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOrder {
@@ -287,6 +330,9 @@ pub struct BuildOrder {
     pub fakeroots: Vec<String>,
     /// The folder inside the root that contains the outputs after the stages.
     pub output_folder: String,
+    /// What this package may do and use that others may not.
+    #[serde(default, skip_serializing_if = "BuildTerms::are_usual")]
+    pub terms: BuildTerms,
 }
 
 /// The test of a build's outputs in a clean root.
@@ -334,5 +380,17 @@ mod tests {
             assert_eq!(serde_json::to_string(&stage).unwrap(), format!("\"{stage}\""));
         }
         assert_eq!(Stage::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn terms_have_only_what_differs() {
+        let terms = BuildTerms { has_network: true, jobs_max: Some(2), ..BuildTerms::default() };
+        let text = serde_json::to_string(&terms).unwrap();
+        assert_eq!(text, r#"{"has_network":true,"jobs_max":2}"#);
+        assert_eq!(serde_json::from_str::<BuildTerms>(&text).unwrap(), terms);
+        // A newer program may add one.
+        let newer = r#"{"jobs_max":2,"has_network":true,"swap_bytes_max":5}"#;
+        assert_eq!(serde_json::from_str::<BuildTerms>(newer).unwrap(), terms);
+        assert!(BuildTerms::default().are_usual() && !terms.are_usual());
     }
 }

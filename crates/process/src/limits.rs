@@ -155,11 +155,11 @@ impl Passed {
                 seconds(limits.silent_seconds_max)
             ),
             Passed::Memory => format!(
-                "its processes held more than {}, the limit (`memory` of [limits])",
+                "its processes held more than {}, the limit (`memory` of [limits] or [package])",
                 size(limits.memory_bytes_max.unwrap_or(0))
             ),
             Passed::Processes => format!(
-                "it had {} processes and threads at once, the limit (`processes-max` of [build])",
+                "it had {} processes and threads at once, the limit (`processes-max` of [build] or [package])",
                 limits.processes_max.unwrap_or(0)
             ),
             Passed::Written { bytes } => written_words(bytes, limits.written_bytes_max.unwrap_or(0)),
@@ -169,7 +169,7 @@ impl Passed {
 
 /// Describes a build that has written too much, in a clause.
 pub fn written_words(bytes: u64, bytes_max: u64) -> String {
-    format!("it wrote {}; its limit is {} (`disk` of [limits])", size(bytes), size(bytes_max))
+    format!("it wrote {}; its limit is {} (`disk` of [limits] or [package])", size(bytes), size(bytes_max))
 }
 
 fn size(bytes: u64) -> String {

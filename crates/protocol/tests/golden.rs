@@ -6,9 +6,9 @@ use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
 use kilnyard_model::order::{
-    Account, BuildOrder, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder, FolderContent,
-    FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder, TestOrder,
-    WorkOrder,
+    Account, BuildOrder, BuildTerms, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder,
+    FolderContent, FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder,
+    TestOrder, WorkOrder,
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
@@ -147,6 +147,7 @@ fn lease() -> Lease {
         clients: vec!["/usr/bin/make".to_owned()],
         fakeroots: vec!["/usr/bin/fakeroot".to_owned()],
         output_folder: "/build".to_owned(),
+        terms: Default::default(),
     };
     let seen = StageSeen {
         stage: Stage::Build,
@@ -174,7 +175,22 @@ fn lease() -> Lease {
 
 #[test]
 fn a_lease() {
+    // As sent by programs from before the terms were added.
     check("lease", &lease());
+    let mut special = lease();
+    special.order.terms = BuildTerms {
+        has_network: true,
+        jobs_max: Some(2),
+        wall_seconds_max: Some(3600),
+        cpu_seconds_min: Some(600),
+        hung_seconds_min: Some(60),
+        silent_seconds_min: Some(300),
+        memory_bytes_min: Some(1 << 30),
+        written_bytes_min: Some(1 << 31),
+        open_files_max: Some(1024),
+        processes_max: Some(512),
+    };
+    check("lease-with-terms", &special);
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //!   ([`prior_seconds`]);
 //! - [`rank`](mod@rank) computes ranks, updates them as estimates change, and gives the [`Bound`] that no schedule
 //!   can beat;
-//! - [`Queue`] hands out the ready package of the highest rank, with bumped packages before all others;
+//! - [`Queue`] hands out the ready package of the highest [priority](effective_priorities) and rank, with bumped
+//!   packages before all others;
 //! - [`Demand`] determines how many cores a real build could use;
 //! - [`Scheduler`] decides: `apply(now, event, &mut actions)`, for one or several machines, within their memory;
 //! - [`simulate`] plays a run in simulated time, with the scheduler or with one of the [`policies`] of other
@@ -28,6 +29,7 @@ mod event;
 mod machine;
 mod noise;
 pub mod policies;
+mod priority;
 mod queue;
 pub mod rank;
 mod scheduler;
@@ -38,6 +40,7 @@ pub use demand::{CoreSample, Demand};
 pub use event::{Action, EXPECTED_SECONDS_MAX, Event, Files, Outcome, Policy, Pressure};
 pub use machine::{Machine, MachineId};
 pub use noise::noisy;
+pub use priority::effective_priorities;
 pub use queue::Queue;
 pub use rank::{Bound, Ranks, path, ranks};
 pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out};

@@ -4,10 +4,12 @@ use kilnyard_model::graph::PackageId;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A position in the queue. Bumped packages come first, the last bumped before the others; then rank decides.
+/// A position in the queue. Bumped packages come first, the last bumped before the others; then the priority decides,
+/// and then the rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct QueuePlace {
     pub(crate) bumped: u64,
+    pub(crate) priority: i32,
     pub(crate) rank: f64,
     pub(crate) package: PackageId,
 }
@@ -16,8 +18,11 @@ impl Eq for QueuePlace {}
 
 impl Ord for QueuePlace {
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_bump = Reverse(self.bumped).cmp(&Reverse(other.bumped));
-        by_bump.then_with(|| other.rank.total_cmp(&self.rank)).then_with(|| self.package.cmp(&other.package))
+        let chosen = |place: &Self| Reverse((place.bumped, place.priority));
+        let by_choice = chosen(self).cmp(&chosen(other));
+        by_choice
+            .then_with(|| other.rank.total_cmp(&self.rank))
+            .then_with(|| self.package.cmp(&other.package))
     }
 }
 
@@ -27,10 +32,12 @@ impl PartialOrd for QueuePlace {
     }
 }
 
-/// The packages that can be built now, in the order in which they should be built.
+/// The packages that can be built now, in the order in which they should be built: bumped ones, then by priority, then
+/// by rank.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     ranks: Vec<f64>,
+    priorities: Vec<i32>,
     bumped: Vec<u64>,
     bumps: u64,
     places: BTreeSet<QueuePlace>,
@@ -39,13 +46,16 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue for packages with these ranks.
+    /// An empty queue for packages with these ranks and the same priority.
     pub fn new(ranks: Vec<f64>) -> Queue {
-        Queue { bumped: vec![0; ranks.len()], ranks, bumps: 0, ..Queue::default() }
+        let (bumped, priorities) = (vec![0; ranks.len()], vec![0; ranks.len()]);
+        Queue { ranks, priorities, bumped, bumps: 0, ..Queue::default() }
     }
 
     pub(crate) fn place(&self, package: PackageId) -> QueuePlace {
-        QueuePlace { bumped: self.bumped[package.index()], rank: self.ranks[package.index()], package }
+        let index = package.index();
+        let (bumped, priority) = (self.bumped[index], self.priorities[index]);
+        QueuePlace { bumped, priority, rank: self.ranks[index], package }
     }
 
     /// Adds a package, and stops waiting for it.
@@ -82,6 +92,11 @@ impl Queue {
     /// Changes the rank of a package, queued or not.
     pub fn set_rank(&mut self, package: PackageId, rank_seconds: f64) {
         self.moved(package, |queue| queue.ranks[package.index()] = rank_seconds);
+    }
+
+    /// Changes the priority of a package, queued or not.
+    pub fn set_priority(&mut self, package: PackageId, priority: i32) {
+        self.moved(package, |queue| queue.priorities[package.index()] = priority);
     }
 
     /// Applies a change to the position of a package, and sorts it in again.
@@ -171,5 +186,20 @@ mod tests {
         assert!(queue.is_overtaking(attr, 1.0) && !queue.is_overtaking(long, 1.0));
         assert!(!queue.is_overtaking(attr, 6.0), "but not forever");
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_priority_comes_before_rank_and_after_a_bump() {
+        let (graph, estimates) = sample();
+        let mut queue = Queue::new(ranks(&graph, &estimates));
+        let [attr, zlib, long] = ["attr", "zlib", "long"].map(|name| graph.find(name).unwrap());
+        queue.push(attr);
+        queue.push(zlib);
+        queue.set_priority(zlib, 1);
+        queue.set_priority(attr, -1);
+        queue.push(long);
+        assert_eq!(queue.iter().collect::<Vec<_>>(), [zlib, long, attr]);
+        queue.bump([attr]);
+        assert_eq!(queue.iter().collect::<Vec<_>>(), [attr, zlib, long]);
     }
 }

@@ -27,6 +27,7 @@ pub use allot::{Sharer, share_out};
 
 use crate::event::{Action, EXPECTED_SECONDS_MAX, Event, Outcome, Policy, Pressure};
 use crate::machine::{Door, Machine, MachineId};
+use crate::priority::effective_priorities;
 use crate::queue::Queue;
 use crate::rank::Ranks;
 use crate::work::{Basis, Work};
@@ -125,8 +126,12 @@ struct Running {
     memory_bytes: u64,
     memory_per_core_bytes: u64,
     disk_bytes: u64,
-    /// When it was bumped; see `Queue`. Together with the longest path from now on, it determines the order.
+    /// The most cores that it may have.
+    jobs_max: u32,
+    /// When it was bumped, and its priority; see `Queue`. Together with the longest path from now on, they determine
+    /// the order.
     bumped: u64,
+    priority: i32,
     rank_seconds: f64,
 }
 
@@ -207,6 +212,15 @@ impl Scheduler {
         Ok(scheduler)
     }
 
+    /// The same scheduler, with a [priority](effective_priorities) for each package.
+    pub fn with_priorities(mut self, own: &[i32]) -> Scheduler {
+        let all = effective_priorities(&self.graph, own);
+        for (package, priority) in self.graph.packages().zip(all) {
+            self.queue.set_priority(package, priority);
+        }
+        self
+    }
+
     /// The longest path from the start of this package to the end of the run, in seconds.
     pub fn rank_seconds(&self, package: PackageId) -> f64 {
         self.ranks.seconds(package)
@@ -272,7 +286,7 @@ impl Policy for Scheduler {
             }
             Event::Wants { package, cores } => {
                 if let Some(running) = self.running_mut(package) {
-                    running.wants = cores.max(1);
+                    running.wants = cores.clamp(1, running.jobs_max);
                 }
             }
             Event::Ended { package, outcome } => self.ended(package, outcome),

@@ -56,6 +56,8 @@ pub struct Work {
     pub files_bytes: u64,
     /// What it writes outside its work folder, which is always on disk.
     pub disk_bytes: u64,
+    /// The most cores that it may have; absent if only the machine limits it.
+    pub jobs_max: Option<u32>,
     /// The source of this estimate.
     pub basis: Basis,
 }
@@ -71,18 +73,23 @@ impl Work {
         self.steps.iter().map(|step| step.core_seconds()).sum()
     }
 
-    /// The serial and the parallel part in core-seconds.
+    /// The serial and the parallel part in core-seconds. All of it is serial if it may have only one core.
     pub fn parts_seconds(&self) -> (f64, f64) {
         self.steps.iter().fold((0.0, 0.0), |(serial, parallel), step| match step {
-            Step::Serial(seconds) => (serial + seconds, parallel),
-            Step::Parallel(seconds) => (serial, parallel + seconds),
+            Step::Parallel(seconds) if self.jobs_max != Some(1) => (serial, parallel + seconds),
+            Step::Serial(seconds) | Step::Parallel(seconds) => (serial + seconds, parallel),
         })
     }
 
     /// Its time alone on this many cores of this speed, in seconds.
     pub fn seconds_at(&self, cores: u32, speed: f64) -> f64 {
         let (serial, parallel) = self.parts_seconds();
-        (serial + parallel / f64::from(cores.max(1))) / speed
+        (serial + parallel / f64::from(self.cores_of(cores))) / speed
+    }
+
+    /// How many of these cores it may have; at least 1.
+    pub fn cores_of(&self, cores: u32) -> u32 {
+        cores.min(self.jobs_max.unwrap_or(u32::MAX)).max(1)
     }
 
     /// This work, taking this many times as long.
@@ -175,6 +182,7 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
         memory_per_core_bytes: 0,
         files_bytes: middle(|build| build.files_bytes),
         disk_bytes: middle(|build| build.disk_bytes),
+        jobs_max: None,
         basis: Basis::Recorded,
     })
 }
@@ -231,6 +239,10 @@ mod tests {
         assert_eq!(work.core_seconds(), 97.0);
         assert_eq!(work.seconds_at(8, 1.0), 27.0);
         assert_eq!(work.seconds_at(8, 2.0), 13.5);
+        let two = Work { jobs_max: Some(2), ..work.clone() };
+        assert_eq!((two.seconds_at(8, 1.0), two.seconds_at(1, 1.0)), (57.0, 97.0));
+        let one = Work { jobs_max: Some(1), ..work };
+        assert_eq!((one.seconds_at(8, 1.0), one.parts_seconds()), (97.0, (97.0, 0.0)));
         let one_job = estimate(&[build(1, &[(30.0, 90.0)])]).unwrap();
         assert_eq!(one_job.steps, [Step::Serial(30.0)]);
         assert_eq!(estimate(&[]), None);

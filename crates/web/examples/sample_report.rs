@@ -412,6 +412,7 @@ fn count(packages: &[ReportPackage]) -> Counts {
         unchanged: number(PackageState::Unchanged),
         up_to_date: number(PackageState::UpToDate),
         failed: number(PackageState::Failed),
+        failed_as_expected: 0,
         blocked: number(PackageState::Blocked),
         skipped: number(PackageState::Skipped),
         left_out: 0,

@@ -109,7 +109,8 @@ pub enum RunState {
     Interrupted,
 }
 
-/// Number of packages by outcome. Each package counts once, so the others add up to `total` plus `left_out`.
+/// Number of packages by outcome. Each package counts once, so the others, except `failed_as_expected`, add up to
+/// `total` plus `left_out`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -123,6 +124,8 @@ pub struct Counts {
     pub up_to_date: u64,
     /// The last build failed.
     pub failed: u64,
+    /// Those of `failed` that were expected to fail.
+    pub failed_as_expected: u64,
     /// Not built because a dependency failed.
     pub blocked: u64,
     /// Not built because the user did not ask for them.
@@ -131,6 +134,13 @@ pub struct Counts {
     pub left_out: u64,
     /// Not finished: waiting or building.
     pub waiting: u64,
+}
+
+impl Counts {
+    /// The packages that failed without being expected to.
+    pub fn failed_unexpectedly(&self) -> u64 {
+        self.failed.saturating_sub(self.failed_as_expected)
+    }
 }
 
 /// One build on the longest path.
@@ -213,6 +223,18 @@ pub struct ReportPackage {
     pub failure: Option<ReportFailure>,
     /// Whether a second build gave the same outputs. Absent if there was none.
     pub reproducible: Option<bool>,
+    /// Whether the owner of the yard expects its build to fail.
+    #[serde(default)]
+    pub is_expected_to_fail: bool,
+    /// Why, in the owner's words.
+    #[serde(default)]
+    pub because: Option<String>,
+    /// A note of the owner.
+    #[serde(default)]
+    pub note: Option<String>,
+    /// Whether its build had the network of its machine.
+    #[serde(default)]
+    pub has_network: bool,
 }
 
 /// One stage of a build.

@@ -99,7 +99,8 @@ fn package() -> impl Strategy<Value = ReportPackage> {
     let numbers = (option::of(seconds()), seconds(), seconds(), any::<u64>(), option::of(any::<bool>()));
     let lists =
         (vec(stage(), 0..5), vec(output(), 0..3), vec(text(), 0..4), vec(text(), 0..4), vec(text(), 0..4));
-    (words, numbers, lists, option::of(failure())).prop_map(|(words, numbers, lists, failure)| {
+    let own = (any::<bool>(), option::of(text()), option::of(text()), any::<bool>());
+    (words, numbers, lists, option::of(failure()), own).prop_map(|(words, numbers, lists, failure, own)| {
         ReportPackage {
             name: words.0,
             version: words.1,
@@ -118,6 +119,10 @@ fn package() -> impl Strategy<Value = ReportPackage> {
             blocked_by: lists.3,
             blocks: lists.4,
             failure,
+            is_expected_to_fail: own.0,
+            because: own.1,
+            note: own.2,
+            has_network: own.3,
         }
     })
 }
@@ -127,7 +132,7 @@ fn report() -> impl Strategy<Value = Report> {
     let run = proptest::sample::select(vec![RunState::Running, RunState::Finished, RunState::Interrupted]);
     let numbers = (any::<u64>(), run, any::<i64>(), seconds(), seconds(), any::<u32>(), any::<u32>());
     let expected = (option::of(seconds()), option::of(seconds()), vec((text(), seconds()), 0..4));
-    let counts = vec(prop_oneof![Just(0), 0..100u64, any::<u64>()], 9);
+    let counts = vec(prop_oneof![Just(0), 0..100u64, any::<u64>()], 10);
     let lists = (
         vec(package(), 0..8),
         vec((text(), text(), vec(text(), 0..3), text()), 0..3),
@@ -162,6 +167,7 @@ fn report() -> impl Strategy<Value = Report> {
             skipped: counts[6],
             left_out: counts[7],
             waiting: counts[8],
+            failed_as_expected: counts[9],
         },
         packages: lists.0,
         cycles_cut: lists
@@ -289,6 +295,34 @@ fn sections_come_in_order_of_importance() {
         .map(|id| page.find(&format!("<section id=\"{id}\"")).unwrap_or_else(|| panic!("no {id}")))
         .collect();
     assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn expected_failures_are_apart_and_notes_are_text() {
+    let mut report = sample_report::small();
+    let is_failed = |package: &&mut ReportPackage| package.state == PackageState::Failed;
+    let failed = report.packages.iter_mut().find(is_failed).unwrap();
+    failed.is_expected_to_fail = true;
+    failed.because = Some("<b>gcc</b> 14 \u{1b}[2J".into());
+    failed.note = Some("<script>alert(1)</script> & \u{202e}".into());
+    failed.has_network = true;
+    let name = failed.name.clone();
+    report.counts.failed_as_expected = 1;
+    let others = report.packages.iter().filter(|package| package.state == PackageState::Failed).count() - 1;
+    let page = page(&report);
+    check(&page).unwrap();
+    let part = |id: &str| {
+        let start = page.find(&format!("<section id=\"{id}\"")).unwrap_or_else(|| panic!("no {id}"));
+        &page[start..start + page[start..].find("</section>").unwrap()]
+    };
+    let expected = part("expected-failures");
+    assert!(expected.contains(&name) && expected.contains("&lt;b&gt;gcc&lt;/b&gt; 14"), "{expected}");
+    assert_eq!(page.contains("<section id=\"failures\""), others > 0);
+    assert!(others == 0 || !part("failures").contains(&format!("<h3>{name}")));
+    let row = part("packages");
+    assert!(row.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp;"), "{row}");
+    assert!(row.contains("as expected") && row.contains("built with the network"));
+    assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::depends::{Purpose, Stacked};
 use crate::runner::{BuildRoot, PlainRoot, Root, RunnerError, Running, Shown};
-use crate::verdict::{self, Shortages};
+use crate::verdict::{self, Network, Shortages};
 use crate::{Link, Local, Share, Worker};
 use kilnyard_ecosystem::{LogExcerpt, Rules, find_excerpt};
 use kilnyard_mirror::{Sha256Hex, Wanted};
@@ -154,7 +154,11 @@ impl<'a> Performance<'a> {
             Ok(root) => root,
             Err(error) => return (Err(unmade(Stage::Unpack, error)), false),
         };
-        if let Err(error) = root.provide(&order.root.inputs, &order.root.texts) {
+        let resolv_conf = order.terms.has_network.then(|| self.worker.resolv_conf());
+        let provided = root
+            .provide(&order.root.inputs, &order.root.texts)
+            .and_then(|()| root.provide(&[], resolv_conf.as_slice()));
+        if let Err(error) = provided {
             // On a full disk, the remains would make the next attempt fail too.
             root.remove();
             return (Err(machine(Stage::Unpack, error)), false);
@@ -185,7 +189,7 @@ impl<'a> Performance<'a> {
 
     fn stages(&self, order: &BuildOrder, root: &dyn Root, prefix: &str) -> Result<Vec<Output>, Failure> {
         for stage in &order.stages {
-            self.stage(stage, root, prefix)?;
+            self.stage_with(stage, root, prefix, order.terms.has_network)?;
         }
         let answer = self.collect(order, root, prefix)?;
         match answer.test {
@@ -221,19 +225,39 @@ impl<'a> Performance<'a> {
         }
     }
 
+    /// Runs a stage without a network.
     pub(crate) fn stage(&self, order: &StageOrder, root: &dyn Root, prefix: &str) -> Result<(), Failure> {
+        self.stage_with(order, root, prefix, false)
+    }
+
+    fn stage_with(
+        &self,
+        order: &StageOrder,
+        root: &dyn Root,
+        prefix: &str,
+        has_network: bool,
+    ) -> Result<(), Failure> {
         let settings = &self.worker.settings;
+        let jobs = settings.jobs_of(&self.lease.order.terms);
         let mut result = self.begin(order.stage);
         let started = Instant::now();
         let LogPlace { name, path } = self.log_place(order.stage, prefix);
         let mut log = Log::create(&path, settings.log_limits).map_err(|error| machine(order.stage, error))?;
         result.log = Some(name);
+        if has_network {
+            log.write(format!("{REMARK}{HAS_NETWORK}\n").as_bytes())
+                .map_err(|error| machine(order.stage, error))?;
+        }
         let (mut end, mut unreachable) = (End::Exit(0), 0);
         let killed_before = pressure::killed_for_memory();
         let limits = self.limits(order.stage);
         let sees_jobserver = matches!(order.stage, Stage::Build | Stage::Install);
         for command in &order.commands {
-            let command = &command.with_jobs(settings.jobs);
+            let mut command = command.with_jobs(jobs);
+            if has_network {
+                command.environment.extend(settings.network.environment.iter().cloned());
+            }
+            let command = &command;
             let line = format!("+ {}\n", shown(&command.arguments));
             if let Err(error) = log.write(line.as_bytes()) {
                 end = End::LogFailed(error.to_string());
@@ -246,7 +270,7 @@ impl<'a> Performance<'a> {
             let running = Running {
                 command,
                 sees_jobserver,
-                has_network: false,
+                has_network,
                 limits,
                 cancel: self.cancel,
                 membership: Some(&self.share.membership),
@@ -281,7 +305,12 @@ impl<'a> Performance<'a> {
             quota: written.is_some(),
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_for_others(),
-            network: unreachable > 0,
+            network: match has_network {
+                // The counters are then those of the machine, and say nothing about the build.
+                true => Network::Available,
+                false if unreachable > 0 => Network::Refused,
+                false => Network::Unused,
+            },
         };
         if let Some(mut failure) = failure(order.stage, end, &limits, &path, shortages) {
             if let Some((bytes, bytes_max)) = written {
@@ -319,7 +348,7 @@ impl<'a> Performance<'a> {
 
     /// The limits of a stage's commands.
     fn limits(&self, stage: Stage) -> Limits {
-        self.worker.settings.limits_of(&self.lease.order.package).limits(self.seen(stage))
+        self.worker.settings.limits_of(&self.lease.order.terms).limits(self.seen(stage))
     }
 
     /// Reads the outputs, and stores those that the coordinator keeps. Returns its answer.
@@ -463,6 +492,8 @@ pub(crate) fn write_log(path: &Path, limits: LogLimits, text: &str) -> io::Resul
 const HUNG_LINES_MAX: usize = 60;
 /// Prefix of the lines that Kilnyard writes into a build's log.
 const REMARK: &str = "kilnyard: ";
+/// The first line of the log of a stage that may use the network.
+const HAS_NETWORK: &str = "this stage has the network of this machine (`network` of [package])";
 
 /// Why a stage failed, if it did.
 fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, shortages: Shortages) -> Option<Failure> {

@@ -270,7 +270,9 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
     fn begin(&mut self, lease: Lease) {
         let (build, attempt) = (lease.build, lease.attempt);
         let path = jobserver_path(&self.client.worker.settings.yard, build);
-        let style = self.client.has_jobservers.then_some(Style::Named(path));
+        // With one job, a build takes no tokens.
+        let has_jobserver = self.client.has_jobservers && lease.order.terms.jobs_max != Some(1);
+        let style = has_jobserver.then_some(Style::Named(path));
         let share = self.client.cores.begin(build, style);
         let cancel = Arc::new(AtomicBool::new(false));
         let (answers, answered) = mpsc::channel();

@@ -11,7 +11,7 @@ use crate::roots::without_links;
 use crate::runner::{PlainRoot, Root, Running, Shown};
 use crate::verdict::{self, Shortages};
 use kilnyard_ecosystem::{RESOLV_CONF, find_excerpt};
-use kilnyard_model::order::{BuildOrder, FetchFile, FetchOrder, InputText, Stage};
+use kilnyard_model::order::{BuildOrder, BuildTerms, FetchFile, FetchOrder, InputText, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::text;
 use kilnyard_process::End;
@@ -49,7 +49,7 @@ impl Worker {
     }
 
     /// This machine's `resolv.conf` for the root.
-    fn resolv_conf(&self) -> InputText {
+    pub(crate) fn resolv_conf(&self) -> InputText {
         InputText { name: RESOLV_CONF.to_owned(), text: self.settings.network.resolv_conf.clone() }
     }
 
@@ -84,7 +84,7 @@ impl Worker {
             .and_then(|()| root.provide(&[], &[self.resolv_conf()]))
             .and_then(|()| offer(fetch, kept, &*root));
         let mut fetched = match provided {
-            Ok(()) => self.perform_fetch(fetch, &*root, cancel),
+            Ok(()) => self.perform_fetch(fetch, &order.terms, &*root, cancel),
             Err(error) => failed(&error),
         };
         if fetched.failure.is_none()
@@ -97,15 +97,21 @@ impl Worker {
         fetched
     }
 
-    fn perform_fetch(&self, fetch: &FetchOrder, root: &dyn Root, cancel: &AtomicBool) -> Fetched {
+    fn perform_fetch(
+        &self,
+        fetch: &FetchOrder,
+        terms: &BuildTerms,
+        root: &dyn Root,
+        cancel: &AtomicBool,
+    ) -> Fetched {
         let mut output = Head::default();
         let mut fetched = Fetched::default();
         for command in &fetch.stage.commands {
-            let mut command = command.with_jobs(self.settings.jobs);
+            let mut command = command.with_jobs(self.settings.jobs_of(terms));
             command.environment.extend(self.settings.network.environment.iter().cloned());
             let command = &command;
             output.add(format!("+ {}\n", shown(&command.arguments)).as_bytes());
-            let limits = self.settings.limits.limits(None);
+            let limits = self.settings.limits_of(terms).limits(None);
             let running = Running {
                 command,
                 sees_jobserver: false,

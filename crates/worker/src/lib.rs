@@ -49,6 +49,7 @@ pub use verdict::of_fetch as kind_of_fetch_failure;
 
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::FileStore;
+use kilnyard_model::order::BuildTerms;
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,8 +73,6 @@ pub struct Settings {
     pub folders: BTreeMap<String, PathBuf>,
     /// Rules from which the limits of each stage are derived.
     pub limits: LimitRules,
-    /// Rules of packages that override `limits`.
-    pub package_limits: BTreeMap<String, LimitRules>,
     /// Limits on what outputs may unpack to.
     pub output_bounds: OutputBounds,
     /// How much of each log to keep.
@@ -106,8 +105,32 @@ pub struct Network {
 }
 
 impl Settings {
-    fn limits_of(&self, package: &str) -> LimitRules {
-        self.package_limits.get(package).copied().unwrap_or(self.limits)
+    /// The rules of a build with these terms.
+    fn limits_of(&self, terms: &BuildTerms) -> LimitRules {
+        let own = self.limits;
+        let seconds =
+            |configured: Option<u64>, usual: f64| configured.map_or(usual, |seconds| seconds as f64);
+        LimitRules {
+            wall_seconds_max: seconds(terms.wall_seconds_max, own.wall_seconds_max),
+            cpu_seconds_min: seconds(terms.cpu_seconds_min, own.cpu_seconds_min),
+            cpu_seconds_unknown_max: match terms.cpu_seconds_min {
+                Some(seconds) => Some(seconds as f64),
+                None => own.cpu_seconds_unknown_max,
+            },
+            hung_seconds_min: seconds(terms.hung_seconds_min, own.hung_seconds_min),
+            silent_seconds_min: seconds(terms.silent_seconds_min, own.silent_seconds_min),
+            processes_max: terms.processes_max.unwrap_or(own.processes_max),
+            memory_bytes_min: terms.memory_bytes_min.unwrap_or(own.memory_bytes_min),
+            // The machine's, which no package may exceed.
+            memory_bytes_max: own.memory_bytes_max,
+            written_bytes_min: terms.written_bytes_min.unwrap_or(own.written_bytes_min),
+            open_files_max: terms.open_files_max.unwrap_or(own.open_files_max),
+        }
+    }
+
+    /// The number of parallel jobs of a build with these terms.
+    fn jobs_of(&self, terms: &BuildTerms) -> u32 {
+        terms.jobs_max.map_or(self.jobs, |jobs| jobs.clamp(1, self.jobs.max(1)))
     }
 }
 

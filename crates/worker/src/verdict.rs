@@ -17,8 +17,20 @@ pub(crate) struct Shortages {
     pub(crate) disk: bool,
     /// The build wrote more than its limit, and the kernel refuses further writes.
     pub(crate) quota: bool,
-    /// A process tried to use the network, which builds do not have.
-    pub(crate) network: bool,
+    /// Whether the command could have used the network.
+    pub(crate) network: Network,
+}
+
+/// The network of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// It had none, and no process tried to use one; or nothing is known.
+    #[default]
+    Unused,
+    /// It had none, and a process tried to use one.
+    Refused,
+    /// It had the machine's.
+    Available,
 }
 
 /// How many of the last lines are searched for messages of a full disk: programs may run for a moment after it.
@@ -86,8 +98,10 @@ pub(crate) fn of_exit(
     if is_cause(&[OPEN_FILES]) {
         return FailureKind::OpenFiles;
     }
-    if stage != Stage::Fetch && shortages.network && is_cause(&NETWORK) {
-        return FailureKind::NoNetwork;
+    match shortages.network {
+        Network::Refused if stage != Stage::Fetch && is_cause(&NETWORK) => return FailureKind::NoNetwork,
+        Network::Available if is_cause(&NETWORK) => return FailureKind::Network,
+        Network::Refused | Network::Available | Network::Unused => {}
     }
     if SIGNALS.iter().any(|signal| code == 128 + signal) {
         return FailureKind::Signal;
@@ -122,8 +136,8 @@ pub(crate) fn preface(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Disk => "the disk was full: ",
         FailureKind::Memory => "the machine ran out of memory: ",
-        FailureKind::Processes => "too many processes (`processes-max` of [build]): ",
-        FailureKind::OpenFiles => "a process opened too many files (`open-files` of [limits]): ",
+        FailureKind::Processes => "too many processes (`processes-max` of [build] or [package]): ",
+        FailureKind::OpenFiles => "a process opened too many files (`open-files` of [limits] or [package]): ",
         FailureKind::NoNetwork => "it tried to use the network, which builds do not have: ",
         _ => "",
     }
@@ -161,7 +175,13 @@ mod tests {
     use super::*;
 
     fn kind(code: i32, cause: &str) -> FailureKind {
-        of_exit(Stage::Build, code, Some(cause), cause, Shortages { network: true, ..Shortages::default() })
+        of_exit(
+            Stage::Build,
+            code,
+            Some(cause),
+            cause,
+            Shortages { network: Network::Refused, ..Shortages::default() },
+        )
     }
 
     #[test]
@@ -217,6 +237,9 @@ mod tests {
             "no process used the network"
         );
         assert_eq!(kind(1, cause), FailureKind::NoNetwork);
+        let available = Shortages { network: Network::Available, ..Shortages::default() };
+        assert_eq!(of_exit(Stage::Build, 1, Some(cause), cause, available), FailureKind::Network);
+        assert_eq!(of_exit(Stage::Build, 1, Some("error: no"), "", available), FailureKind::Command);
     }
 
     #[test]

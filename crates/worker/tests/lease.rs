@@ -3,6 +3,8 @@
 
 #[path = "lease/client.rs"]
 mod client;
+#[path = "lease/terms.rs"]
+mod terms;
 
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::{FileStore, Limits as MirrorLimits, Sha256Hex};
@@ -21,7 +23,7 @@ use kilnyard_schedule::Files;
 use kilnyard_worker::{BUILDER_ID, JobserverStyle, Link, Network, Settings, Share, Worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -47,6 +49,8 @@ fn main() {
         trial("an_unknown_family_builds_nothing", an_unknown_family),
         trial("a_cancelled_lease_ends_and_leaves_nothing", a_cancelled_lease),
         trial("a_lost_coordinator_is_not_a_fault_of_the_package", a_lost_coordinator),
+        trial("a_lease_with_the_network_has_it_in_its_stages_alone", terms::network_of_stages_alone),
+        trial("a_lease_limits_its_own_build", terms::a_lease_limits_its_own_build),
         trial("a_worker_takes_part_by_messages", client::a_worker_takes_part_by_messages),
         trial("a_worker_that_is_closed_leaves_no_build", client::a_worker_that_is_closed_leaves_no_build),
         trial("a_worker_that_is_refused_says_why", client::a_worker_that_is_refused_says_why),
@@ -121,7 +125,6 @@ impl Trying {
                 cpu_seconds_unknown_max: None,
                 memory_bytes_max: None,
             },
-            package_limits: BTreeMap::new(),
             output_bounds: OutputBounds::WIDEST,
             log_limits: LogLimits::default(),
             roots: Roots::default(),
@@ -131,7 +134,10 @@ impl Trying {
             nesting: BTreeSet::new(),
             jobserver: JobserverStyle::Off,
             jobs: 3,
-            network: Network::default(),
+            network: Network {
+                resolv_conf: RESOLV_CONF.to_owned(),
+                environment: vec![("http_proxy".to_owned(), PROXY.to_owned())],
+            },
         };
         let worker = Worker::new(settings, store.clone());
         worker.sweep().unwrap();
@@ -226,6 +232,10 @@ fn command(account: Account, script: &str) -> CommandOrder {
     }
 }
 
+/// The network settings of the worker; no build without the network sees them.
+const RESOLV_CONF: &str = "nameserver 192.0.2.53\n";
+const PROXY: &str = "http://192.0.2.1:3128";
+
 const PACK: &str = "mkdir -p p/DEBIAN p/usr
 printf 'Package: one\\nVersion: 1+bk1\\nArchitecture: all\\nMaintainer: A <a@b.c>\\nDescription: d\\n' > p/DEBIAN/control
 dpkg-deb --root-owner-group --build p one_1+bk1_all.deb";
@@ -262,6 +272,7 @@ fn lease(script: &str) -> Lease {
             clients: Vec::new(),
             fakeroots: Vec::new(),
             output_folder: "/build".to_owned(),
+            terms: Default::default(),
         },
         seen: Vec::new(),
         checks_reproducible: false,

@@ -2,6 +2,7 @@
 
 pub mod edit;
 pub mod limits;
+pub mod packages;
 mod roots;
 pub mod targets;
 
@@ -37,6 +38,8 @@ struct File {
     #[serde(default)]
     retry: BTreeMap<FailureKind, u32>,
     #[serde(default)]
+    package: packages::Tables,
+    #[serde(default)]
     repository: Repository,
     /// Tables of families, which parse them, and unknown keys.
     #[serde(flatten)]
@@ -44,9 +47,10 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "packages",
     "packages-file",
+    "package",
     "root",
     "build",
     "limits",
@@ -76,6 +80,8 @@ pub struct Config {
     pub limits_of_builds: limits::Limits,
     /// How often each kind of failure is retried.
     pub retries: RetryPolicy,
+    /// What single packages have of their own.
+    pub tables: packages::PackageTables,
     /// What the repository states about itself.
     pub repository: Repository,
     /// The targets of the yard. If there are none, the yard itself is the only one.
@@ -357,7 +363,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # namespaces = []                  # packages whose tests create user namespaces (docs/security.md)
 # mirror-bytes-per-second-min = 10000
 
-[limits]                           # per build; [limits.packages.NAME] has those of one package
+[limits]                           # per build; [package.NAME] may have others
 # disk = "32G"                     # bytes written to its root; or four times the recorded amount
 # memory = "6G"                    # of its processes; or four times the recorded peak; default: 7/8 of [build] memory
 # open-files = 16384               # per process
@@ -375,6 +381,9 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 [repository]
 # origin = "Kilnyard"
 # publish = true                   # default: unless against = "archive"
+
+# [package.NAME] and [package."PATTERN*"] have settings of single packages: checks, environment, network, limits, jobs,
+# priority, retries, whether a failure is expected, and a note for the report (docs/packages.md).
 "#;
 
 /// Formats words as the lines of a TOML array, one word per line.
@@ -467,6 +476,8 @@ impl Config {
         let family = entry.read(text).map_err(unreadable)?;
         let (packages, packages_file) = (file.packages, file.packages_file);
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;
+        let tables = packages::PackageTables::new(text, file.package, &file.limits, &retries, &*family)
+            .map_err(wrong)?;
         let config = Config {
             packages,
             packages_file,
@@ -475,6 +486,7 @@ impl Config {
             build: file.build,
             limits_of_builds: file.limits,
             retries,
+            tables,
             repository: file.repository,
             targets: Vec::new(),
         };
@@ -492,6 +504,16 @@ impl Config {
         self.check_against()?;
         self.limits_of_builds.check()?;
         self.build.check()
+    }
+
+    /// The settings of a package that do not change what is built.
+    pub fn settings_of(&self, package: &str) -> packages::PackageSettings {
+        self.tables.settings_of(package)
+    }
+
+    /// Whether a package is expected to fail.
+    pub fn expects_failure(&self, package: &str) -> bool {
+        self.settings_of(package).expected_failure.is_some()
     }
 
     /// The rules from which the limits of each command follow. The caller knows how much memory there is.

@@ -13,7 +13,7 @@ use crate::remedy::Remedy;
 use crate::words;
 use crate::yard::Yard;
 use clap::{ArgMatches, Command};
-use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::{Against, Graph};
@@ -157,6 +157,10 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// Fails for a name that no package of this family can have.
     fn check_name(&self, name: &str) -> Result<()>;
+
+    /// Checks the options of single packages. The error says which one this family does not have, or what to use
+    /// instead.
+    fn check_package(&self, name: &NamePattern, options: &Options) -> std::result::Result<(), String>;
 
     /// The addresses of the archive that roots are made from.
     fn mirrors(&self) -> Vec<String>;

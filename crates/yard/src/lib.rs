@@ -16,6 +16,7 @@ pub mod due;
 pub mod environment;
 pub mod error;
 pub mod estimates;
+pub mod expectations;
 pub mod family;
 pub mod files;
 pub mod finding;

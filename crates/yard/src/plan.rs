@@ -1,5 +1,6 @@
 //! Makes a plan of a yard: resolves the set, and compares the existing outputs with what a build would produce.
 
+use crate::config::packages::{PackageSettings, PackageTables};
 use crate::due::{Due, Known};
 use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
@@ -40,6 +41,8 @@ pub struct Planned {
     graph: Arc<Graph>,
     /// The expected cost of each package in the graph; nothing for a package that is not built.
     works: Vec<Work>,
+    /// The priority of each package in the graph.
+    priorities: Vec<i32>,
 }
 
 impl Planned {
@@ -100,11 +103,13 @@ impl Planned {
     /// A scheduler for a run of these builds. It starts without machines; workers bring them.
     pub fn scheduler(&self) -> Result<Scheduler> {
         let limits = self.shape.limits_of_builds();
-        Scheduler::without_machines(self.graph.clone(), self.works.clone(), limits).or_internal(SCHEDULING)
+        let made = Scheduler::without_machines(self.graph.clone(), self.works.clone(), limits);
+        made.map(|scheduler| scheduler.with_priorities(&self.priorities)).or_internal(SCHEDULING)
     }
 
     fn scheduler_on(&self, machine: Machine, limits: Limits) -> Result<Scheduler> {
-        Scheduler::new(self.graph.clone(), self.works.clone(), vec![machine], limits).or_internal(SCHEDULING)
+        let made = Scheduler::new(self.graph.clone(), self.works.clone(), vec![machine], limits);
+        made.map(|scheduler| scheduler.with_priorities(&self.priorities)).or_internal(SCHEDULING)
     }
 
     /// Computes ranks, path and times from the estimates, by simulating the run with the scheduler that will
@@ -246,7 +251,8 @@ pub fn compare_all(
     let estimates = Estimates::of(yard, store, shape.machine)?;
     let broken = broken(&current, distfiles);
     let predicted = predict(&mut *stock, &current, &last_builds, &broken, store, forced)?;
-    let planned = foresee(shape, (set, stock), current, broken, &estimates, predicted, digest)?;
+    let tables = &yard.config.tables;
+    let planned = foresee(shape, (set, stock), current, broken, (&estimates, tables), predicted, digest)?;
     if *forced == Forced::Nothing {
         match store.save_plan(&planned.plan) {
             // Read-only: the next command computes it again.
@@ -352,17 +358,24 @@ fn foresee(
     (set, stock): (Set, Box<dyn Stock>),
     current: HashMap<String, Current>,
     broken: HashMap<String, String>,
-    estimates: &Estimates,
+    (estimates, tables): (&Estimates, &PackageTables),
     predictions: Vec<Prediction>,
     digest: String,
 ) -> Result<Planned> {
     let workshop = set.ecosystem();
     let graph = Arc::new(workshop.graph().clone());
+    let settings: Vec<PackageSettings> =
+        graph.packages().map(|id| tables.settings_of(graph.name(id))).collect();
     let work = |id: PackageId| match predictions[id.index()].state.is_final() {
         true => Work::default(),
-        false => estimates.work(graph.name(id), workshop.source_bytes(id), workshop.prior_seconds(id)),
+        false => Work {
+            jobs_max: settings[id.index()].terms.jobs_max,
+            ..estimates.work(graph.name(id), workshop.source_bytes(id), workshop.prior_seconds(id))
+        },
     };
     let works = graph.packages().map(work).collect();
+    let priorities = settings.iter().map(|settings| settings.priority).collect();
+    let remarks = remarks(&*workshop, tables, &settings);
     let row = |id: PackageId, prediction: Prediction| PlanRow {
         package: PackageRow {
             name: graph.name(id).to_owned(),
@@ -398,11 +411,12 @@ fn foresee(
         expected_seconds: 0.0,
         bound_seconds: 0.0,
         cuts: cuts(&*workshop, |_| true),
-        remarks: workshop.remarks().iter().cloned().chain(remark_on_cuts(&*workshop)).collect(),
+        remarks,
         path: Vec::new(),
         packages,
     };
-    let mut planned = Planned { set, workshop, stock, current, broken, plan, shape, graph, works };
+    let mut planned =
+        Planned { set, workshop, stock, current, broken, plan, shape, graph, works, priorities };
     planned.foresee()?;
     Ok(planned)
 }
@@ -423,6 +437,27 @@ fn remark_on_cuts(workshop: &dyn Ecosystem) -> Option<String> {
             words::duration(cutting.path_seconds_min),
         )
     })
+}
+
+/// The number of packages that one remark names.
+const NAMED_MAX: usize = 20;
+
+/// The remarks on a set and on the tables of single packages, one sentence each.
+fn remarks(workshop: &dyn Ecosystem, tables: &PackageTables, settings: &[PackageSettings]) -> Vec<String> {
+    let mut remarks: Vec<String> = workshop.remarks().iter().cloned().chain(remark_on_cuts(workshop)).collect();
+    let graph = workshop.graph();
+    let with_network = graph.packages().zip(settings).filter(|(_, settings)| settings.has_network);
+    let names: Vec<&str> = with_network.map(|(id, _)| graph.name(id)).collect();
+    if !names.is_empty() {
+        let mut list = names[..names.len().min(NAMED_MAX)].join(", ");
+        if names.len() > NAMED_MAX {
+            list.push_str(&format!(" and {} more", names.len() - NAMED_MAX));
+        }
+        remarks.push(format!("built with the network of this machine, as kilnyard.toml says: {list}"));
+    }
+    let left_out = workshop.left_out().iter().map(|left_out| left_out.name.as_str());
+    remarks.extend(tables.unused(graph.packages().map(|id| graph.name(id)).chain(left_out)));
+    remarks
 }
 
 /// Describes each cut cycle in a sentence, if the package that is built first is included.

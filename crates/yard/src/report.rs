@@ -2,6 +2,7 @@
 
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
+use crate::expectations::{Judgement, judge, success_note};
 use crate::family::Published;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -30,6 +31,10 @@ pub struct Figures {
     pub bound_seconds: Option<f64>,
     /// Failed packages with their reasons.
     pub failures: Vec<(String, Reason)>,
+    /// Packages that failed as the yard's owner expected, with their reasons, and the owner's.
+    pub expected_failures: Vec<(String, Reason, Option<String>)>,
+    /// Packages that were built although they were expected to fail.
+    pub unexpected_successes: Vec<String>,
     /// Packages of which two builds differ.
     pub not_reproducible: Vec<String>,
 }
@@ -39,12 +44,23 @@ pub fn figures(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem) -> Resu
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(None) };
     let facts = Facts::read(yard, store, workshop, &run)?;
     let failed = facts.rows.iter().filter(|row| row.state == State::Failed);
+    let (mut failures, mut expected_failures) = (Vec::new(), Vec::new());
+    for row in failed {
+        match yard.config.settings_of(&row.name).expected_failure {
+            Some(expected) => {
+                expected_failures.push((row.name.clone(), row.reason.clone(), expected.because));
+            }
+            None => failures.push((row.name.clone(), row.reason.clone())),
+        }
+    }
     Ok(Some(Figures {
         wall_seconds: wall_seconds(&run),
         cpu_seconds: facts.work_cpu_seconds(),
         estimated_bound_seconds: run.bound_seconds,
         bound_seconds: facts.bound_seconds(),
-        failures: failed.map(|row| (row.name.clone(), row.reason.clone())).collect(),
+        failures,
+        expected_failures,
+        unexpected_successes: facts.judgement().successes,
         not_reproducible: facts.not_reproducible(),
     }))
 }
@@ -184,7 +200,17 @@ impl Facts<'_> {
         Ok(())
     }
 
+    /// The run, judged by what was expected of it.
+    fn judgement(&self) -> Judgement {
+        let rows = self.rows.iter().map(|row| (row.name.as_str(), row.state, row.blamed.as_deref()));
+        judge(&|name| self.yard.config.expects_failure(name), rows)
+    }
+
     fn report(mut self, published: Option<&Published>) -> Report {
+        let notes = self.judgement().successes.iter().map(|name| success_note(name)).collect();
+        let failed = self.rows.iter().filter(|row| row.state == State::Failed);
+        let is_expected = |row: &&PackageRow| self.yard.config.expects_failure(&row.name);
+        let failed_as_expected = failed.filter(is_expected).count() as u64;
         let rows = std::mem::take(&mut self.rows);
         let path = self.path();
         let (release, architecture) = self.yard.config.family.tree_and_architecture();
@@ -216,7 +242,7 @@ impl Facts<'_> {
             cpu_seconds: self.work_cpu_seconds(),
             cores: self.run.cores,
             slots: self.run.slots,
-            counts: counts(&rows),
+            counts: Counts { failed_as_expected, ..counts(&rows) },
             expected_wall_seconds: Some(self.run.expected_seconds),
             bound_seconds: self.bound_seconds(),
             path,
@@ -237,6 +263,7 @@ impl Facts<'_> {
                 fingerprint: published.fingerprint.clone(),
                 packages: published.packages,
             }),
+            notes,
             ..Report::default()
         }
     }
@@ -319,6 +346,8 @@ impl Facts<'_> {
             })
             .collect();
         let failure = build.filter(|_| row.state == State::Failed).and_then(|build| build.failure.as_ref());
+        let settings = self.yard.config.settings_of(&row.name);
+        let expected = settings.expected_failure;
         ReportPackage {
             name: row.name.clone(),
             version: build.map_or(row.version.clone(), |build| build.version.clone()),
@@ -347,6 +376,10 @@ impl Facts<'_> {
                 lines: failure.lines.clone(),
             }),
             reproducible: build.and_then(|build| build.is_reproducible),
+            is_expected_to_fail: expected.is_some(),
+            because: expected.and_then(|expected| expected.because),
+            note: settings.note,
+            has_network: settings.has_network,
         }
     }
 
@@ -405,6 +438,7 @@ fn counts(rows: &[PackageRow]) -> Counts {
         failed: count(&[State::Failed]),
         blocked: count(&[State::Blocked]),
         skipped: count(&[State::Skipped]),
+        failed_as_expected: 0,
         left_out: count(&[State::LeftOut]),
         waiting: count(&[State::Waiting, State::Ready, State::Building]),
     }

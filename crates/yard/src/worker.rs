@@ -69,7 +69,6 @@ fn common(
         ids,
         folders: BTreeMap::new(),
         limits,
-        package_limits: limits_of_builds.of_packages(limits),
         output_bounds: limits_of_builds.output_bounds(),
         log_limits: LogLimits { head_bytes_max: build.log_mebibytes_max << 20, ..LogLimits::default() },
         roots: Roots::default(),

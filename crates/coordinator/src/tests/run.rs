@@ -70,6 +70,7 @@ pub fn to_build() -> Prepared {
         clients: Vec::new(),
         fakeroots: Vec::new(),
         output_folder: String::new(),
+        terms: Default::default(),
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,

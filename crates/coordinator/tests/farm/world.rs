@@ -688,6 +688,7 @@ fn to_build(package: &str) -> Prepared {
         clients: Vec::new(),
         fakeroots: Vec::new(),
         output_folder: "/".into(),
+        terms: Default::default(),
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,

@@ -85,7 +85,7 @@ pub fn dependents(
     let mut wanted_by: HashMap<Candidate, Vec<usize>> = HashMap::new();
     for (number, name) in names.iter().enumerate() {
         let Some(source) = sources.get(name) else { continue };
-        let Ok(root) = universe.request(&source.request(settings.parts)) else { continue };
+        let Ok(root) = universe.request(&settings.request_of(&source)) else { continue };
         for one in universe.requirements(root).clauses().flatten() {
             wanted_by.entry(*one).or_default().push(number);
         }
@@ -115,7 +115,7 @@ pub fn dependents(
         for name in candidates.into_iter().map(|number| &names[number]).filter(|name| !found.contains(*name))
         {
             let Some(source) = sources.get(name) else { continue };
-            let Ok(root) = universe.request(&source.request(settings.parts)) else { continue };
+            let Ok(root) = universe.request(&settings.request_of(&source)) else { continue };
             let view = View::whole(universe);
             let needed: HashSet<Candidate> = view.requirements(root).clauses().flatten().copied().collect();
             let installs = |one: &Candidate| {

@@ -18,8 +18,8 @@ mod facts;
 mod preinst;
 mod triggers;
 
-use super::stages::{INPUTS, TEXTS};
-use crate::{CollectError, Composition, Layering, Part, Stack, Unpacking};
+use super::stages::INPUTS;
+use crate::{CollectError, Composition, Layering, Part, Stack, TEXTS, Unpacking};
 use facts::Facts;
 use kilnyard_model::order::{Account, CommandOrder, InputText};
 use std::collections::BTreeSet;

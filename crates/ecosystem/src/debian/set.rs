@@ -57,7 +57,6 @@ pub(super) fn resolve(
 ) -> Resolved {
     let owners = owners(universe, sources, names, settings, published);
     let mut resolved = Resolved { owners, ..Resolved::default() };
-    let context = settings.context();
     for name in names {
         match sources.get(name) {
             None => resolved.leave_out(name, &unknown(sources, universe, name)),
@@ -77,7 +76,7 @@ pub(super) fn resolve(
             }
             Some(source) => {
                 let id = resolved.graph.add(name);
-                for output in source.outputs(&context, settings.parts) {
+                for output in source.outputs(&settings.context_of(name), settings.parts) {
                     if resolved.owners.is_owner(output, name) {
                         resolved.made_by.insert(output.to_owned(), id);
                     }
@@ -87,6 +86,7 @@ pub(super) fn resolve(
     }
     for id in resolved.graph.packages() {
         if let Some(source) = sources.get(resolved.graph.name(id)) {
+            let context = settings.context_of(source.name());
             let outputs = source.outputs(&context, settings.parts).into_iter();
             for output in outputs.filter(|output| resolved.made_by.get(*output) == Some(&id)) {
                 let stanza =
@@ -118,8 +118,9 @@ fn owners(
     };
     for name in names {
         let Some(source) = sources.get(name) else { continue };
+        let context = settings.context_of(name);
         for declared in source.declared() {
-            if declared.is_made(&settings.context(), settings.parts) {
+            if declared.is_made(&context, settings.parts) {
                 claims.claimants.entry(declared.name).or_default().insert(name);
             }
         }
@@ -239,7 +240,7 @@ fn add_edges(
     for id in packages {
         let name = resolved.graph.name(id).to_owned();
         let Some(source) = sources.get(&name) else { continue };
-        let root = match universe.request(&source.request(settings.parts)) {
+        let root = match universe.request(&settings.request_of(&source)) {
             Ok(root) => root,
             Err(error) => {
                 resolved.leave_out(&name, &format!("{name}: {error}"));
@@ -330,7 +331,7 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
         let source = sources.get(graph.name(package))?;
         let fields = source.request(settings.parts).needs;
         CUTTING_PROFILES.into_iter().find(|profiles| {
-            let mut context = settings.context();
+            let mut context = settings.context_of(graph.name(package));
             context.profiles.extend(profiles.iter().map(|profile| (*profile).to_owned()));
             let mut atoms =
                 fields.iter().flat_map(|field| relation::clauses(field, &context)).flatten().flatten();

@@ -2,7 +2,9 @@
 
 use super::ownership::Takeovers;
 use super::relation::Context;
-use super::source::Parts;
+use super::source::{Parts, Source};
+use super::universe::Request;
+use crate::{OptionRules, Options};
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Against;
 use kilnyard_model::target::Target;
@@ -36,7 +38,12 @@ pub struct Settings {
     pub passes: u32,
     /// Binary packages that a source takes over from another source of the set.
     pub takeovers: Takeovers,
+    /// Options of single sources.
+    pub packages: OptionRules,
 }
+
+/// The profile of builds without tests.
+pub(super) const NO_CHECKS: &str = "nocheck";
 
 /// How cycles inside the set are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +59,38 @@ pub enum Cycles {
 pub const ROOT_PACKAGES: [&str; 1] = ["fakeroot"];
 
 impl Settings {
-    /// The architecture and the profiles that decide which build dependencies apply.
+    /// The architecture and the profiles that decide which build dependencies apply to a source without options of its
+    /// own.
     pub fn context(&self) -> Context {
+        self.context_with(&Options::default())
+    }
+
+    /// The architecture and the profiles for this source.
+    pub fn context_of(&self, source: &str) -> Context {
+        self.context_with(&self.packages.of(source))
+    }
+
+    /// Whether the tests of this source run, as far as no profile turns them off.
+    pub(super) fn runs_checks_of(&self, own: &Options) -> bool {
+        own.checks.unwrap_or(self.runs_checks)
+    }
+
+    /// What the build of a source needs, with its own profiles.
+    pub fn request_of(&self, source: &Source) -> Request {
+        let profiles = Some(self.context_of(source.name()).profiles);
+        Request { profiles, ..source.request(self.parts) }
+    }
+
+    fn context_with(&self, own: &Options) -> Context {
         let mut profiles = self.profiles.clone();
-        if !self.runs_checks && !profiles.iter().any(|p| p == "nocheck") {
-            profiles.push("nocheck".to_owned());
+        if own.checks == Some(true) {
+            profiles.retain(|profile| profile != NO_CHECKS);
+        }
+        let off = (!self.runs_checks_of(own)).then(|| NO_CHECKS.to_owned());
+        for profile in own.profiles.iter().flatten().cloned().chain(off) {
+            if !profiles.contains(&profile) {
+                profiles.push(profile);
+            }
         }
         Context { architecture: self.architecture.clone(), profiles }
     }

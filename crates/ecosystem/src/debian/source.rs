@@ -108,12 +108,12 @@ impl<'a> Source<'a> {
             Parts::Dependent => Request {
                 needs: get(&["Build-Depends", "Build-Depends-Arch"]),
                 excludes: get(&["Build-Conflicts", "Build-Conflicts-Arch"]),
-                profiles: Vec::new(),
+                profiles: None,
             },
             Parts::All => Request {
                 needs: get(&["Build-Depends", "Build-Depends-Arch", "Build-Depends-Indep"]),
                 excludes: get(&["Build-Conflicts", "Build-Conflicts-Arch", "Build-Conflicts-Indep"]),
-                profiles: Vec::new(),
+                profiles: None,
             },
         };
         request.needs.push("build-essential:native".to_owned());

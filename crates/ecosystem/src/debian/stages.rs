@@ -7,13 +7,11 @@
 use super::settings::Settings;
 use super::source::{Parts, Source};
 use super::version;
+use crate::TEXTS;
 use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, RootOrder, Stage, StageOrder};
 
 /// Folder of the inputs inside a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
-/// Folder of Kilnyard's own small files inside a root. It is separate from the inputs, whose names a source or an
-/// archive chooses.
-pub(super) const TEXTS: &str = "/kilnyard/texts";
 /// Folder where sources are unpacked and built; the same in every root.
 pub const BUILD: &str = "/build";
 /// Programs that support jobservers.
@@ -141,12 +139,18 @@ pub(super) struct BuildOptions<'a> {
     pub all_parts: bool,
     pub runs_checks: bool,
     pub profiles: &'a [String],
+    /// More words of `DEB_BUILD_OPTIONS`.
+    pub words: &'a [String],
 }
 
 pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
     let mut build_options = format!("parallel={JOBS}");
     if !options.runs_checks {
         build_options.push_str(" nocheck");
+    }
+    for word in options.words {
+        build_options.push(' ');
+        build_options.push_str(word);
     }
     let mut environment = vec![("DEB_BUILD_OPTIONS".to_owned(), build_options)];
     if !options.profiles.is_empty() {

@@ -110,8 +110,8 @@ pub struct Request {
     pub needs: Vec<String>,
     /// Relation fields that must not match any chosen package, such as the value of `Build-Conflicts`.
     pub excludes: Vec<String>,
-    /// Build profiles of this request, in addition to those of the universe.
-    pub profiles: Vec<String>,
+    /// Build profiles of this request, in place of those of the universe; absent if it has none of its own.
+    pub profiles: Option<Vec<String>>,
 }
 
 /// The available packages; see the module documentation.
@@ -225,7 +225,9 @@ impl Universe {
     pub fn request(&mut self, request: &Request) -> Result<Candidate, RelationError> {
         let candidate = Candidate(self.binaries.len() as u32);
         let mut context = self.context.clone();
-        context.profiles.extend(request.profiles.iter().cloned());
+        if let Some(profiles) = &request.profiles {
+            context.profiles.clone_from(profiles);
+        }
         let mut clauses = Vec::new();
         let mut needs = Vec::new();
         for field in &request.needs {

@@ -6,7 +6,7 @@ use super::prior;
 use super::published::{Published, maker};
 use super::rules::{self, FAMILY, Rules};
 use super::set::{self, Resolved};
-use super::settings::{Base, Settings};
+use super::settings::{Base, NO_CHECKS, Settings};
 use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::universe::{Origin, Request, Universe, View};
@@ -14,7 +14,7 @@ use super::{explain, relation};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut};
 use kilnyard_model::cuts::Cutting;
 use kilnyard_model::graph::{Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, Dependency, Input, Key, Output, RootOrder, TestOrder};
+use kilnyard_model::order::{BuildOrder, BuildTerms, Dependency, Input, Key, Output, RootOrder, TestOrder};
 use kilnyard_model::solver::{Candidate, Solver};
 use kilnyard_model::text;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -107,7 +107,7 @@ impl Workshop {
     }
 
     fn profiles(&self, package: PackageId) -> Vec<String> {
-        let mut profiles = self.settings.context().profiles;
+        let mut profiles = self.settings.context_of(self.resolved.graph.name(package)).profiles;
         for profile in self.resolved.profiled.get(&package).into_iter().flatten() {
             if !profiles.iter().any(|p| p == profile) {
                 profiles.push((*profile).to_owned());
@@ -202,25 +202,30 @@ impl Workshop {
 
     fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
         let mut request = self.source(package).request(self.settings.parts);
-        request.profiles = self.profiles(package);
+        request.profiles = Some(self.profiles(package));
         self.closure(stock, package, &request, &HashSet::new())
     }
 
     fn key_of(&self, stock: &Stock, package: PackageId, closure: &[Candidate]) -> Key {
         let source = self.source(package);
         let settings = &self.settings;
+        let own = settings.packages.of(source.name());
         let parts = match settings.parts {
             Parts::Dependent => "dependent",
             Parts::All => "all",
         };
         let mut lines = vec![
             format!("recipe {} {}", source.name(), source.version()),
-            format!("option checks {}", settings.runs_checks),
+            format!("option checks {}", settings.runs_checks_of(&own)),
             format!("option maintainer {}", settings.maintainer),
             format!("option parts {parts}"),
             format!("option profiles {}", self.profiles(package).join(",")),
             format!("option suffix {}", settings.version_suffix),
         ];
+        if let Some(words) = own.words.as_ref().filter(|words| !words.is_empty()) {
+            lines.push(format!("option options {}", words.join(" ")));
+        }
+        lines.extend(own.key_lines());
         for file in source.files().unwrap_or_default() {
             lines.push(format!("source {} {}", file.name, file.sha256));
         }
@@ -519,13 +524,16 @@ impl Workshop {
             inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
         }
         let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);
+        let own = self.settings.packages.of(source.name());
         let profiles = self.profiles(package);
         let options = BuildOptions {
             all_parts: self.settings.parts == Parts::All,
-            runs_checks: self.settings.runs_checks && !profiles.iter().any(|profile| profile == "nocheck"),
+            runs_checks: self.settings.runs_checks_of(&own)
+                && !profiles.iter().any(|profile| profile == NO_CHECKS),
             profiles: &profiles,
+            words: own.words.as_deref().unwrap_or_default(),
         };
-        Ok(BuildOrder {
+        let mut order = BuildOrder {
             package: source.name().to_owned(),
             family: Rules::order(&self.settings),
             key,
@@ -545,8 +553,11 @@ impl Workshop {
             clients: stages::CLIENTS.map(str::to_owned).to_vec(),
             fakeroots: stages::FAKEROOTS.map(str::to_owned).to_vec(),
             output_folder: stages::BUILD.to_owned(),
+            terms: BuildTerms::default(),
             version,
-        })
+        };
+        own.apply_to(&mut order);
+        Ok(order)
     }
 
     fn test(

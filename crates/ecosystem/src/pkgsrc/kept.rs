@@ -12,6 +12,7 @@
 //!
 //! ```text
 //! kilnyard-scan 3 FACTS
+//! settings CRC32 RULES                             if directories have settings of their own (`ScanSettings`)
 //! file SHA256 SIZE MTIME_NANOSECONDS INODE PATH    or "absent 0 0 0" and PATH of a missing file
 //! asked CRC32 DIRECTORY PATH...                    more files read by users of its buildlink3.mk
 //! scan CRC32 BYTES LOCATION                        followed by this many bytes of stanzas
@@ -24,6 +25,7 @@ mod journal;
 pub use fact::Places;
 pub use journal::Journal;
 
+use super::own_settings::ScanSettings;
 use super::scan_file::ScanFile;
 use fact::Fact;
 use std::borrow::Cow;
@@ -47,6 +49,8 @@ pub struct KeptScan {
     facts: HashMap<String, Fact>,
     /// The files that are read when a directory is asked for its options.
     asked: HashMap<String, Vec<String>>,
+    /// The settings of single directories under which these results were made.
+    settings: ScanSettings,
     stanzas: HashMap<String, Vec<u8>>,
 }
 
@@ -91,6 +95,11 @@ impl KeptScan {
                 self.facts.insert(path.to_owned(), fact);
                 Some(rest)
             }
+            "settings" => {
+                let (sum, line) = record.split_once(' ')?;
+                self.settings = ScanSettings::parse(line).filter(|_| sum == checksum(line.as_bytes()))?;
+                Some(rest)
+            }
             "asked" => {
                 let (sum, list) = record.split_once(' ')?;
                 let mut words = list.split(' ').map(str::to_owned);
@@ -112,16 +121,18 @@ impl KeptScan {
         }
     }
 
-    /// The kept results that are still valid. Each file is checked once.
-    pub fn current(mut self, places: &Places) -> Current {
+    /// The kept results that are still valid under these settings of single directories. Each file is checked once.
+    pub fn current(mut self, places: &Places, settings: &ScanSettings) -> Current {
         let stanzas = std::mem::take(&mut self.stanzas);
-        let mut check = Check { kept: &self, places, files: HashMap::new(), folders: HashMap::new() };
+        let (files, folders) = Default::default();
+        let mut check = Check { kept: &self, places, settings, files, folders };
         let stanzas = stanzas
             .into_iter()
             .filter(|(location, stanzas)| {
-                each_file(location, stanzas, &mut |path| {
-                    check.is_same(&path) && check.has_same_options(&path)
-                }) == Some(true)
+                self.settings.are_same(settings, location)
+                    && each_file(location, stanzas, &mut |path| {
+                        check.is_same(&path) && check.has_same_options(&path)
+                    }) == Some(true)
             })
             .collect();
         let facts = check.files.into_iter().filter_map(|(path, fact)| Some((path, fact.known()?))).collect();
@@ -133,6 +144,7 @@ impl KeptScan {
 struct Check<'a> {
     kept: &'a KeptScan,
     places: &'a Places,
+    settings: &'a ScanSettings,
     files: HashMap<String, Now>,
     /// Whether each directory that is asked for options would give the same result.
     folders: HashMap<String, bool>,
@@ -181,8 +193,9 @@ impl Check<'_> {
             return *has_same_options;
         }
         let kept = self.kept;
-        let has_same_options =
-            kept.asked.get(folder).is_none_or(|files| files.iter().all(|file| self.is_same(file)));
+        let has_same_options = kept.asked.get(folder).is_none_or(|files| {
+            kept.settings.are_same(self.settings, folder) && files.iter().all(|file| self.is_same(file))
+        });
         self.folders.insert(folder.to_owned(), has_same_options);
         has_same_options
     }
@@ -278,12 +291,22 @@ mod tests {
         }
 
         fn begin(&self, began: i128) -> Journal {
-            Journal::begin(&self.path(), &self.places(), "facts", &Current::default(), began).unwrap()
+            self.begin_under(&ScanSettings::default(), began)
+        }
+
+        fn begin_under(&self, settings: &ScanSettings, began: i128) -> Journal {
+            let current = Current::default();
+            Journal::begin(&self.path(), &self.places(), "facts", settings, &current, began).unwrap()
         }
 
         fn current(&self) -> Vec<String> {
+            self.current_under(&ScanSettings::default())
+        }
+
+        fn current_under(&self, settings: &ScanSettings) -> Vec<String> {
             let kept = KeptScan::read(&self.path(), "facts").unwrap();
-            let mut locations: Vec<String> = kept.current(&self.places()).stanzas.into_keys().collect();
+            let current = kept.current(&self.places(), settings);
+            let mut locations: Vec<String> = current.stanzas.into_keys().collect();
             locations.sort();
             locations
         }
@@ -335,16 +358,39 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_a_directory_count_for_it_and_for_those_that_ask_it() {
+        let fixture = Fixture::new();
+        fixture.write("a/two/buildlink3.mk", ".include \"../../mk/pkg-build-options.mk\"\n");
+        std::fs::create_dir_all(fixture.folder.path().join("a/three")).unwrap();
+        fixture.write("a/three/Makefile", "");
+        let settings = |line: &str| ScanSettings::parse(line).unwrap();
+        let (before, after) = (settings("aa a/two\tbb x/*"), settings("cc a/two\tbb x/*"));
+        let mut journal = fixture.begin_under(&before, BEGAN);
+        journal.add("a/one", &stanza("a/one", "Makefile ../../a/two/buildlink3.mk")).unwrap();
+        journal.add("a/two", &stanza("a/two", "Makefile")).unwrap();
+        journal.add("a/three", &stanza("a/three", "Makefile")).unwrap();
+        assert_eq!(fixture.current_under(&before), ["a/one", "a/three", "a/two"]);
+        assert_eq!(fixture.current_under(&after), ["a/three"]);
+        assert_eq!(fixture.current(), ["a/three"], "settings that were removed");
+        // A damaged record is dropped with all that follows.
+        let bytes = std::fs::read(fixture.path()).unwrap();
+        std::fs::write(fixture.path(), String::from_utf8(bytes).unwrap().replace("aa a/two", "ab a/two"))
+            .unwrap();
+        assert_eq!(fixture.current_under(&settings("ab a/two\tbb x/*")), [""; 0]);
+    }
+
+    #[test]
     fn unchanged_files_are_not_read_again() {
         let fixture = filled();
-        let read = || KeptScan::read(&fixture.path(), "facts").unwrap().current(&fixture.places());
+        let none = ScanSettings::default();
+        let read = || KeptScan::read(&fixture.path(), "facts").unwrap().current(&fixture.places(), &none);
         let before = read();
         let times = std::fs::metadata(fixture.folder.path().join("mk/x.mk")).unwrap().modified().unwrap();
         // Reading the file would reveal different content with the same size and time.
         fixture.write("mk/x.mk", "MK/X.MK");
         let file = std::fs::File::open(fixture.folder.path().join("mk/x.mk")).unwrap();
         file.set_modified(times).unwrap();
-        Journal::begin(&fixture.path(), &fixture.places(), "facts", &before, BEGAN).unwrap();
+        Journal::begin(&fixture.path(), &fixture.places(), "facts", &none, &before, BEGAN).unwrap();
         assert_eq!(read().facts, before.facts);
     }
 

@@ -15,6 +15,7 @@ pub mod description;
 pub mod distinfo;
 pub mod import;
 pub mod kept;
+mod own_settings;
 pub mod package_file;
 pub mod pattern;
 pub mod pbulk_check;
@@ -31,6 +32,7 @@ pub mod tree;
 pub mod version;
 mod workshop;
 
+pub use own_settings::ScanSettings;
 pub use rules::{FAMILY, Rules};
 pub use settings::Settings;
 pub use stages::source_pattern;

@@ -1,5 +1,6 @@
 //! The pkgsrc part of a yard's configuration.
 
+use crate::OptionRules;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::target::Target;
 use std::path::PathBuf;
@@ -25,4 +26,6 @@ pub struct Settings {
     pub architecture: String,
     /// The target that packages are compiled for.
     pub target: Target,
+    /// Options of single packages and directories.
+    pub packages: OptionRules,
 }

@@ -3,8 +3,9 @@
 //! The tree is mounted read-only, always at the same place; the kit is a layer below the root, so a build begins
 //! with an untouched prefix and needs no clean-up. All writes go below `/build`.
 
+use super::own_settings;
 use super::settings::Settings;
-use crate::RESOLV_CONF;
+use crate::{RESOLV_CONF, TEXTS};
 use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, Stage, StageOrder};
 use std::path::Path;
 
@@ -14,9 +15,6 @@ pub const TREE: &str = "/usr/pkgsrc";
 pub const DISTFILES: &str = "/kilnyard/distfiles";
 /// Folder of the inputs inside a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
-/// Folder of Kilnyard's own small files inside a root. It is separate from the inputs, whose names the tree
-/// chooses.
-const TEXTS: &str = "/kilnyard/texts";
 /// Folder in which packages are built.
 pub(super) const BUILD: &str = "/build";
 /// Folder of the packages' work folders (`WRKOBJDIR`).
@@ -78,14 +76,20 @@ pub fn source_pattern(package: &str) -> String {
     format!("{WORK}/{location}/work/*/")
 }
 
-/// The small files of a root: `mk.conf`, if the user has settings.
+/// The small files of a root: `mk.conf`, if the user has settings, and those that it includes.
 pub fn texts(settings: &Settings) -> Vec<InputText> {
-    if settings.mk_conf.is_empty() {
+    let (own, mut texts) = own_settings::texts(&settings.packages);
+    if settings.mk_conf.is_empty() && own.is_empty() {
         return Vec::new();
     }
-    // The kit's own settings come first, so that the user's can override them.
-    let include = format!(".-include \"{}/etc/mk.conf\"\n", settings.prefix);
-    vec![InputText { name: MK_CONF.to_owned(), text: include + &settings.mk_conf }]
+    // The kit's own settings come first, so that the user's can override them, and those of single packages last.
+    let mut text = format!(".-include \"{}/etc/mk.conf\"\n{}", settings.prefix, settings.mk_conf);
+    if !own.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(&own);
+    texts.insert(0, InputText { name: MK_CONF.to_owned(), text });
+    texts
 }
 
 /// The system folders that no package writes to: all packages install below the prefix, `/etc` and `/var`.
@@ -104,7 +108,7 @@ pub fn environment(settings: &Settings) -> Vec<(String, String)> {
         variable("LC_ALL", "C".to_owned()),
         variable("BATCH", "1".to_owned()),
     ];
-    if !settings.mk_conf.is_empty() {
+    if !texts(settings).is_empty() {
         // Without user settings, make finds those of its kit by itself.
         environment.push(variable("MAKECONF", format!("{TEXTS}/{MK_CONF}")));
     }

@@ -10,13 +10,13 @@ use super::rules::{self, FAMILY, Rules, output_of, split};
 use super::scan_file::ScanFile;
 use super::settings::Settings;
 use super::stages::{self, Commands, Recipe};
-use super::{description, distinfo};
+use super::{description, distinfo, own_settings};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, hex};
 use kilnyard_model::cuts::Cutting;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{
-    BuildOrder, Dependency, FetchFile, FetchOrder, Input, InputText, Key, Output, RootOrder, SharedFolder,
-    TestOrder, WorkOrder,
+    BuildOrder, BuildTerms, Dependency, FetchFile, FetchOrder, Input, InputText, Key, Output, RootOrder,
+    SharedFolder, TestOrder, WorkOrder,
 };
 use kilnyard_model::text;
 use kilnyard_schedule::prior_seconds;
@@ -171,6 +171,9 @@ impl Workshop {
             format!("option make {}", settings.make),
             format!("option selection {}", recipe.selection.join(" ")),
         ];
+        // make knows only the directory, not which of its packages it builds.
+        lines.extend(own_settings::key_lines(&settings.packages.of(&recipe.location)));
+        lines.extend(settings.packages.of(self.graph.name(package)).key_lines());
         lines.extend(files.iter().cloned());
         for id in installed {
             // All of them have an output: the closure guarantees it.
@@ -429,7 +432,7 @@ impl Workshop {
         let distfiles = self.distfiles(package).into_iter().map(|file| file.name).collect();
         let mut texts = stages::texts(&self.settings);
         texts.push(stages::unpack_mk());
-        Ok(BuildOrder {
+        let mut order = BuildOrder {
             package: self.graph.name(package).to_owned(),
             version: split(&known.name).1.to_owned(),
             family: Rules::order(&self.settings),
@@ -448,7 +451,10 @@ impl Workshop {
             // Root also packages the files that it installs.
             fakeroots: Vec::new(),
             output_folder: stages::PACKAGES.to_owned(),
-        })
+            terms: BuildTerms::default(),
+        };
+        self.settings.packages.of(&order.package).apply_to(&mut order);
+        Ok(order)
     }
 
     fn test(

@@ -5,6 +5,7 @@ pub mod root;
 pub use root::{DebianRoot, Mirrors};
 
 use kilnyard_ecosystem::debian::{Cycles, FAMILY, ROOT_PACKAGES, Settings, relation, source::Parts};
+use kilnyard_ecosystem::{OptionRules, Options};
 use kilnyard_model::graph::Against;
 use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use kilnyard_yard::family::Neighbour;
@@ -84,6 +85,53 @@ fn maintainer() -> String {
     "Kilnyard <kilnyard@localhost>".to_owned()
 }
 
+/// Variables that Kilnyard sets for the commands of a source, and the key that replaces each.
+const VARIABLES: [(&str, &str); 7] = [
+    ("APT_CONFIG", ""),
+    ("DEBIAN_FRONTEND", ""),
+    ("DEB_BUILD_OPTIONS", "; use options, checks and jobs"),
+    ("DEB_BUILD_PROFILES", "; use profiles"),
+    ("DPKG_ADMINDIR", ""),
+    ("DPKG_FORCE", ""),
+    ("DPKG_ROOT", ""),
+];
+/// The words of `DEB_BUILD_OPTIONS` that other keys set, and those keys.
+const WORDS: [(&str, &str); 2] = [("nocheck", "checks = false"), ("parallel", "jobs")];
+
+/// Checks the options of single sources.
+pub fn check_options(options: &Options) -> Result<(), String> {
+    if options.mk_conf.is_some() {
+        return Err(
+            "mk-conf is for packages of a tree; sources have profiles, options and environment".to_owned()
+        );
+    }
+    let mut names = options.environment.keys();
+    let reserved = names.find_map(|name| VARIABLES.iter().find(|(own, _)| own == name));
+    if let Some((name, instead)) = reserved {
+        return Err(format!("the environment variable {name} is set by Kilnyard{instead}"));
+    }
+    let mut words = options.words.iter().flatten();
+    let set_elsewhere = words.find_map(|word| {
+        let key = word.split('=').next().unwrap_or(word);
+        WORDS.iter().find(|(own, _)| *own == key)
+    });
+    if let Some((word, key)) = set_elsewhere {
+        return Err(format!("options cannot contain {word}; use {key}"));
+    }
+    let has_contradiction =
+        options.checks == Some(true) && options.profiles.iter().flatten().any(|profile| profile == "nocheck");
+    if has_contradiction {
+        return Err("checks = true and the profile nocheck exclude each other".to_owned());
+    }
+    let is_profile = |profile: &&String| {
+        profile.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b))
+    };
+    match options.profiles.iter().flatten().find(|profile| !is_profile(profile)) {
+        Some(bad) => Err(format!("`{bad}` is not a build profile: lower-case letters, digits, - and .")),
+        None => Ok(()),
+    }
+}
+
 impl Debian {
     /// Validates the table; the error says what to fix.
     pub fn check_table(&self) -> Result<(), String> {
@@ -122,7 +170,7 @@ impl Debian {
             .flat_map(|(source, names)| names.iter().map(|name| (source.as_str(), name.as_str())))
     }
 
-    /// The settings of the Debian module.
+    /// The settings of the Debian module, without options of single sources.
     pub fn settings(&self) -> Settings {
         Settings {
             release: self.release.clone(),
@@ -142,6 +190,7 @@ impl Debian {
             against: Against::default(),
             passes: 1,
             takeovers: self.taken_over().map(|(source, name)| (name.to_owned(), source.to_owned())).collect(),
+            packages: OptionRules::default(),
         }
     }
 

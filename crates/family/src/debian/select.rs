@@ -236,7 +236,7 @@ fn names(
 }
 
 fn build_depends(source: &Source, settings: &Settings, name: &str) -> bool {
-    let context = settings.context();
+    let context = settings.context_of(source.name());
     let needs = source.request(settings.parts).needs;
     needs
         .iter()

@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
     let build = &yard.config.build;
-    let settings = Settings { against: build.against, passes: build.passes, ..debian.settings() };
+    let packages = yard.config.tables.option_rules(&yard.folder)?;
+    let settings =
+        Settings { against: build.against, passes: build.passes, packages, ..debian.settings() };
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
     Index::open(yard)?.read(yard, &mut universe, &mut sources)?;

@@ -3,6 +3,7 @@
 use crate::debian::DebianRoot;
 use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
+use kilnyard_ecosystem::{NamePattern, Options};
 use kilnyard_yard::config::{COMMON_TEMPLATE, check_minutes, list_of, quoted};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -45,6 +46,43 @@ fn distfiles() -> PathBuf {
 }
 fn scan_minutes_max() -> f64 {
     MINUTES_MAX
+}
+
+/// Variables that Kilnyard sets for make and the package tools, in the environment or as arguments.
+const VARIABLES: [&str; 9] = [
+    "BATCH",
+    "DEPENDS_TARGET",
+    "DISTDIR",
+    "MAKECONF",
+    "MAKE_JOBS",
+    "PACKAGES",
+    "PBULK_CACHE_DIRECTORY",
+    "PKG_PATH",
+    "WRKOBJDIR",
+];
+
+/// Checks the options of single packages and directories.
+pub fn check_options(name: &NamePattern, options: &Options) -> Result<(), String> {
+    for (key, is_set) in [("profiles", options.profiles.is_some()), ("options", options.words.is_some())] {
+        if is_set {
+            return Err(format!("{key} is for source packages; use mk-conf, such as PKG_OPTIONS.mutt=\tssl"));
+        }
+    }
+    if let Some(name) = VARIABLES.iter().find(|name| options.environment.contains_key(**name)) {
+        return Err(format!("the environment variable {name} is set by Kilnyard"));
+    }
+    let is_of_directory = options.mk_conf.is_some() || options.checks.is_some();
+    if let (true, Some((directory, _))) = (is_of_directory, name.as_str().split_once(':')) {
+        return Err(format!(
+            "mk-conf and checks are for all packages of a directory: write [package.{}]",
+            quoted(directory)
+        ));
+    }
+    let is_readable = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    match options.mk_conf.as_ref().is_some_and(|text| !text.chars().all(is_readable)) {
+        true => Err("mk-conf has control characters".to_owned()),
+        false => Ok(()),
+    }
 }
 
 impl Pkgsrc {

@@ -2,6 +2,7 @@
 
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::pkgsrc::Settings;
+use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
 use kilnyard_ecosystem::pkgsrc::stages::{OPTION_CACHE, TREE, environment, sealed, texts};
 use kilnyard_ecosystem::pkgsrc::tree::{Make, OPTION_CACHE_VARIABLE, OUTPUT_BYTES_MAX, TimeLimit};
 use kilnyard_model::order::{Account, CommandOrder};
@@ -85,6 +86,10 @@ impl RootMake {
         let script = ["/bin/sh", "-c", SCRIPT, "sh", &self.settings.make];
         let mut environment = environment(&self.settings);
         environment.push((OPTION_CACHE_VARIABLE.to_owned(), OPTION_CACHE.to_owned()));
+        // Categories are listed without the settings of any package.
+        if is_location(directory) {
+            self.settings.packages.of(directory).add_environment(&mut environment);
+        }
         let order = CommandOrder {
             arguments: script.iter().chain(arguments).map(|word| (*word).to_owned()).collect(),
             account: Account::Root,

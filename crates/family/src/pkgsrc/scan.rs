@@ -16,7 +16,7 @@ use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_category};
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
 use kilnyard_ecosystem::pkgsrc::tree::Tree;
-use kilnyard_ecosystem::pkgsrc::{Scan, Settings};
+use kilnyard_ecosystem::pkgsrc::{Scan, ScanSettings, Settings};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::{Family, Scanned};
@@ -118,8 +118,10 @@ fn ask(
     let places = Places { tree: pkgsrc.tree.clone(), inside: Some(TREE) };
     let path = yard.path("index/scan");
     let failed = "keep the results of the scan";
-    let kept = KeptScan::read(&path, &facts).context(Kind::Machine, failed)?.current(&places);
-    let mut journal = Journal::begin(&path, &places, &facts, &kept, began).context(Kind::Machine, failed)?;
+    let own = ScanSettings::of(&settings.packages);
+    let kept = KeptScan::read(&path, &facts).context(Kind::Machine, failed)?.current(&places, &own);
+    let journal = Journal::begin(&path, &places, &facts, &own, &kept, began);
+    let mut journal = journal.context(Kind::Machine, failed)?;
     let tree = Tree { make };
     let mut categories = BTreeMap::new();
     let first = match wanted {

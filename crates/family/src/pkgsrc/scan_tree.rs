@@ -5,6 +5,7 @@ use super::asking::{
     ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
 use super::options::{ScanFamily, ScanOptions};
+use kilnyard_ecosystem::pkgsrc::ScanSettings;
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::tree::{MachineMake, OPTION_CACHE_VARIABLE, TimeLimit, Tree};
@@ -49,12 +50,12 @@ pub fn run(tree: &Path, options: &ScanOptions, as_json: bool, program: &dyn Prog
     let tree = Tree { make: &make };
     let places = Places { tree: folder.clone(), inside: None };
     let began = began_nanoseconds();
-    let facts = facts(&make)?;
+    let (facts, none) = (facts(&make)?, ScanSettings::default());
     let failed = format!("read {}", options.keep.display());
-    let kept = KeptScan::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places);
+    let kept = KeptScan::read(&options.keep, &facts).context(Kind::Machine, failed)?.current(&places, &none);
     let failed = format!("write {}", options.keep.display());
-    let mut journal =
-        Journal::begin(&options.keep, &places, &facts, &kept, began).context(Kind::Machine, &failed)?;
+    let mut journal = Journal::begin(&options.keep, &places, &facts, &none, &kept, began)
+        .context(Kind::Machine, &failed)?;
     let jobs =
         options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
     let (order, is_partial) = match options.locations.is_empty() {

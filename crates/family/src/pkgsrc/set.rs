@@ -4,7 +4,7 @@ use super::kit;
 use super::scan::Index;
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::debian::Base;
-use kilnyard_ecosystem::pkgsrc::{FAMILY, Settings, Workshop};
+use kilnyard_ecosystem::pkgsrc::{FAMILY, ScanSettings, Settings, Workshop};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::remedy::Remedy;
@@ -30,6 +30,7 @@ pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
         mk_conf,
         architecture: pkgsrc.root.architecture.clone(),
         target: pkgsrc.root.target(FAMILY).or_internal("name the target")?,
+        packages: yard.config.tables.option_rules(&yard.folder)?,
     })
 }
 
@@ -37,7 +38,13 @@ pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
 pub fn inputs(yard: &Yard, pkgsrc: &Pkgsrc, base: Option<&Base>) -> Result<String> {
     let settings = settings(yard, pkgsrc, base.unwrap_or(&Base::default()))?;
     let index = Index::open(yard)?.inputs(pkgsrc);
-    Ok(format!("{index}\n{} {}\n{}\n", settings.layers_digest, settings.make, settings.mk_conf))
+    let mut text = format!("{index}\n{} {}\n{}\n", settings.layers_digest, settings.make, settings.mk_conf);
+    // Of the options of single packages, only these may come from files.
+    let own = ScanSettings::of(&settings.packages);
+    if !own.is_empty() {
+        text.push_str(&format!("{}\n", own.line()));
+    }
+    Ok(text)
 }
 
 /// Reads the index and resolves the set.

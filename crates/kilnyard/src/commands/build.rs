@@ -4,6 +4,7 @@ use super::print;
 use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Error, Kind, Result};
+use crate::expectations::{Judgement, judge, success_note};
 use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
@@ -123,12 +124,12 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         planned.narrow(&packages)?;
     }
     if options.dry_run {
-        return super::plan::show(&planned.plan, false);
+        return super::plan::show(yard, &planned.plan, false);
     }
-    for remark in planned.workshop.remarks().iter().take(REMARKS_MAX) {
+    for remark in planned.plan.remarks.iter().take(REMARKS_MAX) {
         say!("note: {remark}");
     }
-    if let Some(more) = planned.workshop.remarks().len().checked_sub(REMARKS_MAX + 1) {
+    if let Some(more) = planned.plan.remarks.len().checked_sub(REMARKS_MAX + 1) {
         say!("and {} more notes", more + 1);
     }
     let run_options = Options { forced, checks_reproducible, transcript: options.messages.clone() };
@@ -170,13 +171,32 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
             say!("warning: the store was not backed up\n{error}");
         }
     }
+    let judgement = judgement(yard, &store, &outcome)?;
     if options.json {
-        ended(yard, &outcome, &page, repository)?;
+        ended(yard, &outcome, &judgement, &page, repository)?;
     } else {
         summary(yard, &store, &*set.ecosystem(), &outcome, &page, repository);
     }
     published?;
-    exit_code(&outcome)
+    Ok(match outcome.state {
+        RunState::Interrupted => ExitCode::from(Kind::Interrupted as u8),
+        _ if judgement.is_bad => ExitCode::from(Kind::Packages as u8),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// Judges the outcome by what was expected of each package. Without a run, packages can only be left out.
+fn judgement(yard: &Yard, store: &dyn Store, outcome: &RunOutcome) -> Result<Judgement> {
+    let is_expected = |name: &str| yard.config.expects_failure(name);
+    let Some(run) = outcome.run else {
+        let left_out = outcome.left_out.iter();
+        return Ok(judge(
+            &is_expected,
+            left_out.map(|(name, _)| (name.as_str(), PackageState::LeftOut, None)),
+        ));
+    };
+    let rows = store.packages(run).map_err(store_error)?;
+    Ok(judge(&is_expected, rows.iter().map(|row| (row.name.as_str(), row.state, row.blamed.as_deref()))))
 }
 
 /// The set with the recipes that were read again during the run, and the digest of its inputs.
@@ -240,7 +260,13 @@ fn forced_before(yard: &Yard, store: &dyn Store, options: &Build) -> Result<Opti
 }
 
 /// The last event.
-fn ended(yard: &Yard, outcome: &RunOutcome, page: &str, published: Option<&Published>) -> Result<ExitCode> {
+fn ended(
+    yard: &Yard,
+    outcome: &RunOutcome,
+    judgement: &Judgement,
+    page: &str,
+    published: Option<&Published>,
+) -> Result<ExitCode> {
     let counts: serde_json::Map<String, serde_json::Value> =
         outcome.counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
     let left_out = outcome.left_out.iter().map(|(name, reason)| json!({ "package": name, "reason": reason }));
@@ -250,6 +276,8 @@ fn ended(yard: &Yard, outcome: &RunOutcome, page: &str, published: Option<&Publi
         "state": outcome.state.as_str(),
         "counts": counts,
         "left_out": left_out.collect::<Vec<_>>(),
+        "expected_failures": judgement.failures,
+        "unexpected_successes": judgement.successes,
         "report": yard.path(&format!("{page}/report.json")),
         "repository": published.map(|published| json!({
             "folder": yard.repository(),
@@ -261,16 +289,6 @@ fn ended(yard: &Yard, outcome: &RunOutcome, page: &str, published: Option<&Publi
         "at_seconds": words::now_seconds(),
     });
     print(&format!("{}\n", words::json_text(&event)))
-}
-
-fn exit_code(outcome: &RunOutcome) -> Result<ExitCode> {
-    let bad = [PackageState::Failed, PackageState::Blocked, PackageState::LeftOut];
-    let is_bad = outcome.counts.iter().any(|(state, count)| bad.contains(state) && *count > 0);
-    Ok(match outcome.state {
-        RunState::Interrupted => ExitCode::from(Kind::Interrupted as u8),
-        _ if is_bad => ExitCode::from(Kind::Packages as u8),
-        _ => ExitCode::SUCCESS,
-    })
 }
 
 /// Prints a summary that fits on one screen.
@@ -310,13 +328,21 @@ fn summary(
                     words::minimums(figures.estimated_bound_seconds, figures.bound_seconds)
                 );
                 failed(&figures.failures, &*yard.config.family);
+                failed_as_expected(&figures.expected_failures);
+                for name in &figures.unexpected_successes {
+                    say!("  NOT expected: {}", success_note(name));
+                }
                 for name in &figures.not_reproducible {
                     say!("  NOT reproducible: {name}: two builds gave different bytes");
                 }
             }
         }
     }
-    few(&outcome.left_out, |name, reason| say!("  left out: {name}: {reason}"));
+    let is_expected = |name: &str| yard.config.expects_failure(name);
+    few(&outcome.left_out, |name, reason| {
+        let how = if is_expected(name) { "left out, as expected" } else { "left out" };
+        say!("  {how}: {name}: {reason}");
+    });
     let report = yard.path(&format!("{page}/index.html"));
     if report.exists() {
         say!("report: {}", report.display());
@@ -346,6 +372,17 @@ fn failed(failures: &[(String, Reason)], family: &dyn Family) {
     }
     if causes.len() > SHOWN_MAX {
         say!("  and {} more: kilnyard status; kilnyard why PACKAGE", causes.len() - SHOWN_MAX);
+    }
+}
+
+/// Reports failures that were expected, with the owner's reasons.
+fn failed_as_expected(failures: &[(String, Reason, Option<String>)]) {
+    for (name, reason, because) in failures.iter().take(SHOWN_MAX) {
+        let because = because.as_ref().map_or(String::new(), |because| format!(" ({because})"));
+        say!("  failed as expected{because}: {name}: {}", reason.first_line());
+    }
+    if failures.len() > SHOWN_MAX {
+        say!("  and {} more failed as expected", failures.len() - SHOWN_MAX);
     }
 }
 

@@ -44,7 +44,8 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     let kept = store.current(package).map_err(store_error)?;
     let kept = kept.filter(|kept| kept.recipe_version == set.version(id)).map_or(0, |kept| kept.revision);
     let order = planned.stock.order(id, kept.max(set.published_revision(id)) + 1);
-    let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
+    let mut order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
+    yard.config.tables.complete(&mut order);
     for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {
         let sha256 =
             Sha256Hex::parse(&input.sha256).context(Kind::Machine, format!("find {}", input.name))?;

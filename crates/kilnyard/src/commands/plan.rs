@@ -6,11 +6,15 @@ use crate::error::{Context, Result};
 use crate::plan::{current_plan, keep_current};
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
+use kilnyard_schedule::effective_priorities;
 use kilnyard_store::{Plan, PlanRow, PlanRowSeen, Store};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
@@ -29,7 +33,7 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
         let store: &dyn Store = &store;
         return store.at_once(print_as_json).map_err(store_error)?;
     }
-    show(&current_plan(yard, &mut store)?, options.all)
+    show(yard, &current_plan(yard, &mut store)?, options.all)
 }
 
 /// A plan for programs. Its packages are streamed from the store to the output: a release has 30,000, and
@@ -115,12 +119,29 @@ fn print_as_json(store: &dyn Store) -> Result<ExitCode> {
     }
 }
 
-/// Prints a plan for people: the longest paths first.
-pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
+/// The priority of each package of a plan, including those that it has for the packages that wait for it.
+fn priorities<'a>(yard: &Yard, plan: &'a Plan) -> HashMap<&'a str, i32> {
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = plan.packages.iter().map(|row| graph.add(&row.package.name)).collect();
+    for (id, row) in ids.iter().zip(&plan.packages) {
+        for dependency in row.dependencies.iter().filter_map(|name| graph.find(name)).collect::<Vec<_>>() {
+            graph.depend(*id, dependency);
+        }
+    }
+    let own: Vec<i32> =
+        plan.packages.iter().map(|row| yard.config.settings_of(&row.package.name).priority).collect();
+    let all = effective_priorities(&graph, &own);
+    plan.packages.iter().map(|row| row.package.name.as_str()).zip(all).collect()
+}
+
+/// Prints a plan for people: by priority, and then the longest paths first.
+pub fn show(yard: &Yard, plan: &Plan, all: bool) -> Result<ExitCode> {
+    let priorities = if yard.config.tables.is_empty() { HashMap::new() } else { priorities(yard, plan) };
+    let priority = |row: &PlanRow| priorities.get(row.package.name.as_str()).copied().unwrap_or(0);
     let mut rows: Vec<&PlanRow> =
         plan.packages.iter().filter(|row| all || row.package.state != PackageState::UpToDate).collect();
     rows.sort_by(|a, b| {
-        let key = |row: &PlanRow| row.package.state == PackageState::LeftOut;
+        let key = |row: &PlanRow| (row.package.state == PackageState::LeftOut, Reverse(priority(row)));
         key(a).cmp(&key(b)).then_with(|| b.package.rank_seconds.total_cmp(&a.package.rank_seconds))
     });
     let width = rows.iter().map(|row| row.package.name.len()).max().unwrap_or(0);
@@ -136,6 +157,9 @@ pub fn show(plan: &Plan, all: bool) -> Result<ExitCode> {
         let mut line = format!("{what:<10} {:width$}  {reason}", package.name);
         if !row.dependencies.is_empty() && package.state == PackageState::Waiting {
             let _ = write!(line, "; after {}", row.dependencies.join(", "));
+        }
+        if priority(row) != 0 && package.state != PackageState::LeftOut {
+            let _ = write!(line, "; priority {}", priority(row));
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }

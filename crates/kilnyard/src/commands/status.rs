@@ -11,7 +11,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
-use kilnyard_store::{BuildRow, RunRow, RunState, Store};
+use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Store};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -59,8 +59,13 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
                 "stage": stage_of(yard, build),
             })
         };
-        let failed =
-            failed.iter().map(|row| json!({ "package": row.name, "reason": row.reason.to_string() }));
+        let failed = failed.iter().map(|row| {
+            json!({
+                "package": row.name,
+                "reason": row.reason.to_string(),
+                "expected": yard.config.expects_failure(&row.name),
+            })
+        });
         return print_json(&json!({
             "run": run.number,
             "state": state,
@@ -117,6 +122,8 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
             build.version
         );
     }
+    let (expected, failed): (Vec<PackageRow>, Vec<PackageRow>) =
+        failed.into_iter().partition(|row| yard.config.expects_failure(&row.name));
     let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), &row.reason)));
     for cause in causes.iter().take(CAUSES_MAX) {
         let _ = writeln!(text, "failed: {}", cause.line());
@@ -126,6 +133,12 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     }
     if causes.len() > CAUSES_MAX {
         let _ = writeln!(text, "and {} more failed", causes.len() - CAUSES_MAX);
+    }
+    for row in expected.iter().take(CAUSES_MAX) {
+        let _ = writeln!(text, "failed as expected: {}: {}", row.name, row.reason.first_line());
+    }
+    if expected.len() > CAUSES_MAX {
+        let _ = writeln!(text, "and {} more failed as expected", expected.len() - CAUSES_MAX);
     }
     if state == "killed" || state == "interrupted" {
         let _ = writeln!(text, "{} continues from here", words::command("build"));

@@ -1,6 +1,7 @@
 //! `kilnyard why`: the reason for the state of a package, down to the package to blame.
 
 use super::{print, print_json, unknown};
+use crate::config::packages::PackageSettings;
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -42,6 +43,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     let last_run = builds.first().map(|build| build.run);
     builds.retain(|build| Some(build.run) == last_run);
     let chain = chain(&store, run.as_ref().map(|run| run.number), &row)?;
+    let settings = yard.config.settings_of(name);
     if options.json {
         return print_json(&json!({
             "package": name,
@@ -54,6 +56,11 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
                 "package": row.name, "state": row.state, "reason": row.reason.to_string(), "why": row.reason,
             })).collect::<Vec<_>>(),
             "dependencies": planned.map(|planned| planned.dependencies),
+            "note": settings.note,
+            "expected": settings.expected_failure.as_ref().map(|_| "failure"),
+            "because": settings.expected_failure.and_then(|expected| expected.because),
+            "network": settings.has_network,
+            "priority": settings.priority,
             "build": builds.first().map(build_json),
             "attempts": builds.iter().rev().map(build_json).collect::<Vec<_>>(),
         }));
@@ -82,6 +89,25 @@ fn chain(store: &dyn Store, run: Option<u64>, row: &PackageRow) -> Result<Vec<Pa
     Ok(chain)
 }
 
+/// What the package has of its own, and its builds do not show.
+fn own(settings: &PackageSettings) -> String {
+    let mut text = String::new();
+    if settings.has_network {
+        text.push_str("  its build has the network of this machine\n");
+    }
+    if let Some(expected) = &settings.expected_failure {
+        let because = expected.because.as_ref().map_or(String::new(), |because| format!(": {because}"));
+        let _ = writeln!(text, "  expected to fail{because}");
+    }
+    if settings.priority != 0 {
+        let _ = writeln!(text, "  priority: {}", settings.priority);
+    }
+    if let Some(note) = &settings.note {
+        let _ = writeln!(text, "  note: {note}");
+    }
+    text
+}
+
 /// `builds` are the tries of one run, the latest first.
 fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]) -> String {
     let version = if row.version.is_empty() { String::new() } else { format!(" {}", row.version) };
@@ -90,6 +116,7 @@ fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]
         let lead = if index == 0 { "because: " } else { "" };
         let _ = writeln!(text, "  {lead}{line}");
     }
+    text.push_str(&own(&yard.config.settings_of(&row.name)));
     for blamed in chain {
         let _ = writeln!(text, "  {} is {}: {}", blamed.name, blamed.state, blamed.reason);
     }

@@ -37,6 +37,9 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     for left in worker.sweep().context(Kind::Machine, &failed)? {
         say!("note: {left}");
     }
+    if lease.order.terms.has_network {
+        say!("note: this build has the network of this machine: its lease says so");
+    }
     provide(&worker, &distfiles, &lease, &artifacts)?;
     let reporter = Reporter { logs: Mutex::default() };
     let mut weights = Weights::find_among("worker", &[]);

@@ -142,6 +142,7 @@ impl Preparer<'_> {
             Ok(order) => order,
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
+        self.yard.config.tables.complete(&mut order);
         let builds = self.store.builds_of(&name, BUILDS_MAX).map_err(store_error)?;
         if let Some(work) = &mut order.work
             && let Some(bytes) = work_bytes(&builds, work.expected_bytes)

@@ -3,7 +3,8 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
 //! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
 //! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
-//! `elsewhere` leases without their yard, `messages` the protocol, and `traps` attacks on later builds.
+//! `elsewhere` leases without their yard, `messages` the protocol, `tables` settings of single packages, and `traps`
+//! attacks on later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,6 +18,7 @@ mod elsewhere;
 mod fixtures;
 mod messages;
 mod ordinary;
+mod tables;
 mod traps;
 
 use fixtures::Shared;
@@ -35,6 +37,7 @@ fn main() {
         elsewhere::CASES,
         messages::CASES,
         ordinary::CASES,
+        tables::CASES,
         traps::CASES,
     ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {

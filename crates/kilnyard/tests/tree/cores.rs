@@ -91,7 +91,9 @@ fn too_much_memory(shared: &Shared) {
         assert_eq!(build["failure"]["kind"], "memory", "{build}");
         let message = build["failure"]["message"].as_str().unwrap();
         assert!(
-            message.starts_with("its processes held more than 262 MiB, the limit (`memory` of [limits])"),
+            message.starts_with(
+                "its processes held more than 262 MiB, the limit (`memory` of [limits] or [package])"
+            ),
             "{message}"
         );
         assert!(message.contains("tail -n 1"), "{message}");

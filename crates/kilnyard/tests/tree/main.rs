@@ -3,8 +3,8 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` checks one run of all
 //! odd packages, and `misbehaves` one run of all misbehaving packages; `backends` tests the ways to make roots,
 //! `changes` what is rebuilt and why, `cores` how cores and memory are shared, `scans` scans of a tree in a root,
-//! `terminal` the output on a terminal, `refusals` invalid input, `ordinary` builds without root, `elsewhere` a lease
-//! without its yard, and `disasters` events that hit Kilnyard during a run.
+//! `tables` settings of single packages, `terminal` the output on a terminal, `refusals` invalid input, `ordinary`
+//! builds without root, `elsewhere` a lease without its yard, and `disasters` events that hit Kilnyard during a run.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,6 +20,7 @@ mod odd;
 mod ordinary;
 mod refusals;
 mod scans;
+mod tables;
 mod terminal;
 
 use fixtures::Shared;
@@ -36,6 +37,7 @@ fn main() {
         backends::CASES,
         cores::CASES,
         scans::CASES,
+        tables::CASES,
         terminal::CASES,
         refusals::CASES,
         disasters::CASES,

@@ -59,9 +59,14 @@ const VERDICTS: [(&str, &str, &str, &[&str]); 20] = [
         "bad/writes-too-much",
         "failed",
         "disk-limit",
-        &["it wrote ", "its limit is 200 MiB (`disk` of [limits])", "sleep 616105"],
+        &["it wrote ", "its limit is 200 MiB (`disk` of [limits] or [package])", "sleep 616105"],
     ),
-    ("bad/writes-and-leaves", "failed", "disk-limit", &["its limit is 200 MiB (`disk` of [limits])"]),
+    (
+        "bad/writes-and-leaves",
+        "failed",
+        "disk-limit",
+        &["its limit is 200 MiB (`disk` of [limits] or [package])"],
+    ),
     ("bad/opens-files", "failed", "open-files", &["`open-files` of [limits]", "Too many open files"]),
     (
         "bad/kills-itself",

@@ -77,7 +77,7 @@ fn builds(user: &User, yard: &Yard) {
     assert_eq!(yard.published(), ["as-root-1.0", "one-1.0", "two-1.0"]);
     user.run(yard, &build).exits(0).says(&["nothing to do: 3 up-to-date"]);
     // The written files are measured at the end, wherever they are.
-    let limit = "its limit is 200 MiB (`disk` of [limits])";
+    let limit = "its limit is 200 MiB (`disk` of [limits] or [package])";
     user.run(yard, &["build", "a/hides"]).exits(1).says(&["1 failed", limit]);
     yard.is_clean();
 }

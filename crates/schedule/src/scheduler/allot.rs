@@ -21,7 +21,8 @@ enum Room {
 
 impl Running {
     fn place(&self) -> QueuePlace {
-        QueuePlace { bumped: self.bumped, rank: self.rank_seconds, package: self.package }
+        let Running { package, bumped, priority, rank_seconds: rank, .. } = *self;
+        QueuePlace { bumped, priority, rank, package }
     }
 
     /// The cores beyond its first that it can use.
@@ -108,12 +109,14 @@ impl Scheduler {
 
     /// Sorts running builds by rank.
     pub(super) fn order_running(&mut self) {
-        let (cores_max, speed_max) = (f64::from(self.cores_max()), self.speed_max());
+        let (cores_max, speed_max) = (self.cores_max(), self.speed_max());
         for running in &mut self.running {
             for build in running.iter_mut() {
-                let own = build.serial_left_seconds + build.parallel_left_seconds / cores_max;
+                let cores = f64::from(cores_max.min(build.jobs_max));
+                let own = build.serial_left_seconds + build.parallel_left_seconds / cores;
                 build.rank_seconds = self.ranks.after_seconds(build.package) + own / speed_max;
-                build.bumped = self.queue.place(build.package).bumped;
+                let place = self.queue.place(build.package);
+                (build.bumped, build.priority) = (place.bumped, place.priority);
             }
             running.sort_by_key(Running::place);
         }
@@ -207,7 +210,7 @@ impl Scheduler {
         if needed_bytes > spare.memory_bytes || is_disk_short {
             return Room::NoSpace;
         }
-        Room::Cores(spare.cores.min(self.cores_max()))
+        Room::Cores(self.works[package.index()].cores_of(spare.cores.min(self.cores_max())))
     }
 
     /// Where the files of a package go on a machine, and its memory with one core.
@@ -254,7 +257,9 @@ impl Scheduler {
             memory_bytes,
             memory_per_core_bytes: work.memory_per_core_bytes,
             disk_bytes: self.disk_bytes(files, package),
+            jobs_max: work.jobs_max.unwrap_or(u32::MAX).max(1),
             bumped: place.bumped,
+            priority: place.priority,
             rank_seconds: place.rank,
         };
         let running = &mut self.running[machine.index()];

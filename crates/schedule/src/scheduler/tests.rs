@@ -351,13 +351,15 @@ fn impossible_schedules_are_reported() {
 struct Made {
     graph: Arc<Graph>,
     works: Vec<Work>,
+    priorities: Vec<i32>,
     machines: Vec<Machine>,
     limits: Limits,
 }
 
 fn made() -> impl Strategy<Value = Made> {
     const PACKAGES: u32 = 24;
-    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50, 0u64..60);
+    let own = (proptest::option::of(1u32..6), prop_oneof![Just(0), -3i32..4]);
+    let work = (0.0f64..50.0, 0.0f64..300.0, 0u64..40, 0u64..6, 0u64..50, 0u64..60, own);
     let room = || proptest::option::of(40u64..90);
     let machine = (1u32..9, 0.5f64..3.0, room(), room());
     let limit = || proptest::option::of(1u32..6);
@@ -375,18 +377,22 @@ fn made() -> impl Strategy<Value = Made> {
             for (a, b) in edges.into_iter().filter(|(a, b)| a != b) {
                 graph.depend(PackageId(a.max(b)), PackageId(a.min(b)));
             }
-            let works = works.into_iter().map(|(serial, rest, memory, per_core, files, disk_bytes)| Work {
-                steps: vec![Step::Serial(serial), Step::Parallel(rest), Step::Serial(serial / 2.0)],
-                memory_bytes: memory,
-                memory_per_core_bytes: per_core,
-                files_bytes: files,
-                disk_bytes,
-                basis: Basis::Prior,
-            });
+            let priorities = works.iter().map(|(.., (_, priority))| *priority).collect();
+            let works =
+                works.into_iter().map(|(serial, rest, memory, per_core, files, disk_bytes, own)| Work {
+                    steps: vec![Step::Serial(serial), Step::Parallel(rest), Step::Serial(serial / 2.0)],
+                    memory_bytes: memory,
+                    memory_per_core_bytes: per_core,
+                    files_bytes: files,
+                    disk_bytes,
+                    jobs_max: own.0,
+                    basis: Basis::Prior,
+                });
             let machines = machines.into_iter();
             Made {
                 graph: Arc::new(graph),
                 works: works.collect(),
+                priorities,
                 machines: machines
                     .map(|(cores, speed, memory_bytes, disk_bytes)| Machine {
                         cores,
@@ -419,7 +425,8 @@ impl Watched {
     fn new(made: Made) -> Watched {
         let scheduler =
             Scheduler::new(made.graph.clone(), made.works.clone(), made.machines.clone(), made.limits)
-                .unwrap();
+                .unwrap()
+                .with_priorities(&made.priorities);
         let built = vec![false; made.graph.len()];
         Watched { scheduler, made, built, running: BTreeMap::new(), heard: Vec::new() }
     }
@@ -432,7 +439,8 @@ impl Watched {
             let slots = self.made.limits.slots_max.unwrap_or(u32::MAX);
             assert!(on().count() <= slots as usize);
             let most = self.made.limits.jobs_max.unwrap_or(u32::MAX);
-            assert!(on().all(|(_, (_, cores, ..))| (1..=most).contains(cores)));
+            let most = |id: &PackageId| self.made.works[id.index()].cores_of(most);
+            assert!(on().all(|(id, (_, cores, ..))| (1..=most(id)).contains(cores)));
             let memory: u64 = on()
                 .map(|(id, (_, cores, memory, _))| {
                     memory + self.made.works[id.index()].memory_per_core_bytes * u64::from(cores - 1)
@@ -565,4 +573,38 @@ proptest! {
         }
         prop_assert!(watched.built.iter().all(|built| *built), "{:?}", watched.built);
     }
+}
+
+#[test]
+fn a_priority_comes_before_rank_and_takes_its_dependencies_along() {
+    let (graph, works) = sample();
+    let new = |own: [i32; 4]| {
+        let machine = vec![Machine::of_cores(1)];
+        let made = Scheduler::new(graph.clone(), works.clone(), machine, Limits::default()).unwrap();
+        made.with_priorities(&own)
+    };
+    let first = |own| apply(&mut new(own), 0.0, Event::Begin);
+    assert_eq!(first([0, 0, 0, 0]), [start(LONG)]);
+    assert_eq!(first([0, 0, 0, 1]), [start(OTHER)]);
+    assert_eq!(first([0, 2, 0, 1]), [start(LONG)], "`next` waits for it");
+    assert_eq!(first([-1, 0, 0, 0]), [start(SMALL)]);
+    // A bump comes before any priority.
+    let mut bumped = new([0, 0, 0, 100]);
+    apply(&mut bumped, 0.0, Event::Bump(SMALL));
+    assert_eq!(apply(&mut bumped, 0.0, Event::Begin), [start(SMALL)]);
+}
+
+#[test]
+fn a_build_gets_no_more_cores_than_its_package_may_have() {
+    let (graph, mut works) = sample();
+    works[LONG.index()].jobs_max = Some(3);
+    works[SMALL.index()].jobs_max = Some(1);
+    let machine = vec![Machine::of_cores(8)];
+    let mut scheduler = Scheduler::new(graph, works, machine, Limits::default()).unwrap();
+    assert_eq!(scheduler.rank_seconds(LONG), 10.0 + 400.0 / 3.0 + 1.0 + 1.0 / 8.0);
+    assert_eq!(scheduler.rank_seconds(SMALL), 28.0);
+    apply(&mut scheduler, 0.0, Event::Begin);
+    assert_eq!(apply(&mut scheduler, 10.0, Event::Wants { package: LONG, cores: 8 }), [cores(LONG, 3)]);
+    assert_eq!(apply(&mut scheduler, 11.0, Event::Wants { package: SMALL, cores: 8 }), []);
+    assert_eq!(apply(&mut scheduler, 12.0, Event::Wants { package: OTHER, cores: 8 }), [cores(OTHER, 4)]);
 }

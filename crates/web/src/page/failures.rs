@@ -86,6 +86,9 @@ fn failure(view: &View<'_>, package: &ReportPackage) -> Markup {
             }
             None => p.message { "No cause was recorded." },
         }
+        @if let Some(note) = &package.note {
+            p.note { (clean::line(note, MESSAGE_CHARACTERS_MAX)) }
+        }
         p.after {
             (log(package))
             @if !package.blocks.is_empty() {

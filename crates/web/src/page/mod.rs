@@ -4,6 +4,7 @@
 
 mod blocked;
 mod expected;
+mod expected_failures;
 mod failures;
 mod head;
 mod left_behind;
@@ -60,6 +61,7 @@ pub fn page(report: &Report) -> String {
 fn sections(view: &View<'_>) -> Vec<Section> {
     let all = [
         failures::section(view),
+        expected_failures::section(view),
         blocked::section(view),
         timeline::section(view),
         expected::section(view),

@@ -9,6 +9,9 @@ use maud::{Markup, html};
 /// Maximum length of a reason.
 const REASON_CHARACTERS_MAX: usize = 240;
 
+/// Maximum length of a note of the yard's owner.
+const NOTE_CHARACTERS_MAX: usize = 500;
+
 /// Maximum number of stages, outputs and dependencies listed for one package.
 const STAGES_MAX: usize = 16;
 const OUTPUTS_MAX: usize = 30;
@@ -83,12 +86,21 @@ fn result(view: &View<'_>, index: usize) -> Markup {
             Some(false) => { " " span.remark { "not reproducible" } }
             None => {}
         }
+        @if package.is_expected_to_fail {
+            @match package.state {
+                PackageState::Failed => { " " span.remark { "as expected" } }
+                PackageState::Built | PackageState::Unchanged => { " " span.remark { "expected to fail" } }
+                _ => {}
+            }
+        }
     }
 }
 
 fn why(view: &View<'_>, package: &ReportPackage) -> Markup {
     html! {
         (clean::line(&package.reason, REASON_CHARACTERS_MAX))
+        @if package.has_network { " " span.remark { "built with the network" } }
+        @if let Some(note) = &package.note { p.note { (clean::line(note, NOTE_CHARACTERS_MAX)) } }
         @if package.state == PackageState::Blocked && !package.blocked_by.is_empty() {
             " " span.remark { "waits for " (view.links(&package.blocked_by, NAMES_MAX)) }
         }

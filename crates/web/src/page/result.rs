@@ -16,9 +16,9 @@ const NOTE_CHARACTERS_MAX: usize = 1000;
 pub(crate) fn title(view: &View<'_>) -> String {
     let report = view.report;
     let yard = clean::name(&report.yard, NAME_CHARACTERS_MAX);
-    let result = match report.counts {
-        Counts { failed: 0, .. } => state_word(report.state).to_owned(),
-        Counts { failed, .. } => format!("{} failed", count(failed)),
+    let result = match report.counts.failed_unexpectedly() {
+        0 => state_word(report.state).to_owned(),
+        failed => format!("{} failed", count(failed)),
     };
     format!("Run {} of {yard}: {result} – Kilnyard", report.run)
 }
@@ -31,7 +31,7 @@ pub(crate) fn result(view: &View<'_>) -> Markup {
         kinds.into_iter().filter(|text| !text.is_empty()).map(|text| name(text)).collect();
     let class = match report.state {
         RunState::Running => "state building",
-        RunState::Finished if report.counts.failed > 0 => "state done",
+        RunState::Finished if report.counts.failed_unexpectedly() > 0 => "state done",
         RunState::Finished => "state built",
         RunState::Interrupted => "state blocked",
     };
@@ -71,7 +71,7 @@ fn state_word(state: RunState) -> &'static str {
 
 /// The result in one sentence.
 fn sentence(report: &Report) -> String {
-    let Counts { total, built, unchanged, up_to_date, failed, blocked, skipped, left_out, waiting } =
+    let Counts { total, built, unchanged, up_to_date, failed, blocked, skipped, left_out, waiting, .. } =
         report.counts;
     let mut parts = Vec::new();
     let mut part = |number: u64, text: &str| {
@@ -81,7 +81,8 @@ fn sentence(report: &Report) -> String {
     };
     part(built, "built");
     part(unchanged, if built > 0 { "rebuilt to the same content" } else { "built to the same content" });
-    part(failed, "failed");
+    part(report.counts.failed_unexpectedly(), "failed");
+    part(report.counts.failed_as_expected, "failed as expected");
     part(
         blocked,
         match (failed, blocked) {
@@ -196,6 +197,8 @@ fn figure_list(report: &Report) -> Markup {
             @for (number, name, class) in figures(counts) {
                 @if class == "waiting" && building > 0 {
                     (figure(number, name, class, &format!("{} being built", count(building))))
+                } @else if class == "failed" && counts.failed_as_expected > 0 {
+                    (figure(number, name, class, &format!("{} as expected", count(counts.failed_as_expected))))
                 } @else {
                     (figure(number, name, class, ""))
                 }
@@ -243,6 +246,8 @@ mod tests {
         assert!(
             sentence(&report(counts)).starts_with("3 built, 4 failed, 1 waits for them, 1 skipped — in ")
         );
+        let counts = Counts { total: 5, built: 3, failed: 2, failed_as_expected: 2, ..Counts::default() };
+        assert!(sentence(&report(counts)).starts_with("3 built, 2 failed as expected — in "));
     }
 
     #[test]

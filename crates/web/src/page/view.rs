@@ -23,8 +23,10 @@ pub(crate) struct View<'a> {
     pub(crate) rows: Vec<usize>,
     /// The packages whose failure is shown in full, in page order.
     pub(crate) failures: Vec<usize>,
-    /// How many packages failed.
+    /// How many packages failed without being expected to.
     pub(crate) failed: usize,
+    /// The packages that failed as expected, by name.
+    pub(crate) expected_failures: Vec<usize>,
     by_name: HashMap<&'a str, usize>,
     with_row: Vec<bool>,
     with_failure: Vec<bool>,
@@ -37,8 +39,9 @@ impl<'a> View<'a> {
             let package = &report.packages[*index];
             (state_rank(package.state), &package.name, *index)
         });
-        let mut failures: Vec<usize> =
-            order.iter().copied().filter(|i| report.packages[*i].state == PackageState::Failed).collect();
+        let failed = order.iter().copied().filter(|i| report.packages[*i].state == PackageState::Failed);
+        let (expected_failures, mut failures): (Vec<usize>, Vec<usize>) =
+            failed.partition(|index| report.packages[*index].is_expected_to_fail);
         let failed = failures.len();
         // The package that blocks the most comes first. The sort is stable, so ties stay ordered by name.
         failures.sort_by_key(|index| std::cmp::Reverse(report.packages[*index].blocks.len()));
@@ -60,6 +63,7 @@ impl<'a> View<'a> {
             rows: order,
             failures,
             failed,
+            expected_failures,
             by_name,
         }
     }

@@ -28,16 +28,17 @@ pub struct Limits {
     open_files: u32,
     unpacked: Size,
     unpacked_files: u64,
+    /// The former place of the limits of single packages.
     packages: BTreeMap<String, Own>,
 }
 
 /// Limits of one package, in place of the general ones.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct Own {
-    disk: Option<Size>,
-    memory: Option<Size>,
-    open_files: Option<u32>,
+pub(super) struct Own {
+    pub(super) disk: Option<Size>,
+    pub(super) memory: Option<Size>,
+    pub(super) open_files: Option<u32>,
 }
 
 impl Default for Limits {
@@ -53,17 +54,23 @@ impl Default for Limits {
     }
 }
 
+/// Fails if a number of open files is out of bounds. `of` follows the key.
+pub(super) fn check_open_files(of: &str, count: u32) -> Result<(), String> {
+    match (OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&count) {
+        true => Ok(()),
+        false => {
+            Err(format!("open-files{of} is {count}, but must be from {OPEN_FILES_MIN} to {OPEN_FILES_MAX}"))
+        }
+    }
+}
+
 impl Limits {
     pub(super) fn check(&self) -> Result<(), String> {
         let widest = OutputBounds::WIDEST;
         let own = self.packages.iter().filter_map(|(name, own)| Some((name.as_str(), own.open_files?)));
         for (name, count) in own.chain([("", self.open_files)]) {
-            if !(OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&count) {
-                let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
-                return Err(format!(
-                    "limits: open-files{of} is {count}, but must be from {OPEN_FILES_MIN} to {OPEN_FILES_MAX}"
-                ));
-            }
+            let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
+            check_open_files(&of, count).map_err(|reason| format!("limits: {reason}"))?;
         }
         if self.unpacked.0 > widest.unpacked_bytes_max {
             return Err(format!("limits: unpacked must be at most {}G", widest.unpacked_bytes_max >> 30));
@@ -84,15 +91,9 @@ impl Limits {
         }
     }
 
-    /// The rules for packages that have their own limits; `rules` fills in the rest.
-    pub fn of_packages(&self, rules: LimitRules) -> BTreeMap<String, LimitRules> {
-        let of = |own: &Own| LimitRules {
-            memory_bytes_min: own.memory.map_or(rules.memory_bytes_min, |size| size.0),
-            written_bytes_min: own.disk.map_or(rules.written_bytes_min, |size| size.0),
-            open_files_max: own.open_files.unwrap_or(rules.open_files_max),
-            ..rules
-        };
-        self.packages.iter().map(|(name, own)| (name.clone(), of(own))).collect()
+    /// The limits of single packages, in their former place.
+    pub(super) fn packages(&self) -> impl Iterator<Item = (&str, Own)> {
+        self.packages.iter().map(|(name, own)| (name.as_str(), *own))
     }
 
     /// Bounds on the unpacked outputs of a package.

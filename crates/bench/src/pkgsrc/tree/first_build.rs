@@ -84,6 +84,7 @@ fn settings(tree: &SyntheticTree, distfiles: PathBuf) -> Settings {
         mk_conf: String::new(),
         architecture: "amd64".to_owned(),
         target: "pkgsrc/linux/none/amd64".parse().expect("a target"),
+        packages: Default::default(),
     }
 }
 

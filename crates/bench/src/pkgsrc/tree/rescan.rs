@@ -8,6 +8,7 @@ use crate::error::{Context, Kind, Result};
 use crate::figures::{Series, Unit};
 use crate::scratch::Scratch;
 use crate::words;
+use kilnyard_ecosystem::pkgsrc::ScanSettings;
 use kilnyard_ecosystem::pkgsrc::kept::{Current, Journal, KeptScan};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -27,7 +28,8 @@ pub fn measure(scratch: &Scratch, tree: &SyntheticTree, trial: &Trial<'_>) -> Re
     let failed = "store the answers of the scan";
     // Accept all files as old enough: they already exist.
     let began_nanoseconds = i128::MAX;
-    let mut journal = Journal::begin(&kept, &tree.places(), FACTS, &Current::default(), began_nanoseconds)
+    let (places, none, nothing) = (tree.places(), ScanSettings::default(), Current::default());
+    let mut journal = Journal::begin(&kept, &places, FACTS, &none, &nothing, began_nanoseconds)
         .context(Kind::Machine, failed)?;
     for (location, stanzas) in &tree.answers {
         journal.add(location, stanzas).context(Kind::Machine, failed)?;
@@ -98,7 +100,7 @@ fn decide<'a>(kept: &Path, tree: &'a SyntheticTree) -> Result<(f64, BTreeSet<&'a
     let places = tree.places();
     let started = Instant::now();
     let kept = KeptScan::read(kept, FACTS).context(Kind::Machine, "read the stored answers")?;
-    let current = kept.current(&places);
+    let current = kept.current(&places, &ScanSettings::default());
     let seconds = started.elapsed().as_secs_f64();
     Ok((seconds, tree.answers.keys().filter(|location| !current.stanzas.contains_key(*location)).collect()))
 }

@@ -2,6 +2,7 @@
 
 use super::fact::{Fact, Places};
 use super::{BEGINNING, Current, asked, checksum, each_file};
+use crate::pkgsrc::own_settings::ScanSettings;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::Path;
@@ -35,12 +36,17 @@ impl Journal {
         path: &Path,
         places: &Places,
         facts: &str,
+        settings: &ScanSettings,
         current: &Current,
         began_nanoseconds: i128,
     ) -> io::Result<Journal> {
         let part = path.with_extension("part");
         let mut file = fs_err::File::create(&part)?;
         file.write_all(format!("{BEGINNING}{facts}\n").as_bytes())?;
+        if !settings.is_empty() {
+            let line = settings.line();
+            file.write_all(format!("settings {} {line}\n", checksum(line.as_bytes())).as_bytes())?;
+        }
         let mut journal = Journal {
             file,
             places: places.clone(),

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::plan::keep_current;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
+use kilnyard_schedule::Work;
 use kilnyard_store::Store;
 use kilnyard_yard::estimates::Estimates;
 use kilnyard_yard::shape::Shape;
@@ -74,7 +75,9 @@ impl Edges {
         let (shape, store) = (Shape::of(yard), yard.store()?);
         let history = Estimates::of(yard, &store, shape.machine)?;
         for package in lacking {
+            let jobs_max = yard.config.settings_of(self.name(package)).terms.jobs_max;
             if let Some(work) = history.known(self.name(package)) {
+                let work = Work { jobs_max, ..work };
                 self.estimates[package as usize] = work.seconds_at(shape.jobs.min(shape.machine.cores), 1.0);
             }
         }

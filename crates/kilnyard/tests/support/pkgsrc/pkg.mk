@@ -1,7 +1,7 @@
 # Included by every package's Makefile: pkgsrc's rules in miniature.
 #
 # A package sets NAME and VERSION, or VERSIONS if its directory makes several versions: the first one unless
-# VERSION_REQD names another. It may have targets do-configure, do-build and do-install, and in its directory
+# VERSION_REQD names another. It may have targets do-configure, do-build, do-test and do-install, and in its directory
 # distinfo, PLIST, files, patches, INSTALL and DEINSTALL.
 
 MK:=		${.PARSEDIR}
@@ -32,6 +32,12 @@ HOMEPAGE?=	https://example.org/${NAME}/
 LICENSE?=	mit
 USE_DESTDIR?=	user-destdir
 ALL_DEPENDS=	${BUILD_DEPENDS} ${DEPENDS}
+# Tests run with the build, and have dependencies, only on request.
+PKGSRC_RUN_TEST?=	no
+.if ${PKGSRC_RUN_TEST:tl} == "yes"
+_TEST_TARGET=	test
+BUILD_DEPENDS+=	${TEST_DEPENDS}
+.endif
 # Only the patterns, quoted for the shell.
 PATTERNS=	${DEPENDS:C/:.*//:O:u:@pattern@'${pattern}'@}
 BUILD_PATTERNS=	${BUILD_DEPENDS:C/:.*//:O:u:@pattern@'${pattern}'@}
@@ -104,7 +110,12 @@ ${stage}: .PHONY ${before} ${STEPS.${stage}}
 .  endif
 .endfor
 
-all: .PHONY build
+all: .PHONY build ${_TEST_TARGET}
+
+test: .PHONY build
+.if target(do-test)
+	@${MAKE} do-test
+.endif
 
 clean: .PHONY
 	@rm -rf ${WRKDIR}

@@ -1,5 +1,6 @@
 //! Debian: the archive's index, sets of source packages, an apt repository.
 
+pub mod archives;
 pub mod base;
 mod check;
 pub mod config;
@@ -7,6 +8,7 @@ mod demo;
 mod doctor;
 pub mod init;
 pub mod mirror;
+mod pins;
 pub mod publish;
 pub mod recover;
 pub mod rules;
@@ -46,6 +48,8 @@ pub struct DebianEntry;
 
 /// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "debian";
+/// The tables of more archives in `kilnyard.toml`.
+const ARCHIVE: &str = "archive";
 /// The command that only this family has.
 const CHECK: &str = "check";
 
@@ -61,8 +65,17 @@ impl family::FamilyEntry for DebianEntry {
         #[derive(Deserialize)]
         struct File {
             debian: Debian,
+            #[serde(default)]
+            archive: Vec<archives::Archive>,
         }
-        toml::from_str(text).map(|file: File| Arc::new(file.debian) as Arc<dyn Family>)
+        toml::from_str(text).map(|mut file: File| {
+            file.debian.archives.extend(file.archive);
+            Arc::new(file.debian) as Arc<dyn Family>
+        })
+    }
+
+    fn more_tables(&self) -> &'static [&'static str] {
+        &[ARCHIVE]
     }
 
     fn init_remedy(&self) -> Remedy {
@@ -100,7 +113,8 @@ impl family::FamilyEntry for DebianEntry {
 
 impl Family for Debian {
     fn located(&self, yard: &Path) -> Arc<dyn Family> {
-        Arc::new(Debian { keyring: yard.join(&self.keyring), ..self.clone() })
+        let archives = self.archives.iter().map(|archive| archive.located(yard)).collect();
+        Arc::new(Debian { keyring: yard.join(&self.keyring), archives, ..self.clone() })
     }
 
     fn title(&self) -> &'static str {

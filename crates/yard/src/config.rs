@@ -390,7 +390,8 @@ impl Config {
         };
         let file: File = toml::from_str(text).map_err(unreadable)?;
         let wrong = |reason| Error::usage(format!("{}: {reason}", path.display()));
-        let is_of = |key: &String| families.iter().any(|entry| entry.name() == key);
+        let has_more = |entry: &&'static dyn FamilyEntry, key: &str| entry.more_tables().contains(&key);
+        let is_of = |key: &String| families.iter().any(|entry| entry.name() == key || has_more(entry, key));
         if let Some(unknown) = file.others.keys().find(|key| !is_of(key)) {
             return Err(wrong(unknown_key(text, unknown)));
         }
@@ -412,6 +413,14 @@ impl Config {
                 )));
             }
         };
+        let others = file.others.keys().filter(|key| *key != entry.name() && !has_more(entry, key));
+        if let Some(foreign) = others.into_iter().next() {
+            let owners = tables(&mut families.iter().filter(|entry| has_more(entry, foreign))).join(" or ");
+            return Err(wrong(format!(
+                "the table [[{foreign}]] belongs to {owners}, but this is a yard of [{}]",
+                entry.name()
+            )));
+        }
         let family = entry.read(text).map_err(unreadable)?;
         let (packages, packages_file) = (file.packages, file.packages_file);
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;

@@ -37,7 +37,12 @@ pub trait FamilyEntry: Sync {
     /// The name, which is also the name of its table in `kilnyard.toml`.
     fn name(&self) -> &'static str;
 
-    /// Parses the family's table in a whole configuration, which must contain it.
+    /// Names of further tables of `kilnyard.toml` that only this family has.
+    fn more_tables(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Parses the family's tables in a whole configuration, which must contain the first one.
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
 
     /// The command that creates a yard of this family, for users who have none.

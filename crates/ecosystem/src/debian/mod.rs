@@ -19,6 +19,7 @@ mod set;
 mod settings;
 pub mod source;
 pub mod stages;
+pub mod suites;
 pub mod universe;
 pub mod version;
 mod workshop;

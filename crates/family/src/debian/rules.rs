@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `all` | every source of the release that builds here |
 //! | `hello`, `python3-*`, `lib[ab]*` | sources by name; `*`, `?` and `[…]` match as in a shell |
+//! | `hello=2.10-3`, `linux/bookworm-backports` | a source in this version, or from this suite or archive |
 //! | `own/hello_2.10-3.dsc`, `own/*.dsc` | sources of this machine; they replace the archive's of the same name |
 //! | `@names.txt` | the rules in a file, one per line |
 //! | `build-depends:zlib1g-dev` | sources with this package in their build dependencies |
@@ -13,6 +14,7 @@
 //! | `-RULE` | takes away what the rule selects |
 
 use kilnyard_ecosystem::debian::relation;
+use kilnyard_ecosystem::debian::suites::Pin;
 use kilnyard_yard::error::{Error, Result};
 
 /// Files of rules may contain files of rules, down to this depth.
@@ -36,6 +38,8 @@ pub enum Selection {
     All,
     /// A source by its exact name.
     Name(String),
+    /// A source in one version.
+    Pinned(Pin),
     /// Sources whose names match a pattern.
     Pattern(String),
     /// A `.dsc` file of this machine, or a pattern of them, relative to the yard.
@@ -66,10 +70,16 @@ impl Rule {
         };
         let selection = Selection::parse(body).ok_or_else(|| {
             Error::usage(format!("`{text}` is neither the name of a source package nor a rule")).hint(
-                "a name or pattern, a .dsc file, all, @FILE, build-depends:, depends-on:, installed:, section: or \
+                "a name or pattern, NAME=VERSION, NAME/SUITE, a .dsc file, all, @FILE, build-depends:, depends-on:, installed:, section: or \
                  priority:, with - in front to leave out",
             )
         })?;
+        if let (true, Selection::Pinned(pin)) = (is_exclusion, &selection) {
+            return Err(Error::usage(format!(
+                "`{text}` takes away one version of a source, which is not possible"
+            ))
+            .hint(format!("-{}, which takes it away in any version", pin.name)));
+        }
         Ok(Rule { is_exclusion, selection })
     }
 }
@@ -99,6 +109,9 @@ impl Selection {
         }
         if relation::is_name(text) {
             return Some(Selection::Name(text.to_owned()));
+        }
+        if let Some(pin) = Pin::parse(text) {
+            return Some(Selection::Pinned(pin));
         }
         let is_pattern = text.contains(['*', '?', '[']) && glob::Pattern::new(text).is_ok();
         let is_plain =

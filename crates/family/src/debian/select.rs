@@ -176,7 +176,11 @@ fn lack(yard: &Path, selection: &Selection) -> Option<(String, String)> {
         }
         Selection::Section(name) => (format!("section:{name}"), "no source is in this section".to_owned()),
         Selection::Priority(name) => (format!("priority:{name}"), "no source has this priority".to_owned()),
-        Selection::All | Selection::Name(_) | Selection::Local(_) | Selection::Rules(_) => return None,
+        Selection::All
+        | Selection::Name(_)
+        | Selection::Pinned(_)
+        | Selection::Local(_)
+        | Selection::Rules(_) => return None,
     };
     Some((rule, reason))
 }
@@ -198,6 +202,7 @@ fn names(
     Ok(match selection {
         Selection::All => built(&|_| true),
         Selection::Name(name) => vec![name.clone()],
+        Selection::Pinned(pin) => vec![pin.name.clone()],
         Selection::Pattern(pattern) => {
             let pattern = glob::Pattern::new(pattern).map_err(|error| Error::usage(error.to_string()))?;
             built(&|source| pattern.matches(source.name()))
@@ -318,6 +323,7 @@ fn depends_on(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_ecosystem::debian::suites::Pin;
 
     #[test]
     fn lists_of_machines_are_read() {
@@ -334,6 +340,12 @@ mod tests {
         for (text, is_exclusion, selection) in [
             ("all", false, Selection::All),
             ("zlib", false, Selection::Name("zlib".into())),
+            (
+                "linux/bookworm-backports",
+                false,
+                Selection::Pinned(Pin::parse("linux/bookworm-backports").unwrap()),
+            ),
+            ("hello=2.10-3", false, Selection::Pinned(Pin::parse("hello=2.10-3").unwrap())),
             ("-gcc-12", true, Selection::Name("gcc-12".into())),
             ("lib*", false, Selection::Pattern("lib*".into())),
             ("own/*.dsc", false, Selection::Local("own/*.dsc".into())),
@@ -346,9 +358,20 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap(), (is_exclusion, selection), "{text}");
         }
-        for text in
-            ["", "-", "--all", "@", "section:", "depends-on:_x", "_y", "a b", "mail/mutt", "colour:red", "[a"]
-        {
+        for text in [
+            "",
+            "-",
+            "--all",
+            "@",
+            "section:",
+            "depends-on:_x",
+            "_y",
+            "a b",
+            "mail/../mutt",
+            "colour:red",
+            "[a",
+            "a=",
+        ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains("neither the name of a source package nor a rule"), "{text}: {error}");
         }

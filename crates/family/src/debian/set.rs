@@ -1,5 +1,6 @@
 //! The set of a Debian yard: source packages of its index, and local `.dsc` files.
 
+use super::pins;
 use super::publish::indexes_of_binaries;
 use super::scan::Index;
 use super::select;
@@ -20,10 +21,10 @@ use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
-    let settings = debian.settings();
+    let mut settings = debian.settings();
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
-    Index::open(yard)?.read(yard, &mut universe, &mut sources)?;
+    settings.suites = Index::open(yard)?.read(yard, debian, &mut universe, &mut sources)?;
     let mut left_out = Vec::new();
     let names = match yard.config.package_names(&yard.folder)? {
         None => vec![ALL.to_owned()],
@@ -44,9 +45,12 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) 
             }
         }
     }
-    let selected = select::select(&yard.folder, &rules, &settings, &mut universe, &sources, &locals)?;
+    let unmet = pins::apply(debian, &rules, &mut universe, &mut sources, &settings.suites);
+    let mut selected = select::select(&yard.folder, &rules, &settings, &mut universe, &sources, &locals)?;
     let reasons = selected.empty.into_iter();
     left_out.extend(reasons.map(|(name, explanation)| LeftOut { name, explanation }));
+    selected.names.retain(|name| unmet.iter().all(|left| left.name != *name));
+    left_out.extend(unmet);
     let names = selected.names;
     let published = published(yard, debian)?;
     Ok(Workshop::new(settings, universe, sources, &names, base, published).without(left_out))

@@ -6,7 +6,9 @@ mod check;
 pub mod config;
 mod demo;
 mod doctor;
+mod git;
 pub mod init;
+mod lock;
 pub mod mirror;
 mod pins;
 pub mod publish;
@@ -37,7 +39,7 @@ use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -52,6 +54,8 @@ const NAME: &str = "debian";
 const ARCHIVE: &str = "archive";
 /// The command that only this family has.
 const CHECK: &str = "check";
+/// The command that writes the lock.
+const LOCK: &str = "lock";
 
 /// The name of the family in messages.
 pub const TITLE: &str = "Debian";
@@ -96,12 +100,17 @@ impl family::FamilyEntry for DebianEntry {
 
     fn commands(&self, all: Command) -> Command {
         let check = check::Check::augment_args(Command::new(CHECK));
+        let lock = lock::Options::augment_args(Command::new(LOCK));
         all.subcommand(check.about("List the sources of the release that cannot be built, and why"))
+            .subcommand(
+                lock.about("Write kilnyard.lock, so that runs repeat with the same sources and indexes"),
+            )
     }
 
     fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
         match name {
             CHECK => check::run(&program.yard()?, &read(arguments)?, program).map(Some),
+            LOCK => lock::run(&program.yard()?, &read(arguments)?, program).map(Some),
             _ => Ok(None),
         }
     }
@@ -142,7 +151,7 @@ impl Family for Debian {
     }
 
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
-        scan::scan(yard, self, cancel, say)
+        lock::scan(yard, self, &lock::Kept::all(yard)?, cancel, say)
     }
 
     fn check_scanned(&self, yard: &Yard) -> Result<()> {
@@ -167,6 +176,18 @@ impl Family for Debian {
 
     fn own_packages(&self, yard: &Yard) -> Result<Vec<String>> {
         set::own_packages(yard)
+    }
+
+    fn provenances(&self, yard: &Yard) -> Result<BTreeMap<String, String>> {
+        set::provenances(yard)
+    }
+
+    fn check_lock(&self, yard: &Yard, set: &Set, is_strict: bool, say: &dyn Fn(&str)) -> Result<()> {
+        lock::check(yard, self, set, is_strict, say)
+    }
+
+    fn kept_index_files(&self, yard: &Yard) -> Vec<String> {
+        lock::kept_files(yard)
     }
 
     fn remedy_for_absent_files(&self) -> Option<&'static str> {

@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 33] = [
     "demo",
     "init",
     "doctor",
@@ -32,6 +32,7 @@ const ORDER: [&str; 32] = [
     "resolve",
     "plan",
     "check",
+    "lock",
     "build",
     "status",
     "log",
@@ -296,6 +297,9 @@ pub struct Build {
     /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
+    /// Fail if kilnyard.lock would have to change.
+    #[arg(long)]
+    pub locked: bool,
     /// Do not update the repository.
     #[arg(long)]
     pub no_publish: bool,

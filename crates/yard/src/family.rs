@@ -165,6 +165,25 @@ pub trait Family: Any + Debug + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Where sources come from that are neither in the archive or tree nor named by their file, for people, by package.
+    fn provenances(&self, _yard: &Yard) -> Result<BTreeMap<String, String>> {
+        Ok(BTreeMap::new())
+    }
+
+    /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`; otherwise the
+    /// lock is written anew, and `say` receives the differences.
+    fn check_lock(&self, _yard: &Yard, _set: &Set, is_strict: bool, _say: &dyn Fn(&str)) -> Result<()> {
+        match is_strict {
+            true => Err(Error::usage(format!("yards of {} have no lock", self.title()))),
+            false => Ok(()),
+        }
+    }
+
+    /// Names of files in the yard's `index` that a lock needs.
+    fn kept_index_files(&self, _yard: &Yard) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Packages of the set that a commit, or a range of commits such as `A..B`, of the tree changes.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod deb_file;
 pub mod explain;
 mod layers;
 mod ownership;
+pub mod packaging;
 mod published;
 pub mod relation;
 mod rules;

@@ -90,6 +90,16 @@ impl Workshop {
         self.sources.suite(self.resolved.graph.name(package)).unwrap_or_default()
     }
 
+    /// Whether a package's source is the yard's own.
+    pub fn is_own(&self, package: PackageId) -> bool {
+        self.suite(package) == SuiteId::OWN
+    }
+
+    /// How messages call the suite that a package's source comes from.
+    pub fn suite_name(&self, package: PackageId) -> &str {
+        self.settings.suites.name(self.suite(package))
+    }
+
     /// Whether a package's source is from another archive than the main one, or the yard's own.
     pub fn is_foreign(&self, package: PackageId) -> bool {
         let suite = self.suite(package);

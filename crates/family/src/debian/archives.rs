@@ -143,6 +143,14 @@ impl WantedSuite<'_> {
         }
     }
 
+    /// The paths of its index files, without the endings of compressions: for each component `Packages`, then `Sources`.
+    pub fn paths(&self, architecture: &str) -> Vec<String> {
+        let of = |component: &String| {
+            [format!("{component}/binary-{architecture}/Packages"), format!("{component}/source/Sources")]
+        };
+        self.components.iter().flat_map(of).collect()
+    }
+
     /// The suite as a resolved set knows it. `offered` is the pin that its `Release` file asks for.
     pub fn resolved(&self, offered: Option<i32>) -> Suite {
         // The main archive is what builds are made from, whatever its Release file asks for.

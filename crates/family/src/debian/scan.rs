@@ -9,6 +9,7 @@ mod update;
 
 use super::archives::{WantedSuite, wanted};
 use super::config::Debian;
+use super::lock::{self, Kept, LockedFile, LockedIndex};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::suites::Suites;
 use kilnyard_ecosystem::debian::universe::{TooLarge, Universe};
@@ -56,6 +57,9 @@ struct IndexSuite {
     offered_pin: Option<i32>,
     packages: Vec<String>,
     sources: Vec<String>,
+    /// The files as the archive has them; empty in the index of an earlier version.
+    #[serde(default)]
+    files: Vec<LockedFile>,
 }
 
 /// The archive index that a yard's last scan left.
@@ -75,8 +79,14 @@ pub struct Texts {
     pub sources: Vec<String>,
 }
 
-/// Brings the index up to date; `say` receives progress lines.
-pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
+/// Brings the index up to date, except for what a lock keeps; `say` receives progress lines.
+pub fn scan(
+    yard: &Yard,
+    debian: &Debian,
+    locked: &Kept,
+    cancel: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Scanned> {
     let client = client(yard);
     let architecture = debian.architecture();
     let before = read_kept(yard).unwrap_or_default();
@@ -93,6 +103,15 @@ pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str
         let seen = before.seen.get(&in_seen).map(String::as_str).or(known.map(|known| known.date.as_str()));
         let update =
             Update { yard, wanted, architecture: &architecture, client: &client, keyring, cancel, say, seen };
+        let index = locked.index(wanted.archive, wanted.suite);
+        if let Some(index) = index.filter(|index| index.serves(wanted, &architecture)) {
+            say(&format!("{}: {} keeps the index of {}", wanted.shown(), lock::NAME, index.date));
+            let is_same = |known: &&IndexSuite| known.release == index.release.sha256().as_str();
+            let (new, fetched) = update.locked(index, known.filter(is_same))?;
+            (if fetched { &mut scanned.changed } else { &mut scanned.unchanged }).push(wanted.shown());
+            kept.suites.push(new);
+            continue;
+        }
         match update.run(known)? {
             Some(new) => {
                 scanned.changed.push(wanted.shown());
@@ -143,8 +162,25 @@ fn read_kept(yard: &Yard) -> Option<IndexFile> {
     serde_json::from_slice(&fs_err::read(yard.path("index/index.json")).ok()?).ok()
 }
 
+/// Removes index files that neither the index nor the lock names any more.
+pub fn remove_unlocked(yard: &Yard) {
+    if let Some(kept) = read_kept(yard) {
+        remove_others(yard, &kept);
+    }
+}
+
+/// Whether an index file of the yard can be read to its end.
+pub fn is_intact(yard: &Yard, name: &str) -> bool {
+    Reader::new(yard).read(name).is_ok()
+}
+
 fn remove_others(yard: &Yard, kept: &IndexFile) {
-    let names: Vec<&String> = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources)).collect();
+    // A lock that cannot be read may name any of them.
+    let Ok(locked) = lock::read(yard) else { return };
+    let locked = locked.unwrap_or_default();
+    let locked: Vec<String> = locked.index.iter().flat_map(LockedIndex::kept_names).collect();
+    let names = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources)).chain(&locked);
+    let names: Vec<&String> = names.collect();
     for entry in fs_err::read_dir(yard.path("index")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name != "index.json" && !names.contains(&&name) {
@@ -165,6 +201,26 @@ impl Index {
         let wanted: Vec<&str> = kept.suites.iter().map(|suite| suite.wanted.as_str()).collect();
         let identity = Sha256Hex::of(format!("{releases:?} {wanted:?}").as_bytes()).as_str().to_owned();
         Ok(Index { identity, kept })
+    }
+
+    /// The index as a lock names it.
+    pub fn locked(&self) -> Result<Vec<LockedIndex>> {
+        let locked = |suite: &IndexSuite| {
+            let name = suite.suite.clone().try_into().ok()?;
+            let release = suite.release.parse().ok()?;
+            (!suite.files.is_empty()).then(|| LockedIndex {
+                archive: suite.archive.clone(),
+                suite: name,
+                date: suite.date.clone(),
+                release,
+                offered_pin: suite.offered_pin,
+                files: suite.files.clone(),
+            })
+        };
+        self.kept.suites.iter().map(locked).collect::<Option<_>>().ok_or_else(|| {
+            Error::usage("the index was made by an earlier version of Kilnyard, which kept no hashes")
+                .hint(Remedy::command("scan"))
+        })
     }
 
     /// Reads all index files; their total size is limited.

@@ -1,5 +1,6 @@
 //! Evaluates the rules of `packages` on an index.
 
+use super::git;
 use super::rules::{DEPTH_MAX, RULES_MAX, Rule, Selection};
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::relation;
@@ -124,7 +125,7 @@ pub struct Selected {
     pub empty: Vec<(String, String)>,
 }
 
-/// Evaluates rules. `locals` has the names of the sources of this machine, by their files; files that could not be read are absent.
+/// Evaluates rules. `locals` has the names of the sources of this machine, by their files or git rules; files that could not be read are absent.
 pub fn select(
     yard: &Path,
     rules: &[Rule],
@@ -180,6 +181,7 @@ fn lack(yard: &Path, selection: &Selection) -> Option<(String, String)> {
         | Selection::Name(_)
         | Selection::Pinned(_)
         | Selection::Local(_)
+        | Selection::Git(_)
         | Selection::Rules(_) => return None,
     };
     Some((rule, reason))
@@ -210,6 +212,7 @@ fn names(
         Selection::Local(pattern) => {
             files(yard, pattern).iter().filter_map(|path| locals.get(path).cloned()).collect()
         }
+        Selection::Git(rule) => locals.get(Path::new(&git::shown(rule))).cloned().into_iter().collect(),
         Selection::BuildDepends(name) => built(&|source| build_depends(source, settings, name)),
         Selection::DependsOn(name) => depends_on(name, &built(&|_| true), settings, universe, sources),
         Selection::Installed(pattern) => {

@@ -1,9 +1,9 @@
 //! Several archives, each with its own key, and pins.
 
 use crate::support::archive::{Archive, DAY, key, now_seconds};
-use crate::support::server::Server;
+use crate::support::server::{Manner, Server};
 use crate::support::tiny::Tiny;
-use crate::support::{Ended, kilnyard};
+use crate::support::{Ended, Yard};
 use kilnyard_sign::YardKey;
 use std::collections::BTreeMap;
 
@@ -16,6 +16,7 @@ pub const CASES: &[(&str, fn())] = &[
     ("unmet_pins_are_left_out_with_the_versions_that_exist", unmet_pins),
     ("an_archive_that_left_the_configuration_is_not_used", an_archive_that_left),
     ("mistakes_in_archive_tables_are_reported", mistakes),
+    ("init_checks_what_it_is_given", init_checks),
 ];
 
 const HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -285,5 +286,62 @@ fn mistakes() {
         .run(&["scan"])
         .exits(2)
         .says(&["[[archive]] belongs to [debian], but this is a yard of [pkgsrc]"]);
-    kilnyard(&["--version"]).exits(0);
+}
+
+fn init_checks() {
+    let tiny = Tiny::new("given");
+    let parent = tiny.yard.folder.parent().unwrap();
+    let yard = Yard { folder: parent.join("new") };
+    let url = tiny.server.url();
+    let init = |packages: &[&str]| {
+        let arguments = [&["init", "debian", "--release", "tiny", "--mirror", &url], packages].concat();
+        let mut command = yard.command(&arguments);
+        command.current_dir(parent).output().unwrap().into()
+    };
+    let write = |name: &str, text: &str| std::fs::write(parent.join(name), text).unwrap();
+    write("odd.dsc", "nonsense");
+    let listed = format!("Source: x\nVersion: 1\nChecksums-Sha256:\n {HASH} 0 x_1.tar.xz\n");
+    write("alone.dsc", &listed);
+    write("up.dsc", &listed.replace("x_1.tar.xz", "../x"));
+    for (package, words) in [
+        ("absent.dsc", "absent.dsc does not exist"),
+        ("odd.dsc", "odd.dsc has no usable field Source"),
+        ("alone.dsc", "lists x_1.tar.xz, which is not next to it"),
+        ("up.dsc", "outside its folder"),
+        ("git:absent", "absent is not a git repository"),
+        ("git:ext::sh", "remote helpers"),
+        ("@absent.txt", "absent.txt, a file of rules, does not exist"),
+        ("colour:red", "neither the name of a source package nor a rule"),
+        ("-goodsource=1", "takes away one version"),
+    ] {
+        let ended: Ended = init(&["goodsource", "--", package]);
+        ended.exits(2).says(&[words]);
+        assert!(!yard.folder.exists(), "{package}: something was written");
+    }
+    let ended: Ended =
+        init(&["goodsource", "godsource", "goodsource=7", "goodsource=1.0-1", "linux/vendor", "lib*"]);
+    let ended = ended.exits(0).says(&[
+        "note: tiny has no source package godsource: godsource will be left out",
+        "note: tiny has goodsource in version 1.0-1 only: goodsource=7 will be left out",
+        "made the yard",
+    ]);
+    assert_eq!(ended.stderr.matches("will be left out").count(), 2, "{}", ended.stderr);
+    // A mirror that stalls does not hold init up.
+    std::fs::remove_dir_all(&yard.folder).unwrap();
+    tiny.server.behave(Archive::SOURCES_PATH, Some(Manner::Drip));
+    let ended: Ended = init(&["godsource"]);
+    ended.exits(0).says(&["made the yard"]);
+    // Paths are those of the folder in which init was run.
+    std::fs::remove_dir_all(&yard.folder).unwrap();
+    write("x_1.tar.xz", "");
+    write("names.txt", "goodsource\n");
+    std::fs::create_dir_all(parent.join("repository/.git")).unwrap();
+    let ended: Ended = init(&["alone.dsc", "@names.txt", "git:repository#main"]);
+    ended.exits(0);
+    let config = yard.read("kilnyard.toml");
+    for name in ["alone.dsc", "@names.txt", "git:repository#main"] {
+        let (kind, path) = name.split_at(name.find([':', '@']).map_or(0, |at| at + 1));
+        let absolute = format!("\"{kind}{}\"", parent.join(path).display());
+        assert!(config.contains(&absolute), "{absolute}: {config}");
+    }
 }

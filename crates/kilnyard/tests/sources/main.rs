@@ -5,10 +5,17 @@
 mod support;
 
 mod archives;
+mod git;
+mod lock;
 
-use support::trials::{case, run};
+use support::trials::{Case, case, run};
 
 fn main() {
-    let cases = archives::CASES.iter().map(|(name, run)| case(name, run)).collect();
-    run(cases, 4, || {});
+    let archives = archives::CASES.iter().map(|(name, run)| case(name, run));
+    let git = git::CASES.iter().chain(lock::CASES).map(|(name, run)| {
+        ["git", "dpkg-source", "patch", "xz"].into_iter().fold(case(name, run), |case: Case, tool| {
+            case.needs(support::has(tool), &format!("{tool} is not installed"))
+        })
+    });
+    run(archives.chain(git).collect(), 4, || {});
 }

@@ -4,6 +4,7 @@ use super::IndexSuite;
 use super::release::{Dates, Refused, parse};
 use super::text::{INDEX_BYTES_MAX, keep};
 use crate::debian::archives::WantedSuite;
+use crate::debian::lock::{self, LockedFile, LockedIndex, kept_name};
 use crate::debian::mirror::{Asked, RELEASE_BYTES_MAX, unreachable_mirror};
 use jiff::Timestamp;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
@@ -36,14 +37,9 @@ impl Update<'_> {
     /// Returns the new index of the suite; `None` if `known` is still valid.
     pub fn run(&self, known: Option<&IndexSuite>) -> Result<Option<IndexSuite>> {
         let mirrors = self.wanted.mirror.all();
-        // Only a hash is stored: a URL may contain a password, and other users can read the index.
-        let mut wanted = format!("{mirrors:?} {:?} {}", self.wanted.components, self.architecture);
-        if !self.wanted.archive.is_empty() {
-            // What another key has verified must be verified again.
-            let key = fs_err::read(self.wanted.key).context(Kind::Machine, "read the archive's key")?;
-            wanted.push_str(Sha256Hex::of(&key).as_str());
-        }
-        let wanted = Sha256Hex::of(wanted.as_bytes()).as_str().to_owned();
+        let wanted = self.identity()?;
+        // An index of an earlier version lacks the hashes of its files.
+        let known = known.filter(|known| !known.files.is_empty());
         let known = known.filter(|known| known.wanted == wanted);
         let condition = known
             .map(|known| Condition { etag: known.etag.clone(), last_modified: known.last_modified.clone() });
@@ -93,13 +89,56 @@ impl Update<'_> {
             offered_pin: offered_pin(stanza),
             packages: Vec::new(),
             sources: Vec::new(),
+            files: Vec::new(),
         };
-        for component in self.wanted.components {
-            let packages = format!("{component}/binary-{}/Packages", self.architecture);
-            kept.packages.push(self.file(stanza, &packages)?);
-            kept.sources.push(self.file(stanza, &format!("{component}/source/Sources"))?);
+        for path in self.wanted.paths(self.architecture) {
+            let (name, file) = self.file(stanza, &path)?;
+            (if path.ends_with("/Packages") { &mut kept.packages } else { &mut kept.sources }).push(name);
+            kept.files.push(file);
         }
         Ok(Some(kept))
+    }
+
+    /// A hash of what is asked for. Only a hash is stored: an address may contain a password, and other users can read
+    /// the index.
+    fn identity(&self) -> Result<String> {
+        let mirrors = self.wanted.mirror.all();
+        let mut wanted = format!("{mirrors:?} {:?} {}", self.wanted.components, self.architecture);
+        if !self.wanted.archive.is_empty() {
+            // What another key has verified must be verified again.
+            let key = fs_err::read(self.wanted.key).context(Kind::Machine, "read the archive's key")?;
+            wanted.push_str(Sha256Hex::of(&key).as_str());
+        }
+        Ok(Sha256Hex::of(wanted.as_bytes()).as_str().to_owned())
+    }
+
+    /// The index that a lock names, and whether any of its files had to be fetched. `known` is the same one, if the yard
+    /// has it.
+    pub fn locked(&self, index: &LockedIndex, known: Option<&IndexSuite>) -> Result<(IndexSuite, bool)> {
+        let mut new = known.cloned().unwrap_or_else(|| IndexSuite {
+            archive: index.archive.clone(),
+            suite: index.suite.as_str().to_owned(),
+            release: index.release.sha256().as_str().to_owned(),
+            date: index.date.clone(),
+            offered_pin: index.offered_pin,
+            ..IndexSuite::default()
+        });
+        new.wanted = self.identity()?;
+        new.files.clone_from(&index.files);
+        (new.packages, new.sources) = (Vec::new(), Vec::new());
+        let mut has_fetched = false;
+        for file in &index.files {
+            let (path, suffix) = file.path.parts();
+            let name = index.kept_name(file);
+            if !self.yard.path("index").join(&name).exists() {
+                let entry = (file.sha256.sha256().clone(), file.size);
+                self.fetch(path, suffix, entry, None, true)
+                    .map_err(|error| lock::missing(index, file, error))?;
+                has_fetched = true;
+            }
+            (if path.ends_with("/Packages") { &mut new.packages } else { &mut new.sources }).push(name);
+        }
+        Ok((new, has_fetched))
     }
 
     /// The `Release` file is unchanged, but it may have expired since.
@@ -153,7 +192,7 @@ impl Update<'_> {
     }
 
     /// Fetches an index file, verifies it, and stores it with our own compression. Returns its name in `index`.
-    fn file(&self, release: Stanza, path: &str) -> Result<String> {
+    fn file(&self, release: Stanza, path: &str) -> Result<(String, LockedFile)> {
         let list = release.get("SHA256").unwrap_or("");
         let entry = |path: &str| {
             list.lines().find_map(|line| {
@@ -178,10 +217,27 @@ impl Update<'_> {
             );
             return Err(Error::new(Kind::Machine, message).hint("another mirror, or fewer components"));
         }
-        // No archive and no suite has a comma in its name.
-        let archive = if self.wanted.archive.is_empty() { "" } else { &format!("{},", self.wanted.archive) };
-        let stem = format!("{archive}{}-{path}", self.wanted.suite).replace('/', "-");
-        let name = format!("{stem}-{}.zst", &sha256.as_str()[..16]);
+        let by_hash = release.get("Acquire-By-Hash") == Some("yes");
+        let file = LockedFile {
+            path: format!("{path}{suffix}").try_into().map_err(Error::usage)?,
+            sha256: sha256.as_str().parse().map_err(Error::usage)?,
+            size: size_bytes,
+        };
+        let plain = plain.as_ref().map(|(hash, _)| hash);
+        Ok((self.fetch(path, suffix, (sha256, size_bytes), plain, by_hash)?, file))
+    }
+
+    /// Fetches an index file with this hash and size, unless the yard has it. Returns its name in `index`. `plain` is the
+    /// hash of the file without its compression.
+    fn fetch(
+        &self,
+        path: &str,
+        suffix: &str,
+        (sha256, size_bytes): (Sha256Hex, u64),
+        plain: Option<&Sha256Hex>,
+        by_hash: bool,
+    ) -> Result<String> {
+        let name = kept_name(self.wanted.archive, self.wanted.suite, path, &sha256);
         let target = self.yard.path("index").join(&name);
         if target.exists() {
             return Ok(name);
@@ -189,7 +245,6 @@ impl Update<'_> {
         (self.say)(&format!("fetching {path} of {} ({:.1} MB)", self.wanted.suite, size_bytes as f64 / 1e6));
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let mirrors = self.wanted.mirror.all();
-        let by_hash = release.get("Acquire-By-Hash") == Some("yes");
         let mut urls = Vec::new();
         for mirror in &mirrors {
             let base = format!("{mirror}/dists/{}", self.wanted.suite);
@@ -198,13 +253,13 @@ impl Update<'_> {
             }
             urls.push(format!("{base}/{path}{suffix}"));
         }
-        let fetched = self.yard.path("index").join(format!("{stem}{suffix}"));
+        let fetched = self.yard.path("index").join(format!("{name}{suffix}"));
         let shown = format!("{path}{suffix} of {}", self.wanted.suite);
         let wanted = Wanted { urls, sha256, size_bytes, name: shown.clone() };
         self.client
             .fetch_checked(&wanted, &fetched, &|_| {}, self.cancel)
             .map_err(|error| unreachable_mirror(error, self.yard, Asked::File(self.wanted.suite)))?;
-        let kept = keep(&fetched, suffix, plain.as_ref().map(|(hash, _)| hash), &target);
+        let kept = keep(&fetched, suffix, plain, &target);
         // Remove it after a failure, too: on a full disk it would keep the disk full.
         let _ = fs_err::remove_file(&fetched);
         kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;

@@ -370,6 +370,12 @@ impl Sources {
         places.into_iter().map(|place| (self.at(place).version(), self.texts[place.text].1.suite)).collect()
     }
 
+    /// All versions of a source, as [`Sources::versions`] has them.
+    pub fn stanzas(&self, name: &str) -> Vec<(Source<'_>, SuiteId)> {
+        let places = self.places(name).into_iter();
+        places.map(|place| (self.at(place), self.texts[place.text].1.suite)).collect()
+    }
+
     fn places(&self, name: &str) -> Vec<TextRange> {
         let others = self.others.get(name).into_iter().flatten();
         self.chosen.get(name).into_iter().chain(others).copied().collect()

@@ -7,6 +7,7 @@
 mod pack;
 mod repository;
 
+use super::config::Debian;
 use super::rules::{Rule, Selection};
 use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_mirror::without_password;
@@ -106,6 +107,7 @@ pub fn sources(yard: &Yard, rules: &[Rule]) -> Vec<GitSource> {
 /// the reason.
 pub fn scan(
     yard: &Yard,
+    debian: &Debian,
     rules: &[Rule],
     locked: &BTreeMap<String, String>,
     cancel: &AtomicBool,
@@ -119,7 +121,7 @@ pub fn scan(
         let key = key(yard, rule);
         let known = before.rules.get(&key);
         let commit = locked.get(&shown(rule)).map(String::as_str);
-        let found = match scan_one(yard, rule, commit, known, cancel, say) {
+        let found = match scan_one(yard, debian, rule, commit, known, cancel, say) {
             Ok(found) => found,
             Err(Failed::Cancelled) => {
                 return Err(Error::new(Kind::Interrupted, "interrupted while fetching"));
@@ -150,6 +152,7 @@ pub fn scan(
 
 fn scan_one(
     yard: &Yard,
+    debian: &Debian,
     rule: &GitRule,
     locked: Option<&str>,
     known: Option<&Found>,
@@ -184,7 +187,7 @@ fn scan_one(
     if let Some(known) = known.filter(is_made) {
         return Ok(known.clone());
     }
-    let pack = Pack { yard, rule, copy: &copy, commit: &commit, cancel };
+    let pack = Pack { yard, debian, rule, copy: &copy, commit: &commit, cancel };
     let changelog = pack.changelog()?;
     say(&format!("{}: making {} {} from commit {commit}", shown(rule), changelog.source, changelog.version));
     let folder = format!("{FOLDER}/{name}/{commit}");

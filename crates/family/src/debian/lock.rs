@@ -81,7 +81,7 @@ pub fn scan(
     say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let mut scanned = scan::scan(yard, debian, kept, cancel, say)?;
-    let (changed, unchanged) = git::scan(yard, &set::rules(yard)?, &kept.commits(), cancel, say)?;
+    let (changed, unchanged) = git::scan(yard, debian, &set::rules(yard)?, &kept.commits(), cancel, say)?;
     scanned.changed.extend(changed);
     scanned.unchanged.extend(unchanged);
     Ok(scanned)

@@ -241,6 +241,23 @@ impl Index {
         universe: &mut Universe,
         sources: &mut Sources,
     ) -> Result<Suites> {
+        self.read_some(yard, debian, Some(universe), sources)
+    }
+
+    /// Reads the source packages alone.
+    pub fn sources(&self, yard: &Yard, debian: &Debian) -> Result<(Sources, Suites)> {
+        let mut sources = Sources::default();
+        let suites = self.read_some(yard, debian, None, &mut sources)?;
+        Ok((sources, suites))
+    }
+
+    fn read_some(
+        &self,
+        yard: &Yard,
+        debian: &Debian,
+        mut universe: Option<&mut Universe>,
+        sources: &mut Sources,
+    ) -> Result<Suites> {
         let mut reader = Reader::new(yard);
         let wanted = wanted(debian);
         let mut suites = Suites::default();
@@ -250,8 +267,10 @@ impl Index {
             let Some(known) = wanted.iter().find(configured).or_else(main) else { continue };
             let known = WantedSuite { suite: &kept.suite, ..known.clone() };
             let from = suites.add(known.resolved(kept.offered_pin));
-            for name in &kept.packages {
-                universe.add_packages_from(reader.read(name)?.into(), from).map_err(too_large)?;
+            if let Some(universe) = &mut universe {
+                for name in &kept.packages {
+                    universe.add_packages_from(reader.read(name)?.into(), from).map_err(too_large)?;
+                }
             }
             for name in &kept.sources {
                 sources.add_from(reader.read(name)?.into(), from).map_err(too_large)?;

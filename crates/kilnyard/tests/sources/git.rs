@@ -10,6 +10,7 @@ pub const CASES: &[(&str, fn())] = &[
     ("a_native_package_is_made_from_a_commit", a_native_package),
     ("a_commit_always_makes_the_same_files", the_same_files),
     ("an_upstream_archive_is_found_as_git_buildpackage_does", upstream_archives),
+    ("an_upstream_archive_comes_from_the_yards_archives", upstream_from_an_archive),
     ("branches_tags_and_commits_are_followed", references),
     ("a_repository_that_cannot_be_used_is_left_out", left_out),
     ("a_repository_cannot_run_commands_or_leave_its_folder", attacks),
@@ -228,6 +229,45 @@ fn upstream_archives() {
     commit(&folder);
     tiny.scan().exits(0).says(&["failed to make the source package", "hello.c"]);
     assert!(planned(&tiny.yard)["sample"].contains("failed to make the source package"));
+}
+
+/// Packs the sources of a repository as its upstream does.
+fn pack(folder: &Path, target: &Path) {
+    let status = Command::new("tar")
+        .args(["--create", "--gzip", "--transform=s,^,sample-2/,", "hello.c", "--file"])
+        .arg(target)
+        .current_dir(folder)
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn upstream_from_an_archive() {
+    let tiny = Tiny::new("git-original");
+    let folder = repository(&tiny, "sample", "1:2.0-7", "3.0 (quilt)");
+    let name = "sample_2.0.orig.tar.gz";
+    pack(&folder, &tiny.yard.folder.with_file_name("packed.tar.gz"));
+    let bytes = std::fs::read(tiny.yard.folder.with_file_name("packed.tar.gz")).unwrap();
+    let mut archive = tiny.archive.clone();
+    archive.sources.push_str(&format!(
+        "\nPackage: sample\nVersion: 1:2.0-1\nArchitecture: any\nDirectory: pool/s/sample\nChecksums-Sha256:\n \
+         {} 0 sample_2.0-1.dsc\n {} {} {name}\n",
+        "e".repeat(64),
+        hex_of(&bytes),
+        bytes.len()
+    ));
+    let mut files = archive.files();
+    tiny.configure("\"git:../sample\"", "");
+    tiny.server.serve(files.clone());
+    tiny.scan().exits(0).says(&["status 404", name]);
+    // Another file than the index lists is rejected.
+    files.insert(format!("/pool/s/sample/{name}"), vec![0; bytes.len()]);
+    tiny.server.serve(files.clone());
+    tiny.scan().exits(0).says(&["git:../sample: failed to", name]);
+    files.insert(format!("/pool/s/sample/{name}"), bytes.clone());
+    tiny.server.serve(files);
+    tiny.scan().exits(0).says(&["making sample 1:2.0-7"]);
+    assert_eq!(planned(&tiny.yard)["sample"], "1:2.0-7");
+    assert_eq!(made(&tiny.yard)[name], hex_of(&bytes));
 }
 
 fn references() {

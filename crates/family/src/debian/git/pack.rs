@@ -5,13 +5,19 @@
 //! and the changelog, and one thread compresses.
 
 use super::repository::{Copy, Failed};
+use crate::debian::Debian;
+use crate::debian::scan::Index;
 use kilnyard_ecosystem::debian::deb822::Stanza;
 use kilnyard_ecosystem::debian::packaging::{self, Changelog, GitRule, Repository};
+use kilnyard_ecosystem::debian::suites::is_suite_name;
+use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::text;
 use kilnyard_process::End;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, Operation, Sandbox, View, remove_folder};
+use kilnyard_yard::error::Error;
 use kilnyard_yard::layers::make_layer;
+use kilnyard_yard::mirror::client;
 use kilnyard_yard::yard::Yard;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -43,6 +49,7 @@ exec dpkg-source --threads-max=1 --compression=xz --build "$1"
 /// A commit to make a source package from.
 pub struct Pack<'a> {
     pub yard: &'a Yard,
+    pub debian: &'a Debian,
     pub rule: &'a GitRule,
     pub copy: &'a Copy<'a>,
     pub commit: &'a str,
@@ -101,7 +108,8 @@ impl Pack<'_> {
         }
     }
 
-    /// Puts the upstream archive into the working folder: from the tag of its version, else from beside the repository.
+    /// Puts the upstream archive into the working folder: from the tag of its version, from beside the repository, or from
+    /// the yard's archives.
     fn find_original(&self, changelog: &Changelog, work: &Path) -> Result<(), Failed> {
         let stem = format!("{}_{}.orig.tar", changelog.source, changelog.upstream());
         let gbp_conf = self.copy.file(self.commit, "debian/gbp.conf").unwrap_or_default();
@@ -119,10 +127,44 @@ impl Pack<'_> {
             let copied = fs_err::copy(&file, work.join(name));
             return copied.map(drop).map_err(|error| Failed::Reason(error.to_string()));
         }
+        if self.fetch_original(&changelog.source, &stem, work)? {
+            return Ok(());
+        }
         let tag = tag.map_or("debian/gbp.conf names no usable upstream-tag".to_owned(), |tag| {
             format!("the repository has no tag {tag}")
         });
-        Err(Failed::Reason(format!("there is no upstream archive: {tag}, and no {stem}.* is next to it")))
+        Err(Failed::Reason(format!(
+            "there is no upstream archive: {tag}, and no {stem}.* is next to it or in an archive"
+        )))
+    }
+
+    /// Fetches the upstream archive of any version of the source that the yard's archives have. False if there is none.
+    fn fetch_original(&self, source: &str, stem: &str, work: &Path) -> Result<bool, Failed> {
+        let failed = |error: Error| Failed::Reason(error.message);
+        let index = Index::open(self.yard).map_err(failed)?;
+        let (sources, suites) = index.sources(self.yard, self.debian).map_err(failed)?;
+        for (found, suite) in sources.stanzas(source) {
+            let files = found.files().unwrap_or_default().into_iter();
+            let is_original = |name: &str| COMPRESSIONS.iter().any(|end| name == format!("{stem}.{end}"));
+            let Some(file) = files.into_iter().find(|file| is_original(&file.name)) else { continue };
+            let Some(suite) = suites.get(suite).filter(|_| is_suite_name(found.directory())) else {
+                continue;
+            };
+            let Ok(sha256) = Sha256Hex::parse(&file.sha256) else { continue };
+            let url = |mirror: &String| {
+                format!("{}/{}/{}", mirror.trim_end_matches('/'), found.directory(), file.name)
+            };
+            let urls = suite.mirrors.iter().map(url).collect();
+            let wanted = Wanted { urls, sha256, size_bytes: file.size_bytes, name: file.name.clone() };
+            client(self.yard).fetch_checked(&wanted, &work.join(&file.name), &|_| {}, self.cancel).map_err(
+                |error| match error.is_cancelled() {
+                    true => Failed::Cancelled,
+                    false => Failed::Reason(format!("failed to {error}")),
+                },
+            )?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// An upstream archive beside a repository of this machine, or in the yard.

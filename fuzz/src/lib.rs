@@ -15,7 +15,7 @@
 //! run again. Known downside: this package's lock file is separate from the program's, and must be updated with it
 //! (`cargo update --manifest-path fuzz/Cargo.toml`).
 //!
-//! Without a target: parsers inside the program `kilnyard` itself (configuration, `Release`), which no library
+//! Without a target: parsers inside the program `kilnyard` itself (configuration, lock, `Release`), which no library
 //! exposes; and the mirror's parsing of HTTP responses, which is private to it and has tests there.
 
 mod deb;
@@ -27,6 +27,7 @@ mod messages;
 mod import;
 pub mod mutate;
 mod package_file;
+mod packaging;
 mod page;
 mod pkgsrc;
 mod processes;
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     ("relation", fields::relation),
     ("source", fields::source),
     ("version", version::version),
+    ("packaging", packaging::packaging),
     ("universe", index::universe),
     ("deb_file", deb::deb_file),
     ("clear_signed", signed::clear_signed),

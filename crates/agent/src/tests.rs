@@ -368,7 +368,7 @@ fn an_order_may_limit_the_cores_of_its_build() {
     let mut worker = Worker::joined(2);
     let mut limited = lease(1, 5.0);
     limited.order.terms.jobs_max = Some(1);
-    worker.hear(ToWorker::Grant { session: session(1), lease: limited });
+    worker.receive(ToWorker::Grant { session: session(1), lease: limited });
     worker.grant(2, 3.0);
     let wants =
         |number, cores| Event::Reported { attempt: attempt(number), progress: Progress::Wants(cores) };

@@ -33,6 +33,7 @@ fn debian_settings() -> debian::Settings {
         takeovers: Takeovers::new(),
         packages: Default::default(),
         against: Default::default(),
+        suites: Default::default(),
         passes: 1,
     }
 }

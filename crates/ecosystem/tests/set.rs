@@ -2,6 +2,7 @@
 
 use kilnyard_ecosystem::debian::dependents::{Reach, dependents};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
+use kilnyard_ecosystem::debian::suites::{Suite, Suites};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
 use kilnyard_ecosystem::debian::{Base, Cycles, Published, Settings, Takeovers, Workshop};
 use kilnyard_ecosystem::{Ecosystem, Impossible, OutputBounds, Stock, rules};
@@ -21,6 +22,7 @@ fn settings() -> Settings {
         architecture: "amd64".into(),
         target: "debian/linux/bookworm/amd64".parse().unwrap(),
         mirrors: vec!["http://mirror.example/debian/".into()],
+        suites: Suites::default(),
         parts: Parts::Dependent,
         runs_checks: false,
         profiles: Vec::new(),
@@ -467,4 +469,55 @@ fn dependents_follow_installed_packages_and_rebuilds() {
     assert_eq!(found("attr", Reach::Rebuilds), ["acl", "rsync", "tool", "user"]);
     assert_eq!(found("build-essential", Reach::Rebuilds), Vec::<String>::new());
     assert_eq!(found("user", Reach::Rebuilds), Vec::<String>::new());
+}
+
+#[test]
+fn files_come_from_the_archive_of_their_suite() {
+    let mut settings = settings();
+    let suite = |archive: &str, suite: &str, pin, mirror: &str| Suite {
+        archive: archive.into(),
+        suite: suite.into(),
+        pin,
+        mirrors: vec![mirror.into()],
+    };
+    let main = settings.suites.add(suite("", "bookworm", 500, "http://main.example"));
+    let vendor = settings.suites.add(suite("vendor", "stable", 600, "http://vendor.example/"));
+    let mut universe = Universe::new(settings.context());
+    let mut sources = Sources::default();
+    universe.add_packages_from(packages().into(), main).unwrap();
+    universe.add_packages_from(binary("tool", "1", "").into(), vendor).unwrap();
+    sources.add_from(source("attr", "libattr1", "tool, old").into(), main).unwrap();
+    sources.add_from(source("attr", "libattr1", "tool, old").into(), vendor).unwrap();
+    let base = Base { packages: vec![("make".into(), "4".into())], ..Base::default() };
+    let names = ["attr".to_owned()];
+    let urls_of = |settings: &Settings, sources: &Sources| {
+        let set = Workshop::new(
+            settings.clone(),
+            universe.clone(),
+            sources.clone(),
+            &names,
+            base.clone(),
+            Published::default(),
+        );
+        let set = Arc::new(set);
+        let package = set.graph().packages().next().unwrap();
+        let mut stock = set.clone().stock();
+        let order = stock.order(package, 1).unwrap();
+        let urls: Vec<String> = order.root.inputs.iter().flat_map(|input| input.urls.clone()).collect();
+        (urls, order.key)
+    };
+    let (urls, key) = urls_of(&settings, &sources);
+    for url in [
+        "http://vendor.example/pool/attr/attr_1-1.dsc",
+        "http://vendor.example/pool/tool.deb",
+        "http://main.example/pool/old.deb",
+    ] {
+        assert!(urls.iter().any(|found| found == url), "{url}: {urls:?}");
+    }
+    assert!(!urls.iter().any(|url| url.contains("main.example/pool/tool")), "{urls:?}");
+    // A key names content, and not where it comes from.
+    assert!(sources.choose("attr", &|_, suite| suite == main.suite));
+    let (urls, same) = urls_of(&settings, &sources);
+    assert!(urls.iter().any(|url| url == "http://main.example/pool/attr/attr_1-1.dsc"), "{urls:?}");
+    assert_eq!(key, same);
 }

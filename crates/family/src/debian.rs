@@ -1,12 +1,16 @@
 //! Debian: the archive's index, sets of source packages, an apt repository.
 
+pub mod archives;
 pub mod base;
 mod check;
 pub mod config;
 mod demo;
 mod doctor;
+mod git;
 pub mod init;
+mod lock;
 pub mod mirror;
+mod pins;
 pub mod publish;
 pub mod recover;
 pub mod reuse;
@@ -37,7 +41,7 @@ use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,8 +52,12 @@ pub struct DebianEntry;
 
 /// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "debian";
+/// The tables of more archives in `kilnyard.toml`.
+const ARCHIVE: &str = "archive";
 /// The command that only this family has.
 const CHECK: &str = "check";
+/// The command that writes the lock.
+const LOCK: &str = "lock";
 
 /// The name of the family in messages.
 pub const TITLE: &str = "Debian";
@@ -63,8 +71,17 @@ impl family::FamilyEntry for DebianEntry {
         #[derive(Deserialize)]
         struct File {
             debian: Debian,
+            #[serde(default)]
+            archive: Vec<archives::Archive>,
         }
-        toml::from_str(text).map(|file: File| Arc::new(file.debian) as Arc<dyn Family>)
+        toml::from_str(text).map(|mut file: File| {
+            file.debian.archives.extend(file.archive);
+            Arc::new(file.debian) as Arc<dyn Family>
+        })
+    }
+
+    fn more_tables(&self) -> &'static [&'static str] {
+        &[ARCHIVE]
     }
 
     fn init_remedy(&self) -> Remedy {
@@ -85,12 +102,20 @@ impl family::FamilyEntry for DebianEntry {
 
     fn commands(&self, all: Command) -> Command {
         let check = check::Check::augment_args(Command::new(CHECK));
+        let lock = lock::Options::augment_args(Command::new(LOCK));
         all.subcommand(check.about("List the sources of the release that cannot be built, and why"))
+            .subcommand(
+                lock.about("Write kilnyard.lock, so that runs repeat with the same sources and indexes"),
+            )
     }
 
     fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
         match name {
             CHECK => check::run(&program.yard()?, &read(arguments)?, program).map(Some),
+            LOCK => {
+                let options = read(arguments)?;
+                program.each(&|yard| lock::run(yard, &options, program)).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -102,7 +127,8 @@ impl family::FamilyEntry for DebianEntry {
 
 impl Family for Debian {
     fn located(&self, yard: &Path) -> Arc<dyn Family> {
-        Arc::new(Debian { keyring: yard.join(&self.keyring), ..self.clone() })
+        let archives = self.archives.iter().map(|archive| archive.located(yard)).collect();
+        Arc::new(Debian { keyring: yard.join(&self.keyring), archives, ..self.clone() })
     }
 
     fn title(&self) -> &'static str {
@@ -151,7 +177,7 @@ impl Family for Debian {
     }
 
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
-        scan::scan(yard, self, cancel, say)
+        lock::scan(yard, self, &lock::Kept::all(yard)?, cancel, say)
     }
 
     fn check_scanned(&self, yard: &Yard) -> Result<()> {
@@ -176,6 +202,18 @@ impl Family for Debian {
 
     fn own_packages(&self, yard: &Yard) -> Result<Vec<String>> {
         set::own_packages(yard)
+    }
+
+    fn provenances(&self, yard: &Yard) -> Result<BTreeMap<String, String>> {
+        set::provenances(yard)
+    }
+
+    fn check_lock(&self, yard: &Yard, set: &Set, is_strict: bool, say: &dyn Fn(&str)) -> Result<()> {
+        lock::check(yard, self, set, is_strict, say)
+    }
+
+    fn kept_index_files(&self, yard: &Yard) -> Vec<String> {
+        lock::kept_files(yard)
     }
 
     fn remedy_for_absent_files(&self) -> Option<&'static str> {

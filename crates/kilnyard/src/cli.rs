@@ -31,7 +31,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 33] = [
     "demo",
     "init",
     "doctor",
@@ -39,6 +39,7 @@ const ORDER: [&str; 32] = [
     "resolve",
     "plan",
     "check",
+    "lock",
     "build",
     "status",
     "log",
@@ -349,6 +350,9 @@ pub struct Build {
     /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
+    /// Fail if kilnyard.lock would have to change.
+    #[arg(long)]
+    pub locked: bool,
     #[command(flatten)]
     pub choices: Choices,
     /// Do not update the repository.

@@ -203,6 +203,10 @@ impl Program for Console {
         }
     }
 
+    fn each(&self, run: &dyn Fn(&Yard) -> Result<ExitCode>) -> Result<ExitCode> {
+        each(self, run)
+    }
+
     fn yard_in(&self, folder: &Path) -> Result<Yard> {
         Yard::open(folder, FAMILIES, &self.environment)
     }

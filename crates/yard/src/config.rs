@@ -451,7 +451,11 @@ impl Config {
         };
         let file: File = toml::from_str(text).map_err(unreadable)?;
         let wrong = |reason| Error::usage(format!("{}: {reason}", path.display()));
-        let is_of = |key: &String| families.iter().any(|entry| entry.name() == key) || key == targets::TABLE;
+        let has_more = |entry: &&'static dyn FamilyEntry, key: &str| entry.more_tables().contains(&key);
+        let is_of = |key: &String| {
+            let is_of_family = |entry| has_more(entry, key) || entry.name() == key;
+            key == targets::TABLE || families.iter().any(is_of_family)
+        };
         if let Some(unknown) = file.others.keys().find(|key| !is_of(key)) {
             return Err(wrong(unknown_key(text, unknown)));
         }
@@ -473,6 +477,14 @@ impl Config {
                 )));
             }
         };
+        let others = file.others.keys().filter(|key| *key != entry.name() && *key != targets::TABLE);
+        if let Some(foreign) = others.into_iter().find(|key| !has_more(entry, key)) {
+            let owners = tables(&mut families.iter().filter(|entry| has_more(entry, foreign))).join(" or ");
+            return Err(wrong(format!(
+                "the table [[{foreign}]] belongs to {owners}, but this is a yard of [{}]",
+                entry.name()
+            )));
+        }
         let family = entry.read(text).map_err(unreadable)?;
         let (packages, packages_file) = (file.packages, file.packages_file);
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;

@@ -37,7 +37,12 @@ pub trait FamilyEntry: Sync {
     /// The name, which is also the name of its table in `kilnyard.toml`.
     fn name(&self) -> &'static str;
 
-    /// Parses the family's table in a whole configuration, which must contain it.
+    /// Names of further tables of `kilnyard.toml` that only this family has.
+    fn more_tables(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Parses the family's tables in a whole configuration, which must contain the first one.
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
 
     /// The command that creates a yard of this family, for users who have none.
@@ -194,6 +199,25 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Packages of the set whose sources belong to the yard's owner, and not to the archive or tree.
     fn own_packages(&self, _yard: &Yard) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+
+    /// Where sources come from that are neither in the archive or tree nor named by their file, for people, by package.
+    fn provenances(&self, _yard: &Yard) -> Result<BTreeMap<String, String>> {
+        Ok(BTreeMap::new())
+    }
+
+    /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`; otherwise the
+    /// lock is written anew, and `say` receives the differences.
+    fn check_lock(&self, _yard: &Yard, _set: &Set, is_strict: bool, _say: &dyn Fn(&str)) -> Result<()> {
+        match is_strict {
+            true => Err(Error::usage(format!("yards of {} have no lock", self.title()))),
+            false => Ok(()),
+        }
+    }
+
+    /// Names of files in the yard's `index` that a lock needs.
+    fn kept_index_files(&self, _yard: &Yard) -> Vec<String> {
+        Vec::new()
     }
 
     /// Packages of the set that a commit, or a range of commits such as `A..B`, of the tree changes.

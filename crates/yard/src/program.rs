@@ -32,6 +32,9 @@ pub trait Program: Sync {
     /// Opens the yard that the command line names.
     fn yard(&self) -> Result<Yard>;
 
+    /// Runs a command for each target that the command line names, one after another.
+    fn each(&self, run: &dyn Fn(&Yard) -> Result<ExitCode>) -> Result<ExitCode>;
+
     /// Opens the yard in this folder.
     fn yard_in(&self, folder: &Path) -> Result<Yard>;
 }

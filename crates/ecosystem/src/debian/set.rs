@@ -179,7 +179,16 @@ fn predicted(universe: &Universe, source: &Source, output: &str, made_by: &MadeB
             universe.stanza(*candidate).get("Source").map_or(output, |s| s.split(' ').next().unwrap_or(s));
         universe.origin(*candidate) == Origin::Archive && made_by == source.name()
     };
-    let Some(archive) = universe.named(output).iter().copied().find(made_here) else {
+    // Of several suites, the one that has this version of the source describes its packages.
+    let is_of_version = |candidate: &Candidate| {
+        let stanza = universe.stanza(*candidate);
+        let of_source = maker(&stanza).1.or(stanza.get("Version"));
+        of_source.is_some_and(|of_source| version::compare(of_source, source.version()).is_eq())
+    };
+    let described = universe.named(output).iter().copied().filter(made_here);
+    let mut described = described.collect::<Vec<_>>().into_iter();
+    let first = described.clone().next();
+    let Some(archive) = described.find(is_of_version).or(first) else {
         let version = format!("{}{suffix}1", source.version());
         return format!(
             "Package: {output}\nVersion: {version}\nArchitecture: {}\n",

@@ -3,6 +3,7 @@
 use super::ownership::Takeovers;
 use super::relation::Context;
 use super::source::{Parts, Source};
+use super::suites::Suites;
 use super::universe::Request;
 use crate::{OptionRules, Options};
 use kilnyard_model::artifact::Artifact;
@@ -20,6 +21,9 @@ pub struct Settings {
     pub target: Target,
     /// Base addresses of the archive, tried in order; pool paths are below them.
     pub mirrors: Vec<String>,
+    /// The suites of the index, each with the addresses of its archive. Files of a suite that is not among them come
+    /// from `mirrors`.
+    pub suites: Suites,
     /// Which binary packages of a source are built.
     pub parts: Parts,
     /// Whether the sources' own tests run; if not, the profile `nocheck` is added.

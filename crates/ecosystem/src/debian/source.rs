@@ -3,6 +3,7 @@
 use super::architecture;
 use super::deb822::{self, Stanza};
 use super::relation;
+use super::suites::{Provenance, SuiteId};
 use super::universe::{Request, TooLarge};
 use super::version;
 use kilnyard_model::text;
@@ -282,11 +283,16 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The source packages of an archive, the latest version of each.
+/// The source packages of archives. Of each name, one version counts: the one with the highest pin, and the latest of
+/// those; see [`super::suites`].
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    texts: Vec<Arc<str>>,
-    latest: HashMap<String, TextRange>,
+    texts: Vec<(Arc<str>, Provenance)>,
+    chosen: HashMap<String, TextRange>,
+    /// The versions that do not count, of names with several ones.
+    others: HashMap<String, Vec<TextRange>>,
+    /// Number of versions that do not count.
+    other_count: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -297,63 +303,120 @@ struct TextRange {
 }
 
 impl Sources {
-    /// Adds the stanzas of a `Sources` text; only the latest version of each source is kept. Sources that are only
-    /// kept for the sake of another package, and those without a valid name and version, are skipped. After an
-    /// error, part of the text has been added.
+    /// Adds the stanzas of a `Sources` text of the main archive; see [`Sources::add_from`].
     pub fn add(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
+        self.add_from(text, Provenance::default())
+    }
+
+    /// Adds the stanzas of a `Sources` text. Sources that are only kept for the sake of another package, and those
+    /// without a valid name and version, are skipped. A negative pin counts only if [`Sources::choose`] chooses it.
+    /// After an error, part of the text has been added.
+    pub fn add_from(&mut self, text: Arc<str>, from: Provenance) -> Result<(), TooLarge> {
         let number = self.texts.len();
-        self.texts.push(text.clone());
+        self.texts.push((text.clone(), from));
         for stanza in deb822::stanzas(&text) {
             let source = Source::new(stanza);
             let name = source.name();
             if !relation::is_name(name) || !version::is_valid(source.version()) || source.is_extra() {
                 continue;
             }
-            let known = self.get(name).map(|known| version::compare(known.version(), source.version()));
-            if known.is_none_or(|order| order == Ordering::Less) {
-                let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;
-                let place = TextRange { text: number, start, len: stanza.text().len() };
-                self.latest.insert(name.to_owned(), place);
-                if self.latest.len() > SOURCES_MAX {
-                    return Err(TooLarge::Sources { max: SOURCES_MAX });
-                }
+            let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;
+            let place = TextRange { text: number, start, len: stanza.text().len() };
+            let known = self.chosen.get(name).copied();
+            let counts =
+                from.pin >= 0 && known.is_none_or(|known| self.compare(known, place) == Ordering::Less);
+            if counts {
+                self.chosen.insert(name.to_owned(), place);
+            }
+            if let Some(other) = if counts { known } else { Some(place) } {
+                self.others.entry(name.to_owned()).or_default().push(other);
+                self.other_count += 1;
+            }
+            if self.chosen.len() + self.other_count > SOURCES_MAX {
+                return Err(TooLarge::Sources { max: SOURCES_MAX });
             }
         }
         Ok(())
     }
 
-    /// Replaces any source of the same name, whatever its version.
+    /// Adds an own source, which replaces any source of the same name, whatever its version and pin.
     pub fn put(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         if let Some(stanza) = deb822::stanzas(&text).next() {
-            self.latest.remove(Source::new(stanza).name());
+            let name = Source::new(stanza).name();
+            self.chosen.remove(name);
+            self.other_count -= self.others.remove(name).map_or(0, |others| others.len());
         }
-        self.add(text)
+        self.add_from(text, Provenance::OWN)
     }
 
-    /// The latest source of this name; `None` if the indexes do not list it.
+    /// Makes a version of a source the one that counts: of those that `accepts` accepts, the one with the highest pin,
+    /// and the latest of those. False if there is none, and then nothing changes.
+    pub fn choose(&mut self, name: &str, accepts: &dyn Fn(&str, SuiteId) -> bool) -> bool {
+        let mut places = self.places(name);
+        places.sort_by(|a, b| self.compare(*b, *a));
+        let is_meant = |place: &TextRange| accepts(self.at(*place).version(), self.texts[place.text].1.suite);
+        let Some(at) = places.iter().position(is_meant) else { return false };
+        self.chosen.insert(name.to_owned(), places.remove(at));
+        let before = self.others.insert(name.to_owned(), places);
+        let after = self.others.get(name).map_or(0, Vec::len);
+        self.other_count = self.other_count + after - before.map_or(0, |before| before.len());
+        true
+    }
+
+    /// All versions of a source with their suites, in the order in which they would be chosen.
+    pub fn versions(&self, name: &str) -> Vec<(&str, SuiteId)> {
+        let mut places = self.places(name);
+        places.sort_by(|a, b| self.compare(*b, *a));
+        places.into_iter().map(|place| (self.at(place).version(), self.texts[place.text].1.suite)).collect()
+    }
+
+    /// All versions of a source, as [`Sources::versions`] has them.
+    pub fn stanzas(&self, name: &str) -> Vec<(Source<'_>, SuiteId)> {
+        let places = self.places(name).into_iter();
+        places.map(|place| (self.at(place), self.texts[place.text].1.suite)).collect()
+    }
+
+    fn places(&self, name: &str) -> Vec<TextRange> {
+        let others = self.others.get(name).into_iter().flatten();
+        self.chosen.get(name).into_iter().chain(others).copied().collect()
+    }
+
+    /// Compares two versions by pin, then by version.
+    fn compare(&self, left: TextRange, right: TextRange) -> Ordering {
+        let pin = |place: TextRange| self.texts[place.text].1.pin;
+        let by_version = || version::compare(self.at(left).version(), self.at(right).version());
+        pin(left).cmp(&pin(right)).then_with(by_version)
+    }
+
+    /// The source of this name that counts; `None` if the indexes do not list it.
     pub fn get(&self, name: &str) -> Option<Source<'_>> {
-        self.latest.get(name).map(|place| self.at(*place))
+        self.chosen.get(name).map(|place| self.at(*place))
+    }
+
+    /// The suite of the source that counts; `None` if the indexes do not list it.
+    pub fn suite(&self, name: &str) -> Option<SuiteId> {
+        self.chosen.get(name).map(|place| self.texts[place.text].1.suite)
     }
 
     /// All sources, ordered by name.
     pub fn all(&self) -> Vec<Source<'_>> {
-        let mut all: Vec<_> = self.latest.iter().collect();
+        let mut all: Vec<_> = self.chosen.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
         all.into_iter().map(|(_, place)| self.at(*place)).collect()
     }
 
     /// Number of sources, each name counted once.
     pub fn len(&self) -> usize {
-        self.latest.len()
+        self.chosen.len()
     }
 
     /// Whether no source was added.
     pub fn is_empty(&self) -> bool {
-        self.latest.is_empty()
+        self.chosen.is_empty()
     }
 
     fn at(&self, place: TextRange) -> Source<'_> {
-        Source::new(Stanza::new(&self.texts[place.text][place.start..place.start + place.len]))
+        Source::new(Stanza::new(&self.texts[place.text].0[place.start..place.start + place.len]))
     }
 }
 

@@ -11,6 +11,7 @@
 
 use super::deb822::{self, Stanza};
 use super::relation::{self, Atom, Context, Qualifier, RelationError};
+use super::suites::{PIN, Provenance};
 use super::version;
 use kilnyard_model::solver::{Candidate, Requirements};
 use smallvec::SmallVec;
@@ -65,6 +66,20 @@ struct Span {
     len: u32,
 }
 
+/// Stanzas of packages, and where they come from.
+#[derive(Clone, Debug)]
+struct Text {
+    text: Arc<str>,
+    from: Provenance,
+}
+
+impl Text {
+    /// A text that is not from an archive.
+    fn ours(text: Arc<str>) -> Text {
+        Text { text, from: Provenance::default() }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MultiArch {
     No,
@@ -78,6 +93,8 @@ struct Binary {
     name: u32,
     origin: Origin,
     is_removed: bool,
+    /// Whether a pin names it.
+    is_preferred: bool,
     is_essential: bool,
     multi_arch: MultiArch,
     stanza: Span,
@@ -118,7 +135,11 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Universe {
     context: Context,
-    texts: Vec<Arc<str>>,
+    texts: Vec<Text>,
+    /// The highest pin of all texts, which the set's outputs have too.
+    pin_max: i32,
+    /// Whether a text has a pin below the usual one.
+    has_low_pins: bool,
     /// Shared by clones until one of them gets a package with a new name.
     names: Arc<HashMap<Box<str>, u32>>,
     /// The packages of each name, most of which have one.
@@ -138,6 +159,8 @@ impl Clone for Universe {
         Universe {
             context: self.context.clone(),
             texts: self.texts.clone(),
+            pin_max: self.pin_max,
+            has_low_pins: self.has_low_pins,
             names: self.names.clone(),
             real: self.real.clone(),
             providers: self.providers.clone(),
@@ -155,6 +178,8 @@ impl Universe {
         Universe {
             context,
             texts: Vec::new(),
+            pin_max: PIN,
+            has_low_pins: false,
             names: Arc::default(),
             real: Vec::new(),
             providers: Vec::new(),
@@ -183,11 +208,22 @@ impl Universe {
     /// Adds every package of a `Packages` text. Stanzas without a valid name and version, and packages of other
     /// architectures, are skipped: they can never be chosen. After an error, part of the text has been added.
     pub fn add_packages(&mut self, text: Arc<str>, origin: Origin) -> Result<(), TooLarge> {
+        self.add_texts(text, origin, Provenance::default())
+    }
+
+    /// Adds every package of a `Packages` text of an archive, as [`Universe::add_packages`] does.
+    pub fn add_packages_from(&mut self, text: Arc<str>, from: Provenance) -> Result<(), TooLarge> {
+        self.pin_max = self.pin_max.max(from.pin);
+        self.has_low_pins |= from.pin < PIN;
+        self.add_texts(text, Origin::Archive, from)
+    }
+
+    fn add_texts(&mut self, text: Arc<str>, origin: Origin, from: Provenance) -> Result<(), TooLarge> {
         if text.len() > u32::MAX as usize {
             return Err(TooLarge::Text { bytes: text.len() });
         }
         let number = self.texts.len() as u32;
-        self.texts.push(text.clone());
+        self.texts.push(Text { text: text.clone(), from });
         for stanza in deb822::stanzas(&text) {
             self.add_stanza(number, &text, stanza, origin);
             if self.entries > ENTRIES_MAX {
@@ -201,7 +237,7 @@ impl Universe {
     pub fn add_package(&mut self, stanza: &str, origin: Origin) -> Option<Candidate> {
         let text: Arc<str> = Arc::from(stanza);
         let number = self.texts.len() as u32;
-        self.texts.push(text.clone());
+        self.texts.push(Text::ours(text.clone()));
         self.forget();
         self.add_stanza(number, &text, Stanza::new(&text), origin)
     }
@@ -243,13 +279,14 @@ impl Universe {
         // Keeps the relations that apply to this request, so that explanations can show its clauses later.
         let text: Arc<str> = Arc::from(needs.join(", "));
         let depends = Span { text: self.texts.len() as u32, start: 0, len: text.len() as u32 };
-        self.texts.push(text);
+        self.texts.push(Text::ours(text));
         let name = self.intern("");
         let none = Span { text: depends.text, start: 0, len: 0 };
         self.binaries.push(Binary {
             name,
             origin: Origin::Request,
             is_removed: false,
+            is_preferred: false,
             is_essential: false,
             multi_arch: MultiArch::No,
             stanza: none,
@@ -321,6 +358,7 @@ impl Universe {
             name: self.intern(name),
             origin,
             is_removed: false,
+            is_preferred: false,
             is_essential: essential == Some("yes"),
             multi_arch: match multi_arch {
                 Some("same") => MultiArch::Same,
@@ -336,8 +374,10 @@ impl Universe {
             breaks: place(breaks),
             provides: place(provides),
         };
+        let rank = self.rank_of(origin, number);
         let position = self.real[binary.name as usize].partition_point(|other| {
-            version::compare(self.version(*other), own_version) != cmp::Ordering::Less
+            let by_version = || version::compare(self.version(*other), own_version);
+            self.rank(*other).cmp(&rank).then_with(by_version) != cmp::Ordering::Less
         });
         self.real[binary.name as usize].insert(position, candidate);
         if let Some(field) = provides {
@@ -372,7 +412,7 @@ impl Universe {
     }
 
     fn text(&self, span: Span) -> &str {
-        &self.texts[span.text as usize][span.start as usize..][..span.len as usize]
+        &self.texts[span.text as usize].text[span.start as usize..][..span.len as usize]
     }
 
     /// The name of a package; empty for a request.
@@ -396,6 +436,40 @@ impl Universe {
         self.binaries[candidate.index()].origin
     }
 
+    /// Where a package of the archive comes from; that of the main archive for any other candidate.
+    pub fn provenance(&self, candidate: Candidate) -> Provenance {
+        self.texts[self.binaries[candidate.index()].stanza.text as usize].from
+    }
+
+    /// The pin of a candidate.
+    fn rank(&self, candidate: Candidate) -> i32 {
+        let binary = &self.binaries[candidate.index()];
+        if binary.is_preferred { self.pin_max } else { self.rank_of(binary.origin, binary.stanza.text) }
+    }
+
+    fn rank_of(&self, origin: Origin, text: u32) -> i32 {
+        match origin {
+            Origin::Archive => self.texts[text as usize].from.pin,
+            Origin::Set(_) | Origin::Request => self.pin_max,
+        }
+    }
+
+    /// Gives candidates of an archive the highest pin.
+    pub(super) fn prefer(&mut self, candidates: &[Candidate]) {
+        for candidate in candidates {
+            self.binaries[candidate.index()].is_preferred = true;
+        }
+        self.forget();
+    }
+
+    /// Removes the packages with a negative pin.
+    pub(super) fn remove_negative(&mut self) {
+        if self.has_low_pins {
+            let negative: Vec<Candidate> = self.packages().filter(|one| self.rank(*one) < 0).collect();
+            negative.into_iter().for_each(|one| self.remove(one));
+        }
+    }
+
     /// Whether a package has the field `Essential: yes`.
     pub fn is_essential(&self, candidate: Candidate) -> bool {
         self.binaries[candidate.index()].is_essential
@@ -406,7 +480,7 @@ impl Universe {
         self.binaries[candidate.index()].name
     }
 
-    /// The candidates of this name, latest version first.
+    /// The candidates of this name, highest pin first, then latest version first.
     pub fn named(&self, name: &str) -> &[Candidate] {
         self.names.get(name).map_or(&[], |number| &self.real[*number as usize])
     }
@@ -472,6 +546,10 @@ impl Universe {
             for atom in clause? {
                 self.matching(&atom, &mut candidates);
             }
+            if self.has_low_pins {
+                // Packages with a low pin come after every other alternative.
+                candidates.sort_by_key(|one| cmp::Reverse(self.rank(*one).min(PIN)));
+            }
             clauses.push(candidates);
         }
         Ok(())
@@ -501,7 +579,8 @@ impl Universe {
         Ok(())
     }
 
-    /// Appends the candidates that satisfy an atom: real packages, latest first, then providers.
+    /// Appends the candidates that satisfy an atom: real packages in the order of
+    /// [`Universe::named`], then providers.
     pub fn matching(&self, atom: &Atom, candidates: &mut Vec<Candidate>) {
         let Some(number) = self.names.get(atom.name) else { return };
         let accepts = |version: &str| {

@@ -9,6 +9,7 @@ use super::set::{self, Resolved};
 use super::settings::{Base, NO_CHECKS, Settings};
 use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
+use super::suites::SuiteId;
 use super::universe::{Origin, Request, Universe, View};
 use super::{explain, relation};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut};
@@ -94,6 +95,28 @@ impl Workshop {
         let name = self.resolved.graph.name(package);
         // Only existing sources have a number.
         self.sources.get(name).unwrap_or(Source::new(Stanza::new("")))
+    }
+
+    /// The suite that a package's source comes from.
+    pub fn suite(&self, package: PackageId) -> SuiteId {
+        self.sources.suite(self.resolved.graph.name(package)).unwrap_or_default()
+    }
+
+    /// Whether a package's source is the yard's own.
+    pub fn is_own(&self, package: PackageId) -> bool {
+        self.suite(package) == SuiteId::OWN
+    }
+
+    /// How messages call the suite that a package's source comes from.
+    pub fn suite_name(&self, package: PackageId) -> &str {
+        self.settings.suites.name(self.suite(package))
+    }
+
+    /// Whether a package's source is from another archive than the main one, or the yard's own.
+    pub fn is_foreign(&self, package: PackageId) -> bool {
+        let suite = self.suite(package);
+        suite == SuiteId::OWN
+            || self.settings.suites.get(suite).is_some_and(|suite| !suite.archive.is_empty())
     }
 
     /// Whether a source may publish an output of this name. Debug symbols belong to the owner of their package.
@@ -252,12 +275,11 @@ impl Workshop {
         Key::new(lines, &settings.target, rules::VERSION, root)
     }
 
-    fn urls(&self, path: &str) -> Vec<String> {
-        self.settings
-            .mirrors
-            .iter()
-            .map(|mirror| format!("{}/{path}", mirror.trim_end_matches('/')))
-            .collect()
+    /// The addresses of a file of a suite's archive.
+    fn urls(&self, suite: SuiteId, path: &str) -> Vec<String> {
+        let archive = self.settings.suites.get(suite).map(|suite| &suite.mirrors);
+        let mirrors = archive.unwrap_or(&self.settings.mirrors).iter();
+        mirrors.map(|mirror| format!("{}/{path}", mirror.trim_end_matches('/'))).collect()
     }
 
     /// Inputs, index and install list for candidates that the base lacks.
@@ -276,7 +298,7 @@ impl Workshop {
                     size_bytes: output.size_bytes,
                     urls: Vec::new(),
                 },
-                None => self.archive_input(name, stanza)?,
+                None => self.archive_input(stock.universe.provenance(*candidate).suite, name, stanza)?,
             };
             for (field, value) in stanza.fields() {
                 if !matches!(
@@ -301,7 +323,7 @@ impl Workshop {
         Ok(provisions)
     }
 
-    fn archive_input(&self, name: &str, stanza: Stanza) -> Result<Input, Impossible> {
+    fn archive_input(&self, suite: SuiteId, name: &str, stanza: Stanza) -> Result<Input, Impossible> {
         let broken = |field| Impossible {
             explanation: format!("the archive's index has no valid {field} for {name}"),
         };
@@ -311,7 +333,7 @@ impl Workshop {
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
             sha256: stanza.get("SHA256").filter(is_hash).ok_or_else(|| broken("SHA256"))?.to_owned(),
             size_bytes: stanza.get("Size").and_then(|s| s.parse().ok()).ok_or_else(|| broken("Size"))?,
-            urls: self.urls(path),
+            urls: self.urls(suite, path),
         })
     }
 }
@@ -514,13 +536,14 @@ impl Workshop {
             let explanation = format!("the archive's index has no valid Directory for {}", source.name());
             return Err(Impossible { explanation });
         }
+        let suite = self.suite(package);
         let mut inputs = provisions.inputs;
         let mut dsc = String::new();
         for file in files {
             if file.name.ends_with(".dsc") {
                 dsc.clone_from(&file.name);
             }
-            let urls = self.urls(&format!("{directory}/{}", file.name));
+            let urls = self.urls(suite, &format!("{directory}/{}", file.name));
             inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
         }
         let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);

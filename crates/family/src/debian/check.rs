@@ -6,6 +6,7 @@ use clap::Args;
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::check::{Verdicts, check};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
+use kilnyard_ecosystem::debian::suites::apply;
 use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_yard::error::Result;
 use kilnyard_yard::family::ensure_scanned;
@@ -35,7 +36,8 @@ pub struct Check {
 const NO_CHECKS: &str = "nocheck";
 
 pub fn run(yard: &Yard, options: &Check, program: &dyn Program) -> Result<ExitCode> {
-    let mut settings = yard.config.family.require::<Debian>(TITLE)?.settings();
+    let debian = yard.config.family.require::<Debian>(TITLE)?;
+    let mut settings = debian.settings();
     program.catch_signals();
     ensure_scanned(yard, interrupt::cancel(), &|text| program.say(text))?;
     if !options.dependent {
@@ -46,7 +48,7 @@ pub fn run(yard: &Yard, options: &Check, program: &dyn Program) -> Result<ExitCo
         settings.profiles.retain(|profile| profile != NO_CHECKS);
     }
     let profiles = settings.context().profiles;
-    let verdicts = verdicts(yard, &settings)?;
+    let verdicts = verdicts(yard, debian, &settings)?;
     if options.json {
         return program.print_json(&json!({
             "checked": verdicts.checked,
@@ -79,10 +81,12 @@ pub fn run(yard: &Yard, options: &Check, program: &dyn Program) -> Result<ExitCo
 }
 
 /// Checks every source of the release for the configured parts and profiles.
-fn verdicts(yard: &Yard, settings: &Settings) -> Result<Verdicts> {
+fn verdicts(yard: &Yard, debian: &Debian, settings: &Settings) -> Result<Verdicts> {
     let index = Index::open(yard)?;
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
-    index.read(yard, &mut universe, &mut sources)?;
+    let suites = index.read(yard, debian, &mut universe, &mut sources)?;
+    // A pin that matches nothing is reported by `plan`.
+    apply(&debian.pins(), &mut universe, &mut sources, &suites);
     Ok(check(&mut universe, &sources, settings.parts))
 }

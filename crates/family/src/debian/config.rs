@@ -4,6 +4,8 @@ pub mod root;
 
 pub use root::{DebianRoot, Mirrors};
 
+use super::archives::{self, Archive};
+use kilnyard_ecosystem::debian::suites::{Pin, Suites};
 use kilnyard_ecosystem::debian::{Cycles, FAMILY, ROOT_PACKAGES, Settings, relation, source::Parts};
 use kilnyard_ecosystem::{OptionRules, Options};
 use kilnyard_model::graph::Against;
@@ -56,6 +58,12 @@ pub struct Debian {
     /// Binary packages that a source publishes instead of another source of the yard, by source.
     #[serde(default)]
     pub takeover: BTreeMap<String, Vec<String>>,
+    /// Versions of single packages, such as `linux/bookworm-backports`.
+    #[serde(default)]
+    pub pins: Vec<String>,
+    /// Archives in addition to this one: the tables `[[archive]]`.
+    #[serde(default, rename = "archive")]
+    pub archives: Vec<Archive>,
     /// Architectures of other targets of the yard with the same release, which are in the same suite of the repository.
     #[serde(skip)]
     pub other_architectures: Vec<String>,
@@ -160,7 +168,22 @@ impl Debian {
                 ));
             }
         }
-        Ok(())
+        for text in &self.pins {
+            if Pin::parse(text).is_none() {
+                return Err(format!("pins: `{text}` is not a pin: write NAME=VERSION or NAME/SUITE"));
+            }
+        }
+        archives::check(self)
+    }
+
+    /// The configured pins.
+    pub fn pins(&self) -> Vec<Pin> {
+        self.pins.iter().filter_map(|text| Pin::parse(text)).collect()
+    }
+
+    /// The suites of the main archive.
+    pub fn own_suites(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.release).chain(&self.suites).map(String::as_str)
     }
 
     /// Pairs of source and binary package, one for each takeover.
@@ -178,6 +201,8 @@ impl Debian {
             // `check` rejects a configuration without a valid target.
             target: self.root().target(FAMILY).expect("a checked release and architecture"),
             mirrors: self.mirror.all(),
+            // The index has them.
+            suites: Suites::default(),
             parts: self.parts,
             runs_checks: self.checks,
             profiles: self.profiles.clone(),
@@ -254,7 +279,17 @@ mirror = {mirror}
 # profiles = []                    # build profiles
 # version-suffix = "+bk"           # a rebuild of 1.2-3 is 1.2-3+bk1
 # cycles = "archive"               # break cycles with "archive" binaries, or only with build profiles: "profile"
+# pins = []                        # versions of single packages: ["linux/bookworm-backports", "hello=2.10-3"]
 # takeover = {{}}                    # binaries that a source takes over from another: {{ newlib = ["libold1"] }}
+
+# More archives, each with its own key (docs/sets.md). A higher pin precedes a higher version; the release has 500.
+# [[archive]]
+# name = "vendor"                  # default: the suite
+# mirror = "https://deb.example.org"
+# suite = "stable"                 # or suites = ["stable", "updates"]
+# components = ["main"]
+# key = "vendor.gpg"               # verifies this archive, and no other
+# pin = 500                        # below 500: only what nothing else provides; negative: only what a pin names
 
 {COMMON_TEMPLATE}
 # [[target]]                       # several releases or architectures in one yard (docs/targets.md)

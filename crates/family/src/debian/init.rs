@@ -1,10 +1,17 @@
 //! `kilnyard init debian`: makes a yard of Debian source packages.
 
+mod given;
+
+use super::archives::WantedSuite;
+use super::config::root::{self, Mirrors};
 use super::config::template;
 use super::mirror::find_release;
+use super::rules::{Rule, Selection};
 use crate::FAMILIES;
 use clap::Args;
-use kilnyard_mirror::without_password;
+use kilnyard_ecosystem::debian::packaging::{GitRule, Repository};
+use kilnyard_mirror::{Fetched, without_password};
+use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Error, Kind, Result};
 use kilnyard_yard::family::NewYard;
 use kilnyard_yard::mirror::is_absent;
@@ -24,7 +31,7 @@ pub struct Init {
     /// URL of the archive; by default the mirror that this machine's apt uses.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
-    /// Source packages, .dsc files, or rules such as depends-on:zlib; `all` for every source of the release.
+    /// Source packages, .dsc files, git repositories (git:PATH), or rules such as depends-on:zlib; `all` for every source of the release.
     #[arg(value_name = "PACKAGE", required = true)]
     packages: Vec<String>,
 }
@@ -34,36 +41,42 @@ impl Init {
     pub fn plan(&self, folder: &Path, program: &dyn Program) -> Result<NewYard> {
         let release = &self.release;
         let mirror = self.mirror.clone().unwrap_or_else(|| mirror_for(release));
-        check_packages(&self.packages)?;
+        given::check(&self.packages)?;
         let packages: Vec<String> = self.packages.iter().map(|name| absolute(name)).collect();
         let configuration = template(release, &mirror, &packages);
         init::check(folder, &configuration, FAMILIES)?;
-        check_release(release, &mirror, program)?;
+        if let Some(bytes) = check_release(release, &mirror, program)? {
+            let (mirrors, components) = (Mirrors::One(mirror.clone()), root::main_component());
+            let suite = WantedSuite {
+                archive: "",
+                suite: release,
+                mirror: &mirrors,
+                components: &components,
+                key: &root::debian_keyring(),
+                check_valid_until: true,
+                pin: None,
+            };
+            given::note_unknown(&packages, &suite, &bytes, program);
+        }
+        if let Err(error) = Keyring::read(&root::debian_keyring()) {
+            say!(
+                program,
+                "note: the keyring of the archive cannot be read ({error}): keyring in kilnyard.toml"
+            );
+        }
         let shown = without_password(&mirror);
         let made = format!("made the yard {} for {release} from {shown}", folder.display());
         Ok(NewYard { configuration, made, afterwards: Box::new(|_| Ok(())) })
     }
 }
 
-/// Rejects names that are wrong even without an index.
-fn check_packages(packages: &[String]) -> Result<()> {
-    let is_missing = |name: &&String| {
-        let is_path = name.ends_with(".dsc") && !name.contains(['*', '?', '[']);
-        is_path && !Path::new(name.trim_start_matches('-')).is_file()
-    };
-    match packages.iter().find(is_missing) {
-        Some(missing) => Err(Error::usage(format!("{missing} does not exist"))
-            .hint("the path of a .dsc file, or the name of a source package of the release")),
-        None => Ok(()),
-    }
-}
-
-/// Asks the mirror whether it has the release. An unreachable mirror is not an error: a yard can be made without a
-/// network.
-pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Result<()> {
+/// Asks the mirror whether it has the release, and returns the release's `InRelease`, which is not verified. An
+/// unreachable mirror is not an error: a yard can be made without a network.
+pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Result<Option<Vec<u8>>> {
     let shown = without_password(mirror);
     match find_release(mirror, release, program.environment(), interrupt::cancel()) {
-        Ok(()) => Ok(()),
+        Ok(Fetched::Body { bytes, .. }) => Ok(Some(bytes)),
+        Ok(Fetched::NotModified) => Ok(None),
         Err(error) if is_absent(&error) => {
             Err(Error::usage(format!("the mirror {shown} has no release {release}"))
                 .hint("--release with a codename, such as bookworm; --mirror with another URL"))
@@ -73,16 +86,24 @@ pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Resu
         }
         Err(error) => {
             say!(program, "note: could not check whether {shown} has {release}: failed to {error}");
-            Ok(())
+            Ok(None)
         }
     }
 }
 
-/// The absolute path of a `.dsc` file; a package name stays as it is.
+/// A rule with the absolute path of its file, list or repository; a package name stays as it is.
 fn absolute(name: &str) -> String {
-    let (sign, path) = name.strip_prefix('-').map_or(("", name), |path| ("-", path));
-    let path = path.ends_with(".dsc").then(|| std::path::absolute(path).ok()).flatten();
-    path.and_then(|path| Some(format!("{sign}{}", path.to_str()?))).unwrap_or_else(|| name.to_owned())
+    let (sign, body) = name.strip_prefix('-').map_or(("", name), |body| ("-", body));
+    let beginning = match Rule::parse(name).map(|rule| rule.selection) {
+        Ok(Selection::Local(_)) => "",
+        Ok(Selection::Rules(_)) => "@",
+        Ok(Selection::Installed(_)) => "installed:",
+        Ok(Selection::Git(GitRule { repository: Repository::Folder(_), .. })) => "git:",
+        _ => return name.to_owned(),
+    };
+    let path = body.strip_prefix(beginning).and_then(|path| std::path::absolute(path).ok());
+    path.and_then(|path| Some(format!("{sign}{beginning}{}", path.to_str()?)))
+        .unwrap_or_else(|| name.to_owned())
 }
 
 /// The default mirror for a release: the one that this machine's apt uses, else Debian's.

@@ -1,7 +1,7 @@
 //! Requests to Debian archives, and the errors and hints when they fail.
 
 use super::config::DebianRoot;
-use kilnyard_mirror::{FetchError, Limits};
+use kilnyard_mirror::{Client, FetchError, Fetched, Limits};
 use kilnyard_yard::environment::Environment;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::mirror::{client, client_of, is_absent};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const RELEASE_BYTES_MAX: u64 = 16 << 20;
 
 /// How long `init` waits for a mirror: long enough for one that responds, short enough for a user without a network.
-const ASKED_ONCE: Duration = Duration::from_secs(5);
+pub const ASKED_ONCE: Duration = Duration::from_secs(5);
 
 /// Fetches the release's `InRelease` and returns the mirrors, without passwords.
 pub fn ask(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Result<String> {
@@ -26,19 +26,23 @@ pub fn ask(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Result<String
     Ok(root.mirror.shown())
 }
 
+/// A client that gives up at the first failure, and on a server that sends nothing for so long.
+pub fn quick_client(mirrors: &[String], patience: Duration, environment: &Environment) -> Client {
+    let limits = Limits { connect_max: patience, patience, attempts_max: 1, ..Limits::default() };
+    client_of(mirrors, limits, environment)
+}
+
 /// Fetches a release's `InRelease` from one mirror, without retries; an error if that fails.
 pub fn find_release(
     mirror: &str,
     release: &str,
     environment: &Environment,
     cancel: &AtomicBool,
-) -> std::result::Result<(), FetchError> {
-    let limits =
-        Limits { connect_max: ASKED_ONCE, patience: ASKED_ONCE, attempts_max: 1, ..Limits::default() };
+) -> std::result::Result<Fetched, FetchError> {
     let urls = [format!("{}/dists/{release}/InRelease", mirror.trim_end_matches('/'))];
-    let client = client_of(&[mirror.to_owned()], limits, environment);
+    let client = quick_client(&[mirror.to_owned()], ASKED_ONCE, environment);
     let name = format!("the Release file of {release}");
-    client.fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel).map(drop)
+    client.fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, None, cancel)
 }
 
 /// The file that was requested from a mirror.

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `all` | every source of the release that builds here |
 //! | `hello`, `python3-*`, `lib[ab]*` | sources by name; `*`, `?` and `[…]` match as in a shell |
+//! | `hello=2.10-3`, `linux/bookworm-backports` | a source in this version, or from this suite or archive |
 //! | `own/hello_2.10-3.dsc`, `own/*.dsc` | sources of this machine; they replace the archive's of the same name |
+//! | `git:packaging/hello#main` | the source in a git repository; see [`super::git`] |
 //! | `@names.txt` | the rules in a file, one per line |
 //! | `build-depends:zlib1g-dev` | sources with this package in their build dependencies |
 //! | `depends-on:zlib` | sources that need a package of this source, directly or through others, to be built |
@@ -12,13 +14,19 @@
 //! | `section:libs`, `priority:required` | sources of a section or a priority |
 //! | `-RULE` | takes away what the rule selects |
 
+use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_ecosystem::debian::relation;
+use kilnyard_ecosystem::debian::suites::Pin;
+use kilnyard_mirror::without_password;
 use kilnyard_yard::error::{Error, Result};
 
 /// Files of rules may contain files of rules, down to this depth.
 pub const DEPTH_MAX: usize = 8;
 /// The maximum number of rules of a yard. A release has 40,000 sources, each of which may be a rule.
 pub const RULES_MAX: usize = 1 << 20;
+
+/// The beginning of rules that name a git repository.
+const GIT: &str = "git:";
 
 /// A rule; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +44,14 @@ pub enum Selection {
     All,
     /// A source by its exact name.
     Name(String),
+    /// A source in one version.
+    Pinned(Pin),
     /// Sources whose names match a pattern.
     Pattern(String),
     /// A `.dsc` file of this machine, or a pattern of them, relative to the yard.
     Local(String),
+    /// The source in a git repository.
+    Git(GitRule),
     /// The rules in a file, relative to the yard.
     Rules(String),
     /// Sources that name this binary package in their build dependencies.
@@ -64,12 +76,25 @@ impl Rule {
             Some(body) => (true, body),
             None => (false, text),
         };
+        if let Some(place) = body.strip_prefix(GIT) {
+            let rule = GitRule::parse(place).map_err(|reason| {
+                Error::usage(format!("`{}` is not a git repository: {reason}", without_password(text)))
+                    .hint("git:PATH, git:https://HOST/PATH, git:ssh://HOST/PATH or git:USER@HOST:PATH, with #BRANCH")
+            })?;
+            return Ok(Rule { is_exclusion, selection: Selection::Git(rule) });
+        }
         let selection = Selection::parse(body).ok_or_else(|| {
             Error::usage(format!("`{text}` is neither the name of a source package nor a rule")).hint(
-                "a name or pattern, a .dsc file, all, @FILE, build-depends:, depends-on:, installed:, section: or \
+                "a name or pattern, NAME=VERSION, NAME/SUITE, a .dsc file, git:REPOSITORY, all, @FILE, build-depends:, depends-on:, installed:, section: or \
                  priority:, with - in front to leave out",
             )
         })?;
+        if let (true, Selection::Pinned(pin)) = (is_exclusion, &selection) {
+            return Err(Error::usage(format!(
+                "`{text}` takes away one version of a source, which is not possible"
+            ))
+            .hint(format!("-{}, which takes it away in any version", pin.name)));
+        }
         Ok(Rule { is_exclusion, selection })
     }
 }
@@ -109,6 +134,9 @@ impl Selection {
         }
         if relation::is_name(text) {
             return Some(Selection::Name(text.to_owned()));
+        }
+        if let Some(pin) = Pin::parse(text) {
+            return Some(Selection::Pinned(pin));
         }
         let is_pattern = text.contains(['*', '?', '[']) && glob::Pattern::new(text).is_ok();
         let is_plain =

@@ -7,9 +7,12 @@ mod release;
 mod text;
 mod update;
 
+use super::archives::{WantedSuite, wanted};
 use super::config::Debian;
+use super::lock::{self, Kept, LockedFile, LockedIndex};
 use kilnyard_ecosystem::debian::source::Sources;
-use kilnyard_ecosystem::debian::universe::{Origin, TooLarge, Universe};
+use kilnyard_ecosystem::debian::suites::Suites;
+use kilnyard_ecosystem::debian::universe::{TooLarge, Universe};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -28,7 +31,7 @@ use update::Update;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 struct IndexFile {
     suites: Vec<IndexSuite>,
-    /// For each suite, the `Date` of the latest accepted `Release` file, whatever the mirror and the components were.
+    /// For each suite of each archive, the `Date` of the latest accepted `Release` file, whatever the mirror and the components were.
     /// Changing these therefore does not allow a rollback. `kilnyard clean --index` removes these dates.
     #[serde(default)]
     seen: BTreeMap<String, String>,
@@ -36,6 +39,9 @@ struct IndexFile {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 struct IndexSuite {
+    /// Name of the archive; empty for the main one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    archive: String,
     suite: String,
     /// A hash of the mirrors, components and architecture: if it changes, the files are fetched again.
     wanted: String,
@@ -46,8 +52,14 @@ struct IndexSuite {
     date: String,
     #[serde(default)]
     valid_until: Option<String>,
+    /// The pin that the archive asks for, if it is not the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offered_pin: Option<i32>,
     packages: Vec<String>,
     sources: Vec<String>,
+    /// The files as the archive has them; empty in the index of an earlier version.
+    #[serde(default)]
+    files: Vec<LockedFile>,
 }
 
 /// The archive index that a yard's last scan left.
@@ -67,32 +79,47 @@ pub struct Texts {
     pub sources: Vec<String>,
 }
 
-/// Brings the index up to date; `say` receives progress lines.
-pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
-    let keyring = Keyring::read(&debian.keyring).map_err(|error| {
-        Err::<(), _>(error)
-            .context(Kind::Machine, "read the keyring of the archive")
-            .unwrap_err()
-            .hint(Remedy::packages(&["debian-archive-keyring"]))
-    })?;
+/// Brings the index up to date, except for what a lock keeps; `say` receives progress lines.
+pub fn scan(
+    yard: &Yard,
+    debian: &Debian,
+    locked: &Kept,
+    cancel: &AtomicBool,
+    say: &dyn Fn(&str),
+) -> Result<Scanned> {
     let client = client(yard);
+    let architecture = debian.architecture();
     let before = read_kept(yard).unwrap_or_default();
     let mut scanned = Scanned { changed: Vec::new(), unchanged: Vec::new() };
     let mut kept = IndexFile { seen: before.seen.clone(), ..IndexFile::default() };
-    let suites = std::iter::once(&debian.release).chain(&debian.suites);
-    for suite in suites {
-        let known = before.suites.iter().find(|kept| kept.suite == *suite);
+    let wanted = wanted(debian);
+    // A key that cannot be read fails before anything is fetched.
+    let keyrings: Vec<Keyring> = wanted.iter().map(keyring).collect::<Result<_>>()?;
+    for (wanted, keyring) in wanted.iter().zip(&keyrings) {
+        let known =
+            before.suites.iter().find(|kept| kept.suite == wanted.suite && kept.archive == wanted.archive);
+        let in_seen = seen_as(wanted);
         // An index of an earlier version has only the dates of its suites.
-        let seen = before.seen.get(suite).map(String::as_str).or(known.map(|known| known.date.as_str()));
-        let update = Update { yard, debian, client: &client, keyring: &keyring, cancel, say, suite, seen };
+        let seen = before.seen.get(&in_seen).map(String::as_str).or(known.map(|known| known.date.as_str()));
+        let update =
+            Update { yard, wanted, architecture: &architecture, client: &client, keyring, cancel, say, seen };
+        let index = locked.index(wanted.archive, wanted.suite);
+        if let Some(index) = index.filter(|index| index.serves(wanted, &architecture)) {
+            say(&format!("{}: {} keeps the index of {}", wanted.shown(), lock::NAME, index.date));
+            let is_same = |known: &&IndexSuite| known.release == index.release.sha256().as_str();
+            let (new, fetched) = update.locked(index, known.filter(is_same))?;
+            (if fetched { &mut scanned.changed } else { &mut scanned.unchanged }).push(wanted.shown());
+            kept.suites.push(new);
+            continue;
+        }
         match update.run(known)? {
             Some(new) => {
-                scanned.changed.push(suite.clone());
-                kept.seen.insert(suite.clone(), new.date.clone());
+                scanned.changed.push(wanted.shown());
+                kept.seen.insert(in_seen, new.date.clone());
                 kept.suites.push(new);
             }
             None => {
-                scanned.unchanged.push(suite.clone());
+                scanned.unchanged.push(wanted.shown());
                 kept.suites.extend(known.cloned());
             }
         }
@@ -105,12 +132,55 @@ pub fn scan(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str
     Ok(scanned)
 }
 
+/// The keys that may sign a suite.
+fn keyring(wanted: &WantedSuite) -> Result<Keyring> {
+    Keyring::read(wanted.key).map_err(|error| {
+        let failed = |what: &str| Err::<(), _>(error).context(Kind::Machine, what).unwrap_err();
+        match wanted.archive {
+            "" => {
+                failed("read the keyring of the archive").hint(Remedy::packages(&["debian-archive-keyring"]))
+            }
+            archive => Error {
+                kind: Kind::Usage,
+                ..failed(&format!("read the key {} of the archive {archive}", wanted.key.display())).hint(
+                    "key in the table [[archive]] of kilnyard.toml: a file with the archive's public key",
+                )
+            },
+        }
+    })
+}
+
+/// The entry of a suite among the dates seen before. Names of suites have no blanks.
+fn seen_as(wanted: &WantedSuite) -> String {
+    match wanted.archive {
+        "" => wanted.suite.to_owned(),
+        archive => format!("{archive} {}", wanted.suite),
+    }
+}
+
 fn read_kept(yard: &Yard) -> Option<IndexFile> {
     serde_json::from_slice(&fs_err::read(yard.path("index/index.json")).ok()?).ok()
 }
 
+/// Removes index files that neither the index nor the lock names any more.
+pub fn remove_unlocked(yard: &Yard) {
+    if let Some(kept) = read_kept(yard) {
+        remove_others(yard, &kept);
+    }
+}
+
+/// Whether an index file of the yard can be read to its end.
+pub fn is_intact(yard: &Yard, name: &str) -> bool {
+    Reader::new(yard).read(name).is_ok()
+}
+
 fn remove_others(yard: &Yard, kept: &IndexFile) {
-    let names: Vec<&String> = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources)).collect();
+    // A lock that cannot be read may name any of them.
+    let Ok(locked) = lock::read(yard) else { return };
+    let locked = locked.unwrap_or_default();
+    let locked: Vec<String> = locked.index.iter().flat_map(LockedIndex::kept_names).collect();
+    let names = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources)).chain(&locked);
+    let names: Vec<&String> = names.collect();
     for entry in fs_err::read_dir(yard.path("index")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name != "index.json" && !names.contains(&&name) {
@@ -133,6 +203,26 @@ impl Index {
         Ok(Index { identity, kept })
     }
 
+    /// The index as a lock names it.
+    pub fn locked(&self) -> Result<Vec<LockedIndex>> {
+        let locked = |suite: &IndexSuite| {
+            let name = suite.suite.clone().try_into().ok()?;
+            let release = suite.release.parse().ok()?;
+            (!suite.files.is_empty()).then(|| LockedIndex {
+                archive: suite.archive.clone(),
+                suite: name,
+                date: suite.date.clone(),
+                release,
+                offered_pin: suite.offered_pin,
+                files: suite.files.clone(),
+            })
+        };
+        self.kept.suites.iter().map(locked).collect::<Option<_>>().ok_or_else(|| {
+            Error::usage("the index was made by an earlier version of Kilnyard, which kept no hashes")
+                .hint(Remedy::command("scan"))
+        })
+    }
+
     /// Reads all index files; their total size is limited.
     pub fn texts(&self, yard: &Yard) -> Result<Texts> {
         let mut reader = Reader::new(yard);
@@ -142,18 +232,51 @@ impl Index {
         Ok(Texts { packages: read(|suite| &suite.packages)?, sources: read(|suite| &suite.sources)? })
     }
 
-    /// Adds the binary packages to `universe` and the source packages to `sources`.
-    pub fn read(&self, yard: &Yard, universe: &mut Universe, sources: &mut Sources) -> Result<()> {
+    /// Adds the binary packages to `universe` and the source packages to `sources`, and returns the suites that they
+    /// come from. Archives that are no longer configured are left out.
+    pub fn read(
+        &self,
+        yard: &Yard,
+        debian: &Debian,
+        universe: &mut Universe,
+        sources: &mut Sources,
+    ) -> Result<Suites> {
+        self.read_some(yard, debian, Some(universe), sources)
+    }
+
+    /// Reads the source packages alone.
+    pub fn sources(&self, yard: &Yard, debian: &Debian) -> Result<(Sources, Suites)> {
+        let mut sources = Sources::default();
+        let suites = self.read_some(yard, debian, None, &mut sources)?;
+        Ok((sources, suites))
+    }
+
+    fn read_some(
+        &self,
+        yard: &Yard,
+        debian: &Debian,
+        mut universe: Option<&mut Universe>,
+        sources: &mut Sources,
+    ) -> Result<Suites> {
         let mut reader = Reader::new(yard);
-        for suite in &self.kept.suites {
-            for name in &suite.packages {
-                universe.add_packages(reader.read(name)?.into(), Origin::Archive).map_err(too_large)?;
+        let wanted = wanted(debian);
+        let mut suites = Suites::default();
+        for kept in &self.kept.suites {
+            let configured = |one: &&WantedSuite| one.archive == kept.archive && one.suite == kept.suite;
+            let main = || wanted.first().filter(|_| kept.archive.is_empty());
+            let Some(known) = wanted.iter().find(configured).or_else(main) else { continue };
+            let known = WantedSuite { suite: &kept.suite, ..known.clone() };
+            let from = suites.add(known.resolved(kept.offered_pin));
+            if let Some(universe) = &mut universe {
+                for name in &kept.packages {
+                    universe.add_packages_from(reader.read(name)?.into(), from).map_err(too_large)?;
+                }
             }
-            for name in &suite.sources {
-                sources.add(reader.read(name)?.into()).map_err(too_large)?;
+            for name in &kept.sources {
+                sources.add_from(reader.read(name)?.into(), from).map_err(too_large)?;
             }
         }
-        Ok(())
+        Ok(suites)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Evaluates the rules of `packages` on an index.
 
+use super::git;
 use super::rules::{DEPTH_MAX, RULES_MAX, Rule, Selection};
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::dependents::{Reach, dependents};
@@ -126,7 +127,7 @@ pub struct Selected {
     pub empty: Vec<(String, String)>,
 }
 
-/// Evaluates rules. `locals` has the names of the sources of this machine, by their files; files that could not be read are absent.
+/// Evaluates rules. `locals` has the names of the sources of this machine, by their files or git rules; files that could not be read are absent.
 pub fn select(
     yard: &Path,
     rules: &[Rule],
@@ -183,7 +184,12 @@ fn lack(yard: &Path, selection: &Selection) -> Option<(String, String)> {
         }
         Selection::Section(name) => (format!("section:{name}"), "no source is in this section".to_owned()),
         Selection::Priority(name) => (format!("priority:{name}"), "no source has this priority".to_owned()),
-        Selection::All | Selection::Name(_) | Selection::Local(_) | Selection::Rules(_) => return None,
+        Selection::All
+        | Selection::Name(_)
+        | Selection::Pinned(_)
+        | Selection::Local(_)
+        | Selection::Git(_)
+        | Selection::Rules(_) => return None,
     };
     Some((rule, reason))
 }
@@ -205,6 +211,7 @@ fn names(
     Ok(match selection {
         Selection::All => built(&|_| true),
         Selection::Name(name) => vec![name.clone()],
+        Selection::Pinned(pin) => vec![pin.name.clone()],
         Selection::Pattern(pattern) => {
             let pattern = glob::Pattern::new(pattern).map_err(|error| Error::usage(error.to_string()))?;
             built(&|source| pattern.matches(source.name()))
@@ -212,6 +219,7 @@ fn names(
         Selection::Local(pattern) => {
             files(yard, pattern).iter().filter_map(|path| locals.get(path).cloned()).collect()
         }
+        Selection::Git(rule) => locals.get(Path::new(&git::shown(rule))).cloned().into_iter().collect(),
         Selection::BuildDepends(name) => built(&|source| build_depends(source, settings, name)),
         Selection::DependsOn(name) => {
             let (targets, all) = (std::slice::from_ref(name), built(&|_| true));
@@ -279,6 +287,7 @@ fn source_of(binary: &str, universe: &Universe, sources: &Sources) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_ecosystem::debian::suites::Pin;
 
     #[test]
     fn lists_of_machines_are_read() {
@@ -295,6 +304,12 @@ mod tests {
         for (text, is_exclusion, selection) in [
             ("all", false, Selection::All),
             ("zlib", false, Selection::Name("zlib".into())),
+            (
+                "linux/bookworm-backports",
+                false,
+                Selection::Pinned(Pin::parse("linux/bookworm-backports").unwrap()),
+            ),
+            ("hello=2.10-3", false, Selection::Pinned(Pin::parse("hello=2.10-3").unwrap())),
             ("-gcc-12", true, Selection::Name("gcc-12".into())),
             ("lib*", false, Selection::Pattern("lib*".into())),
             ("own/*.dsc", false, Selection::Local("own/*.dsc".into())),
@@ -307,9 +322,20 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap(), (is_exclusion, selection), "{text}");
         }
-        for text in
-            ["", "-", "--all", "@", "section:", "depends-on:_x", "_y", "a b", "mail/mutt", "colour:red", "[a"]
-        {
+        for text in [
+            "",
+            "-",
+            "--all",
+            "@",
+            "section:",
+            "depends-on:_x",
+            "_y",
+            "a b",
+            "mail/../mutt",
+            "colour:red",
+            "[a",
+            "a=",
+        ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains("neither the name of a source package nor a rule"), "{text}: {error}");
         }

@@ -1,7 +1,10 @@
 //! The set of a Debian yard: source packages of its index, and local `.dsc` files.
 
+use super::git::{self, GitSource};
+use super::pins;
 use super::publish::indexes_of_binaries;
 use super::reuse;
+use super::rules::Rule;
 use super::scan::Index;
 use super::select;
 use crate::debian::Debian;
@@ -16,18 +19,18 @@ use kilnyard_mirror::FileStore;
 use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::yard::Yard;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
     let build = &yard.config.build;
-    let packages = yard.config.tables.option_rules(&yard.folder)?;
-    let settings =
+    let packages = yard.config.tables.option_rules(&yard.home)?;
+    let mut settings =
         Settings { against: build.against, passes: build.passes, packages, ..debian.settings() };
     let mut universe = Universe::new(settings.context());
     let mut sources = Sources::default();
-    Index::open(yard)?.read(yard, &mut universe, &mut sources)?;
+    settings.suites = Index::open(yard)?.read(yard, debian, &mut universe, &mut sources)?;
     let mut left_out = Vec::new();
     let names = match yard.config.package_names(&yard.home)? {
         None => vec![ALL.to_owned()],
@@ -48,15 +51,30 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) 
             }
         }
     }
-    let selected = select::select(&yard.home, &rules, &settings, &mut universe, &sources, &locals)?;
+    for source in git::sources(yard, &rules) {
+        let added = source.dsc.map_err(Error::usage).and_then(|dsc| add_local(&mut sources, distfiles, &dsc));
+        match added {
+            Ok(name) => drop(locals.insert(source.rule.into(), name)),
+            Err(error) => left_out.push(git_left_out(&source.rule, source.found.name, error)),
+        }
+    }
+    let unmet = pins::apply(debian, &rules, &mut universe, &mut sources, &settings.suites);
+    let mut selected = select::select(&yard.home, &rules, &settings, &mut universe, &sources, &locals)?;
     let reasons = selected.empty.iter().cloned();
     left_out.extend(reasons.map(|(name, explanation)| LeftOut { name, explanation }));
+    selected.names.retain(|name| unmet.iter().all(|left| left.name != *name));
+    left_out.extend(unmet);
     let has_own = rules.iter().any(|rule| !rule.is_exclusion && rule.selection.is_own());
     let own = has_own.then(|| locals.into_values().collect());
     let division = reuse::divide(&selected, own.as_ref(), build.reuse, &settings, &mut universe, &sources);
     let published = published(yard, debian)?;
     let workshop = Workshop::new(settings, universe, sources, &division.built, base, published);
     Ok(workshop.without(left_out).reusing(division.reused, division.remark))
+}
+
+fn git_left_out(rule: &str, name: String, error: Error) -> LeftOut {
+    let causes = std::iter::once(error.message).chain(error.causes).collect::<Vec<_>>();
+    LeftOut { name, explanation: format!("{rule}: {}", causes.join(": ")) }
 }
 
 /// The packages that the yard's repository offers; none before the first publication. An unreadable index is an error:
@@ -83,6 +101,10 @@ pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Res
     text.push_str(&select::inputs(&yard.home, names, &rules)?);
     for path in select::local_files(&yard.home, &rules) {
         text.push_str(&local_inputs(&path));
+    }
+    for source in git::sources(yard, &rules) {
+        text.push_str(&format!("{} {:?}\n", source.rule, source.found));
+        text.push_str(&source.dsc.map_or_else(|problem| problem, |dsc| local_inputs(&dsc)));
     }
     Ok(text)
 }
@@ -113,15 +135,34 @@ fn local_inputs(path: &Path) -> String {
     text
 }
 
-/// The `.dsc` files of this machine that the set names.
-fn local_files(yard: &Yard) -> Result<Vec<PathBuf>> {
-    let names = yard.config.package_names(&yard.home)?.unwrap_or_default();
-    Ok(select::local_files(&yard.home, &select::rules(&yard.home, &names)?))
+/// The rules of a yard, with those of the files that they name.
+pub fn rules(yard: &Yard) -> Result<Vec<Rule>> {
+    select::rules(&yard.home, &yard.config.package_names(&yard.home)?.unwrap_or_default())
 }
 
-/// The packages whose `.dsc` lies on this machine, by the names of these files.
+/// The `.dsc` files of this machine that the set names, and those of its git repositories.
+fn local_files(yard: &Yard) -> Result<Vec<PathBuf>> {
+    let rules = rules(yard)?;
+    let of_git = git::sources(yard, &rules).into_iter().filter_map(|source| source.dsc.ok());
+    Ok(select::local_files(&yard.home, &rules).into_iter().chain(of_git).collect())
+}
+
+/// The packages whose source is not from an archive, by the names of their files and repositories.
 pub fn own_packages(yard: &Yard) -> Result<Vec<String>> {
-    Ok(local_files(yard)?.iter().map(|path| presumed(&path.to_string_lossy())).collect())
+    let rules = rules(yard)?;
+    let files = select::local_files(&yard.home, &rules).into_iter();
+    let of_git = git::sources(yard, &rules).into_iter().map(|source| source.found.name);
+    Ok(files.map(|path| presumed(&path.to_string_lossy())).chain(of_git).collect())
+}
+
+/// The commits that packages come from, for people, by package.
+pub fn provenances(yard: &Yard) -> Result<BTreeMap<String, String>> {
+    let of_git = git::sources(yard, &rules(yard)?).into_iter();
+    let of_git = of_git.map(|GitSource { rule, found, .. }| match found.commit.as_str() {
+        "" => (found.name, rule),
+        commit => (found.name, format!("{rule}, commit {commit}")),
+    });
+    Ok(of_git.collect())
 }
 
 /// See [`kilnyard_yard::family::Family::rescan`]: of the set's sources, only local ones can have changed.
@@ -146,11 +187,16 @@ fn add_local(sources: &mut Sources, distfiles: &FileStore, path: &Path) -> Resul
     Ok(name)
 }
 
-/// Copies a local source (its `.dsc` and the files that it lists) into the distfiles. Returns the name of the package
-/// and its stanza in the form of an index.
-fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
-    let failed = format!("read {}", path.display());
-    let bytes = fs_err::read(path).context(Kind::Usage, &failed)?;
+/// The text of a `.dsc`, without a signature around it.
+struct Dsc {
+    name: String,
+    body: String,
+    /// Hash and name of each listed file.
+    files: Vec<(String, String)>,
+}
+
+fn read_dsc(path: &Path) -> Result<Dsc> {
+    let bytes = fs_err::read(path).context(Kind::Usage, format!("read {}", path.display()))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line =
             error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
@@ -170,7 +216,7 @@ fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
     }
     let _ = stanza.get("Version").filter(|text| version::is_valid(text)).ok_or_else(|| missing("Version"))?;
     let listed = stanza.get("Checksums-Sha256").ok_or_else(|| missing("Checksums-Sha256"))?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut files = Vec::new();
     for line in listed.lines().filter(|line| !line.trim().is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [hash, _, file] = words[..] else { return Err(missing("Checksums-Sha256")) };
@@ -180,6 +226,29 @@ fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
                 path.display()
             )));
         }
+        files.push((hash.to_owned(), file.to_owned()));
+    }
+    Ok(Dsc { name: name.to_owned(), body: body.to_owned(), files })
+}
+
+/// Checks that a `.dsc` can be read, and that the files that it lists are next to it.
+pub fn check_local(path: &Path) -> Result<()> {
+    let dsc = read_dsc(path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    match dsc.files.iter().find(|(_, file)| !folder.join(file).is_file()) {
+        Some((_, file)) => {
+            Err(Error::usage(format!("{} lists {file}, which is not next to it", path.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Copies a local source (its `.dsc` and the files that it lists) into the distfiles. Returns the name of the package
+/// and its stanza in the form of an index.
+fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
+    let dsc = read_dsc(path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    for (hash, file) in &dsc.files {
         let (sha256, _) =
             distfiles.insert(&folder.join(file)).context(Kind::Usage, format!("read {file}"))?;
         if sha256.as_str() != hash {
@@ -189,10 +258,10 @@ fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
             )));
         }
     }
-    let (sha256, size) = distfiles.insert(path).context(Kind::Usage, &failed)?;
+    let (sha256, size) = distfiles.insert(path).context(Kind::Usage, format!("read {}", path.display()))?;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let mut source = String::new();
-    for (field, value) in stanza.fields() {
+    for (field, value) in Stanza::new(&dsc.body).fields() {
         match field {
             "Source" => source.push_str(&format!("Package: {value}\n")),
             "Checksums-Sha256" => source
@@ -200,5 +269,5 @@ fn read_local(distfiles: &FileStore, path: &Path) -> Result<(String, String)> {
             _ => source.push_str(&format!("{field}: {value}\n")),
         }
     }
-    Ok((name.to_owned(), source))
+    Ok((dsc.name, source))
 }

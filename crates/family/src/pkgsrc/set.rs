@@ -30,7 +30,7 @@ pub fn settings(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Settings> {
         mk_conf,
         architecture: pkgsrc.root.architecture.clone(),
         target: pkgsrc.root.target(FAMILY).or_internal("name the target")?,
-        packages: yard.config.tables.option_rules(&yard.folder)?,
+        packages: yard.config.tables.option_rules(&yard.home)?,
     })
 }
 

@@ -120,11 +120,14 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         (true, false) => Forced::Named(packages.iter().cloned().collect()),
     };
     let mut planned = plan::make(yard, &distfiles, &mut store, &forced)?;
+    if options.locked || !options.dry_run {
+        yard.config.family.check_lock(yard, &planned.set, options.locked, &say)?;
+    }
     if !packages.is_empty() {
         planned.narrow(&packages)?;
     }
     if options.dry_run {
-        return super::plan::show(yard, &planned.plan, false);
+        return super::plan::show(yard, &planned.plan, false, &yard.config.family.provenances(yard)?);
     }
     for remark in planned.plan.remarks.iter().take(REMARKS_MAX) {
         say!("note: {remark}");

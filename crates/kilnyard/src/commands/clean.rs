@@ -157,8 +157,12 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         }
     }
     if options.index {
+        let locked = yard.config.family.kept_index_files(yard);
         for (path, _) in entries(yard, Path::new("index"))? {
-            add(path, "the index", false);
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if !locked.iter().any(|locked| *locked == name) {
+                add(path, "the index", false);
+            }
         }
     }
     Ok(removals)

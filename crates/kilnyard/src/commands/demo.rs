@@ -47,6 +47,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         force: false,
         check_reproducible: false,
         no_scan: false,
+        locked: false,
         choices: cli::Choices::default(),
         no_publish: false,
         publish: false,

@@ -14,7 +14,7 @@ use kilnyard_store::{Plan, PlanRow, PlanRowSeen, Store};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
@@ -28,12 +28,13 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     }
     super::ensure_scanned(yard)?;
     let mut store = yard.store()?;
+    let sources = yard.config.family.provenances(yard)?;
     if options.json {
         keep_current(yard, &mut store)?;
         let store: &dyn Store = &store;
-        return store.at_once(print_as_json).map_err(store_error)?;
+        return store.at_once(|store| print_as_json(store, &sources)).map_err(store_error)?;
     }
-    show(yard, &current_plan(yard, &mut store)?, options.all)
+    show(yard, &current_plan(yard, &mut store)?, options.all, &sources)
 }
 
 /// A plan for programs. Its packages are streamed from the store to the output: a release has 30,000, and
@@ -47,6 +48,7 @@ struct AsJson<'a> {
     cycles_cut: &'a [String],
     remarks: &'a [String],
     path: &'a [String],
+    sources: &'a BTreeMap<String, String>,
     packages: Packages<'a>,
 }
 
@@ -99,7 +101,7 @@ impl Serialize for Packages<'_> {
 /// The size of one write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-fn print_as_json(store: &dyn Store) -> Result<ExitCode> {
+fn print_as_json(store: &dyn Store, sources: &BTreeMap<String, String>) -> Result<ExitCode> {
     let Some(plan) = store.plan_head().map_err(store_error)? else { return Ok(ExitCode::SUCCESS) };
     let value = AsJson {
         digest: &plan.digest,
@@ -109,6 +111,7 @@ fn print_as_json(store: &dyn Store) -> Result<ExitCode> {
         cycles_cut: &plan.cuts,
         remarks: &plan.remarks,
         path: &plan.path,
+        sources,
         packages: Packages(store),
     };
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, std::io::stdout().lock());
@@ -134,8 +137,11 @@ fn priorities<'a>(yard: &Yard, plan: &'a Plan) -> HashMap<&'a str, i32> {
     plan.packages.iter().map(|row| row.package.name.as_str()).zip(all).collect()
 }
 
-/// Prints a plan for people: by priority, and then the longest paths first.
-pub fn show(yard: &Yard, plan: &Plan, all: bool) -> Result<ExitCode> {
+/// The maximum number of packages whose sources are printed; `--json` has all.
+const SOURCES_MAX: usize = 20;
+
+/// Prints a plan for people: by priority, and then the longest paths first. `sources` says where sources come from, by package.
+pub fn show(yard: &Yard, plan: &Plan, all: bool, sources: &BTreeMap<String, String>) -> Result<ExitCode> {
     let priorities = if yard.config.tables.is_empty() { HashMap::new() } else { priorities(yard, plan) };
     let priority = |row: &PlanRow| priorities.get(row.package.name.as_str()).copied().unwrap_or(0);
     let mut rows: Vec<&PlanRow> =
@@ -165,6 +171,9 @@ pub fn show(yard: &Yard, plan: &Plan, all: bool) -> Result<ExitCode> {
     }
     for cut in &plan.cuts {
         let _ = writeln!(text, "cycle cut: {cut}");
+    }
+    for (package, source) in sources.iter().take(SOURCES_MAX) {
+        let _ = writeln!(text, "source: {package}: {source}");
     }
     for remark in &plan.remarks {
         let _ = writeln!(text, "note: {remark}");

@@ -42,12 +42,14 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     // The tries of one run belong together.
     let last_run = builds.first().map(|build| build.run);
     builds.retain(|build| Some(build.run) == last_run);
+    let source = yard.config.family.provenances(yard)?.remove(name);
     let chain = chain(&store, run.as_ref().map(|run| run.number), &row)?;
     let settings = yard.config.settings_of(name);
     if options.json {
         return print_json(&json!({
             "package": name,
             "version": row.version,
+            "source": source,
             "state": row.state,
             "reason": row.reason.to_string(),
             "why": row.reason,
@@ -65,7 +67,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
             "attempts": builds.iter().rev().map(build_json).collect::<Vec<_>>(),
         }));
     }
-    print(&text(yard, &row, &builds, &chain))
+    print(&text(yard, &row, source.as_deref(), &builds, &chain))
 }
 
 fn build_json(build: &BuildRow) -> serde_json::Value {
@@ -109,12 +111,21 @@ fn own(settings: &PackageSettings) -> String {
 }
 
 /// `builds` are the tries of one run, the latest first.
-fn text(yard: &Yard, row: &PackageRow, builds: &[BuildRow], chain: &[PackageRow]) -> String {
+fn text(
+    yard: &Yard,
+    row: &PackageRow,
+    source: Option<&str>,
+    builds: &[BuildRow],
+    chain: &[PackageRow],
+) -> String {
     let version = if row.version.is_empty() { String::new() } else { format!(" {}", row.version) };
     let mut text = format!("{}{version} is {}\n", row.name, row.state);
     for (index, line) in row.reason.to_string().lines().enumerate() {
         let lead = if index == 0 { "because: " } else { "" };
         let _ = writeln!(text, "  {lead}{line}");
+    }
+    if let Some(source) = source {
+        let _ = writeln!(text, "  source: {source}");
     }
     text.push_str(&own(&yard.config.settings_of(&row.name)));
     for blamed in chain {

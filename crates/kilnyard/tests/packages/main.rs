@@ -3,8 +3,8 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
 //! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
 //! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
-//! `elsewhere` leases without their yard, `messages` the protocol, `tables` settings of single packages, and `traps`
-//! attacks on later builds.
+//! `elsewhere` leases without their yard, `messages` the protocol, `own` sources from git with a second archive, `tables`
+//! settings of single packages, and `traps` attacks on later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -18,6 +18,7 @@ mod elsewhere;
 mod fixtures;
 mod messages;
 mod ordinary;
+mod own;
 mod tables;
 mod traps;
 
@@ -37,6 +38,7 @@ fn main() {
         elsewhere::CASES,
         messages::CASES,
         ordinary::CASES,
+        own::CASES,
         tables::CASES,
         traps::CASES,
     ];
@@ -52,6 +54,9 @@ fn main() {
         | "a_run_that_waits_for_disk_space_prints_one_line"
         | "the_disk_is_consistent_after_a_power_cut" => {
             case.needs(support::is_root(), "only root can mount a disk")
+        }
+        "a_locked_git_source_is_built_with_a_second_archive" => {
+            case.needs(support::has("git"), "git is not installed")
         }
         "a_lease_and_artifacts_are_enough_for_libmd" => {
             case.needs(support::is_root(), "only root can hide folders")

@@ -1,7 +1,7 @@
 //! `[[target]]`: several targets in one yard.
 //!
 //! A target is the configuration of the yard with some keys replaced: `packages` and `packages-file`, keys of `[build]`
-//! in a table `build`, and keys of the family's table. Each target has a folder of its own with everything that a yard
+//! in a table `build`, keys of the family's table, and the family's further tables. Each target has a folder of its own with everything that a yard
 //! has, except the configuration, the signing key and the repository, which all of them share.
 
 use super::Config;
@@ -49,8 +49,8 @@ pub(super) fn parse(
             tables.len()
         )));
     }
-    let family = families.iter().map(|entry| entry.name()).find(|name| document.contains_key(name));
-    let family = family.ok_or_else(|| wrong("no family's table".to_owned()))?;
+    let family = families.iter().find(|entry| document.contains_key(entry.name()));
+    let family = *family.ok_or_else(|| wrong("no family's table".to_owned()))?;
     let mut targets: Vec<TargetConfig> = Vec::new();
     for (place, table) in tables.into_iter().enumerate() {
         let given = table.get("name").and_then(Item::as_str).map(str::to_owned);
@@ -88,7 +88,7 @@ pub(super) fn parse(
 }
 
 /// Replaces keys of the whole configuration by those of a target.
-fn merge(mut document: DocumentMut, table: Table, family: &str) -> std::result::Result<String, String> {
+fn merge(mut document: DocumentMut, table: Table, family: &dyn FamilyEntry) -> std::result::Result<String, String> {
     for (key, value) in table {
         let key = key.as_str();
         match key {
@@ -111,9 +111,11 @@ fn merge(mut document: DocumentMut, table: Table, family: &str) -> std::result::
                     common.insert(&key, value);
                 }
             }
+            _ if family.more_tables().contains(&key) => drop(document.insert(key, value)),
             _ => {
-                let common = document.get_mut(family).and_then(Item::as_table_mut);
-                common.ok_or_else(|| format!("[{family}] must be a table"))?.insert(key, value);
+                let name = family.name();
+                let common = document.get_mut(name).and_then(Item::as_table_mut);
+                common.ok_or_else(|| format!("[{name}] must be a table"))?.insert(key, value);
             }
         }
     }

@@ -139,28 +139,34 @@ impl DebianRoot {
         if self.components.is_empty() {
             return Err("components is empty".to_owned());
         }
-        if self.mirror.all().is_empty() {
-            return Err("mirror is empty".to_owned());
-        }
-        for mirror in self.mirror.all() {
-            if !["http://", "https://", "file:///"].iter().any(|scheme| mirror.starts_with(scheme)) {
-                let shown = without_password(&mirror);
-                return Err(format!("mirror `{shown}` does not begin with http://, https:// or file:///"));
-            }
-            // A slash in a password would end the host early, and every message about the mirror would show the rest.
-            if without_password(&mirror).split('/').skip(3).any(|part| part.contains('@')) {
-                return Err(
-                    "a mirror has an @ after the first slash of its path: write @ as %40, and a slash in a \
-                            password as %2F"
-                        .to_owned(),
-                );
-            }
-        }
-        Ok(())
+        check_mirrors(&self.mirror)
     }
 }
 
-fn word(name: &str, value: &str) -> Result<(), String> {
+/// Checks the addresses of an archive; the error says what to fix.
+pub fn check_mirrors(mirrors: &Mirrors) -> Result<(), String> {
+    if mirrors.all().is_empty() {
+        return Err("mirror is empty".to_owned());
+    }
+    for mirror in mirrors.all() {
+        if !["http://", "https://", "file:///"].iter().any(|scheme| mirror.starts_with(scheme)) {
+            let shown = without_password(&mirror);
+            return Err(format!("mirror `{shown}` does not begin with http://, https:// or file:///"));
+        }
+        // A slash in a password would end the host early, and every message about the mirror would show the rest.
+        if without_password(&mirror).split('/').skip(3).any(|part| part.contains('@')) {
+            return Err(
+                "a mirror has an @ after the first slash of its path: write @ as %40, and a slash in a \
+                        password as %2F"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a value is one word that can be part of an address; the error calls it `name`.
+pub fn word(name: &str, value: &str) -> Result<(), String> {
     let is_word = !value.is_empty()
         && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'/' | b'+'))
         && !value.contains("..")

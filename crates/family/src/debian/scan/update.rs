@@ -3,7 +3,8 @@
 use super::IndexSuite;
 use super::release::{Dates, Refused, parse};
 use super::text::{INDEX_BYTES_MAX, keep};
-use crate::debian::Debian;
+use crate::debian::archives::WantedSuite;
+use crate::debian::lock::{self, LockedFile, LockedIndex, kept_name};
 use crate::debian::mirror::{Asked, RELEASE_BYTES_MAX, unreachable_mirror};
 use jiff::Timestamp;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
@@ -19,12 +20,14 @@ use std::sync::atomic::AtomicBool;
 /// The inputs for updating one suite.
 pub struct Update<'a> {
     pub yard: &'a Yard,
-    pub debian: &'a Debian,
+    /// The suite, and the archive that it belongs to.
+    pub wanted: &'a WantedSuite<'a>,
+    pub architecture: &'a str,
     pub client: &'a Client,
+    /// The keys of this archive alone.
     pub keyring: &'a Keyring,
     pub cancel: &'a AtomicBool,
     pub say: &'a dyn Fn(&str),
-    pub suite: &'a str,
     /// The `Date` of the latest accepted `Release` file of this suite, whatever the mirror and the components were
     /// then.
     pub seen: Option<&'a str>,
@@ -33,21 +36,20 @@ pub struct Update<'a> {
 impl Update<'_> {
     /// Returns the new index of the suite; `None` if `known` is still valid.
     pub fn run(&self, known: Option<&IndexSuite>) -> Result<Option<IndexSuite>> {
-        let debian = self.debian;
-        let mirrors = debian.mirror.all();
-        // Only a hash is stored: a URL may contain a password, and other users can read the index.
-        let wanted = format!("{mirrors:?} {:?} {}", debian.components, debian.architecture());
-        let wanted = Sha256Hex::of(wanted.as_bytes()).as_str().to_owned();
+        let mirrors = self.wanted.mirror.all();
+        let wanted = self.identity()?;
+        // An index of an earlier version lacks the hashes of its files.
+        let known = known.filter(|known| !known.files.is_empty());
         let known = known.filter(|known| known.wanted == wanted);
         let condition = known
             .map(|known| Condition { etag: known.etag.clone(), last_modified: known.last_modified.clone() });
         let urls: Vec<String> =
-            mirrors.iter().map(|m| format!("{m}/dists/{}/InRelease", self.suite)).collect();
-        let name = format!("the Release file of {}", self.suite);
+            mirrors.iter().map(|m| format!("{m}/dists/{}/InRelease", self.wanted.suite)).collect();
+        let name = format!("the Release file of {}", self.wanted.suite);
         let fetched = self
             .client
             .fetch_bytes(&name, &urls, RELEASE_BYTES_MAX, condition.as_ref(), self.cancel)
-            .map_err(|error| unreachable_mirror(error, self.yard, Asked::Suite(self.suite)))?;
+            .map_err(|error| unreachable_mirror(error, self.yard, Asked::Suite(self.wanted.suite)))?;
         let (bytes, etag, last_modified) = match (fetched, known) {
             (Fetched::Body { bytes, etag, last_modified, .. }, _) => (bytes, etag, last_modified),
             (Fetched::NotModified, Some(known)) => return self.unchanged(known),
@@ -64,30 +66,79 @@ impl Update<'_> {
         let verified = self
             .keyring
             .verify_clearsigned(&bytes)
-            .context(Kind::Machine, format!("verify {name} from {}", debian.mirror.shown()))
-            .map_err(|error| error.hint("keyring in kilnyard.toml, which names the keys of the archive"))?;
+            .context(Kind::Machine, format!("verify {name} from {}", self.wanted.mirror.shown()))
+            .map_err(|error| {
+                error.hint(match self.wanted.archive {
+                    "" => "keyring in kilnyard.toml, which names the keys of the archive",
+                    _ => "key in the table [[archive]] of kilnyard.toml: no other key is accepted for this archive",
+                })
+            })?;
         let text = deb822::text_of(verified.text);
         let stanza = Stanza::new(&text);
         self.check(stanza)?;
         let date = |field| stanza.get(field).map(str::to_owned);
         let mut kept = IndexSuite {
-            suite: self.suite.to_owned(),
+            archive: self.wanted.archive.to_owned(),
+            suite: self.wanted.suite.to_owned(),
             wanted,
             etag,
             last_modified,
             release,
             date: date("Date").unwrap_or_default(),
             valid_until: date("Valid-Until"),
+            offered_pin: offered_pin(stanza),
             packages: Vec::new(),
             sources: Vec::new(),
+            files: Vec::new(),
         };
-        let architecture = self.debian.architecture();
-        for component in &debian.components {
-            let packages = format!("{component}/binary-{architecture}/Packages");
-            kept.packages.push(self.file(stanza, &packages)?);
-            kept.sources.push(self.file(stanza, &format!("{component}/source/Sources"))?);
+        for path in self.wanted.paths(self.architecture) {
+            let (name, file) = self.file(stanza, &path)?;
+            (if path.ends_with("/Packages") { &mut kept.packages } else { &mut kept.sources }).push(name);
+            kept.files.push(file);
         }
         Ok(Some(kept))
+    }
+
+    /// A hash of what is asked for. Only a hash is stored: an address may contain a password, and other users can read
+    /// the index.
+    fn identity(&self) -> Result<String> {
+        let mirrors = self.wanted.mirror.all();
+        let mut wanted = format!("{mirrors:?} {:?} {}", self.wanted.components, self.architecture);
+        if !self.wanted.archive.is_empty() {
+            // What another key has verified must be verified again.
+            let key = fs_err::read(self.wanted.key).context(Kind::Machine, "read the archive's key")?;
+            wanted.push_str(Sha256Hex::of(&key).as_str());
+        }
+        Ok(Sha256Hex::of(wanted.as_bytes()).as_str().to_owned())
+    }
+
+    /// The index that a lock names, and whether any of its files had to be fetched. `known` is the same one, if the yard
+    /// has it.
+    pub fn locked(&self, index: &LockedIndex, known: Option<&IndexSuite>) -> Result<(IndexSuite, bool)> {
+        let mut new = known.cloned().unwrap_or_else(|| IndexSuite {
+            archive: index.archive.clone(),
+            suite: index.suite.as_str().to_owned(),
+            release: index.release.sha256().as_str().to_owned(),
+            date: index.date.clone(),
+            offered_pin: index.offered_pin,
+            ..IndexSuite::default()
+        });
+        new.wanted = self.identity()?;
+        new.files.clone_from(&index.files);
+        (new.packages, new.sources) = (Vec::new(), Vec::new());
+        let mut has_fetched = false;
+        for file in &index.files {
+            let (path, suffix) = file.path.parts();
+            let name = index.kept_name(file);
+            if !self.yard.path("index").join(&name).exists() {
+                let entry = (file.sha256.sha256().clone(), file.size);
+                self.fetch(path, suffix, entry, None, true)
+                    .map_err(|error| lock::missing(index, file, error))?;
+                has_fetched = true;
+            }
+            (if path.ends_with("/Packages") { &mut new.packages } else { &mut new.sources }).push(name);
+        }
+        Ok((new, has_fetched))
     }
 
     /// The `Release` file is unchanged, but it may have expired since.
@@ -101,12 +152,12 @@ impl Update<'_> {
 
     /// Rejects another suite, a state older than one seen before, and an expired one.
     fn check(&self, release: Stanza) -> Result<()> {
-        let name = self.suite.rsplit('/').next().unwrap_or(self.suite);
+        let name = self.wanted.suite.rsplit('/').next().unwrap_or(self.wanted.suite);
         let names = [release.get("Codename"), release.get("Suite")];
-        if !names.contains(&Some(name)) && !names.contains(&Some(self.suite)) {
+        if !names.contains(&Some(name)) && !names.contains(&Some(self.wanted.suite)) {
             let names = names.into_iter().flatten().map(|name| Foreign(name).to_string());
             let given = names.collect::<Vec<_>>().join(" or ");
-            let message = format!("the mirror sent {given} instead of {}", self.suite);
+            let message = format!("the mirror sent {given} instead of {}", self.wanted.suite);
             return Err(Error::new(Kind::Machine, message)
                 .hint("release, suites and mirror in kilnyard.toml; use the codename of a release"));
         }
@@ -116,10 +167,10 @@ impl Update<'_> {
     /// Turns the verdict on the dates into an error with a hint, or into a warning if the configuration allows it.
     fn judge(&self, judged: std::result::Result<(), Refused>) -> Result<()> {
         let Err(refused) = judged else { return Ok(()) };
-        let message = format!("the Release file of {} {refused}", self.suite);
+        let message = format!("the Release file of {} {refused}", self.wanted.suite);
         let error = Error::new(Kind::Machine, message);
         Err(match refused {
-            Refused::Expired { .. } if !self.debian.check_valid_until => {
+            Refused::Expired { .. } if !self.wanted.check_valid_until => {
                 (self.say)(&format!(
                     "warning: {}: newer packages, including security fixes, may be withheld \
                      (check-valid-until = false in kilnyard.toml)",
@@ -141,7 +192,7 @@ impl Update<'_> {
     }
 
     /// Fetches an index file, verifies it, and stores it with our own compression. Returns its name in `index`.
-    fn file(&self, release: Stanza, path: &str) -> Result<String> {
+    fn file(&self, release: Stanza, path: &str) -> Result<(String, LockedFile)> {
         let list = release.get("SHA256").unwrap_or("");
         let entry = |path: &str| {
             list.lines().find_map(|line| {
@@ -155,45 +206,71 @@ impl Update<'_> {
             .into_iter()
             .find_map(|suffix| Some((suffix, entry(&format!("{path}{suffix}"))?)))
             .ok_or_else(|| {
-                let message = format!("the Release file of {} lists no {path}", self.suite);
+                let message = format!("the Release file of {} lists no {path}", self.wanted.suite);
                 Error::usage(message).hint("components and architecture in kilnyard.toml")
             })?;
         let largest = size_bytes.max(plain.as_ref().map_or(0, |(_, bytes)| *bytes));
         if largest > INDEX_BYTES_MAX {
-            let message =
-                format!("{path} of {} has {largest} bytes; the limit is {INDEX_BYTES_MAX}", self.suite);
+            let message = format!(
+                "{path} of {} has {largest} bytes; the limit is {INDEX_BYTES_MAX}",
+                self.wanted.suite
+            );
             return Err(Error::new(Kind::Machine, message).hint("another mirror, or fewer components"));
         }
-        let stem = format!("{}-{}", self.suite, path).replace('/', "-");
-        let name = format!("{stem}-{}.zst", &sha256.as_str()[..16]);
+        let by_hash = release.get("Acquire-By-Hash") == Some("yes");
+        let file = LockedFile {
+            path: format!("{path}{suffix}").try_into().map_err(Error::usage)?,
+            sha256: sha256.as_str().parse().map_err(Error::usage)?,
+            size: size_bytes,
+        };
+        let plain = plain.as_ref().map(|(hash, _)| hash);
+        Ok((self.fetch(path, suffix, (sha256, size_bytes), plain, by_hash)?, file))
+    }
+
+    /// Fetches an index file with this hash and size, unless the yard has it. Returns its name in `index`. `plain` is the
+    /// hash of the file without its compression.
+    fn fetch(
+        &self,
+        path: &str,
+        suffix: &str,
+        (sha256, size_bytes): (Sha256Hex, u64),
+        plain: Option<&Sha256Hex>,
+        by_hash: bool,
+    ) -> Result<String> {
+        let name = kept_name(self.wanted.archive, self.wanted.suite, path, &sha256);
         let target = self.yard.path("index").join(&name);
         if target.exists() {
             return Ok(name);
         }
-        (self.say)(&format!("fetching {path} of {} ({:.1} MB)", self.suite, size_bytes as f64 / 1e6));
+        (self.say)(&format!("fetching {path} of {} ({:.1} MB)", self.wanted.suite, size_bytes as f64 / 1e6));
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mirrors = self.debian.mirror.all();
-        let by_hash = release.get("Acquire-By-Hash") == Some("yes");
+        let mirrors = self.wanted.mirror.all();
         let mut urls = Vec::new();
         for mirror in &mirrors {
-            let base = format!("{mirror}/dists/{}", self.suite);
+            let base = format!("{mirror}/dists/{}", self.wanted.suite);
             if by_hash {
                 urls.push(format!("{base}/{folder}/by-hash/SHA256/{sha256}"));
             }
             urls.push(format!("{base}/{path}{suffix}"));
         }
-        let fetched = self.yard.path("index").join(format!("{stem}{suffix}"));
-        let shown = format!("{path}{suffix} of {}", self.suite);
+        let fetched = self.yard.path("index").join(format!("{name}{suffix}"));
+        let shown = format!("{path}{suffix} of {}", self.wanted.suite);
         let wanted = Wanted { urls, sha256, size_bytes, name: shown.clone() };
         self.client
             .fetch_checked(&wanted, &fetched, &|_| {}, self.cancel)
-            .map_err(|error| unreachable_mirror(error, self.yard, Asked::File(self.suite)))?;
-        let kept = keep(&fetched, suffix, plain.as_ref().map(|(hash, _)| hash), &target);
+            .map_err(|error| unreachable_mirror(error, self.yard, Asked::File(self.wanted.suite)))?;
+        let kept = keep(&fetched, suffix, plain, &target);
         // Remove it after a failure, too: on a full disk it would keep the disk full.
         let _ = fs_err::remove_file(&fetched);
         kept.map_err(|error| Error { message: format!("failed to unpack {shown}"), ..error })?;
         Ok(name)
     }
+}
+
+/// The pin that a `Release` file asks for, as apt_preferences(5) documents; absent for an ordinary suite.
+fn offered_pin(release: Stanza) -> Option<i32> {
+    let is_set = |field| release.get(field).is_some_and(|value| value.eq_ignore_ascii_case("yes"));
+    is_set("NotAutomatic").then(|| if is_set("ButAutomaticUpgrades") { 100 } else { 1 })
 }
 
 /// The current time, to the second.

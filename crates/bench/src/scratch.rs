@@ -87,7 +87,7 @@ impl Scratch {
         let path = self.path(CONFIG);
         fs_err::write(&path, configuration).context(Kind::Machine, "create a yard for the benchmark")?;
         let config = Config::parse(configuration, &path, FAMILIES)?;
-        Ok(Yard::of_parts(self.folder.clone(), config, &trial.environment))
+        Ok(Yard::of_parts(self.folder.clone(), config, trial.environment))
     }
 }
 

@@ -444,7 +444,8 @@ const NAMED_MAX: usize = 20;
 
 /// The remarks on a set and on the tables of single packages, one sentence each.
 fn remarks(workshop: &dyn Ecosystem, tables: &PackageTables, settings: &[PackageSettings]) -> Vec<String> {
-    let mut remarks: Vec<String> = workshop.remarks().iter().cloned().chain(remark_on_cuts(workshop)).collect();
+    let mut remarks: Vec<String> =
+        workshop.remarks().iter().cloned().chain(remark_on_cuts(workshop)).collect();
     let graph = workshop.graph();
     let with_network = graph.packages().zip(settings).filter(|(_, settings)| settings.has_network);
     let names: Vec<&str> = with_network.map(|(id, _)| graph.name(id)).collect();

@@ -88,7 +88,11 @@ pub(super) fn parse(
 }
 
 /// Replaces keys of the whole configuration by those of a target.
-fn merge(mut document: DocumentMut, table: Table, family: &dyn FamilyEntry) -> std::result::Result<String, String> {
+fn merge(
+    mut document: DocumentMut,
+    table: Table,
+    family: &dyn FamilyEntry,
+) -> std::result::Result<String, String> {
     for (key, value) in table {
         let key = key.as_str();
         match key {

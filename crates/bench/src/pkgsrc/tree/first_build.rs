@@ -108,7 +108,7 @@ fn yard(folder: PathBuf, settings: &Settings, trial: &Trial<'_>) -> Result<Yard>
     let path = folder.join(CONFIG);
     fs_err::write(&path, &text).context(Kind::Machine, failed)?;
     let config = Config::parse(&text, &path, FAMILIES)?;
-    Ok(Yard::of_parts(folder, config, &trial.environment))
+    Ok(Yard::of_parts(folder, config, trial.environment))
 }
 
 struct FirstBuild {

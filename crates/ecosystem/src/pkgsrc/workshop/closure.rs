@@ -22,7 +22,7 @@ impl Workshop {
         package: PackageId,
         stock: &[Option<Stocked>],
     ) -> Result<Vec<PackageId>, Impossible> {
-        self.all_needed(self.graph.dependencies(package).iter().copied().collect(), stock)
+        self.all_needed(self.graph.dependencies(package).to_vec(), stock)
     }
 
     /// All run-time dependencies of an output.

@@ -13,7 +13,8 @@ pub fn pbulk_conf(data: &[u8]) {
     let Ok(conf) = PbulkConf::parse(text) else { return };
     let imports = conf.imports();
     check(&imports, text);
-    for imported in imports.imported.iter().filter(|imported| imported.key.is_none_or(|key| !key.is_number())) {
+    for imported in imports.imported.iter().filter(|imported| imported.key.is_none_or(|key| !key.is_number()))
+    {
         let value = conf.get(&imported.name).expect("only a setting in the file is imported");
         if let Some((_, kept)) = imports.values.iter().find(|(key, _)| Some(*key) == imported.key) {
             assert_eq!(kept, value, "{}", imported.name);

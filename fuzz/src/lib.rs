@@ -20,11 +20,11 @@
 
 mod deb;
 mod fields;
+mod import;
 mod index;
 #[path = "../../crates/web/tests/markup/mod.rs"]
 mod markup;
 mod messages;
-mod import;
 pub mod mutate;
 mod package_file;
 mod packaging;

@@ -15,6 +15,7 @@ mod excerpt;
 mod layering;
 mod options;
 pub mod pkgsrc;
+mod prior;
 mod rules;
 
 pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};

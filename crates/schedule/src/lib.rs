@@ -7,8 +7,7 @@
 //!
 //! From the bottom up:
 //!
-//! - [`work`] models what a build takes, from what earlier builds took ([`estimate`]) or from a prior
-//!   ([`prior_seconds`]);
+//! - [`work`] models what a build takes, from what earlier builds took ([`estimate`]) or from a prior;
 //! - [`rank`](mod@rank) computes ranks, updates them as estimates change, and gives the [`Bound`] that no schedule
 //!   can beat;
 //! - [`Queue`] hands out the ready package of the highest [priority](effective_priorities) and rank, with bumped
@@ -45,4 +44,4 @@ pub use queue::Queue;
 pub use rank::{Bound, Ranks, path, ranks};
 pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out};
 pub use simulate::{Built, Busy, Simulated, SimulationError, simulate};
-pub use work::{Basis, Measured, Step, Work, estimate, prior_seconds};
+pub use work::{Basis, Measured, Step, Work, estimate};

@@ -19,7 +19,6 @@ use kilnyard_model::order::{
     SharedFolder, TestOrder, WorkOrder,
 };
 use kilnyard_model::text;
-use kilnyard_schedule::prior_seconds;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -380,7 +379,7 @@ impl Ecosystem for Workshop {
     fn prior_seconds(&self, package: PackageId) -> f64 {
         // PBULK_WEIGHT is the recipe's estimate of the effort, in hundredths of a usual build of that size.
         let heavier = f64::from(self.packages[package.index()].weight) / f64::from(WEIGHT_USUAL);
-        prior_seconds(self.source_bytes(package)) * heavier
+        crate::prior::seconds_by_size(self.source_bytes(package)) * heavier
     }
 
     fn former_root(&self) -> &str {

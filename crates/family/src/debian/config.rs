@@ -293,7 +293,7 @@ mirror = {mirror}
 
 {COMMON_TEMPLATE}
 # [[target]]                       # several releases or architectures in one yard (docs/targets.md)
-# release = "trixie"               # replaces the key of [debian]; so do packages and [target.build]
+# release = "trixie"               # replaces the key above; so do packages and a table [target.build]
 "#,
         release = quoted(release),
         mirror = quoted(mirror),

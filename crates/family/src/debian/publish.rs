@@ -76,7 +76,7 @@ pub fn make(
         .iter()
         .filter_map(|current| source(yard, debian, current, workshop, distfiles, &published))
         .collect();
-    neighbours::add(yard, debian, &published, &mut binaries, &mut sources);
+    neighbours::add(yard, debian, &published, &mut binaries, &mut sources)?;
     let facts = ReleaseFacts {
         origin: yard.config.repository.origin.clone(),
         label: yard.config.repository.origin.clone(),

@@ -8,6 +8,7 @@ use crate::debian::Debian;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
 use kilnyard_ecosystem::debian::source::Source;
 use kilnyard_publish::{BinaryEntry, SourceEntry};
+use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::yard::Yard;
 use std::collections::HashSet;
 
@@ -22,15 +23,18 @@ pub fn architectures(debian: &Debian) -> Vec<String> {
 
 /// Adds the binary packages of other architectures, and the architecture-independent ones of other targets, with their
 /// sources. `published` is the text of the published `Sources`.
+///
+/// # Errors
+/// An index cannot be read: without it, the packages of other targets would be withdrawn.
 pub fn add(
     yard: &Yard,
     debian: &Debian,
     published: &str,
     binaries: &mut Vec<BinaryEntry>,
     sources: &mut Vec<SourceEntry>,
-) {
+) -> Result<()> {
     if debian.other_architectures.is_empty() {
-        return;
+        return Ok(());
     }
     let own = debian.architecture();
     let name = |stanza: &str| Stanza::new(stanza).get("Package").unwrap_or("").to_owned();
@@ -39,8 +43,11 @@ pub fn add(
     let mut added: HashSet<(String, String)> = HashSet::new();
     for architecture in &debian.other_architectures {
         for index in indexes_of(yard, debian, architecture) {
-            // Without an index, that target has published nothing yet.
-            let text = fs_err::read_to_string(index).unwrap_or_default();
+            let text = match fs_err::read_to_string(index) {
+                // That target has published nothing yet.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                read => read.context(Kind::Machine, "read the repository's index")?,
+            };
             for stanza in deb822::stanzas(&text) {
                 let of = stanza.get("Architecture").unwrap_or("");
                 let package = name(stanza.text());
@@ -64,4 +71,5 @@ pub fn add(
     let others = deb822::stanzas(published).map(Source::new).filter(|one| made_by.contains(one.name()));
     let others = others.filter(|one| !listed.contains(&(one.name().to_owned(), one.version().to_owned())));
     sources.extend(others.filter_map(|one| published_source(yard, &one)));
+    Ok(())
 }

@@ -113,6 +113,11 @@ pub trait Ecosystem: Send + Sync {
     /// The expected time of a build on one core of a usual machine, from the recipe and the index alone.
     fn prior_seconds(&self, package: PackageId) -> f64;
 
+    /// Whether programs of the outputs can run where they are built, so that their installation can be tested.
+    fn can_run_outputs(&self) -> bool {
+        true
+    }
+
     /// The root that keys of version 1 record as the base of builds; see [`Key::is_met_by`].
     fn former_root(&self) -> &str;
 

@@ -80,6 +80,8 @@ pub struct Options {
     pub environment: BTreeMap<String, String>,
     /// Whether the stages of the build may use the network.
     pub network: Option<bool>,
+    /// Whether it is cross-built where its architecture cannot run.
+    pub cross: Option<bool>,
     /// Settings that make reads for this package after all others.
     pub mk_conf: Option<String>,
 }
@@ -87,9 +89,10 @@ pub struct Options {
 impl Options {
     /// Takes over every option that `later` sets; of the environment, each variable.
     fn override_by(&mut self, later: &Options) {
-        let Options { checks, profiles, words, environment, network, mk_conf } = later;
+        let Options { checks, profiles, words, environment, network, cross, mk_conf } = later;
         self.checks = checks.or(self.checks);
         self.network = network.or(self.network);
+        self.cross = cross.or(self.cross);
         for (own, later) in [(&mut self.profiles, profiles), (&mut self.words, words)] {
             if later.is_some() {
                 own.clone_from(later);

@@ -22,6 +22,7 @@ fn debian_settings() -> debian::Settings {
     debian::Settings {
         release: "bookworm".into(),
         architecture: "amd64".into(),
+        build_architecture: None,
         target: "debian/linux/bookworm/amd64".parse().unwrap(),
         mirrors: vec!["http://mirror.example/debian/".into()],
         parts: Parts::Dependent,
@@ -136,6 +137,7 @@ fn everything() -> Options {
         words: words(&["nostrip", "hardening=+all"]),
         environment: variables(&[("GREETING", "good morning"), ("DEB_BUILD_OPTIONS", "lost")]),
         network: Some(true),
+        cross: None,
         mk_conf: None,
     }
 }

@@ -20,6 +20,7 @@ fn settings() -> Settings {
     Settings {
         release: "bookworm".into(),
         architecture: "amd64".into(),
+        build_architecture: None,
         target: "debian/linux/bookworm/amd64".parse().unwrap(),
         mirrors: vec!["http://mirror.example/debian/".into()],
         suites: Suites::default(),

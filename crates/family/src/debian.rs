@@ -24,7 +24,7 @@ pub use doctor::{base_findings, mirror_finding};
 
 use crate::arguments::read;
 use clap::{ArgMatches, Args, Command};
-use kilnyard_ecosystem::debian::{FAMILY, Workshop, stages};
+use kilnyard_ecosystem::debian::{Workshop, stages};
 use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
@@ -136,7 +136,7 @@ impl Family for Debian {
     }
 
     fn target(&self) -> std::result::Result<Target, TargetError> {
-        self.root().target(FAMILY)
+        Debian::target(self)
     }
 
     fn check(&self) -> std::result::Result<(), String> {
@@ -148,8 +148,23 @@ impl Family for Debian {
         Some(Arc::new(self.beside_target(other, order)))
     }
 
+    fn crossing(&self) -> Option<Arc<dyn Family>> {
+        let own = config::root::own_architecture();
+        (self.architecture() != own)
+            .then(|| Arc::new(Debian { build_architecture: Some(own), ..self.clone() }) as Arc<dyn Family>)
+    }
+
     fn foreign(&self) -> Option<(String, Remedy)> {
-        config::root::foreign(&self.architecture())
+        if self.build_architecture.is_some() {
+            return None;
+        }
+        config::root::foreign(&self.architecture()).map(|(reason, remedy)| {
+            (
+                reason,
+                remedy
+                    .then("; or cross = true in [package.NAME], which cross-builds packages that support it"),
+            )
+        })
     }
 
     fn is_published(&self, yard: &Yard) -> bool {

@@ -16,9 +16,20 @@ fn the_template_of_init_parses_and_its_comments_are_the_defaults() {
     let text = debian_template("bookworm", "http://deb.example/debian", &["zlib".into(), "acl".into()]);
     let config = parse(&text).unwrap();
     assert_eq!(config.package_names(Path::new("/")).unwrap(), Some(vec!["zlib".into(), "acl".into()]));
+    let mut is_example = false;
     let uncommented: String = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {
+            // The keys of these tables have no defaults.
+            Some(rest) if rest.starts_with("[[") => {
+                is_example = true;
+                String::new()
+            }
+            Some(_) if is_example => String::new(),
+            None => {
+                is_example = false;
+                format!("{line}\n")
+            }
             Some(rest)
                 if rest.contains(" = ")
                     && !rest.starts_with("packages-file")

@@ -107,6 +107,7 @@ fn every_key_has_its_effect_on_its_package_alone() {
         words: words(&["nostrip", "hardening=+all"]),
         environment: variables(&[("DEB_CFLAGS_APPEND", "-O3"), ("GREETING", "good morning")]),
         network: Some(true),
+        cross: None,
         mk_conf: None,
     };
     assert_eq!(options(&text, "zlib"), expected);

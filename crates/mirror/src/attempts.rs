@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(calls.concat(), "abbb");
         assert_eq!(
             result.unwrap_err().to_string(),
-            "fetch x: a: the server returned status 404; b: the server answers with status 503"
+            "fetch x: a: the server returned status 404; b: the server returned status 503"
         );
     }
 

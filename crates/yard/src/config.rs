@@ -490,6 +490,7 @@ impl Config {
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;
         let tables = packages::PackageTables::new(text, file.package, &file.limits, &retries, &*family)
             .map_err(wrong)?;
+        let family = family.crossing().filter(|_| tables.has_cross()).unwrap_or(family);
         let config = Config {
             packages,
             packages_file,

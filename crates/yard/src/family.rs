@@ -143,7 +143,12 @@ pub trait Family: Any + Debug + Send + Sync {
         None
     }
 
-    /// Why this machine cannot run programs of the target, with the remedy. Absent if it can.
+    /// This family in a yard that cross-builds packages, if that makes a difference on this machine.
+    fn crossing(&self) -> Option<Arc<dyn Family>> {
+        None
+    }
+
+    /// Why this machine cannot build for the target, with the remedy. Absent if it can.
     fn foreign(&self) -> Option<(String, Remedy)> {
         None
     }

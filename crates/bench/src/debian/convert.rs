@@ -97,7 +97,7 @@ Package: broken\nVersion: 1\nArchitecture: any\nBuild-Depends: a (1)\n";
     fn sources_become_packages_with_their_build_dependencies() {
         let mut sources = Sources::default();
         sources.add(SOURCES.into()).unwrap();
-        let context = Context { architecture: "amd64".into(), profiles: vec!["nocheck".into()] };
+        let context = Context { profiles: vec!["nocheck".into()], ..Context::new("amd64") };
         let converted = convert(&sources, &context, Parts::Dependent);
         let expected = "Package: src-broken\nVersion: 1\nArchitecture: amd64\n\
 Depends: unreadable-relation (= 5), build-essential\n\n\

@@ -14,6 +14,7 @@ pub fn base_names(universe: &mut Universe) -> HashSet<u32> {
     let is_first = |universe: &Universe, one: Candidate| {
         universe.origin(one) == Origin::Archive
             && (universe.is_essential(one) || universe.stanza(one).get("Priority") == Some("required"))
+            && !universe.name(one).contains(':')
     };
     let mut names: BTreeSet<String> = universe
         .packages()
@@ -24,7 +25,8 @@ pub fn base_names(universe: &mut Universe) -> HashSet<u32> {
     // A small archive may lack some of them.
     names.retain(|name| relation::is_name(name) && !universe.named(name).is_empty());
     let len_before = universe.len();
-    let request = Request { needs: names.iter().cloned().collect(), ..Request::default() };
+    let request =
+        Request { needs: names.iter().map(|name| format!("{name}:native")).collect(), ..Request::default() };
     let mut numbers: HashSet<u32> =
         names.iter().flat_map(|name| universe.named(name)).map(|one| universe.name_number(*one)).collect();
     if let Ok(root) = universe.request(&request) {

@@ -47,7 +47,12 @@ impl Layering for Layers {
     }
 
     fn unpack(&self, packages: &[Part]) -> (Vec<usize>, Unpacking) {
-        let usable = |part: &Part| Facts::of_part(part).ok().filter(|facts| facts.obstacle().is_none());
+        // dpkg would have to know the architecture of a cross build's host first.
+        let is_native = |part: &&Part| !part.package.name.contains(':');
+        let usable = |part: &Part| {
+            let facts = Some(part).filter(is_native).and_then(|part| Facts::of_part(part).ok());
+            facts.filter(|facts| facts.obstacle().is_none())
+        };
         let mut unpacking = Unpacking::default();
         let mut places = Vec::new();
         let mut list = String::new();

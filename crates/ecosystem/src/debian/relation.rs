@@ -110,8 +110,10 @@ pub struct RelationError {
 /// The architecture and the profiles, which decide which restrictions hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The architecture of both the build machine and the packages, such as `amd64`.
+    /// The architecture of the packages, such as `amd64`.
     pub architecture: String,
+    /// The architecture of the machine that cross-builds them; absent if it is the same.
+    pub build: Option<String>,
     /// Active build profiles, such as `nocheck`.
     pub profiles: Vec<String>,
 }
@@ -119,7 +121,7 @@ pub struct Context {
 impl Context {
     /// A context without build profiles.
     pub fn new(architecture: &str) -> Context {
-        Context { architecture: architecture.to_owned(), profiles: Vec::new() }
+        Context { architecture: architecture.to_owned(), build: None, profiles: Vec::new() }
     }
 
     /// Whether the relation applies under the restriction `[...]`. A negative list names the excluded architectures
@@ -234,6 +236,7 @@ mod tests {
 
     fn read(field: &str, profiles: &[&str]) -> Vec<String> {
         let context = Context {
+            build: None,
             architecture: "amd64".to_owned(),
             profiles: profiles.iter().map(|p| (*p).to_owned()).collect(),
         };

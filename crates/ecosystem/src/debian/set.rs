@@ -74,6 +74,16 @@ pub(super) fn resolve(
                 };
                 resolved.leave_out(name, &text);
             }
+            Some(_)
+                if settings.build_architecture.is_some()
+                    && settings.packages.of(name).cross != Some(true) =>
+            {
+                let text = format!(
+                    "{name} is not cross-built for {}: add cross = true to [package.{name}] in kilnyard.toml",
+                    settings.architecture
+                );
+                resolved.leave_out(name, &text);
+            }
             Some(source) => {
                 let id = resolved.graph.add(name);
                 for output in source.outputs(&settings.context_of(name), settings.parts) {
@@ -126,7 +136,7 @@ fn owners(
         }
     }
     Owners::decide(&claims, |name| {
-        let candidates = universe.named(name).iter().copied();
+        let candidates = universe.named_as_output(name).iter().copied();
         let mut archived = candidates.filter(|candidate| universe.origin(*candidate) == Origin::Archive);
         let stanza = universe.stanza(archived.next()?);
         maker(&stanza).0.or(stanza.get("Package"))
@@ -185,7 +195,7 @@ fn predicted(universe: &Universe, source: &Source, output: &str, made_by: &MadeB
         let of_source = maker(&stanza).1.or(stanza.get("Version"));
         of_source.is_some_and(|of_source| version::compare(of_source, source.version()).is_eq())
     };
-    let described = universe.named(output).iter().copied().filter(made_here);
+    let described = universe.named_as_output(output).iter().copied().filter(made_here);
     let mut described = described.collect::<Vec<_>>().into_iter();
     let first = described.clone().next();
     let Some(archive) = described.find(is_of_version).or(first) else {
@@ -260,14 +270,24 @@ fn add_edges(
         let universe = &*universe;
         let made_by = &resolved.made_by;
         let is_of_set = settings.against != Against::Archive;
+        let in_base = |name: &str| {
+            let archived =
+                universe.named(name).iter().find(|one| universe.origin(**one) == Origin::Archive)?;
+            base.contains(&universe.name_number(*archived)).then(|| universe.version(*archived))
+        };
+        let fits = |candidate: Candidate| universe.fits_beside(candidate, &in_base);
         let allowed = |candidate: Candidate| match universe.origin(candidate) {
+            _ if !fits(candidate) => false,
             Origin::Set(number) => is_of_set && number != id.0,
             Origin::Archive => {
-                !is_of_set || made_by.get(universe.name(candidate)).is_none_or(|maker| *maker == id)
+                !is_of_set
+                    || !universe.is_of_host(candidate)
+                    || made_by.get(universe.package(candidate)).is_none_or(|maker| *maker == id)
             }
             Origin::Request => true,
         };
         let lenient = |candidate: Candidate| match universe.origin(candidate) {
+            _ if !fits(candidate) => false,
             Origin::Set(number) => is_of_set && number != id.0,
             _ => true,
         };
@@ -333,7 +353,7 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
     let graph = resolved.graph.clone();
     let made_by = &resolved.made_by;
     let is_in_archive =
-        |name: &str| universe.named(name).iter().any(|c| universe.origin(*c) == Origin::Archive);
+        |name: &str| universe.named_as_output(name).iter().any(|c| universe.origin(*c) == Origin::Archive);
     let in_archive: HashSet<PackageId> =
         made_by.iter().filter(|(name, _)| is_in_archive(name)).map(|(_, maker)| *maker).collect();
     let falls_away = |package: PackageId, dependency: PackageId| {

@@ -15,8 +15,10 @@ use kilnyard_model::target::Target;
 pub struct Settings {
     /// The release's codename, such as `bookworm`.
     pub release: String,
-    /// The architecture of both the build machine and the packages.
+    /// The architecture of the packages.
     pub architecture: String,
+    /// The architecture of the machine that cross-builds them, and of its roots; absent if it is the same.
+    pub build_architecture: Option<String>,
     /// The target that packages are compiled for.
     pub target: Target,
     /// Base addresses of the archive, tried in order; pool paths are below them.
@@ -49,6 +51,9 @@ pub struct Settings {
 /// The profile of builds without tests.
 pub(super) const NO_CHECKS: &str = "nocheck";
 
+/// The profile of cross builds.
+const CROSS: &str = "cross";
+
 /// How cycles inside the set are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cycles {
@@ -76,27 +81,36 @@ impl Settings {
 
     /// Whether the tests of this source run, as far as no profile turns them off.
     pub(super) fn runs_checks_of(&self, own: &Options) -> bool {
-        own.checks.unwrap_or(self.runs_checks)
+        // Tests of another architecture cannot run.
+        self.build_architecture.is_none() && own.checks.unwrap_or(self.runs_checks)
     }
 
     /// What the build of a source needs, with its own profiles.
     pub fn request_of(&self, source: &Source) -> Request {
         let profiles = Some(self.context_of(source.name()).profiles);
-        Request { profiles, ..source.request(self.parts) }
+        let mut request = Request { profiles, ..source.request(self.parts) };
+        if self.build_architecture.is_some() {
+            // Policy counts the C and C++ libraries among what every source may use.
+            request
+                .needs
+                .push(format!("crossbuild-essential-{}:native, libc-dev, libstdc++-dev", self.architecture));
+        }
+        request
     }
 
     fn context_with(&self, own: &Options) -> Context {
         let mut profiles = self.profiles.clone();
-        if own.checks == Some(true) {
+        if self.runs_checks_of(own) && own.checks == Some(true) {
             profiles.retain(|profile| profile != NO_CHECKS);
         }
         let off = (!self.runs_checks_of(own)).then(|| NO_CHECKS.to_owned());
-        for profile in own.profiles.iter().flatten().cloned().chain(off) {
+        let cross = self.build_architecture.as_ref().map(|_| CROSS.to_owned());
+        for profile in own.profiles.iter().flatten().cloned().chain(cross).chain(off) {
             if !profiles.contains(&profile) {
                 profiles.push(profile);
             }
         }
-        Context { architecture: self.architecture.clone(), profiles }
+        Context { architecture: self.architecture.clone(), build: self.build_architecture.clone(), profiles }
     }
 }
 

@@ -9,6 +9,7 @@ use super::source::{Parts, Source};
 use super::version;
 use crate::TEXTS;
 use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, RootOrder, Stage, StageOrder};
+use std::collections::BTreeSet;
 
 /// Folder of the inputs inside a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
@@ -125,13 +126,18 @@ pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Setti
 /// Removes apt's cached data about this repository: the next build has a different one.
 const FORGET: &str = "rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin";
 
-/// Installs packages, given as `name=version`, with apt.
+/// Installs packages, given as `name=version` or `name:architecture=version`, with apt.
 pub(super) fn install(wanted: Vec<String>) -> Vec<CommandOrder> {
-    vec![
+    let architectures: BTreeSet<String> =
+        wanted.iter().filter_map(|one| Some(one.split_once('=')?.0.split_once(':')?.1.to_owned())).collect();
+    let add = |one: String| as_root(&["dpkg", "--add-architecture"], vec![one]);
+    let mut commands: Vec<CommandOrder> = architectures.into_iter().map(add).collect();
+    commands.extend([
         as_root(&["apt-get", "update"], Vec::new()),
         as_root(&["apt-get", "install"], wanted),
         as_root(&["/bin/sh", "-eu", "-c", FORGET], Vec::new()),
-    ]
+    ]);
+    commands
 }
 
 /// Options for building a source.
@@ -141,6 +147,8 @@ pub(super) struct BuildOptions<'a> {
     pub profiles: &'a [String],
     /// More words of `DEB_BUILD_OPTIONS`.
     pub words: &'a [String],
+    /// The architecture to cross-build for, if any.
+    pub host: Option<&'a str>,
 }
 
 pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
@@ -157,9 +165,16 @@ pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
         environment.push(("DEB_BUILD_PROFILES".to_owned(), options.profiles.join(" ")));
     }
     let parts = if options.all_parts { "-b" } else { "-B" };
-    let script = r#"cd "$1"; exec dpkg-buildpackage --no-sign "$2""#;
+    let script = r#"cd "$1"; shift; exec dpkg-buildpackage --no-sign "$@""#;
     let folder = source_folder(source);
-    StageOrder { stage: Stage::Build, commands: vec![as_builder(script, &[&folder, parts], environment)] }
+    let mut words = vec![folder.as_str(), parts];
+    let host = options.host.map(|host| format!("-a{host}"));
+    if let (Some(option), Some(host)) = (&host, options.host) {
+        words.push(option);
+        // The answers of configure tests that would have to run a program of the host; of the package dpkg-cross.
+        environment.push(("CONFIG_SITE".to_owned(), format!("/etc/dpkg-cross/cross-config.{host}")));
+    }
+    StageOrder { stage: Stage::Build, commands: vec![as_builder(script, &words, environment)] }
 }
 
 /// Checks that the packages of a group are gone or have only configuration files left, and that nothing is broken.

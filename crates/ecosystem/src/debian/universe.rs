@@ -9,6 +9,8 @@
 //! for virtual packages (only a versioned `Provides` satisfies a versioned relation),
 //! <https://wiki.ubuntu.com/MultiarchSpec> for qualifiers.
 
+mod multiarch;
+
 use super::deb822::{self, Stanza};
 use super::relation::{self, Atom, Context, Qualifier, RelationError};
 use super::suites::{PIN, Provenance};
@@ -96,6 +98,8 @@ struct Binary {
     /// Whether a pin names it.
     is_preferred: bool,
     is_essential: bool,
+    /// Whether it is for the host of a cross build.
+    is_host: bool,
     multi_arch: MultiArch,
     stanza: Span,
     version: Span,
@@ -142,6 +146,8 @@ pub struct Universe {
     has_low_pins: bool,
     /// Shared by clones until one of them gets a package with a new name.
     names: Arc<HashMap<Box<str>, u32>>,
+    /// The names of packages of the host of a cross build, by number.
+    qualified: Arc<HashMap<u32, Box<str>>>,
     /// The packages of each name, most of which have one.
     real: Vec<SmallVec<[Candidate; 2]>>,
     providers: Vec<Vec<(Candidate, Span)>>,
@@ -162,6 +168,7 @@ impl Clone for Universe {
             pin_max: self.pin_max,
             has_low_pins: self.has_low_pins,
             names: self.names.clone(),
+            qualified: self.qualified.clone(),
             real: self.real.clone(),
             providers: self.providers.clone(),
             binaries: self.binaries.clone(),
@@ -181,6 +188,7 @@ impl Universe {
             pin_max: PIN,
             has_low_pins: false,
             names: Arc::default(),
+            qualified: Arc::default(),
             real: Vec::new(),
             providers: Vec::new(),
             binaries: Vec::new(),
@@ -249,8 +257,9 @@ impl Universe {
         self.real[name].retain(|other| *other != candidate);
         let provides = self.text(self.binaries[candidate.index()].provides).to_owned();
         let context = Context::new(&self.context.architecture);
+        let is_host = self.binaries[candidate.index()].is_host;
         for provided in relation::clauses(&provides, &context).flatten().flatten() {
-            if let Some(name) = self.names.get(provided.name) {
+            if let Some(name) = self.names.get(&*self.known_as(provided.name, is_host)) {
                 self.providers[*name as usize].retain(|(other, _)| *other != candidate);
             }
         }
@@ -267,7 +276,7 @@ impl Universe {
         let mut clauses = Vec::new();
         let mut needs = Vec::new();
         for field in &request.needs {
-            self.resolve_clauses(field, &context, &mut clauses)?;
+            self.resolve_clauses(field, &context, true, &mut clauses)?;
             for clause in relation::clauses(field, &context).flatten() {
                 needs.push(clause.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "));
             }
@@ -288,6 +297,7 @@ impl Universe {
             is_removed: false,
             is_preferred: false,
             is_essential: false,
+            is_host: false,
             multi_arch: MultiArch::No,
             stanza: none,
             version: none,
@@ -348,18 +358,19 @@ impl Universe {
             provides,
         ] = values;
         let (name, own_version) = (name.unwrap_or(""), own_version.unwrap_or(""));
-        let is_foreign = architecture.is_some_and(|a| a != "all" && a != self.context.architecture);
-        if is_foreign || !relation::is_name(name) || !version::is_valid(own_version) {
+        let is_host = self.side(architecture)?;
+        if !relation::is_name(name) || !version::is_valid(own_version) {
             return None;
         }
         let place = |value: Option<&str>| value.map_or(none, span);
         let candidate = Candidate(self.binaries.len() as u32);
         let binary = Binary {
-            name: self.intern(name),
+            name: self.intern_on(name, is_host),
             origin,
             is_removed: false,
             is_preferred: false,
-            is_essential: essential == Some("yes"),
+            is_essential: essential == Some("yes") && !is_host,
+            is_host,
             multi_arch: match multi_arch {
                 Some("same") => MultiArch::Same,
                 Some("foreign") => MultiArch::Foreign,
@@ -389,7 +400,7 @@ impl Universe {
                         break;
                     }
                     let at = provided.version.map_or(none, |(_, version)| span(version));
-                    let name = self.intern(provided.name) as usize;
+                    let name = self.intern_on(provided.name, is_host) as usize;
                     self.providers[name].push((candidate, at));
                 }
             }
@@ -411,14 +422,37 @@ impl Universe {
         number
     }
 
+    /// The number of a name on one side of a cross build.
+    fn intern_on(&mut self, name: &str, is_host: bool) -> u32 {
+        if !is_host {
+            return self.intern(name);
+        }
+        let known_as = self.known_as(name, true);
+        let number = self.intern(&known_as);
+        if !self.qualified.contains_key(&number) {
+            Arc::make_mut(&mut self.qualified).insert(number, known_as.into());
+        }
+        number
+    }
+
     fn text(&self, span: Span) -> &str {
         &self.texts[span.text as usize].text[span.start as usize..][..span.len as usize]
     }
 
-    /// The name of a package; empty for a request.
+    /// The name of a package, followed by a colon and its architecture if it is for the host of a cross build; empty for a
+    /// request.
     pub fn name(&self, candidate: Candidate) -> &str {
+        let binary = &self.binaries[candidate.index()];
+        if let Some(qualified) = self.qualified.get(&binary.name).filter(|_| binary.is_host) {
+            return qualified;
+        }
         let stanza = Stanza::new(self.text(self.binaries[candidate.index()].stanza));
         stanza.get("Package").unwrap_or("")
+    }
+
+    /// The name of a package without its architecture; empty for a request.
+    pub fn package(&self, candidate: Candidate) -> &str {
+        Stanza::new(self.text(self.binaries[candidate.index()].stanza)).get("Package").unwrap_or("")
     }
 
     /// The version of a package; empty for a request.
@@ -505,7 +539,8 @@ impl Universe {
             let binary = &self.binaries[candidate.index()];
             let mut clauses = Vec::new();
             for span in [binary.pre_depends, binary.depends] {
-                if self.resolve_clauses(self.text(span), &self.context, &mut clauses).is_err() {
+                if self.resolve_clauses(self.text(span), &self.context, binary.is_host, &mut clauses).is_err()
+                {
                     // A malformed relation can never be satisfied.
                     clauses.push(Vec::new());
                 }
@@ -517,6 +552,7 @@ impl Universe {
             }
             let same_name = &self.real[binary.name as usize];
             conflicts.extend(same_name.iter().copied().filter(|other| *other != candidate));
+            conflicts.extend(self.apart_from(candidate));
             conflicts.sort_unstable();
             conflicts.dedup();
             Requirements::new(&clauses, conflicts)
@@ -539,12 +575,13 @@ impl Universe {
         &self,
         field: &str,
         context: &Context,
+        is_host: bool,
         clauses: &mut Vec<Vec<Candidate>>,
     ) -> Result<(), RelationError> {
         for clause in relation::clauses(field, context) {
             let mut candidates = Vec::with_capacity(2);
             for atom in clause? {
-                self.matching(&atom, &mut candidates);
+                self.matching_from(is_host, &atom, &mut candidates);
             }
             if self.has_low_pins {
                 // Packages with a low pin come after every other alternative.
@@ -565,12 +602,16 @@ impl Universe {
         let start = conflicts.len();
         for clause in relation::clauses(field, context) {
             for atom in clause? {
-                self.matching(&atom, conflicts);
+                self.excluded_by(&atom, conflicts);
             }
         }
+        // The same package for another architecture is no rival either.
+        let is_same = |other: Candidate| {
+            other == own || (self.context.build.is_some() && self.package(other) == self.package(own))
+        };
         let mut index = start;
         while index < conflicts.len() {
-            if conflicts[index] == own {
+            if is_same(conflicts[index]) {
                 conflicts.swap_remove(index);
             } else {
                 index += 1;
@@ -579,17 +620,22 @@ impl Universe {
         Ok(())
     }
 
-    /// Appends the candidates that satisfy an atom: real packages in the order of
+    /// Appends the candidates of the build machine that satisfy an atom: real packages in the order of
     /// [`Universe::named`], then providers.
     pub fn matching(&self, atom: &Atom, candidates: &mut Vec<Candidate>) {
-        let Some(number) = self.names.get(atom.name) else { return };
-        let accepts = |version: &str| {
-            atom.version.is_none_or(|(operator, wanted)| operator.accepts(version::compare(version, wanted)))
-        };
         let allows = |candidate: Candidate| match atom.qualifier {
             Qualifier::None | Qualifier::Native => true,
             Qualifier::Any => self.binaries[candidate.index()].multi_arch == MultiArch::Allowed,
             Qualifier::Architecture(architecture) => architecture == self.context.architecture,
+        };
+        self.accepted(atom, &allows, candidates);
+    }
+
+    /// Appends the candidates of an atom's name and version that `allows` accepts.
+    fn accepted(&self, atom: &Atom, allows: &dyn Fn(Candidate) -> bool, candidates: &mut Vec<Candidate>) {
+        let Some(number) = self.names.get(atom.name) else { return };
+        let accepts = |version: &str| {
+            atom.version.is_none_or(|(operator, wanted)| operator.accepts(version::compare(version, wanted)))
         };
         for candidate in &self.real[*number as usize] {
             if accepts(self.version(*candidate)) && allows(*candidate) && !candidates.contains(candidate) {

@@ -164,7 +164,9 @@ impl Workshop {
             .chain(&earlier)
             .map(|c| universe.name_number(*c))
             .collect();
+        let installed = |name: &str| self.in_base.get(name).map(String::as_str);
         let is_allowed = |candidate: Candidate| match universe.origin(candidate) {
+            _ if !universe.fits_beside(candidate, &installed) => false,
             Origin::Set(number) => {
                 ancestors.contains(&PackageId(number))
                     || own.contains(&candidate)
@@ -179,6 +181,7 @@ impl Workshop {
         let view = View::new(universe, &is_allowed, &is_there);
         let own_names: HashSet<u32> = own.iter().map(|c| universe.name_number(*c)).collect();
         let lenient = |candidate: Candidate| match universe.origin(candidate) {
+            _ if !universe.fits_beside(candidate, &installed) => false,
             // The archive's package of the same name never replaces one that is being tested.
             Origin::Archive => !own_names.contains(&universe.name_number(candidate)),
             _ => is_allowed(candidate),
@@ -224,7 +227,7 @@ impl Workshop {
     }
 
     fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
-        let mut request = self.source(package).request(self.settings.parts);
+        let mut request = self.settings.request_of(&self.source(package));
         request.profiles = Some(self.profiles(package));
         self.closure(stock, package, &request, &HashSet::new())
     }
@@ -249,6 +252,9 @@ impl Workshop {
             lines.push(format!("option options {}", words.join(" ")));
         }
         lines.extend(own.key_lines());
+        if let Some(build) = &settings.build_architecture {
+            lines.push(format!("option cross {build}"));
+        }
         for file in source.files().unwrap_or_default() {
             lines.push(format!("source {} {}", file.name, file.sha256));
         }
@@ -406,6 +412,10 @@ impl Ecosystem for Workshop {
         self.source(package).files().unwrap_or_default().iter().map(|file| file.size_bytes).sum()
     }
 
+    fn can_run_outputs(&self) -> bool {
+        self.settings.build_architecture.is_none()
+    }
+
     fn prior_seconds(&self, package: PackageId) -> f64 {
         prior::seconds(&self.source(package), &self.stock.universe, &self.settings)
     }
@@ -555,6 +565,7 @@ impl Workshop {
                 && !profiles.iter().any(|profile| profile == NO_CHECKS),
             profiles: &profiles,
             words: own.words.as_deref().unwrap_or_default(),
+            host: self.settings.build_architecture.as_ref().map(|_| self.settings.architecture.as_str()),
         };
         let mut order = BuildOrder {
             package: source.name().to_owned(),

@@ -143,10 +143,14 @@ impl WantedSuite<'_> {
         }
     }
 
-    /// The paths of its index files, without the endings of compressions: for each component `Packages`, then `Sources`.
-    pub fn paths(&self, architecture: &str) -> Vec<String> {
+    /// The paths of its index files, without the endings of compressions: for each component `Packages` of each
+    /// architecture, then `Sources`.
+    pub fn paths(&self, architectures: &[String]) -> Vec<String> {
         let of = |component: &String| {
-            [format!("{component}/binary-{architecture}/Packages"), format!("{component}/source/Sources")]
+            let packages = |architecture| format!("{component}/binary-{architecture}/Packages");
+            let mut paths: Vec<String> = architectures.iter().map(packages).collect();
+            paths.push(format!("{component}/source/Sources"));
+            paths
         };
         self.components.iter().flat_map(of).collect()
     }

@@ -9,6 +9,7 @@ use kilnyard_ecosystem::debian::suites::{Pin, Suites};
 use kilnyard_ecosystem::debian::{Cycles, FAMILY, ROOT_PACKAGES, Settings, relation, source::Parts};
 use kilnyard_ecosystem::{OptionRules, Options};
 use kilnyard_model::graph::Against;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use kilnyard_yard::family::Neighbour;
 use serde::Deserialize;
@@ -64,6 +65,9 @@ pub struct Debian {
     /// Archives in addition to this one: the tables `[[archive]]`.
     #[serde(default, rename = "archive")]
     pub archives: Vec<Archive>,
+    /// The architecture of this machine and of the roots, if packages are cross-built.
+    #[serde(skip)]
+    pub build_architecture: Option<String>,
     /// Architectures of other targets of the yard with the same release, which are in the same suite of the repository.
     #[serde(skip)]
     pub other_architectures: Vec<String>,
@@ -198,12 +202,14 @@ impl Debian {
         Settings {
             release: self.release.clone(),
             architecture: self.architecture(),
+            build_architecture: self.build_architecture.clone(),
             // `check` rejects a configuration without a valid target.
-            target: self.root().target(FAMILY).expect("a checked release and architecture"),
+            target: self.target().expect("a checked release and architecture"),
             mirrors: self.mirror.all(),
             // The index has them.
             suites: Suites::default(),
-            parts: self.parts,
+            // Packages for all architectures are made where they are not cross-built.
+            parts: if self.build_architecture.is_some() { Parts::Dependent } else { self.parts },
             runs_checks: self.checks,
             profiles: self.profiles.clone(),
             version_suffix: self.version_suffix.clone(),
@@ -239,11 +245,21 @@ impl Debian {
         self.architecture.clone().unwrap_or_else(root::own_architecture)
     }
 
+    /// The architectures whose packages builds use: that of the packages, and that of the roots.
+    pub fn architectures(&self) -> Vec<String> {
+        std::iter::once(self.architecture()).chain(self.build_architecture.clone()).collect()
+    }
+
+    /// What packages are compiled for.
+    pub fn target(&self) -> Result<Target, TargetError> {
+        DebianRoot { architecture: self.architecture(), ..self.root() }.target(FAMILY)
+    }
+
     /// The base root of all builds.
     pub fn root(&self) -> DebianRoot {
         DebianRoot {
             release: self.release.clone(),
-            architecture: self.architecture(),
+            architecture: self.build_architecture.clone().unwrap_or_else(|| self.architecture()),
             mirror: self.mirror.clone(),
             suites: self.suites.clone(),
             components: self.components.clone(),

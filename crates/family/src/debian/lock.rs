@@ -165,11 +165,11 @@ pub fn check(yard: &Yard, debian: &Debian, set: &Set, is_strict: bool, say: &dyn
     };
     let Some(resolved) = set.of::<SourceSet>() else { return Ok(()) };
     let now = of_set(yard, debian, &resolved.workshop)?;
-    let architecture = debian.architecture();
+    let architectures = debian.architectures();
     for wanted in archives::wanted(debian) {
         let is_of =
             |index: &&LockedIndex| index.archive == wanted.archive && index.suite.as_str() == wanted.suite;
-        let locked = before.index.iter().find(is_of).filter(|index| index.serves(&wanted, &architecture));
+        let locked = before.index.iter().find(is_of).filter(|index| index.serves(&wanted, &architectures));
         if locked.is_some_and(|locked| now.index.iter().find(is_of) != Some(locked)) {
             let message = format!("the yard's index of {} is not the one that {NAME} names", wanted.shown());
             return Err(Error::usage(message).hint(Remedy::command("scan")));

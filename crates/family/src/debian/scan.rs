@@ -43,7 +43,7 @@ struct IndexSuite {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     archive: String,
     suite: String,
-    /// A hash of the mirrors, components and architecture: if it changes, the files are fetched again.
+    /// A hash of the mirrors, components and architectures: if it changes, the files are fetched again.
     wanted: String,
     etag: Option<String>,
     last_modified: Option<String>,
@@ -88,7 +88,7 @@ pub fn scan(
     say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let client = client(yard);
-    let architecture = debian.architecture();
+    let architectures = debian.architectures();
     let before = read_kept(yard).unwrap_or_default();
     let mut scanned = Scanned { changed: Vec::new(), unchanged: Vec::new() };
     let mut kept = IndexFile { seen: before.seen.clone(), ..IndexFile::default() };
@@ -101,10 +101,18 @@ pub fn scan(
         let in_seen = seen_as(wanted);
         // An index of an earlier version has only the dates of its suites.
         let seen = before.seen.get(&in_seen).map(String::as_str).or(known.map(|known| known.date.as_str()));
-        let update =
-            Update { yard, wanted, architecture: &architecture, client: &client, keyring, cancel, say, seen };
+        let update = Update {
+            yard,
+            wanted,
+            architectures: &architectures,
+            client: &client,
+            keyring,
+            cancel,
+            say,
+            seen,
+        };
         let index = locked.index(wanted.archive, wanted.suite);
-        if let Some(index) = index.filter(|index| index.serves(wanted, &architecture)) {
+        if let Some(index) = index.filter(|index| index.serves(wanted, &architectures)) {
             say(&format!("{}: {} keeps the index of {}", wanted.shown(), lock::NAME, index.date));
             let is_same = |known: &&IndexSuite| known.release == index.release.sha256().as_str();
             let (new, fetched) = update.locked(index, known.filter(is_same))?;

@@ -63,6 +63,9 @@ const VARIABLES: [&str; 9] = [
 
 /// Checks the options of single packages and directories.
 pub fn check_options(name: &NamePattern, options: &Options) -> Result<(), String> {
+    if options.cross.is_some() {
+        return Err("cross is for source packages".to_owned());
+    }
     for (key, is_set) in [("profiles", options.profiles.is_some()), ("options", options.words.is_some())] {
         if is_set {
             return Err(format!("{key} is for source packages; use mk-conf, such as PKG_OPTIONS.mutt=\tssl"));

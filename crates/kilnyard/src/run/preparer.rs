@@ -173,7 +173,8 @@ impl Preparer<'_> {
             Ok(admitted) => admitted,
             Err(error) => return refused(error.to_string()),
         };
-        let test = match of.tests_outputs && !built.is_repeated {
+        let is_tested = of.tests_outputs && !built.is_repeated && self.stock.set().can_run_outputs();
+        let test = match is_tested {
             false => Test::Skip,
             true => match self.stock.test(of.package, &admitted.outputs) {
                 Ok(order) => Test::Run(Box::new(order)),

@@ -42,6 +42,7 @@ struct Table {
     options: Option<Vec<Word>>,
     environment: BTreeMap<VariableName, VariableValue>,
     network: Option<bool>,
+    cross: Option<bool>,
     mk_conf: Option<String>,
     mk_conf_file: Option<PathBuf>,
     wall_minutes_max: Option<f64>,
@@ -207,6 +208,11 @@ impl PackageTables {
         order.terms = BuildTerms { has_network, ..self.settings_of(&order.package).terms };
     }
 
+    /// Whether any package is to be cross-built.
+    pub fn has_cross(&self) -> bool {
+        self.tables.iter().any(|(_, table)| table.cross == Some(true))
+    }
+
     /// Whether there are no tables at all.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -314,6 +320,7 @@ impl Table {
             words: words(&self.options),
             environment: variables.map(|(name, value)| (name.0.clone(), value.0.clone())).collect(),
             network: self.network,
+            cross: self.cross,
             mk_conf,
         }
     }

@@ -222,8 +222,8 @@ impl LockedIndex {
     }
 
     /// Whether it has exactly the files that a configuration asks for.
-    pub fn serves(&self, wanted: &WantedSuite, architecture: &str) -> bool {
-        let asked = wanted.paths(architecture);
+    pub fn serves(&self, wanted: &WantedSuite, architectures: &[String]) -> bool {
+        let asked = wanted.paths(architectures);
         let locked: BTreeSet<&str> = self.files.iter().map(|file| file.path.parts().0).collect();
         locked == asked.iter().map(String::as_str).collect::<BTreeSet<_>>()
     }

@@ -22,7 +22,7 @@ pub struct Update<'a> {
     pub yard: &'a Yard,
     /// The suite, and the archive that it belongs to.
     pub wanted: &'a WantedSuite<'a>,
-    pub architecture: &'a str,
+    pub architectures: &'a [String],
     pub client: &'a Client,
     /// The keys of this archive alone.
     pub keyring: &'a Keyring,
@@ -91,7 +91,7 @@ impl Update<'_> {
             sources: Vec::new(),
             files: Vec::new(),
         };
-        for path in self.wanted.paths(self.architecture) {
+        for path in self.wanted.paths(self.architectures) {
             let (name, file) = self.file(stanza, &path)?;
             (if path.ends_with("/Packages") { &mut kept.packages } else { &mut kept.sources }).push(name);
             kept.files.push(file);
@@ -103,7 +103,7 @@ impl Update<'_> {
     /// the index.
     fn identity(&self) -> Result<String> {
         let mirrors = self.wanted.mirror.all();
-        let mut wanted = format!("{mirrors:?} {:?} {}", self.wanted.components, self.architecture);
+        let mut wanted = format!("{mirrors:?} {:?} {}", self.wanted.components, self.architectures.join(" "));
         if !self.wanted.archive.is_empty() {
             // What another key has verified must be verified again.
             let key = fs_err::read(self.wanted.key).context(Kind::Machine, "read the archive's key")?;

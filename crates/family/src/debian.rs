@@ -84,6 +84,10 @@ impl family::FamilyEntry for DebianEntry {
         &[ARCHIVE]
     }
 
+    fn has_targets(&self) -> bool {
+        true
+    }
+
     fn init_remedy(&self) -> Remedy {
         Remedy::command("init debian --release bookworm PACKAGE...").then(", which makes one")
     }
@@ -168,7 +172,7 @@ impl Family for Debian {
     }
 
     fn is_published(&self, yard: &Yard) -> bool {
-        publish::indexes_of_binaries(yard, self).iter().any(|index| index.exists())
+        publish::has_packages(yard, self)
     }
 
     fn builds_against(&self) -> &'static [Against] {

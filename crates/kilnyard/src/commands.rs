@@ -132,35 +132,42 @@ impl Console {
     }
 }
 
-/// Runs a command for each target, one after another. The highest exit code counts; an interruption and an error of the
-/// configuration end it at once.
+/// Runs a command for each target, one after another. An error of one target does not stop the others; an interruption
+/// does. The highest exit code counts.
 fn each(console: &Console, run: &dyn Fn(&Yard) -> Result<ExitCode>) -> Result<ExitCode> {
     let targets = console.targets()?;
     if let [yard] = &targets[..] {
+        words::name_target(yard.target_name.as_deref());
         return run(yard);
     }
-    let mut worst = ExitCode::SUCCESS;
-    let mut failed = None;
+    let (mut highest, mut failed) = (None, Vec::new());
     for yard in &targets {
-        say!("target {}:", yard.target_name.as_deref().unwrap_or_default());
+        let name = yard.target_name.as_deref().unwrap_or_default();
+        words::name_target(Some(name));
+        say!("target {name}:");
         match run(yard) {
-            Ok(code) if code == ExitCode::SUCCESS => {}
-            Ok(code) => worst = code,
-            Err(error) if matches!(error.kind, Kind::Interrupted | Kind::Usage) => return Err(error),
-            // The machine may lack something for one target alone.
+            Ok(code) => highest = highest.max(kind_of(code)),
+            Err(error) if error.kind == Kind::Interrupted => return Err(error),
             Err(error) => {
                 say!("{error}");
-                failed = Some(error);
+                highest = highest.max(Some(error.kind));
+                failed.push(name);
             }
         }
         if signals::count() > 0 {
             break;
         }
     }
-    match failed {
-        Some(error) => Err(Error::new(error.kind, "a target could not be handled; see above")),
-        None => Ok(worst),
+    match (highest, &failed[..]) {
+        (None, _) => Ok(ExitCode::SUCCESS),
+        (Some(kind), []) => Ok(ExitCode::from(kind as u8)),
+        (Some(kind), _) => Err(Error::new(kind, format!("it failed for {}; see above", failed.join(", ")))),
     }
+}
+
+/// What an exit code stands for; absent if all is well.
+fn kind_of(code: ExitCode) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| code == ExitCode::from(*kind as u8))
 }
 
 impl Program for Console {
@@ -192,7 +199,10 @@ impl Program for Console {
     fn yard(&self) -> Result<Yard> {
         let mut targets = self.targets()?;
         match (targets.pop(), &targets[..]) {
-            (Some(yard), []) => Ok(yard),
+            (Some(yard), []) => {
+                words::name_target(yard.target_name.as_deref());
+                Ok(yard)
+            }
             (last, _) => {
                 targets.extend(last);
                 let names = targets.iter().filter_map(|yard| yard.target_name.as_deref());

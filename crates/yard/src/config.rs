@@ -437,18 +437,23 @@ impl Config {
     /// Parses a configuration with the table of one of these families, and its targets. Errors name the place in the
     /// file.
     pub fn parse(text: &str, path: &Path, families: &[&'static dyn FamilyEntry]) -> Result<Config> {
-        let mut config = Config::parse_one(text, path, families)?;
-        config.targets = targets::parse(text, path, families)?;
-        Ok(config)
-    }
-
-    /// Parses a configuration without its targets.
-    fn parse_one(text: &str, path: &Path, families: &[&'static dyn FamilyEntry]) -> Result<Config> {
         let unreadable = |error: toml::de::Error| {
             let mut wrong = Error::usage(format!("invalid {}", path.display()));
             wrong.causes = error.to_string().lines().map(str::to_owned).collect();
             wrong
         };
+        let mut config = Config::parse_one(text, path, families, &unreadable)?;
+        config.targets = targets::parse(text, path, families)?;
+        Ok(config)
+    }
+
+    /// Parses a configuration without its targets. `unreadable` makes an error of one of the parser.
+    fn parse_one(
+        text: &str,
+        path: &Path,
+        families: &[&'static dyn FamilyEntry],
+        unreadable: &dyn Fn(toml::de::Error) -> Error,
+    ) -> Result<Config> {
         let file: File = toml::from_str(text).map_err(unreadable)?;
         let wrong = |reason| Error::usage(format!("{}: {reason}", path.display()));
         let has_more = |entry: &&'static dyn FamilyEntry, key: &str| entry.more_tables().contains(&key);

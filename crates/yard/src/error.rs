@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use std::error::Error as StdError;
 use std::fmt;
 
-/// The kind of an error, which is the program's exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of an error, which is the program's exit code. The higher one counts if there are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Some packages failed.
     Packages = 1,
@@ -21,6 +21,12 @@ pub enum Kind {
     Internal = 4,
     /// The user interrupted it.
     Interrupted = 130,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 5] =
+        [Kind::Packages, Kind::Usage, Kind::Machine, Kind::Internal, Kind::Interrupted];
 }
 
 /// An error that ends a command.

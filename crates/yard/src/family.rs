@@ -42,6 +42,11 @@ pub trait FamilyEntry: Sync {
         &[]
     }
 
+    /// Whether a yard may have several targets: its repository then has room for all of them.
+    fn has_targets(&self) -> bool {
+        false
+    }
+
     /// Parses the family's tables in a whole configuration, which must contain the first one.
     fn read(&self, text: &str) -> std::result::Result<Arc<dyn Family>, toml::de::Error>;
 

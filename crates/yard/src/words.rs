@@ -24,7 +24,7 @@ pub fn json_text(json: &impl std::fmt::Display) -> String {
 pub use kilnyard_process::now_seconds;
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The yard of this command, if later commands have to name it too. Set once, before anything is printed.
 static YARD: OnceLock<PathBuf> = OnceLock::new();
@@ -35,9 +35,21 @@ pub fn name_yard(yard: PathBuf) {
     let _ = YARD.set(yard);
 }
 
-/// The command line that runs this Kilnyard command in the same yard.
+/// The target that this command works on, in a yard with several. A command that is for all works on one after another.
+static TARGET: Mutex<Option<String>> = Mutex::new(None);
+
+/// Makes [`command`] include this target.
+pub fn name_target(target: Option<&str>) {
+    *TARGET.lock().unwrap_or_else(PoisonError::into_inner) = target.map(str::to_owned);
+}
+
+/// The command line that runs this Kilnyard command in the same yard, for the same target.
 pub fn command(arguments: &str) -> String {
-    command_in(YARD.get().map(PathBuf::as_path), arguments)
+    let yard = YARD.get().map(PathBuf::as_path);
+    match &*TARGET.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(target) => command_in(yard, &format!("--target {} {arguments}", quoted(target))),
+        None => command_in(yard, arguments),
+    }
 }
 
 /// Like [`command`], for the given yard, or for the one that Kilnyard finds by itself.

@@ -162,18 +162,20 @@ impl Yard {
         self.config.targets.iter().map(of).collect()
     }
 
-    /// The targets that a word names: by name, release or architecture.
+    /// The targets that a word names: the one of this name, or else all of this release or architecture.
     ///
     /// # Errors
     /// It names none.
     pub fn targets_named(&self, word: &str) -> Result<Vec<Yard>> {
-        let names = |yard: &Yard| {
-            self.config
-                .targets
-                .iter()
-                .any(|target| Some(&target.name) == yard.target_name.as_ref() && target.is_meant(word))
+        let all = &self.config.targets;
+        let is_a_name = all.iter().any(|target| target.name == word);
+        let is_named = |target: &TargetConfig| match is_a_name {
+            true => target.name == word,
+            false => target.is_meant(word),
         };
-        let named: Vec<Yard> = self.targets()?.into_iter().filter(names).collect();
+        // `targets` has them in the same order.
+        let yards = self.targets()?.into_iter().zip(all);
+        let named: Vec<Yard> = yards.filter(|(_, target)| is_named(target)).map(|(yard, _)| yard).collect();
         if named.is_empty() {
             let all: Vec<&str> = self.config.targets.iter().map(|target| target.name.as_str()).collect();
             return Err(Error::usage(match all[..] {

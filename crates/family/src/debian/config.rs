@@ -230,7 +230,7 @@ impl Debian {
         let mut own = self.clone();
         if other.release == own.release {
             own.other_architectures.push(other.architecture());
-            if order == Neighbour::Earlier {
+            if order == Neighbour::Earlier && other.makes_independent() {
                 // Architecture-independent packages are the same on every architecture.
                 own.parts = Parts::Dependent;
             }
@@ -238,6 +238,13 @@ impl Debian {
             own.has_other_releases = true;
         }
         own
+    }
+
+    /// Whether this machine makes architecture-independent packages for the target.
+    fn makes_independent(&self) -> bool {
+        let is_made_here =
+            || self.build_architecture.is_none() && root::foreign(&self.architecture()).is_none();
+        self.parts == Parts::All && is_made_here()
     }
 
     /// The configured architecture, or this machine's, by Debian's name.

@@ -239,6 +239,19 @@ pub fn indexes_of_binaries(yard: &Yard, debian: &Debian) -> Vec<PathBuf> {
     indexes_of(yard, debian, &debian.architecture())
 }
 
+/// Whether the repository has packages of this target. In a suite that it shares, another target may have published the
+/// architecture-independent ones, and an empty index for this architecture. An unreadable index counts as packages.
+pub fn has_packages(yard: &Yard, debian: &Debian) -> bool {
+    let own = debian.architecture();
+    let is_alone = debian.other_architectures.is_empty();
+    indexes_of_binaries(yard, debian).iter().any(|index| match fs_err::read_to_string(index) {
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        Ok(text) => {
+            is_alone || deb822::stanzas(&text).any(|stanza| stanza.get("Architecture") == Some(own.as_str()))
+        }
+    })
+}
+
 fn indexes_of(yard: &Yard, debian: &Debian, architecture: &str) -> Vec<PathBuf> {
     let folder = yard.repository().join("dists").join(&debian.release).join(COMPONENT);
     let of_architecture = format!("binary-{architecture}/Packages");

@@ -64,6 +64,8 @@ pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
         bytes += size;
     }
     let repository = yard.repository();
+    // A publication of another target has files that no index lists yet.
+    let _repository_lock = repository.exists().then(|| yard.lock_repository()).transpose()?;
     let prune =
         kilnyard_publish::prune(&repository).context(Kind::Machine, "find old files of the repository")?;
     let mut count = removals.len() - stuck;

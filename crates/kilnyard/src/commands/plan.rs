@@ -32,7 +32,7 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     if options.json {
         keep_current(yard, &mut store)?;
         let store: &dyn Store = &store;
-        return store.at_once(|store| print_as_json(store, &sources)).map_err(store_error)?;
+        return store.at_once(|store| print_as_json(yard, store, &sources)).map_err(store_error)?;
     }
     show(yard, &current_plan(yard, &mut store)?, options.all, &sources)
 }
@@ -41,6 +41,7 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
 /// holding them all would cost more than the rest of the command.
 #[derive(Serialize)]
 struct AsJson<'a> {
+    target: Option<&'a str>,
     digest: &'a str,
     made_seconds: f64,
     expected_seconds: f64,
@@ -101,9 +102,10 @@ impl Serialize for Packages<'_> {
 /// The size of one write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-fn print_as_json(store: &dyn Store, sources: &BTreeMap<String, String>) -> Result<ExitCode> {
+fn print_as_json(yard: &Yard, store: &dyn Store, sources: &BTreeMap<String, String>) -> Result<ExitCode> {
     let Some(plan) = store.plan_head().map_err(store_error)? else { return Ok(ExitCode::SUCCESS) };
     let value = AsJson {
+        target: yard.target_name.as_deref(),
         digest: &plan.digest,
         made_seconds: plan.made_seconds,
         expected_seconds: plan.expected_seconds,

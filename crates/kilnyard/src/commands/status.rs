@@ -25,7 +25,12 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     let preparing = preparing(yard);
     if let (Some(preparing), None) = (&preparing, store.last_run().map_err(store_error)?) {
         return match as_json {
-            true => print_json(&json!({ "run": null, "state": "preparing", "preparing": preparing })),
+            true => print_json(&json!({
+                "target": yard.target_name,
+                "run": null,
+                "state": "preparing",
+                "preparing": preparing,
+            })),
             false => print(&format!("{preparing}; there is no run yet\n")),
         };
     }
@@ -67,6 +72,7 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
             })
         });
         return print_json(&json!({
+            "target": yard.target_name,
             "run": run.number,
             "state": state,
             "preparing": preparing,

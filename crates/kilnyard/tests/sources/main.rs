@@ -7,11 +7,12 @@ mod support;
 mod archives;
 mod git;
 mod lock;
+mod targets;
 
 use support::trials::{Case, case, run};
 
 fn main() {
-    let archives = archives::CASES.iter().map(|(name, run)| case(name, run));
+    let archives = archives::CASES.iter().chain(targets::CASES).map(|(name, run)| case(name, run));
     let git = git::CASES.iter().chain(lock::CASES).map(|(name, run)| {
         ["git", "dpkg-source", "patch", "xz"].into_iter().fold(case(name, run), |case: Case, tool| {
             case.needs(support::has(tool), &format!("{tool} is not installed"))

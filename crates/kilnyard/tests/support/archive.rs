@@ -114,6 +114,8 @@ pub struct Archive {
     pub valid_until_seconds: Option<i64>,
     pub packages: String,
     pub sources: String,
+    /// Architectures in addition to amd64, with the same packages.
+    pub more_architectures: Vec<&'static str>,
 }
 
 pub fn now_seconds() -> i64 {
@@ -129,6 +131,7 @@ impl Default for Archive {
             valid_until_seconds: None,
             packages: PACKAGES.to_owned(),
             sources: SOURCES.to_owned(),
+            more_architectures: Vec::new(),
         }
     }
 }
@@ -171,10 +174,14 @@ impl Archive {
     /// All files by path, with these bytes as `Packages`. `lists_plain`: whether the Release file lists the
     /// uncompressed files, too.
     pub fn files_with(&self, key: &YardKey, packages: &[u8], lists_plain: bool) -> BTreeMap<String, Vec<u8>> {
-        let indexes = [
-            ("main/binary-amd64/Packages", xz(packages), packages),
-            ("main/source/Sources", xz(self.sources.as_bytes()), self.sources.as_bytes()),
+        let mut indexes = vec![
+            ("main/binary-amd64/Packages".to_owned(), packages.to_owned()),
+            ("main/source/Sources".to_owned(), self.sources.clone().into_bytes()),
         ];
+        for architecture in &self.more_architectures {
+            let text = self.packages.replace("Architecture: amd64", &format!("Architecture: {architecture}"));
+            indexes.push((format!("main/binary-{architecture}/Packages"), text.into_bytes()));
+        }
         let mut release = format!(
             "Origin: Tiny\nCodename: {0}\nSuite: {0}\nDate: {1}\n",
             self.codename,
@@ -183,11 +190,13 @@ impl Archive {
         if let Some(until) = self.valid_until_seconds {
             release.push_str(&format!("Valid-Until: {}\n", date(until)));
         }
-        release.push_str("Architectures: amd64\nComponents: main\nSHA256:\n");
+        let more: String = self.more_architectures.iter().map(|name| format!(" {name}")).collect();
+        release.push_str(&format!("Architectures: amd64{more}\nComponents: main\nSHA256:\n"));
         let mut files = BTreeMap::new();
-        for (path, packed, plain) in indexes {
+        for (path, plain) in indexes {
+            let packed = xz(&plain);
             if lists_plain {
-                release.push_str(&format!(" {} {} {path}\n", hex_of(plain), plain.len()));
+                release.push_str(&format!(" {} {} {path}\n", hex_of(&plain), plain.len()));
             }
             release.push_str(&format!(" {} {} {path}.xz\n", hex_of(&packed), packed.len()));
             files.insert(format!("/dists/tiny/{path}.xz"), packed);

@@ -7,9 +7,10 @@
 use super::Config;
 use crate::error::{Error, Result};
 use crate::family::{Family, FamilyEntry, Neighbour};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use toml_edit::{DocumentMut, Item, Table};
+use toml_edit::{DocumentMut, Item, Table, Value};
 
 /// A target of a yard.
 #[derive(Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct TargetConfig {
 
 /// The name of the tables.
 pub(super) const TABLE: &str = "target";
+
+/// Tables that all targets share.
+const SHARED: [&str; 6] = ["limits", "package", "repository", "retry", "root", TABLE];
 
 /// More targets than any collection has releases and architectures.
 const TARGETS_MAX: usize = 256;
@@ -51,19 +55,32 @@ pub(super) fn parse(
     }
     let family = families.iter().find(|entry| document.contains_key(entry.name()));
     let family = *family.ok_or_else(|| wrong("no family's table".to_owned()))?;
+    if !family.has_targets() {
+        return Err(wrong(format!("[[target]]: a yard of [{}] has a single target", family.name())));
+    }
+    let places = places(text);
     let mut targets: Vec<TargetConfig> = Vec::new();
     for (place, table) in tables.into_iter().enumerate() {
         let given = table.get("name").and_then(Item::as_str).map(str::to_owned);
-        let merged = merge(document.clone(), table, family)
-            .map_err(|reason| wrong(format!("target {}: {reason}", place + 1)))?;
-        let config = Config::parse_one(&merged, path, families).map_err(|mut error| {
-            let which = given.clone().unwrap_or_else(|| (place + 1).to_string());
+        if let Some(name) = &given {
+            check_name(name).map_err(|reason| wrong(format!("target {}: {reason}", place + 1)))?;
+        }
+        let which = given.clone().unwrap_or_else(|| (place + 1).to_string());
+        let wrong = |reason: String| wrong(format!("target {which}: {reason}"));
+        let merged = merge(document.clone(), table, families, family).map_err(wrong)?;
+        let unreadable = |error: toml::de::Error| {
+            let from = places.get(place).copied().unwrap_or(text.len());
+            let mut wrong = Error::usage(format!("invalid {}", path.display()));
+            wrong.causes = causes(&error, &merged, text, from);
+            wrong
+        };
+        let config = Config::parse_one(&merged, path, families, &unreadable).map_err(|mut error| {
             error.message = format!("{}: in target {which}", error.message);
             error
         })?;
         let target = config.family.target().map_err(|error| wrong(error.to_string()))?;
         let name = given.unwrap_or_else(|| format!("{}-{}", target.release(), target.architecture()));
-        check_name(&name).map_err(wrong)?;
+        check_name(&name).map_err(|reason| wrong(format!("{reason}; give it a `name`")))?;
         if targets.iter().any(|other| other.name == name) {
             return Err(wrong(format!("two targets are named {name}: give one of them another `name`")));
         }
@@ -87,12 +104,45 @@ pub(super) fn parse(
     Ok(targets)
 }
 
+/// The offsets at which the tables of the targets begin.
+fn places(text: &str) -> Vec<usize> {
+    let document = toml_edit::Document::parse(text).ok();
+    let spans = document.and_then(|document| match document.get(TABLE)? {
+        Item::ArrayOfTables(tables) => Some(tables.iter().map(Table::span).collect()),
+        Item::Value(value) => Some(value.as_array()?.iter().map(Value::span).collect()),
+        _ => None,
+    });
+    let spans: Vec<Option<Range<usize>>> = spans.unwrap_or_default();
+    spans.into_iter().map(|span| span.map_or(text.len(), |span| span.start)).collect()
+}
+
+/// The reasons of an error in the merged configuration of a target, with the line of the file that has it. `from` is the
+/// offset of the target's table.
+fn causes(error: &toml::de::Error, merged: &str, text: &str, from: usize) -> Vec<String> {
+    let line = error.span().and_then(|span| {
+        let begin = merged.get(..span.start)?.rfind('\n').map_or(0, |place| place + 1);
+        merged.get(begin..)?.lines().next().map(str::trim)
+    });
+    let first = text.bytes().take(from).filter(|byte| *byte == b'\n').count();
+    // The merged lines are those of the file, but in another order.
+    let mut lines = text.lines().enumerate().skip(first);
+    let number = line.and_then(|line| lines.find(|(_, other)| other.trim() == line));
+    let place = number.map(|(number, line)| format!("line {}: {}", number + 1, line.trim()));
+    place.into_iter().chain(error.message().lines().map(str::to_owned)).collect()
+}
+
 /// Replaces keys of the whole configuration by those of a target.
 fn merge(
     mut document: DocumentMut,
     table: Table,
+    families: &[&'static dyn FamilyEntry],
     family: &dyn FamilyEntry,
 ) -> std::result::Result<String, String> {
+    // A target's own set replaces the common one.
+    if ["packages", "packages-file"].iter().any(|key| table.contains_key(key)) {
+        document.remove("packages");
+        document.remove("packages-file");
+    }
     for (key, value) in table {
         let key = key.as_str();
         match key {
@@ -101,29 +151,35 @@ fn merge(
                     return Err("name must be a string".to_owned());
                 }
             }
-            "packages" | "packages-file" => {
-                // A target's own set replaces the common one.
-                document.remove("packages");
-                document.remove("packages-file");
-                document.insert(key, value);
-            }
+            "packages" | "packages-file" => drop(document.insert(key, value)),
             "build" => {
-                let Item::Table(build) = value else { return Err("build must be a table".to_owned()) };
-                let common = document.entry("build").or_insert_with(toml_edit::table);
-                let common = common.as_table_mut().ok_or("build must be a table")?;
+                let build = value.into_table().map_err(|_| "build must be a table")?;
+                let common = table_of(&mut document, "build")?;
                 for (key, value) in build {
                     common.insert(&key, value);
                 }
             }
             _ if family.more_tables().contains(&key) => drop(document.insert(key, value)),
-            _ => {
-                let name = family.name();
-                let common = document.get_mut(name).and_then(Item::as_table_mut);
-                common.ok_or_else(|| format!("[{name}] must be a table"))?.insert(key, value);
+            _ if SHARED.contains(&key) || families.iter().any(|entry| entry.name() == key) => {
+                return Err(format!(
+                    "a target has no {key} of its own: it replaces packages, packages-file, keys of [{0}] and [build]",
+                    family.name()
+                ));
             }
+            _ => drop(table_of(&mut document, family.name())?.insert(key, value)),
         }
     }
     Ok(document.to_string())
+}
+
+/// A table of the configuration, which may be written inline. An absent one is added.
+fn table_of<'a>(document: &'a mut DocumentMut, name: &str) -> std::result::Result<&'a mut Table, String> {
+    let item = document.entry(name).or_insert_with(toml_edit::table);
+    if item.is_inline_table() {
+        let table = std::mem::take(item).into_table();
+        *item = Item::Table(table.unwrap_or_default());
+    }
+    item.as_table_mut().ok_or_else(|| format!("{name} must be a table"))
 }
 
 /// Fails for a name that is no safe name of a folder.

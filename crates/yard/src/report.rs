@@ -5,7 +5,7 @@ use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
 use crate::expectations::{Judgement, judge, success_note};
 use crate::family::Published;
-use crate::words::now_seconds;
+use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::cuts::{Cut, StandIn};
@@ -231,9 +231,17 @@ impl Facts<'_> {
             package: name(cut.package),
             dependency: name(cut.dependency),
             members: self.workshop.cutting().members(cut).iter().map(|id| name(*id)).collect(),
-            how: match cut.stand_in {
-                StandIn::Archive => "the archive's binary packages stand in".to_owned(),
-                StandIn::Profile => "a build profile drops it".to_owned(),
+            how: {
+                let stand_in = match cut.stand_in {
+                    StandIn::Archive => "the archive's binary packages stand in",
+                    StandIn::Profile => "a build profile drops it",
+                };
+                match cut.saved_seconds {
+                    None => stand_in.to_owned(),
+                    Some(seconds) => {
+                        format!("{stand_in}; this shortens the longest path by {}", words::duration(seconds))
+                    }
+                }
             },
         };
         Report {

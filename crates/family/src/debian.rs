@@ -280,7 +280,9 @@ impl Family for Debian {
     }
 
     fn yard_findings(&self, yard: &Yard, cancel: &AtomicBool) -> Vec<Finding> {
-        vec![mirror_finding(yard, &self.root(), cancel)]
+        let mut findings = vec![mirror_finding(yard, &self.root(), cancel)];
+        findings.extend(self.architecture_finding());
+        findings
     }
 }
 

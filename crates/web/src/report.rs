@@ -53,6 +53,9 @@ pub struct Report {
     /// Every package of the run.
     #[serde(default)]
     pub packages: Vec<ReportPackage>,
+    /// The causes of failures that were not expected, that of most packages first.
+    #[serde(default)]
+    pub causes: Vec<ReportCause>,
     /// The dependencies that were cut because they formed a cycle.
     #[serde(default)]
     pub cycles_cut: Vec<CycleCut>,
@@ -88,6 +91,7 @@ impl Default for Report {
             bound_seconds: None,
             path: Vec::new(),
             packages: Vec::new(),
+            causes: Vec::new(),
             cycles_cut: Vec::new(),
             left_out: Vec::new(),
             repository: None,
@@ -333,6 +337,15 @@ pub struct ReportFailure {
     /// if there is none, the last line.
     #[serde(default)]
     pub lines: Vec<String>,
+}
+
+/// Packages that failed for the same cause.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReportCause {
+    /// What the messages have in common, with the stage.
+    pub title: String,
+    /// The names of the packages.
+    pub packages: Vec<String>,
 }
 
 /// A dependency that was cut because it was part of a cycle.

@@ -4,8 +4,8 @@
 mod markup;
 
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
-    ReportStage, ReportStalls, RepositoryFacts, RunState, page, timeline,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportFailure, ReportOutput,
+    ReportPackage, ReportStage, ReportStalls, RepositoryFacts, RunState, page, timeline,
 };
 use markup::check;
 use proptest::collection::vec;
@@ -138,6 +138,7 @@ fn report() -> impl Strategy<Value = Report> {
         vec((text(), text(), vec(text(), 0..3), text()), 0..3),
         vec((text(), text()), 0..3),
         option::of((text(), text(), text(), any::<u64>())),
+        vec((text(), vec(text(), 0..40)), 0..3),
     );
     (words, numbers, expected, counts, lists).prop_map(|(words, numbers, expected, counts, lists)| Report {
         schema: 1,
@@ -170,6 +171,7 @@ fn report() -> impl Strategy<Value = Report> {
             failed_as_expected: counts[9],
         },
         packages: lists.0,
+        causes: lists.4.into_iter().map(|(title, packages)| ReportCause { title, packages }).collect(),
         cycles_cut: lists
             .1
             .into_iter()
@@ -323,6 +325,24 @@ fn expected_failures_are_apart_and_notes_are_text() {
     assert!(row.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp;"), "{row}");
     assert!(row.contains("as expected") && row.contains("built with the network"));
     assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'));
+}
+
+#[test]
+fn a_cause_that_several_packages_share_is_listed_before_the_failures() {
+    let mut report = sample_report::small();
+    let cause = |title: &str, packages: &[&str]| ReportCause {
+        title: title.to_owned(),
+        packages: packages.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    report.causes =
+        vec![cause("build: a header is missing: <x.h>", &["one", "other"]), cause("test: last", &["c"])];
+    let text = page(&report);
+    check(&text);
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing"));
+    assert!(at("a header is missing: &lt;x.h&gt;") < at("id=\"failures\""));
+    at("2 packages");
+    report.causes.remove(0);
+    assert!(!page(&report).contains("id=\"causes\""), "one cause each is no news");
 }
 
 #[test]

@@ -1,9 +1,13 @@
-//! Groups failures by their cause: if a mirror lacks fifty files, that is one problem.
+//! Groups failures by their cause: if a mirror lacks fifty files, or fifty packages need a header that is gone, that is
+//! one problem.
+
+mod known;
 
 use crate::family::Family;
 use crate::remedy::Remedy;
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::{Reason, StageFailed};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// Prefix of the message of a failed fetch.
@@ -18,7 +22,10 @@ const REPORTED_MAX: u32 = 3;
 /// Packages that failed for one cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause<'a> {
-    names: Vec<&'a str>,
+    /// The packages.
+    pub names: Vec<&'a str>,
+    /// What their reasons have in common.
+    pub title: String,
     /// The reason of the first package.
     reason: &'a Reason,
 }
@@ -26,18 +33,16 @@ pub struct Cause<'a> {
 impl Cause<'_> {
     /// Describes the cause on one line: a single package with its reason, several with a count and their names.
     pub fn line(&self) -> String {
-        let first = self.reason.first_line();
-        match (self.names.len(), shared(self.reason)) {
-            (1, _) | (_, None) => format!("{}: {first}", self.names.join(", ")),
-            (count, Some(cause)) => {
-                let shown = &self.names[..count.min(NAMES_MAX)];
-                let more = match count - shown.len() {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
-                format!("{count} packages: {cause}: {}{more}", shown.join(", "))
-            }
+        let count = self.names.len();
+        if count == 1 {
+            return format!("{}: {}", self.names[0], self.reason.first_line());
         }
+        let shown = &self.names[..count.min(NAMES_MAX)];
+        let more = match count - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{count} packages: {}: {}{more}", self.title, shown.join(", "))
     }
 
     /// What helps against this cause in a yard of this family, if anything does.
@@ -63,17 +68,31 @@ fn shared(reason: &Reason) -> Option<&str> {
     rest.rsplit_once(": ").map(|(_, cause)| cause)
 }
 
-/// Groups failures (name and reason) by cause, in the order in which each cause first occurs.
+/// The cause in a reason.
+fn title(reason: &Reason) -> String {
+    match (shared(reason), reason) {
+        (Some(cause), _) => cause.to_owned(),
+        (None, Reason::Failed(StageFailed { stage, message })) => {
+            format!("{stage}: {}", known::cause(message))
+        }
+        (None, _) => reason.first_line(),
+    }
+}
+
+/// Groups failures (name and reason) by cause: the cause of most packages first, then in the order in which each first
+/// occurs.
 pub fn by_cause<'a>(failures: impl IntoIterator<Item = (&'a str, &'a Reason)>) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause<'a>> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (name, reason) in failures {
-        let place = shared(reason).map(|cause| *places.entry(cause).or_insert(causes.len()));
-        match place.and_then(|place| causes.get_mut(place)) {
+        let title = title(reason);
+        let place = *places.entry(title.clone()).or_insert(causes.len());
+        match causes.get_mut(place) {
             Some(cause) => cause.names.push(name),
-            None => causes.push(Cause { names: vec![name], reason }),
+            None => causes.push(Cause { names: vec![name], title, reason }),
         }
     }
+    causes.sort_by_key(|cause| Reverse(cause.names.len()));
     causes
 }
 
@@ -137,8 +156,7 @@ mod tests {
             lines,
             [
                 "45 packages: the server returned status 404: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 and 35 more",
-                "other: build failed: cc: no such file",
-                "last: build failed: cc: no such file",
+                "2 packages: build: cc: no such file: other, last",
             ]
         );
         assert!(causes[0].is_absent() && !causes[1].is_absent());

@@ -1,10 +1,11 @@
 //! The report of a run, made from the store.
 
+use crate::causes::{Cause, by_cause};
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
 use crate::expectations::{Judgement, judge, success_note};
 use crate::family::Published;
-use crate::words::now_seconds;
+use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::cuts::{Cut, StandIn};
@@ -14,8 +15,8 @@ use kilnyard_model::result::{Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
 use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Store};
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportFailure, ReportOutput, ReportPackage,
-    ReportStage, ReportStalls, RepositoryFacts,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportFailure, ReportOutput,
+    ReportPackage, ReportStage, ReportStalls, RepositoryFacts,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -153,6 +154,16 @@ struct Facts<'a> {
     outputs: HashMap<String, Vec<ReportOutput>>,
 }
 
+/// The failures of packages by cause.
+fn causes<'a>(failed: impl Iterator<Item = &'a PackageRow>) -> Vec<ReportCause> {
+    let causes = by_cause(failed.map(|row| (row.name.as_str(), &row.reason)));
+    let shown = |cause: Cause| ReportCause {
+        packages: cause.names.iter().map(|name| (*name).to_owned()).collect(),
+        title: cause.title,
+    };
+    causes.into_iter().map(shown).collect()
+}
+
 impl Facts<'_> {
     fn read<'a>(
         yard: &'a Yard,
@@ -220,9 +231,17 @@ impl Facts<'_> {
             package: name(cut.package),
             dependency: name(cut.dependency),
             members: self.workshop.cutting().members(cut).iter().map(|id| name(*id)).collect(),
-            how: match cut.stand_in {
-                StandIn::Archive => "the archive's binary packages stand in".to_owned(),
-                StandIn::Profile => "a build profile drops it".to_owned(),
+            how: {
+                let stand_in = match cut.stand_in {
+                    StandIn::Archive => "the archive's binary packages stand in",
+                    StandIn::Profile => "a build profile drops it",
+                };
+                match cut.saved_seconds {
+                    None => stand_in.to_owned(),
+                    Some(seconds) => {
+                        format!("{stand_in}; this shortens the longest path by {}", words::duration(seconds))
+                    }
+                }
             },
         };
         Report {
@@ -251,6 +270,7 @@ impl Facts<'_> {
                 .filter(|row| row.state != State::LeftOut)
                 .map(|row| self.package(row, &rows))
                 .collect(),
+            causes: causes(rows.iter().filter(|row| row.state == State::Failed && !is_expected(row))),
             cycles_cut: self.workshop.cutting().cuts.iter().map(cut).collect(),
             left_out: rows
                 .iter()

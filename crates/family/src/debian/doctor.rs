@@ -1,8 +1,10 @@
 //! Checks that this machine can make a Debian base root.
 
+use super::config::Debian;
 use super::config::DebianRoot;
-use super::config::root::debian_keyring;
+use super::config::root::{EMULATION_COST, debian_keyring, own_architecture, runs};
 use super::mirror::ask;
+use kilnyard_yard::family::Family;
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
@@ -23,6 +25,28 @@ pub fn mirror_finding(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Fi
             help: Some(Remedy::from("mirror in kilnyard.toml; the proxy in http_proxy or https_proxy")),
             ..Finding::new("mirror", false, error.causes.first().cloned().unwrap_or(error.message))
         },
+    }
+}
+
+impl Debian {
+    /// How this machine builds for an architecture other than its own.
+    pub(super) fn architecture_finding(&self) -> Option<Finding> {
+        let (own, architecture) = (own_architecture(), self.architecture());
+        let finding = |is_ok, text| Some(Finding::new("architecture", is_ok, text));
+        match (self.foreign(), &self.build_architecture) {
+            _ if architecture == own => None,
+            (_, Some(build)) => finding(true, format!("{architecture} is cross-built on {build}")),
+            (None, None) if runs(&own, &architecture) => {
+                finding(true, format!("this machine ({own}) runs {architecture}"))
+            }
+            (None, None) => finding(
+                true,
+                format!("{architecture} is emulated on {own}: builds take {EMULATION_COST} as long"),
+            ),
+            (Some((reason, remedy)), None) => {
+                finding(false, reason).map(|finding| Finding { help: Some(remedy), ..finding })
+            }
+        }
     }
 }
 

@@ -65,8 +65,30 @@ impl Init {
             );
         }
         let shown = without_password(&mirror);
-        let made = format!("made the yard {} for {release} from {shown}", folder.display());
+        let made = format!(
+            "made the yard {} for {release} from {shown}\n{}",
+            folder.display(),
+            what_is_built(&self.packages)
+        );
         Ok(NewYard { configuration, made, afterwards: Box::new(|_| Ok(())) })
+    }
+}
+
+/// What the defaults of `[build]` mean for these rules, in one sentence. The index with the numbers is not there yet.
+fn what_is_built(packages: &[String]) -> &'static str {
+    let selections =
+        || packages.iter().filter_map(|text| Rule::parse(text).ok()).filter(|rule| !rule.is_exclusion);
+    let has_own = selections().any(|rule| rule.selection.is_own());
+    let has_wide = selections().any(|rule| !rule.selection.is_explicit());
+    match (has_own, has_wide) {
+        (true, true) => {
+            "your own sources and what depends on them will be built, against each other; the archive's packages of all \
+             other sources are used as they are (against and reuse in kilnyard.toml; kilnyard plan shows the numbers)"
+        }
+        _ => {
+            "all selected sources will be built, against each other and otherwise the archive's packages (against in \
+             kilnyard.toml; kilnyard plan shows the numbers)"
+        }
     }
 }
 

@@ -102,12 +102,12 @@ impl Rule {
 impl Selection {
     /// Whether it names each of its sources, or has those of this machine; others are wide.
     pub fn is_explicit(&self) -> bool {
-        self.is_own() || matches!(self, Selection::Name(_))
+        self.is_own() || matches!(self, Selection::Name(_) | Selection::Pinned(_))
     }
 
     /// Whether its sources are the yard owner's, and not the archive's.
     pub fn is_own(&self) -> bool {
-        matches!(self, Selection::Local(_))
+        matches!(self, Selection::Local(_) | Selection::Git(_))
     }
 
     fn parse(text: &str) -> Option<Selection> {

@@ -70,9 +70,16 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
         findings.push(memory(existing, wanted));
     }
-    findings.extend(yard.and_then(layers));
-    findings
-        .extend(yard.into_iter().flat_map(|yard| yard.config.family.yard_findings(yard, signals::cancel())));
+    // Folders of targets that cannot be used are reported by the commands that use them.
+    let targets = yard.map(|yard| yard.targets().unwrap_or_default()).unwrap_or_default();
+    for target in &targets {
+        let mut of_target: Vec<Finding> = layers(target).into_iter().collect();
+        of_target.extend(target.config.family.yard_findings(target, signals::cancel()));
+        if let Some(name) = &target.target_name {
+            of_target.iter_mut().for_each(|finding| finding.text = format!("{name}: {}", finding.text));
+        }
+        findings.extend(of_target);
+    }
     findings.extend(opened.as_ref().err().map(|error| {
         let text =
             std::iter::once(&error.message).chain(&error.causes).cloned().collect::<Vec<_>>().join(": ");

@@ -3,6 +3,7 @@
 //! A section without content is left out, and so is its link at the top.
 
 mod blocked;
+mod causes;
 mod expected;
 mod expected_failures;
 mod failures;
@@ -60,6 +61,7 @@ pub fn page(report: &Report) -> String {
 /// The sections that have content.
 fn sections(view: &View<'_>) -> Vec<Section> {
     let all = [
+        causes::section(view),
         failures::section(view),
         expected_failures::section(view),
         blocked::section(view),

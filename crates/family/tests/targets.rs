@@ -3,6 +3,7 @@
 use kilnyard_ecosystem::debian::source::Parts;
 use kilnyard_family::FAMILIES;
 use kilnyard_family::debian::Debian;
+use kilnyard_family::debian::config::root::own_architecture;
 use kilnyard_yard::config::Config;
 use kilnyard_yard::config::targets::TargetConfig;
 use kilnyard_yard::error::Result;
@@ -12,6 +13,9 @@ use std::path::Path;
 const COMMON: &str = "packages = [\"acl\", \"zlib\"]\n\
     [debian]\nrelease = \"bookworm\"\narchitecture = \"amd64\"\nmirror = \"http://deb.example/debian\"\n\
     checks = true\n[build]\nslots = 2\njobs = 3\n";
+
+/// No machine runs programs of this architecture.
+const FOREIGN: &str = "hurd-i386";
 
 fn parse(text: &str) -> Result<Config> {
     Config::parse(text, Path::new("kilnyard.toml"), FAMILIES)
@@ -275,33 +279,47 @@ fn a_family_with_one_repository_for_all_has_a_single_target() {
 
 #[test]
 fn targets_of_one_release_share_its_suite_and_others_do_not() {
-    let all = targets(
-        "[[target]]\nparts = \"all\"\n[[target]]\narchitecture = \"i386\"\nparts = \"all\"\n\
+    let own = own_architecture();
+    let all = targets(&format!(
+        "[[target]]\narchitecture = \"{own}\"\nparts = \"all\"\n\
+         [[target]]\narchitecture = \"{FOREIGN}\"\nparts = \"all\"\n\
          [[target]]\nrelease = \"trixie\"\nparts = \"all\"\n",
-    );
+    ));
     let seen = |target: &TargetConfig| {
         let debian = debian(target);
         let parts = debian.settings().parts;
         (debian.other_architectures.join(" "), parts == Parts::All, debian.has_other_releases)
     };
     // Architecture-independent packages are made once in each release.
-    assert_eq!(seen(&all[0]), ("i386".to_owned(), true, true));
-    assert_eq!(seen(&all[1]), ("amd64".to_owned(), false, true));
+    assert_eq!(seen(&all[0]), (FOREIGN.to_owned(), true, true));
+    assert_eq!(seen(&all[1]), (own, false, true));
     assert_eq!(seen(&all[2]), (String::new(), true, true));
 }
 
 #[test]
 fn an_earlier_target_that_makes_no_independent_packages_leaves_them_to_a_later_one() {
-    let parts = |tables: &str| {
-        let all = targets(tables);
+    let own = own_architecture();
+    let parts = |targets_of: [(&str, &str); 2]| {
+        let tables = targets_of.map(|(architecture, parts)| {
+            format!("[[target]]\narchitecture = \"{architecture}\"\nparts = \"{parts}\"\n")
+        });
+        let all = targets(&tables.concat());
         all.iter().map(|target| debian(target).settings().parts == Parts::All).collect::<Vec<_>>()
     };
-    let second = "[[target]]\nparts = \"all\"\narchitecture = \"i386\"\n";
-    assert_eq!(parts(&format!("[[target]]\nparts = \"dependent\"\n{second}")), [false, true]);
-    assert_eq!(parts(&format!("[[target]]\nparts = \"all\"\n{second}")), [true, false]);
-    // No machine runs this architecture's programs, so its target is planned alone.
-    let foreign = "[[target]]\narchitecture = \"hurd-i386\"\nparts = \"all\"\n";
-    assert_eq!(parts(&format!("{foreign}{second}")), [true, true]);
+    assert_eq!(parts([(&own, "dependent"), (FOREIGN, "all")]), [false, true]);
+    assert_eq!(parts([(&own, "all"), (FOREIGN, "all")]), [true, false]);
+    assert_eq!(parts([(FOREIGN, "all"), (&own, "all")]), [true, true]);
+    // Cross builds make none.
+    let tables = format!(
+        "[package.\"*\"]\ncross = true\n[[target]]\narchitecture = \"{FOREIGN}\"\nparts = \"all\"\n\
+         [[target]]\narchitecture = \"{own}\"\nparts = \"all\"\n"
+    );
+    let all = targets(&tables);
+    assert_eq!(debian(&all[0]).build_architecture.as_ref(), Some(&own));
+    assert_eq!(
+        all.iter().map(|t| debian(t).settings().parts == Parts::All).collect::<Vec<_>>(),
+        [false, true]
+    );
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::cli::{self, Arguments, Command, Given};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
-use crate::{environment_of_process, family, input, signals, words};
+use crate::{environment_of_process, family, input, mirror, signals, words};
 use clap::FromArgMatches;
 use kilnyard_family::FAMILIES;
 use kilnyard_model::foreign;
@@ -277,7 +277,19 @@ fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
     if known.iter().any(|known| known == name) {
         return Ok(Error::usage(format!("there is no record of {name} yet")).hint(Remedy::command("build")));
     }
-    Ok(unknown_package(name, &known))
+    unplanned(yard, name, &known)
+}
+
+/// The error for a name that the plan does not have.
+fn unplanned(yard: &Yard, name: &str, known: &[String]) -> Result<Error> {
+    // Only the set knows which packages are the archive's. A set that cannot be resolved has its own error elsewhere.
+    if yard.config.family.check_scanned(yard).is_ok()
+        && let Ok(set) = yard.config.family.resolve(yard, &mirror::open_files(yard)?)
+        && let Some(error) = crate::plan::reused(&*set.ecosystem(), name)
+    {
+        return Ok(error);
+    }
+    Ok(unknown_package(name, known))
 }
 
 /// The error for an unknown name, with similar names as hints.

@@ -57,13 +57,8 @@ impl Planned {
                 let left_out = self.workshop.left_out();
                 let known = left_out.iter().find(|left| left.name == *name);
                 let of_it = left_out.iter().find(|left| category_of(&left.name) == Some(name));
-                if self.workshop.reused().iter().any(|reused| reused == name) {
-                    return Err(Error::usage(format!(
-                        "{name} is not built: it depends on none of your own sources, so the archive's packages are used"
-                    ))
-                    .hint(format!(
-                        "{name} in packages, to build it; or reuse = \"never\" in [build] of kilnyard.toml, to build all"
-                    )));
+                if let Some(error) = reused(&*self.workshop, name) {
+                    return Err(error);
                 }
                 return Err(match (known, of_it) {
                     (Some(left), _) => Error::usage(left.explanation.clone()),
@@ -486,6 +481,19 @@ fn cuts(workshop: &dyn Ecosystem, is_included: impl Fn(PackageId) -> bool) -> Ve
         )
     };
     cutting.cuts.iter().filter(|cut| is_included(cut.package)).map(sentence).collect()
+}
+
+/// The error for a package of the set that is not built, because the archive's is the same.
+pub fn reused(workshop: &dyn Ecosystem, name: &str) -> Option<Error> {
+    let is_reused = workshop.reused().iter().any(|reused| reused == name);
+    is_reused.then(|| {
+        let message = format!(
+            "{name} is not built: it depends on none of your own or named sources, so the archive's packages are used"
+        );
+        Error::usage(message).hint(format!(
+            "{name} in packages, to build it; or reuse = \"never\" in [build] of kilnyard.toml, to build all"
+        ))
+    })
 }
 
 /// The plan of the yard as it is now: the stored one if still valid, otherwise a new one.

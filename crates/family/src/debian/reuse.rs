@@ -37,7 +37,7 @@ pub fn divide(
     let is_own = |name: &String| own.is_some_and(|own| own.contains(name));
     let all = selected.names.clone();
     let reuses = reuse.map_or(own.is_some(), |reuse| reuse == Reuse::Archive);
-    if !reuses || selected.explicit.len() == all.len() {
+    if !reuses || all.iter().all(|name| selected.explicit.contains(name)) {
         return Division { built: all, ..Division::default() };
     }
     let changed: Vec<String> = all.iter().filter(|name| selected.explicit.contains(*name)).cloned().collect();

@@ -30,7 +30,7 @@ pub fn rdeps(yard: &Yard, options: &cli::Deps) -> Result<ExitCode> {
 
 fn answer(yard: &Yard, options: &cli::Deps, direction: Direction) -> Result<ExitCode> {
     let edges = Edges::read(yard)?;
-    let package = edges.find(&options.package)?;
+    let package = edges.find(yard, &options.package)?;
     let direct = edges.of(package, direction);
     let reached = edges.reach(&[package], direction);
     if options.json {

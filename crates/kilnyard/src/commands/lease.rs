@@ -32,7 +32,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     let (set, package) = (&planned.workshop, &options.package);
     let Some(id) = set.graph().find(package) else {
         let known: Vec<String> = set.graph().packages().map(|id| set.graph().name(id).to_owned()).collect();
-        return Err(super::unknown_package(package, &known));
+        return Err(plan::reused(&**set, package).unwrap_or_else(|| super::unknown_package(package, &known)));
     };
     for needed in set.graph().ancestors(id) {
         let name = set.graph().name(needed);

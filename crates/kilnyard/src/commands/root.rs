@@ -23,7 +23,9 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     let graph = planned.workshop.graph();
     let Some(id) = graph.find(name) else {
         let known: Vec<String> = graph.packages().map(|id| graph.name(id).to_owned()).collect();
-        return Err(super::unknown_package(name, &known));
+        return Err(
+            plan::reused(&*planned.workshop, name).unwrap_or_else(|| super::unknown_package(name, &known))
+        );
     };
     // Roots do not depend on the package's revision.
     let order = planned.stock.order(id, 1);

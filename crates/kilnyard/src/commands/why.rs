@@ -26,8 +26,8 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
         None => None,
     };
     let mut planned = store.planned(name).map_err(store_error)?;
-    if in_run.is_none() && planned.is_none() {
-        // There may not be a plan yet.
+    if in_run.is_none() {
+        // There may not be a plan yet, or it may be that of another configuration.
         super::ensure_scanned(yard)?;
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);

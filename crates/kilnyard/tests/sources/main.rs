@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod against;
 mod archives;
 mod git;
 mod lock;
@@ -12,7 +13,8 @@ mod targets;
 use support::trials::{Case, case, run};
 
 fn main() {
-    let archives = archives::CASES.iter().chain(targets::CASES).map(|(name, run)| case(name, run));
+    let archives =
+        archives::CASES.iter().chain(against::CASES).chain(targets::CASES).map(|(name, run)| case(name, run));
     let git = git::CASES.iter().chain(lock::CASES).map(|(name, run)| {
         ["git", "dpkg-source", "patch", "xz"].into_iter().fold(case(name, run), |case: Case, tool| {
             case.needs(support::has(tool), &format!("{tool} is not installed"))

@@ -1,15 +1,16 @@
 //! The edges of the set, as the plan in the store has them.
 
-use crate::commands::unknown_package;
-use crate::error::Result;
+use crate::commands::unplanned;
+use crate::error::{Error, Result};
 use crate::plan::keep_current;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_schedule::Work;
 use kilnyard_store::Store;
 use kilnyard_yard::estimates::Estimates;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::shape::Shape;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Which way edges are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Edges {
     names: Vec<String>,
+    left_out: HashSet<String>,
     numbers: HashMap<String, u32>,
     /// The estimated duration of each package's build, in seconds; 0 if it is not known.
     estimates: Vec<f64>,
@@ -55,6 +57,8 @@ impl Edges {
                 if row.state != PackageState::LeftOut {
                     edges.add(row.name, row.estimate_seconds);
                     needs.push(row.dependencies.to_owned());
+                } else {
+                    edges.left_out.insert(row.name.to_owned());
                 }
                 true
             })
@@ -101,12 +105,19 @@ impl Edges {
         }
     }
 
-    /// The number of a package.
+    /// The number of a package of this yard.
     ///
     /// # Errors
-    /// The set has no package of this name.
-    pub fn find(&self, name: &str) -> Result<u32> {
-        self.numbers.get(name).copied().ok_or_else(|| unknown_package(name, &self.names))
+    /// The graph has no package of this name. The error says why.
+    pub fn find(&self, yard: &Yard, name: &str) -> Result<u32> {
+        match self.numbers.get(name) {
+            Some(number) => Ok(*number),
+            None if self.left_out.contains(name) => {
+                Err(Error::usage(format!("{name} is left out, so it has no dependencies in the set"))
+                    .hint(Remedy::command(format!("why {name}"))))
+            }
+            None => Err(unplanned(yard, name, &self.names)?),
+        }
     }
 
     /// The number of packages.
@@ -212,7 +223,6 @@ mod tests {
         );
         assert_eq!(names(edges.reach(&[0, 1], Direction::Dependents)), ["c via a 1", "d via b 1"]);
         assert_eq!(names(edges.reach(&[4], Direction::Dependents)), Vec::<String>::new());
-        assert!(edges.find("elsewhere").is_err());
     }
 
     #[test]

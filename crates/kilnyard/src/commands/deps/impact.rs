@@ -31,7 +31,7 @@ pub fn run(yard: &Yard, options: &cli::Impact) -> Result<ExitCode> {
         };
     }
     let mut edges = Edges::read(yard)?;
-    let changed = names.iter().map(|name| edges.find(name)).collect::<Result<Vec<u32>>>()?;
+    let changed = names.iter().map(|name| edges.find(yard, name)).collect::<Result<Vec<u32>>>()?;
     let steps = edges.reach(&changed, Direction::Dependents);
     let all: Vec<u32> = changed.iter().copied().chain(steps.iter().map(|step| step.package)).collect();
     edges.estimate_from_history(yard, &all)?;

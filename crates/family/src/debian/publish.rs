@@ -71,12 +71,13 @@ pub fn make(
     }
     let published = published_sources(yard, debian);
     let mut current = store.all_current().map_err(store_error)?;
+    let built: HashSet<String> = current.iter().map(|current| current.package.clone()).collect();
     current.retain(|current| is_in_set(&current.package));
     let mut sources: Vec<SourceEntry> = current
         .iter()
         .filter_map(|current| source(yard, debian, current, workshop, distfiles, &published))
         .collect();
-    neighbours::add(yard, debian, &published, &mut binaries, &mut sources)?;
+    neighbours::add(yard, debian, &published, &built, &mut binaries, &mut sources)?;
     let facts = ReleaseFacts {
         origin: yard.config.repository.origin.clone(),
         label: yard.config.repository.origin.clone(),

@@ -1,5 +1,6 @@
-//! Trials of where the sources of a set come from: several archives with their own keys, pins, git repositories, and
-//! the lock that repeats a choice. They plan without a root and without privileges; `packages` builds.
+//! Trials of what a set is made of: several archives with their own keys, pins, git repositories, the lock that repeats a
+//! choice, several targets, and what packages are built against. They plan and publish without a root and without
+//! privileges; `packages` builds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,6 +9,7 @@ mod against;
 mod archives;
 mod git;
 mod lock;
+mod neighbours;
 mod targets;
 
 use support::trials::{Case, case, run};
@@ -20,5 +22,8 @@ fn main() {
             case.needs(support::has(tool), &format!("{tool} is not installed"))
         })
     });
-    run(archives.chain(git).collect(), 4, || {});
+    let neighbours = neighbours::CASES
+        .iter()
+        .map(|(name, run)| case(name, run).needs(support::has("dpkg-deb"), "dpkg-deb is not installed"));
+    run(archives.chain(git).chain(neighbours).collect(), 4, || {});
 }

@@ -6,7 +6,7 @@
 use super::{entry_of, indexes_of, published_source};
 use crate::debian::Debian;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
-use kilnyard_ecosystem::debian::source::Source;
+use kilnyard_ecosystem::debian::source::{Parts, Source};
 use kilnyard_publish::{BinaryEntry, SourceEntry};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::yard::Yard;
@@ -22,7 +22,8 @@ pub fn architectures(debian: &Debian) -> Vec<String> {
 }
 
 /// Adds the binary packages of other architectures, and the architecture-independent ones of other targets, with their
-/// sources. `published` is the text of the published `Sources`.
+/// sources. `published` is the text of the published `Sources`, and `built` has the sources that this target has built: it
+/// makes their architecture-independent packages itself, if it makes any, so that one it makes no more is withdrawn.
 ///
 /// # Errors
 /// An index cannot be read: without it, the packages of other targets would be withdrawn.
@@ -30,6 +31,7 @@ pub fn add(
     yard: &Yard,
     debian: &Debian,
     published: &str,
+    built: &HashSet<String>,
     binaries: &mut Vec<BinaryEntry>,
     sources: &mut Vec<SourceEntry>,
 ) -> Result<()> {
@@ -37,6 +39,7 @@ pub fn add(
         return Ok(());
     }
     let own = debian.architecture();
+    let makes_independent = debian.settings().parts == Parts::All;
     let name = |stanza: &str| Stanza::new(stanza).get("Package").unwrap_or("").to_owned();
     let made: HashSet<String> = binaries.iter().map(|entry| name(&entry.stanza)).collect();
     let mut made_by: HashSet<String> = HashSet::new();
@@ -51,15 +54,17 @@ pub fn add(
             for stanza in deb822::stanzas(&text) {
                 let of = stanza.get("Architecture").unwrap_or("");
                 let package = name(stanza.text());
-                if of == own || (of == "all" && made.contains(&package)) {
+                let source = stanza.get("Source").and_then(|text| text.split([' ', '(']).next());
+                let source = source.unwrap_or(&package).to_owned();
+                let is_ours = made.contains(&package) || (makes_independent && built.contains(&source));
+                if of == own || (of == "all" && is_ours) {
                     continue;
                 }
                 if !added.insert((package.clone(), of.to_owned())) {
                     continue;
                 }
                 if let Some(entry) = entry_of(&yard.repository(), &stanza) {
-                    let source = stanza.get("Source").and_then(|text| text.split([' ', '(']).next());
-                    made_by.insert(source.map_or(package, str::to_owned));
+                    made_by.insert(source);
                     binaries.push(entry);
                 }
             }

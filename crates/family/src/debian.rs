@@ -33,6 +33,7 @@ use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
+use kilnyard_yard::causes::KnownCause;
 use kilnyard_yard::error::Result;
 use kilnyard_yard::family::{self, Family, Neighbour, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
@@ -233,6 +234,20 @@ impl Family for Debian {
 
     fn kept_index_files(&self, yard: &Yard) -> Vec<String> {
         lock::kept_files(yard)
+    }
+
+    fn causes(&self) -> &'static [KnownCause] {
+        &[
+            KnownCause {
+                texts: &["dpkg-gensymbols"],
+                title: "the symbols of a library differ from debian/*.symbols",
+            },
+            KnownCause { texts: &["dh_auto_test"], title: "tests fail" },
+            KnownCause {
+                texts: &["dh_missing: ", "dh_install: error: missing files"],
+                title: "packaged files do not match what was installed",
+            },
+        ]
     }
 
     fn remedy_for_absent_files(&self) -> Option<&'static str> {

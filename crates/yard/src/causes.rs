@@ -3,6 +3,8 @@
 
 mod known;
 
+pub use known::KnownCause;
+
 use crate::family::Family;
 use crate::remedy::Remedy;
 use kilnyard_model::order::Stage;
@@ -69,23 +71,26 @@ fn shared(reason: &Reason) -> Option<&str> {
 }
 
 /// The cause in a reason.
-fn title(reason: &Reason) -> String {
+fn title(reason: &Reason, known: &[KnownCause]) -> String {
     match (shared(reason), reason) {
         (Some(cause), _) => cause.to_owned(),
         (None, Reason::Failed(StageFailed { stage, message })) => {
-            format!("{stage}: {}", known::cause(message))
+            format!("{stage}: {}", known::cause(message, known))
         }
         (None, _) => reason.first_line(),
     }
 }
 
 /// Groups failures (name and reason) by cause: the cause of most packages first, then in the order in which each first
-/// occurs.
-pub fn by_cause<'a>(failures: impl IntoIterator<Item = (&'a str, &'a Reason)>) -> Vec<Cause<'a>> {
+/// occurs. `known` are the causes that the family's tools report.
+pub fn by_cause<'a>(
+    failures: impl IntoIterator<Item = (&'a str, &'a Reason)>,
+    known: &[KnownCause],
+) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause<'a>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for (name, reason) in failures {
-        let title = title(reason);
+        let title = title(reason, known);
         let place = *places.entry(title.clone()).or_insert(causes.len());
         match causes.get_mut(place) {
             Some(cause) => cause.names.push(name),
@@ -150,7 +155,7 @@ mod tests {
             (0..45).map(|number| absent(&format!("p{number}"))).collect();
         failures.insert(1, ("other".to_owned(), failed(Stage::Build, "cc: no such file\nmore")));
         failures.push(("last".to_owned(), failed(Stage::Build, "cc: no such file")));
-        let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
+        let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)), &[]);
         let lines: Vec<String> = causes.iter().map(Cause::line).collect();
         assert_eq!(
             lines,
@@ -165,7 +170,7 @@ mod tests {
     #[test]
     fn a_single_failure_keeps_its_message_and_cause() {
         let (name, reason) = absent("zlib");
-        let causes = by_cause([(name.as_str(), &reason)]);
+        let causes = by_cause([(name.as_str(), &reason)], &[]);
         assert_eq!(causes[0].line(), format!("zlib: {reason}"));
         assert!(causes[0].is_absent());
     }

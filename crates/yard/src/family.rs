@@ -5,6 +5,7 @@
 //! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of
 //! packages that the family made from its index; a coordinator queries it as an [`Ecosystem`].
 
+use crate::causes::KnownCause;
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
 use crate::key::SigningKey;
@@ -236,6 +237,11 @@ pub trait Family: Any + Debug + Send + Sync {
     /// There is no tree under version control, or it has no such commit.
     fn changed_packages(&self, _yard: &Yard, _commit: &str) -> Result<Vec<String>> {
         Err(Error::usage(format!("{} packages are in no tree under version control", self.title())))
+    }
+
+    /// Causes of failures that the family's packaging tools report in words of their own.
+    fn causes(&self) -> &'static [KnownCause] {
+        &[]
     }
 
     /// Additional advice for files that the index lists and no mirror has any more.

@@ -1,6 +1,6 @@
 //! The report of a run, made from the store.
 
-use crate::causes::{Cause, by_cause};
+use crate::causes::{Cause, KnownCause, by_cause};
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
 use crate::expectations::{Judgement, judge, success_note};
@@ -155,8 +155,8 @@ struct Facts<'a> {
 }
 
 /// The failures of packages by cause.
-fn causes<'a>(failed: impl Iterator<Item = &'a PackageRow>) -> Vec<ReportCause> {
-    let causes = by_cause(failed.map(|row| (row.name.as_str(), &row.reason)));
+fn causes<'a>(failed: impl Iterator<Item = &'a PackageRow>, known: &[KnownCause]) -> Vec<ReportCause> {
+    let causes = by_cause(failed.map(|row| (row.name.as_str(), &row.reason)), known);
     let shown = |cause: Cause| ReportCause {
         packages: cause.names.iter().map(|name| (*name).to_owned()).collect(),
         title: cause.title,
@@ -270,7 +270,10 @@ impl Facts<'_> {
                 .filter(|row| row.state != State::LeftOut)
                 .map(|row| self.package(row, &rows))
                 .collect(),
-            causes: causes(rows.iter().filter(|row| row.state == State::Failed && !is_expected(row))),
+            causes: causes(
+                rows.iter().filter(|row| row.state == State::Failed && !is_expected(row)),
+                self.yard.config.family.causes(),
+            ),
             cycles_cut: self.workshop.cutting().cuts.iter().map(cut).collect(),
             left_out: rows
                 .iter()

@@ -366,7 +366,7 @@ fn summary(
 
 /// Reports failures, grouped by cause.
 fn failed(failures: &[(String, Reason)], family: &dyn Family) {
-    let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)));
+    let causes = by_cause(failures.iter().map(|(name, reason)| (name.as_str(), reason)), family.causes());
     for cause in causes.iter().take(SHOWN_MAX) {
         say!("  failed: {}", cause.line());
         if let Some(hint) = cause.remedy(family) {

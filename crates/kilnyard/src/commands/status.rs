@@ -130,10 +130,11 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     }
     let (expected, failed): (Vec<PackageRow>, Vec<PackageRow>) =
         failed.into_iter().partition(|row| yard.config.expects_failure(&row.name));
-    let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), &row.reason)));
+    let family = &yard.config.family;
+    let causes = by_cause(failed.iter().map(|row| (row.name.as_str(), &row.reason)), family.causes());
     for cause in causes.iter().take(CAUSES_MAX) {
         let _ = writeln!(text, "failed: {}", cause.line());
-        if let Some(hint) = cause.remedy(&*yard.config.family) {
+        if let Some(hint) = cause.remedy(&**family) {
             let _ = writeln!(text, "  try: {hint}");
         }
     }

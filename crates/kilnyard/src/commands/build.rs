@@ -13,6 +13,7 @@ use crate::yard::{Lock, Yard, store_error};
 use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::FileStore;
+use kilnyard_model::graph::Against;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{ForcedRun, RunState, Store};
@@ -179,6 +180,12 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         ended(yard, &outcome, &judgement, &page, repository)?;
     } else {
         summary(yard, &store, &*set.ecosystem(), &outcome, &page, repository);
+        let is_withheld = yard.config.build.against == Against::Archive && matches!(published, Ok(None));
+        if is_withheld && !options.no_publish {
+            say!(
+                "not published: built against the archive (kilnyard publish, or publish = true in [repository])"
+            );
+        }
     }
     published?;
     Ok(match outcome.state {

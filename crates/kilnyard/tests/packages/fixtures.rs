@@ -1,5 +1,6 @@
 //! Yards of small sources that are made without debhelper, so that a build takes only a second or two.
 
+use crate::support::archive::hex_of;
 use crate::support::{self, Ended, Yard};
 use std::fs;
 use std::path::Path;
@@ -277,6 +278,46 @@ impl Packages for Yard {
         let roots = self.names("roots").iter().filter(is_root).count();
         !mounts.contains(&format!("{}/roots", self.folder.display())) && roots == 0
     }
+}
+
+/// Runs a program of this machine, which must succeed.
+#[track_caller]
+pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(program);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    let ended: Ended = command.args(arguments).current_dir(folder).output().unwrap().into();
+    ended.exits(0)
+}
+
+/// A binary package that contains its version in `usr/share/NAME/version`, and its stanza in an index.
+pub fn deb(folder: &Path, name: &str, version: &str) -> (String, Vec<u8>) {
+    let tree = folder.join(format!("{name}-{version}"));
+    fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+    fs::create_dir_all(tree.join("usr/share").join(name)).unwrap();
+    fs::write(tree.join("usr/share").join(name).join("version"), version).unwrap();
+    let control = format!(
+        "Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: A <a@b.c>\nDescription: a tool\n One.\n"
+    );
+    fs::write(tree.join("DEBIAN/control"), &control).unwrap();
+    let file = format!("{name}_{version}_all.deb");
+    run(folder, "dpkg-deb", &["--root-owner-group", "--build", tree.to_str().unwrap(), &file]);
+    let bytes = fs::read(folder.join(&file)).unwrap();
+    let stanza =
+        format!("{control}Filename: pool/{file}\nSize: {}\nSHA256: {}\n\n", bytes.len(), hex_of(&bytes));
+    (stanza, bytes)
+}
+
+/// The content of a file in the latest published version of a package.
+pub fn unpacked(shared: &Shared, yard: &Yard, package: &str, file: &str) -> String {
+    let pool = yard.path("repository/pool");
+    let found = run(&pool, "find", &[".", "-name", &format!("{package}_*.deb")]);
+    let mut debs: Vec<&str> = found.stdout.lines().collect();
+    debs.sort_unstable();
+    let deb = pool.join(debs.last().expect("a published package"));
+    let target = shared.path("unpacked");
+    let _ = fs::remove_dir_all(&target);
+    run(&pool, "dpkg-deb", &["--extract", deb.to_str().unwrap(), target.to_str().unwrap()]);
+    fs::read_to_string(target.join(file)).unwrap()
 }
 
 /// Numbers and command lines of the processes on this machine.

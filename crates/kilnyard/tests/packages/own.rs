@@ -1,58 +1,13 @@
 //! Builds of own sources from git, with dependencies from a second archive, repeated from a lock.
 
-use crate::fixtures::{Fixture, Packages, Shared, Trial, good};
-use crate::support::archive::{Archive, hex_of};
+use crate::fixtures::{Fixture, Packages, Shared, Trial, deb, good, run, unpacked};
+use crate::support::archive::Archive;
 use crate::support::server::Server;
-use crate::support::{Ended, Yard};
 use kilnyard_sign::YardKey;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 pub const CASES: &[Trial] = &[("a_locked_git_source_is_built_with_a_second_archive", git_vendor_and_lock)];
-
-#[track_caller]
-fn run(folder: &Path, program: &str, arguments: &[&str]) -> Ended {
-    let mut command = Command::new(program);
-    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-    let ended: Ended = command.args(arguments).current_dir(folder).output().unwrap().into();
-    ended.exits(0)
-}
-
-/// A binary package of the second archive, which contains its version.
-fn tool(folder: &Path, version: &str) -> (String, Vec<u8>) {
-    let tree = folder.join(format!("vendor-tool-{version}"));
-    fs::create_dir_all(tree.join("DEBIAN")).unwrap();
-    fs::create_dir_all(tree.join("usr/share/vendor-tool")).unwrap();
-    fs::write(tree.join("usr/share/vendor-tool/version"), version).unwrap();
-    let control = format!(
-        "Package: vendor-tool\nVersion: {version}\nArchitecture: all\nMaintainer: A <a@b.c>\nDescription: a tool\n One.\n"
-    );
-    fs::write(tree.join("DEBIAN/control"), &control).unwrap();
-    let name = format!("vendor-tool_{version}_all.deb");
-    run(folder, "dpkg-deb", &["--root-owner-group", "--build", tree.to_str().unwrap(), &name]);
-    let bytes = fs::read(folder.join(&name)).unwrap();
-    let stanza =
-        format!("{control}Filename: pool/{name}\nSize: {}\nSHA256: {}\n\n", bytes.len(), hex_of(&bytes));
-    (stanza, bytes)
-}
-
-/// The file that the package took from the second archive's tool when it was built.
-fn used(yard: &Yard, scratch: &Path) -> String {
-    let output = run(
-        &yard.path("repository/pool"),
-        "find",
-        &[".", "-name", "from-git_*.deb", "-newermt", "2000-01-01"],
-    );
-    let mut debs: Vec<&str> = output.stdout.lines().collect();
-    debs.sort_unstable();
-    let deb = yard.path("repository/pool").join(debs.last().expect("a published package"));
-    let target = scratch.join("unpacked");
-    let _ = fs::remove_dir_all(&target);
-    run(scratch, "dpkg-deb", &["--extract", deb.to_str().unwrap(), target.to_str().unwrap()]);
-    fs::read_to_string(target.join("usr/share/from-git/tool")).unwrap()
-}
 
 fn git_vendor_and_lock(shared: &Shared) {
     let yard = shared.yard("own", &[]);
@@ -72,7 +27,7 @@ fn git_vendor_and_lock(shared: &Shared) {
 
     let key = YardKey::generate("Vendor <vendor@example.org>").unwrap();
     fs::write(yard.path("vendor.gpg"), key.public_binary().unwrap()).unwrap();
-    let (first, second) = (tool(&scratch, "1.0"), tool(&scratch, "2.0"));
+    let (first, second) = (deb(&scratch, "vendor-tool", "1.0"), deb(&scratch, "vendor-tool", "2.0"));
     let files = |packages: &str, date_seconds: i64| -> BTreeMap<String, Vec<u8>> {
         let archive = Archive {
             codename: "vendor".to_owned(),
@@ -102,12 +57,12 @@ fn git_vendor_and_lock(shared: &Shared) {
     server.serve(files(&second.0, date + 60));
     yard.run(&["build", "--locked"]).exits(0).says(&["1 built"]);
     assert_eq!(yard.state("from-git"), "built");
-    assert_eq!(used(&yard, &scratch), "1.0");
+    assert_eq!(unpacked(shared, &yard, "from-git", "usr/share/from-git/tool"), "1.0");
     yard.run(&["build", "--locked"]).exits(0).says(&["nothing to do"]);
     let sources = yard.read("repository/dists/bookworm/main/source/Sources");
     assert!(sources.contains("Package: from-git"), "{sources}");
     yard.run(&["lock", "--update"]).exits(0).says(&["index vendor of vendor: "]);
     yard.run(&["build", "--locked"]).exits(0).says(&["1 built"]);
-    assert_eq!(used(&yard, &scratch), "2.0");
+    assert_eq!(unpacked(shared, &yard, "from-git", "usr/share/from-git/tool"), "2.0");
     assert!(yard.is_clean());
 }

@@ -123,7 +123,9 @@ fn second_pass(shared: &Shared) {
         server.url()
     ));
     yard.run(&["scan"]).exits(0);
-    yard.run(&["plan"]).exits(0).says(&["cycle cut: one is built before two, with the archive's binary packages"]);
+    yard.run(&["plan"])
+        .exits(0)
+        .says(&["cycle cut: one is built before two, with the archive's binary packages"]);
     let ended = yard.build().exits(0);
     let passes = ended.stderr.matches(" built ").count();
     for name in ["one", "two"] {

@@ -184,6 +184,8 @@ pub enum Action {
     Ask {
         /// The package that was built, whatever the worker says.
         package: PackageId,
+        /// The build's random id.
+        attempt: Attempt,
         /// The version that its outputs must have.
         version: String,
         /// The outputs, as the worker read them.

@@ -346,9 +346,9 @@ impl Coordinator {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         if !std::mem::replace(&mut lease.is_asked[usize::from(built.is_repeated)], true) {
             // The number comes from the lease and not from the worker.
-            let (package, built) = (lease.package, Built { build, ..built });
+            let (package, attempt, built) = (lease.package, lease.attempt, Built { build, ..built });
             let version = self.packages[package.index()].version.clone();
-            actions.push(Action::Ask { package, version, built });
+            actions.push(Action::Ask { package, version, attempt, built });
         }
     }
 

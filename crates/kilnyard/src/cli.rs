@@ -10,6 +10,7 @@ use kilnyard_bench::BenchOptions;
 use kilnyard_family::FAMILIES;
 use kilnyard_model::graph::Against;
 use kilnyard_yard::family::FamilyEntry;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Rebuild whole trees of packages: scan, resolve, plan, build each in a clean root, publish.
@@ -167,8 +168,12 @@ pub enum Command {
     Root(Root),
     /// Export a build with everything it needs, for `kilnyard worker` on this or another machine.
     Lease(Lease),
-    /// Perform an exported build, without a yard.
+    /// Let workers on other machines take part in the builds of this yard.
+    Serve(Serve),
+    /// Perform builds without a yard: those of a farm, or a single lease.
     Worker(Worker),
+    /// List the workers of the farm, or change them.
+    Workers(Workers),
     /// Write the repository from the current outputs.
     Publish(Publish),
     /// Remove files that are no longer needed.
@@ -540,15 +545,61 @@ pub struct Lease {
 /// `worker`.
 #[derive(Debug, Args)]
 pub struct Worker {
-    /// The `lease.json` of `kilnyard lease`.
-    #[arg(long, value_name = "FILE")]
-    pub lease: PathBuf,
-    /// The folder of artifacts: inputs are read from it; outputs, logs and the result are written to it.
-    #[arg(long, value_name = "FOLDER")]
-    pub artifacts: PathBuf,
+    /// Join the yard that `kilnyard serve` serves at this address, such as https://build.example:7878. Once joined,
+    /// neither this nor the token is needed again.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["lease", "artifacts"])]
+    pub join: Option<String>,
+    /// The file with the token that `kilnyard serve` printed.
+    #[arg(long, value_name = "FILE", requires = "join")]
+    pub token_file: Option<PathBuf>,
+    /// The name of this worker, unique in its farm. Default: the name of the machine.
+    #[arg(long, value_name = "NAME", requires = "join")]
+    pub name: Option<String>,
+    /// The number of cores for builds. Default: all that this process may use.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "lease")]
+    pub cores: Option<u32>,
+    /// Perform a single lease instead: the `lease.json` of `kilnyard lease`.
+    #[arg(long, value_name = "FILE", requires = "artifacts")]
+    pub lease: Option<PathBuf>,
+    /// The folder of artifacts of a single lease: inputs are read from it; outputs, logs and the result are written to it.
+    #[arg(long, value_name = "FOLDER", requires = "lease")]
+    pub artifacts: Option<PathBuf>,
     /// The worker's folder for layers and roots; created if missing.
     #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
     pub folder: PathBuf,
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The address and port to listen at. Port 0 takes any free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], kilnyard_farm::PORT)))]
+    pub listen: SocketAddr,
+    /// The address that workers use, for the command that is printed. Default: the name of this machine and the port.
+    #[arg(long, value_name = "URL")]
+    pub address: Option<String>,
+}
+
+/// `workers`.
+#[derive(Debug, Args)]
+pub struct Workers {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub action: Option<WorkersAction>,
+}
+
+/// What to do with the workers of a farm.
+#[derive(Debug, Subcommand)]
+pub enum WorkersAction {
+    /// Print a new token, which admits one worker.
+    Token,
+    /// Remove a worker. Its builds are given to others, and it cannot connect any more.
+    Remove {
+        /// The worker's name.
+        worker: String,
+    },
 }
 
 /// `restore`.

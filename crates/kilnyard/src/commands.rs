@@ -19,12 +19,14 @@ mod requests;
 mod restore;
 mod root;
 mod scan;
+mod serve;
 mod shell;
 mod simulate;
 mod status;
 mod tune;
 mod why;
 mod worker;
+mod workers;
 
 use crate::cli::{self, Arguments, Command, Given};
 use crate::environment::Environment;
@@ -87,7 +89,9 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Publish(options) => each(&console, &|yard| publish::run(yard, &options)),
         Command::Clean(options) => each(&console, &|yard| clean::run(yard, &options)),
         Command::Lease(options) => lease::run(&yard()?, &options),
+        Command::Serve(options) => serve::run(&console.whole()?, &options),
         Command::Worker(options) => worker::run(&options),
+        Command::Workers(options) => workers::run(&console.whole()?, &options),
         Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),

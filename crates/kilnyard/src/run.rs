@@ -14,6 +14,7 @@
 //! They share no mutable state, except for the flag that signals set.
 
 mod book;
+pub mod door;
 mod feed;
 mod fetch;
 mod follow;
@@ -29,8 +30,9 @@ use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Broken, lost};
+use door::Door;
 use feed::Feed;
-use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
+use kilnyard_coordinator::{Attempts, Channel, Coordinator, Event, RetryPolicy};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
@@ -38,7 +40,7 @@ use kilnyard_model::result::PackageState;
 use kilnyard_protocol::{Hello, Versions};
 use kilnyard_schedule::Machine;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
-use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Worker};
+use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, SharedFolder, Worker};
 use link::{Link, ToOwner, Transcript};
 use owner::{Ended, Owner};
 use picture::{Follower, Picture};
@@ -95,8 +97,8 @@ pub enum Message {
     Event(Box<Event>),
     /// For the driver.
     Input(Box<Input>),
-    /// A message of the worker.
-    OfWorker(Vec<u8>),
+    /// A message of a worker: the one in this process, or one that a door has admitted under this name.
+    OfWorker { from: Channel, worker: Option<String>, bytes: Vec<u8> },
     /// This number of bytes arrived from a mirror.
     Received(u64),
     /// The user asked the view to end the run.
@@ -297,6 +299,7 @@ impl Parts<'_> {
         let hello = hello(&planned.shape.machine);
         let mut client = Client {
             worker: &worker,
+            supply: &SharedFolder,
             cores: Cores::new(
                 &yard.folder.display().to_string(),
                 planned.shape.machine.oversubscribed().cores,
@@ -328,7 +331,7 @@ impl Parts<'_> {
                 checks_reproducible: options.checks_reproducible,
                 tests_outputs: yard.config.build.test,
                 driver,
-                link: Link::new(inbox, transcript),
+                link: Link::new(inbox, transcript, Door::connect(yard, &sender)),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,
@@ -404,7 +407,7 @@ impl Parts<'_> {
 }
 
 /// The name of this machine, which records use for the worker in this process.
-fn host_name() -> String {
+pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
 }

@@ -394,7 +394,7 @@ impl<'a> Performance<'a> {
         let outputs = self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?;
         let built =
             Built { build: self.lease.build, outputs: outputs.clone(), is_repeated: !prefix.is_empty() };
-        let answer = self.link.built(built).map_err(|error| machine(Stage::Collect, error))?;
+        let answer = self.link.built(built, &folder).map_err(|error| machine(Stage::Collect, error))?;
         if let Some(reason) = &answer.refused {
             return Err(refused(reason.clone()));
         }

@@ -12,7 +12,7 @@
 //!
 //! Invariant: when [`Client::run`] returns, no build is running.
 
-use crate::{Cores, Link, Share, Worker, jobserver_path};
+use crate::{Cores, Link, Share, Supply, Worker, jobserver_path};
 use kilnyard_agent::{Action, Agent, Event};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::Stage;
@@ -20,15 +20,16 @@ use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{now_seconds, pressure};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Lease, Progress, ToWorker, WireError, encode, encode_as, open,
+    Answer, BuildResult, Built, Hello, Lease, Progress, Test, ToWorker, WireError, encode, encode_as, open,
 };
 use kilnyard_schedule::Pressure;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -103,6 +104,8 @@ pub enum ClientError {
 pub struct Client<'a> {
     /// Performs the builds.
     pub worker: &'a Worker,
+    /// Moves the files of builds.
+    pub supply: &'a dyn Supply,
     /// The machine's cores, which builds share.
     pub cores: Cores,
     /// Whether builds get a jobserver.
@@ -278,10 +281,19 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         let (answers, answered) = mpsc::channel();
         self.attempts.insert(build, attempt);
         self.running.insert(attempt, Running { build, cancel: cancel.clone(), answers: Some(answers) });
-        let link = OfBuild { attempt, sender: self.sender.clone(), answered };
-        let worker = self.client.worker;
+        let (worker, supply) = (self.client.worker, self.client.supply);
+        let link = OfBuild {
+            attempt,
+            sender: self.sender.clone(),
+            answered,
+            supply,
+            cancel,
+            logs: Mutex::default(),
+        };
         self.scope.spawn(move || {
-            let result = Box::new(perform(worker, &lease, &share, &cancel, &link));
+            let result = Box::new(perform(worker, &lease, &share, &link));
+            let logs = link.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
+            supply.end(&lease, &logs, &result);
             // Without a loop there is no receiver.
             let _ = link.sender.send(Incoming::Event(Box::new(Event::Ended { attempt, result })));
         });
@@ -289,24 +301,36 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
 }
 
 /// The link of a build to the loop.
-struct OfBuild {
+struct OfBuild<'a> {
     attempt: Attempt,
     sender: Sender<Incoming>,
     answered: Receiver<Answer>,
+    supply: &'a dyn Supply,
+    cancel: Arc<AtomicBool>,
+    /// The logs of the stages that ended.
+    logs: Mutex<Vec<String>>,
 }
 
-impl Link for OfBuild {
+impl Link for OfBuild<'_> {
     fn report(&self, progress: Progress) {
+        if let Progress::StageEnded(stage) = &progress {
+            self.logs.lock().unwrap_or_else(PoisonError::into_inner).extend(stage.log.clone());
+        }
         let event = Event::Reported { attempt: self.attempt, progress };
         let _ = self.sender.send(Incoming::Event(Box::new(event)));
     }
 
-    fn built(&self, built: Built) -> Result<Answer, String> {
+    fn built(&self, built: Built, folder: &Path) -> Result<Answer, String> {
         check(&built)?;
+        self.supply.deliver(self.attempt, &built, folder, &self.cancel)?;
         let event = Event::Built { attempt: self.attempt, built };
         let is_over = || "the connection to the coordinator was lost".to_owned();
         self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
-        self.answered.recv().map_err(|_| is_over())
+        let answer = self.answered.recv().map_err(|_| is_over())?;
+        if let Test::Run(test) = &answer.test {
+            self.supply.provide_test(self.attempt, test, &self.cancel)?;
+        }
+        Ok(answer)
     }
 }
 
@@ -316,13 +340,7 @@ fn check(said: &impl Serialize) -> Result<(), String> {
 }
 
 /// Performs a build. A panic fails this build only.
-fn perform(
-    worker: &Worker,
-    lease: &Lease,
-    share: &Share,
-    cancel: &AtomicBool,
-    link: &OfBuild,
-) -> BuildResult {
+fn perform(worker: &Worker, lease: &Lease, share: &Share, link: &OfBuild<'_>) -> BuildResult {
     let failed = |message: String| BuildResult {
         build: lease.build,
         outcome: Err(Failure {
@@ -334,7 +352,10 @@ fn perform(
         }),
         is_reproducible: None,
     };
-    let perform = || worker.perform(lease, share, cancel, link);
+    let perform = || match link.supply.provide(lease, &link.cancel) {
+        Ok(()) => worker.perform(lease, share, &link.cancel, link),
+        Err(failure) => BuildResult { build: lease.build, outcome: Err(failure), is_reproducible: None },
+    };
     match catch_unwind(AssertUnwindSafe(perform)) {
         Ok(result) => match check(&result) {
             Ok(()) => result,

@@ -1,15 +1,16 @@
 //! The connection from a lease's build to the coordinator.
 
 use kilnyard_protocol::{Answer, Built, Progress};
+use std::path::Path;
 
 /// See the module documentation. Called from the thread that performs the lease.
 pub trait Link {
     /// Reports progress; never blocks or fails.
     fn report(&self, progress: Progress);
 
-    /// Reports the outputs, and waits for the coordinator's answer. An error gives the reason why there is no answer;
+    /// Reports the outputs, which are in this folder, and waits for the coordinator's answer. An error gives the reason why there is no answer;
     /// the build then fails as a failure of the machine.
-    fn built(&self, built: Built) -> Result<Answer, String>;
+    fn built(&self, built: Built, folder: &Path) -> Result<Answer, String>;
 }
 
 /// A link without a coordinator, for work that is not a build.
@@ -19,7 +20,7 @@ pub struct Silent;
 impl Link for Silent {
     fn report(&self, _progress: Progress) {}
 
-    fn built(&self, _built: Built) -> Result<Answer, String> {
+    fn built(&self, _built: Built, _folder: &Path) -> Result<Answer, String> {
         Err("not connected to a coordinator".to_owned())
     }
 }

@@ -213,7 +213,7 @@ impl Link for Recorded {
         }
     }
 
-    fn built(&self, built: Built) -> Result<Answer, String> {
+    fn built(&self, built: Built, _: &Path) -> Result<Answer, String> {
         self.built.borrow_mut().push(built.clone());
         (self.answer)(&built)
     }

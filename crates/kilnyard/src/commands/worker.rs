@@ -1,176 +1,93 @@
-//! `kilnyard worker --lease`: performs one build from its lease and a folder of artifacts, without a yard.
+//! `kilnyard worker`: performs builds without a yard, those of a farm or a single lease.
+
+mod join;
+mod lease;
+mod remote;
 
 use crate::cli;
+use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result};
-use crate::yard::Yard;
-use crate::{environment_of_process, lease, mirror, signals, worker};
-use kilnyard_artifacts::{Artifacts, Folder, Storage, copy};
+use crate::{lease as export, mirror};
+use kilnyard_artifacts::{Artifacts, Storage, copy};
 use kilnyard_mirror::{FileStore, Limits, Wanted};
 use kilnyard_model::artifact::Artifact;
-use kilnyard_model::order::{FolderContent, Stage};
-use kilnyard_process::weight::Weights;
-use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
-use kilnyard_worker::{Link, Share, Worker};
-use kilnyard_yard::remedy::Remedy;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use kilnyard_model::order::{FolderContent, Input, RootOrder};
+use kilnyard_worker::Worker;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn run(options: &cli::Worker) -> Result<ExitCode> {
-    signals::install();
-    let failed = format!("read the lease {}", options.lease.display());
-    let bytes = fs_err::read(&options.lease).context(Kind::Usage, &failed)?;
-    let lease: Lease = decode(&bytes).context(Kind::Usage, &failed)?;
-    let artifacts = Folder::open(&options.artifacts).context(Kind::Usage, "open the folder of artifacts")?;
-    let folder = std::path::absolute(&options.folder).context(Kind::Usage, "find the worker's folder")?;
-    Yard::make_folders(&folder)?;
-    let environment = environment_of_process();
-    let client = mirror::client_of(&[], Limits::default(), &environment);
-    let failed = format!("prepare {}", folder.display());
-    let distfiles =
-        FileStore::open_with(&folder.join("distfiles"), client).context(Kind::Machine, &failed)?;
-    let distfiles = Arc::new(distfiles);
-    let folders = fetched_folders(&folder, &lease)?;
-    let settings = worker::settings_without_yard(&folder, folders, &environment);
-    let worker = Worker::new(settings, distfiles.clone());
-    for left in worker.sweep().context(Kind::Machine, &failed)? {
-        say!("note: {left}");
-    }
-    if lease.order.terms.has_network {
-        say!("note: this build has the network of this machine: its lease says so");
-    }
-    provide(&worker, &distfiles, &lease, &artifacts)?;
-    let reporter = Reporter { logs: Mutex::default() };
-    let mut weights = Weights::find_among("worker", &[]);
-    let share = Share { membership: weights.begin(lease.build), jobserver: None };
-    let result = worker.perform(&lease, &share, signals::cancel(), &reporter);
-    // If this fails, layers are made again.
-    let _ = worker.keep_layers();
-    let logs = reporter.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
-    keep(&folder, &distfiles, &artifacts, &lease, &result, &logs)?;
-    match &result.outcome {
-        Ok(_) => Ok(ExitCode::SUCCESS),
-        Err(failure) => {
-            let mut error =
-                Error::new(Kind::Packages, format!("{} failed in {}", lease.order.package, failure.stage));
-            error.causes.push(failure.message.clone());
-            error.causes.extend(failure.lines.iter().cloned());
-            Err(error)
-        }
+    match (&options.lease, &options.artifacts) {
+        (Some(lease), Some(artifacts)) => lease::run(lease, artifacts, &options.folder),
+        _ => join::run(options),
     }
 }
 
-/// The worker's own folders for fetched files, replacing those that the order names without content.
-fn fetched_folders(folder: &Path, lease: &Lease) -> Result<BTreeMap<String, PathBuf>> {
-    let order = &lease.order;
-    let lacking = order.root.folders.iter().filter(|shown| shown.content.is_none());
-    let mut folders = BTreeMap::new();
-    for shown in lacking {
-        if order.fetch.as_ref().is_none_or(|fetch| fetch.folder.name != shown.name) {
-            return Err(Error::usage(format!(
-                "the lease does not specify the content of the folder `{}`",
-                shown.name
-            ))
-            .hint(Remedy::command("lease PACKAGE --to FOLDER").then(", which writes one that does")));
-        }
-        let path = folder.join("distfiles/fetched");
-        fs_err::create_dir_all(&path).context(Kind::Machine, "create a folder for fetched files")?;
-        folders.insert(shown.name.clone(), path);
-    }
-    Ok(folders)
+/// The files of a worker in this folder.
+fn files(folder: &Path, environment: &Environment) -> Result<Arc<FileStore>> {
+    let client = mirror::client_of(&[], Limits::default(), environment);
+    let files = FileStore::open_with(&folder.join("distfiles"), client);
+    files.map(Arc::new).context(Kind::Machine, format!("prepare {}", folder.display()))
 }
 
-/// Copies everything that the build needs to the worker's folder, verified by digest.
-fn provide(worker: &Worker, distfiles: &FileStore, lease: &Lease, from: &Folder) -> Result<()> {
-    let failed = "get the inputs of the build";
-    let order = &lease.order;
-    let shown = order.root.folders.iter().filter_map(|folder| folder.content.as_ref());
-    let (mut trees, mut files) = (order.root.layers.clone(), Vec::new());
-    for content in shown {
-        match content {
-            FolderContent::Tree(tree) => trees.push(tree.clone()),
-            FolderContent::Files(listed) => files.extend(listed.iter().map(|file| file.artifact.clone())),
-        }
-    }
-    worker.trees().fetch(&trees, from).context(Kind::Machine, failed)?;
-    for file in &files {
-        copy(file, from, distfiles.artifacts(), Storage::Plain).context(Kind::Machine, failed)?;
-    }
-    for input in &order.root.inputs {
-        let artifact = lease::of_input(input)?;
-        let failed = format!("get {}", input.name);
-        match from.contains(&artifact.sha256).context(Kind::Machine, &failed)? || input.urls.is_empty() {
-            true => {
-                copy(&artifact, from, distfiles.artifacts(), Storage::Plain).context(Kind::Machine, failed)?
-            }
-            false => {
-                let Artifact { sha256, size_bytes, .. } = artifact;
-                let wanted =
-                    Wanted { urls: input.urls.clone(), sha256, size_bytes, name: input.name.clone() };
-                distfiles.ensure(&wanted, &|_| {}, signals::cancel()).context(Kind::Machine, failed)?;
-            }
-        }
-    }
-    if let Some(fetch) = order.fetch.as_ref().filter(|fetch| !worker.has_fetched(fetch)) {
-        let fetched = worker.fetch(order, fetch, "fetch", signals::cancel());
-        if let Some(failure) = fetched.failure {
-            let mut error = Error::new(Kind::Packages, "failed to fetch the distfiles");
-            error.causes.push(failure.message);
-            return Err(error);
-        }
-    }
-    Ok(())
+/// Everything that orders name by hash: layers and inputs.
+struct Needed {
+    trees: Vec<Artifact>,
+    files: Vec<Artifact>,
+    inputs: Vec<Input>,
 }
 
-/// Stores outputs, logs and the result as artifacts, and prints their digests.
-fn keep(
-    folder: &Path,
-    distfiles: &FileStore,
-    to: &Folder,
-    lease: &Lease,
-    result: &BuildResult,
-    logs: &[(Stage, String)],
-) -> Result<()> {
-    let failed = "store the outputs of the build";
-    for (stage, log) in logs {
-        // The log is compressed after it is closed.
-        let path = folder.join(format!("{log}.zst"));
-        let mut file = fs_err::File::open(&path).context(Kind::Machine, failed)?;
-        let (sha256, _) = to.insert(&mut file, Storage::Plain).context(Kind::Machine, failed)?;
-        super::print(&format!("log {stage} {sha256}\n"))?;
-    }
-    for output in result.outcome.iter().flatten() {
-        let sha256 = output.sha256.parse().or_internal(failed)?;
-        let artifact =
-            Artifact { sha256, size_bytes: output.size_bytes, media: kilnyard_model::artifact::Media::Bytes };
-        copy(&artifact, distfiles.artifacts(), to, Storage::Plain).context(Kind::Machine, failed)?;
-        super::print(&format!("output {} {} {}\n", output.file, output.sha256, output.content))?;
-    }
-    let path = to.folder().join(format!("result-{}.json", lease.attempt));
-    fs_err::write(&path, encode(result).or_internal(failed)?).context(Kind::Machine, failed)?;
-    super::print(&format!("result {}\n", path.display())).map(drop)
-}
-
-/// Prints the stages, and accepts all outputs, since none are published.
-struct Reporter {
-    logs: Mutex<Vec<(Stage, String)>>,
-}
-
-impl Link for Reporter {
-    fn report(&self, progress: Progress) {
-        match progress {
-            Progress::StageBegan(stage) => say!("{stage}"),
-            Progress::StageEnded(result) => {
-                if let Some(log) = result.log {
-                    self.logs.lock().unwrap_or_else(PoisonError::into_inner).push((result.stage, log));
+impl Needed {
+    /// What a root needs, and further inputs.
+    fn by(root: &RootOrder, inputs: &[Input]) -> Needed {
+        let mut needed = Needed {
+            trees: root.layers.clone(),
+            files: Vec::new(),
+            inputs: root.inputs.iter().chain(inputs).cloned().collect(),
+        };
+        for content in root.folders.iter().filter_map(|folder| folder.content.as_ref()) {
+            match content {
+                FolderContent::Tree(tree) => needed.trees.push(tree.clone()),
+                FolderContent::Files(listed) => {
+                    needed.files.extend(listed.iter().map(|file| file.artifact.clone()));
                 }
             }
-            Progress::Sample { .. } | Progress::Wants(_) => {}
         }
+        needed
     }
 
-    fn built(&self, built: Built) -> std::result::Result<Answer, String> {
-        Ok(Answer { refused: None, outputs: built.outputs, notes: Vec::new(), test: Test::Skip })
+    /// Copies it to the worker's folder, verified by hash. What the store does not have is fetched from its addresses.
+    fn fetch(
+        &self,
+        worker: &Worker,
+        distfiles: &FileStore,
+        from: &dyn Artifacts,
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        let failed = "get the inputs of the build";
+        worker.trees().fetch(&self.trees, from).context(Kind::Machine, failed)?;
+        for file in &self.files {
+            copy(file, from, distfiles.artifacts(), Storage::Plain).context(Kind::Machine, failed)?;
+        }
+        for input in &self.inputs {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::new(Kind::Interrupted, "it was cancelled"));
+            }
+            let artifact = export::of_input(input)?;
+            let failed = format!("get {}", input.name);
+            match from.contains(&artifact.sha256).context(Kind::Machine, &failed)? || input.urls.is_empty() {
+                true => copy(&artifact, from, distfiles.artifacts(), Storage::Plain)
+                    .context(Kind::Machine, failed)?,
+                false => {
+                    let Artifact { sha256, size_bytes, .. } = artifact;
+                    let wanted =
+                        Wanted { urls: input.urls.clone(), sha256, size_bytes, name: input.name.clone() };
+                    distfiles.ensure(&wanted, &|_| {}, cancel).context(Kind::Machine, failed)?;
+                }
+            }
+        }
+        Ok(())
     }
 }

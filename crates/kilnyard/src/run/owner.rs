@@ -4,15 +4,16 @@
 use super::Message;
 use super::feed::{Feed, Shown};
 use super::fetch::Fetchers;
-use super::link::{Link, WORKER};
+use super::host_name;
+use super::link::{Link, Place};
 use super::preparer::{BuildOf, Desk, refused};
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::Expected;
 use crate::signals;
 use crate::words::now_seconds;
-use kilnyard_coordinator::{Action, Event, Granted, Notice};
+use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice};
 use kilnyard_driver::{Driver, Input, Job, Task};
-use kilnyard_protocol::{ToWorker, encode, open};
+use kilnyard_protocol::{Built, Hello, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -66,7 +67,9 @@ impl Owner<'_> {
                     Input::Event(event) => self.apply_event(event)?,
                     input => self.apply(input)?,
                 },
-                Ok(Message::OfWorker(bytes)) => self.hear_worker(&bytes)?,
+                Ok(Message::OfWorker { from, worker, bytes }) => {
+                    self.hear_worker(from, worker.as_deref(), &bytes)?;
+                }
                 Ok(Message::Received(bytes)) => self.bytes_fetched += bytes,
                 Ok(Message::Enough) => is_enough = true,
                 Ok(Message::Failed(error)) => return Err(*error),
@@ -101,11 +104,30 @@ impl Owner<'_> {
         self.apply(Input::Event(event))
     }
 
-    /// Passes a message of the worker to the coordinator.
-    fn hear_worker(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Passes a message of a worker to the coordinator. A worker on another machine may send anything.
+    fn hear_worker(&mut self, from: Channel, worker: Option<&str>, bytes: &[u8]) -> Result<()> {
+        let opened = open::<ToCoordinator>(bytes);
+        let mut message = Box::new(match worker {
+            None => opened.or_internal("read a message of the worker")?,
+            Some(worker) => match opened {
+                Ok(message) if speaks_for(worker, &message.body) => message,
+                _ => return Ok(()),
+            },
+        });
         self.link.received(bytes)?;
-        let message = Box::new(open(bytes).or_internal("read a message of the worker")?);
-        self.apply(Input::Event(Event::Received { from: WORKER, message }))
+        if worker.is_some() {
+            if let ToCoordinator::Hello(Hello { worker, process, .. }) = &message.body
+                && *worker == host_name()
+            {
+                let reason =
+                    format!("{worker} is the name of the yard's own machine; kilnyard worker --name");
+                return self.send(from, ToWorker::Refused { process: process.clone(), reason });
+            }
+            if let Some(door) = &self.link.door {
+                door.correct(&mut message.body);
+            }
+        }
+        self.apply(Input::Event(Event::Received { from, message }))
     }
 
     /// Applies an input and performs its tasks.
@@ -152,9 +174,18 @@ impl Owner<'_> {
             Action::Fetch { package, to_build } => self.fetchers.fetch(package, &to_build.order),
             Action::Grant(granted) => self.grant(&granted)?,
             Action::Allot(cores) => drop(self.feed.show(Shown::Allotted(cores))),
-            Action::Send { message, .. } => self.send(message)?,
-            Action::Ask { package, version, built } => {
-                let of = BuildOf { package, version, tests_outputs: self.tests_outputs };
+            Action::Send { to, message } => self.send(to, message)?,
+            Action::Ask { package, version, attempt, built } => {
+                let family = match self.link.place(&attempt) {
+                    Some(Place::Here) => None,
+                    Some(Place::Elsewhere(build)) => Some(build.family.clone()),
+                    None => {
+                        let answer = Box::new(refused("another process granted this build".to_owned()));
+                        let Built { build, is_repeated, .. } = built;
+                        return self.apply_event(Event::Answered { build, is_repeated, answer });
+                    }
+                };
+                let of = BuildOf { package, version, tests_outputs: self.tests_outputs, family };
                 self.desk.built(of, built);
             }
             Action::Adopt { package, outputs } => drop(self.desk.adopt(package, outputs)),
@@ -174,27 +205,38 @@ impl Owner<'_> {
         let written_bytes = self.expected.written_bytes(granted.package);
         let lease = Box::new(granted.lease(self.run, written_bytes, self.checks_reproducible));
         let (build, session) = (granted.build, granted.session);
-        match encode(&ToWorker::Grant { session, lease }) {
-            Ok(bytes) => self.link.send(bytes),
-            Err(error) => self.apply_event(Event::Unsendable { build, explanation: error.to_string() }),
+        let message = ToWorker::Grant { session, lease };
+        match (encode(&message), message) {
+            (Ok(bytes), ToWorker::Grant { lease, .. }) => self.link.grant(granted, &lease, bytes),
+            (Ok(_), _) => Ok(()),
+            (Err(error), _) => self.apply_event(Event::Unsendable { build, explanation: error.to_string() }),
         }
     }
 
     /// Sends a message other than a lease.
-    fn send(&mut self, message: ToWorker) -> Result<()> {
-        let bytes = match (encode(&message), message) {
-            (Ok(bytes), _) => bytes,
+    fn send(&mut self, to: Channel, message: ToWorker) -> Result<()> {
+        let (bytes, message) = match (encode(&message), message) {
+            (Ok(bytes), message) => (bytes, message),
             // A test may have a large order; all other messages are small.
             (Err(error), ToWorker::Answer { session, attempt, is_repeated, .. }) => {
                 let answer = Box::new(refused(error.to_string()));
                 let message = ToWorker::Answer { session, attempt, is_repeated, answer };
-                encode(&message).or_internal(SENDING)?
+                (encode(&message).or_internal(SENDING)?, message)
             }
             (Err(error), _) => return Err(error).or_internal(SENDING),
         };
-        self.link.send(bytes)
+        self.link.send(to, &message, bytes)
     }
 }
 
 /// Reads after "failed to".
 const SENDING: &str = "send a message to the worker";
+
+/// Whether a message may come from a worker of this name.
+fn speaks_for(worker: &str, message: &ToCoordinator) -> bool {
+    match message {
+        ToCoordinator::Hello(hello) => hello.worker == worker,
+        // Sessions are random, and each worker knows its own alone.
+        _ => true,
+    }
+}

@@ -1,0 +1,243 @@
+//! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
+
+use crate::api::{Began, Challenge, For, Join, Joined, Proof, Refused, Wait};
+use crate::identity::{self, Fingerprint};
+use crate::proof::WorkerKey;
+use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
+use kilnyard_model::sha256::Sha256Hex;
+use reqwest::blocking::{Body, RequestBuilder, Response};
+use reqwest::header::CONTENT_ENCODING;
+use reqwest::{StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a request for messages waits at the door.
+const WAIT: Duration = Duration::from_secs(25);
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// The most time without any byte of an answer.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address is not that of a door.
+    #[error("{0} is not an address such as https://build.example:7878")]
+    Address(String),
+    /// The door has another certificate than the token's.
+    #[error(
+        "the server has another certificate than the token says: it is not the one that you want to join, or it was set up anew"
+    )]
+    OtherDoor,
+    /// There is no connection, or it broke. Trying again may help.
+    #[error("no connection: {0}")]
+    Connection(String),
+    /// The door refuses the request. Trying again does not help.
+    #[error("the server refuses: {0}")]
+    Refused(String),
+    /// The door cannot handle the request now. Trying again may help.
+    #[error("the server failed: {0}")]
+    Failed(String),
+    /// A file of this machine.
+    #[error("{0}")]
+    File(#[from] io::Error),
+}
+
+impl ClientError {
+    /// Whether trying again may help.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, ClientError::Connection(_) | ClientError::Failed(_))
+    }
+}
+
+/// Requests of one worker to one door.
+#[derive(Debug)]
+pub struct Client {
+    http: reqwest::blocking::Client,
+    url: Url,
+    door: Fingerprint,
+    worker: String,
+    key: WorkerKey,
+    session: Mutex<Option<String>>,
+}
+
+impl Client {
+    /// A client of the door at this address, which has this fingerprint.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn new(url: &str, door: Fingerprint, worker: &str, key: WorkerKey) -> Result<Client, ClientError> {
+        let address = || ClientError::Address(url.to_owned());
+        let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "https" && url.host().is_some());
+        let url = parsed.ok_or_else(address)?;
+        let tls = identity::client(door).map_err(|error| ClientError::Failed(error.to_string()))?;
+        let http = reqwest::blocking::Client::builder()
+            .use_preconfigured_tls(tls)
+            .connect_timeout(CONNECT_MAX)
+            // Transfers take as long as they need; a silent one ends.
+            .timeout(None)
+            .tcp_keepalive(SILENT_MAX)
+            .user_agent(concat!("kilnyard/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| ClientError::Failed(error.to_string()))?;
+        Ok(Client { http, url, door, worker: worker.to_owned(), key, session: Mutex::default() })
+    }
+
+    /// Joins with a token's secret. A worker that has joined may repeat this.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn join(&self, secret: &str) -> Result<(), ClientError> {
+        let join = Join { secret: secret.to_owned(), name: self.worker.clone(), key: self.key.public() };
+        let _: Joined = self.post("/v1/join", &join)?;
+        Ok(())
+    }
+
+    /// Sends a message to the run, or loses it if there is none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn send(&self, message: Vec<u8>) -> Result<(), ClientError> {
+        let request = || self.http.post(self.at("/v1/messages")).timeout(SILENT_MAX).body(message.clone());
+        self.in_session(&request).map(drop)
+    }
+
+    /// Waits for a message. Returns none if none arrived for a while.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn receive(&self) -> Result<Option<Vec<u8>>, ClientError> {
+        let wait = Wait { wait: WAIT.as_secs() };
+        let request = || self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX).query(&wait);
+        let answer = self.in_session(&request)?;
+        match answer.status() {
+            StatusCode::NO_CONTENT => Ok(None),
+            _ => answer.bytes().map(|bytes| Some(bytes.to_vec())).map_err(broken),
+        }
+    }
+
+    /// Stores a file under its hash, for a build.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn store(&self, attempt: &str, sha256: &Sha256Hex, path: &Path) -> Result<(), ClientError> {
+        let of = For { attempt: attempt.to_owned() };
+        let url = self.at(&format!("/v1/blobs/{sha256}"));
+        self.upload(path, &|body| self.http.put(url.clone()).query(&of).body(body))
+    }
+
+    /// Stores a compressed log of a build.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn store_log(&self, attempt: &str, name: &str, path: &Path) -> Result<(), ClientError> {
+        let url = self.at(&format!("/v1/logs/{attempt}/{name}"));
+        self.upload(path, &|body| self.http.put(url.clone()).body(body))
+    }
+
+    fn upload(&self, path: &Path, put: &dyn Fn(Body) -> RequestBuilder) -> Result<(), ClientError> {
+        let open = || -> io::Result<Body> {
+            let file = fs_err::File::open(path)?;
+            let size = file.metadata()?.len();
+            Ok(Body::sized(file, size))
+        };
+        // Errors of the file show when it is read: first here.
+        open()?;
+        let request = || put(open().unwrap_or_else(|_| Body::from("")));
+        self.in_session(&request).map(drop)
+    }
+
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.url.clone();
+        url.set_path(path);
+        url
+    }
+
+    /// Sends a request in a session; in a new one if the last is over.
+    fn in_session(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, ClientError> {
+        let known = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(session) = known {
+            let answer = request().bearer_auth(&session).send().map_err(broken)?;
+            if answer.status() != StatusCode::UNAUTHORIZED {
+                return judged(answer);
+            }
+        }
+        let session = self.begin()?;
+        judged(request().bearer_auth(session).send().map_err(broken)?)
+    }
+
+    /// Begins a session. Threads that need one at the same time share it.
+    fn begin(&self) -> Result<String, ClientError> {
+        let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let challenge: Challenge = self.post("/v1/challenge", &())?;
+        let proof = self.key.prove(self.door, &challenge.challenge);
+        let worker = self.worker.clone();
+        let proof = Proof { worker, challenge: challenge.challenge, proof };
+        let began: Began = self.post("/v1/session", &proof)?;
+        *current = Some(began.session.clone());
+        Ok(began.session)
+    }
+
+    fn post<A: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<A, ClientError> {
+        let answer = self.http.post(self.at(path)).timeout(SILENT_MAX).json(body).send().map_err(broken)?;
+        judged(answer)?.json().map_err(broken)
+    }
+}
+
+/// The files of a door, for reading.
+impl Artifacts for Client {
+    fn contains(&self, _: &Sha256Hex) -> Result<bool, ArtifactError> {
+        // The door has what it assigns; reading shows if it does not.
+        Ok(true)
+    }
+
+    fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError> {
+        let url = self.at(&format!("/v1/blobs/{sha256}"));
+        let answer = self.in_session(&|| self.http.get(url.clone()));
+        let failed = |error| ArtifactError::io(format!("fetch {sha256}"), error);
+        let answer = answer.map_err(|error| failed(io::Error::other(error)))?;
+        let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "zstd");
+        match is_compressed {
+            true => Ok(Box::new(zstd::Decoder::new(answer).map_err(failed)?)),
+            false => Ok(Box::new(answer)),
+        }
+    }
+
+    fn insert(&self, _: &mut dyn Read, _: Storage) -> Result<(Sha256Hex, u64), ArtifactError> {
+        Err(ArtifactError::io("store an artifact without its build", io::ErrorKind::Unsupported.into()))
+    }
+}
+
+/// An answer, unless it is a refusal.
+fn judged(answer: Response) -> Result<Response, ClientError> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let said = answer.json::<Refused>().map_or_else(|_| status.to_string(), |refused| refused.error);
+    Err(match status.is_server_error() {
+        true => ClientError::Failed(said),
+        false => ClientError::Refused(said),
+    })
+}
+
+/// The error of a connection. The causes say more than the error itself.
+fn broken(error: reqwest::Error) -> ClientError {
+    let mut text = error.to_string();
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if said.contains("ApplicationVerificationFailure") {
+            return ClientError::OtherDoor;
+        }
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    ClientError::Connection(text)
+}

@@ -1,0 +1,168 @@
+//! The server of a farm; see the crate's documentation.
+
+mod files;
+mod requests;
+mod runs;
+mod state;
+
+use crate::identity::Identity;
+use crate::relay::SOCKET;
+use crate::roster::Roster;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use kilnyard_artifacts::Folder;
+use state::State;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{Semaphore, oneshot};
+use tokio_rustls::TlsAcceptor;
+
+/// The most connections at once. A worker has a few.
+const CONNECTIONS_MAX: usize = 4096;
+/// How long a client may take to begin: the handshake, and the header of a request.
+const BEGIN_MAX: Duration = Duration::from_secs(15);
+
+/// The files of a run that workers read and write.
+#[derive(Debug)]
+struct Files {
+    /// The yard's folder. Logs are relative to it.
+    yard: PathBuf,
+    /// Where outputs arrive, and where inputs of builds are.
+    distfiles: Folder,
+    /// Further artifacts that leases name: base roots.
+    archives: Vec<Folder>,
+}
+
+/// A server that is listening, but does not answer yet.
+#[derive(Debug)]
+pub struct Door {
+    shared: Arc<Shared>,
+    listener: std::net::TcpListener,
+    socket: std::os::unix::net::UnixListener,
+    tls: Arc<rustls::ServerConfig>,
+    address: SocketAddr,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    identity: Identity,
+    roster: Roster,
+    address: SocketAddr,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    /// The state. It is never locked across a wait.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files of the run in progress.
+    fn files(&self) -> Result<Arc<Files>, requests::Refusal> {
+        self.state().files().ok_or_else(requests::Refusal::without_run)
+    }
+}
+
+impl Door {
+    /// Listens at an address, and on the socket for runs in this folder, which has the door's key and roster.
+    ///
+    /// # Errors
+    /// The address is in use, or the folder cannot be written.
+    pub fn open(folder: &Path, address: SocketAddr) -> io::Result<Door> {
+        let identity = Identity::open(folder)?;
+        let tls = Arc::new(identity.server().map_err(io::Error::other)?);
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let path = folder.join(SOCKET);
+        // The caller holds the door's lock: the socket is that of an earlier process.
+        match fs_err::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = std::os::unix::net::UnixListener::bind(&path)?;
+        socket.set_nonblocking(true)?;
+        let roster = Roster::open(folder)?;
+        let shared = Shared { identity, roster, address, state: Mutex::default() };
+        Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The door's identity.
+    pub fn identity(&self) -> &Identity {
+        &self.shared.identity
+    }
+
+    /// The workers and tokens.
+    pub fn roster(&self) -> &Roster {
+        &self.shared.roster
+    }
+
+    /// Answers until `end` returns true, which is asked several times a second.
+    ///
+    /// # Errors
+    /// The runtime cannot be started.
+    pub fn answer(self, end: &dyn Fn() -> bool) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let Door { shared, listener, socket, tls, .. } = self;
+        let task = runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener)?;
+            let socket = UnixListener::from_std(socket)?;
+            let runs = tokio::spawn(runs::accept(shared.clone(), socket));
+            let workers = tokio::spawn(accept(shared, listener, TlsAcceptor::from(tls)));
+            // The sender is dropped at the latest when this process ends.
+            let _ = stopped.await;
+            runs.abort();
+            workers.abort();
+            Ok::<(), io::Error>(())
+        });
+        while !end() && !task.is_finished() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let _ = stop.send(());
+        let ended = runtime.block_on(task).map_err(io::Error::other)?;
+        // Uploads are repeated by their workers.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        ended
+    }
+}
+
+async fn accept(shared: Arc<Shared>, listener: TcpListener, tls: TlsAcceptor) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let router = requests::router(shared);
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Too many open files, for instance.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (tls, router) = (tls.clone(), router.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            serve(stream, &tls, router).await;
+        });
+    }
+}
+
+/// Serves one connection until its client ends it.
+async fn serve(stream: TcpStream, tls: &TlsAcceptor, router: axum::Router) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(BEGIN_MAX, tls.accept(stream)).await else { return };
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(BEGIN_MAX);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(BEGIN_MAX);
+    // A broken connection is its client's concern.
+    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
+}

@@ -1,0 +1,157 @@
+//! The requests of workers (`/v1`).
+
+use super::{Shared, files};
+use crate::api::{Began, Challenge, Join, Joined, Proof, Refused, Wait};
+use crate::proof::is_proved;
+use crate::relay::{ToRun, frame};
+use crate::roster::JoinError;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The largest message: what `protocol` allows.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// The largest other body, apart from files.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+/// The longest time that a request for messages waits.
+const WAIT_MAX: Duration = Duration::from_secs(50);
+
+/// A request that is refused, with the reason.
+#[derive(Debug)]
+pub struct Refusal(pub StatusCode, pub String);
+
+impl Refusal {
+    /// The request needs a run.
+    pub fn without_run() -> Refusal {
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, "no run is in progress".to_owned())
+    }
+
+    /// A failure of the door's machine.
+    pub fn machine(error: impl ToString) -> Refusal {
+        Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(Refused { error: self.1 })).into_response()
+    }
+}
+
+/// The worker of a request, which its session names.
+#[derive(Debug)]
+pub struct Worker(pub String);
+
+impl FromRequestParts<Arc<Shared>> for Worker {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Worker, Refusal> {
+        let value = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let session = value.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or("");
+        let unknown = || Refusal(StatusCode::UNAUTHORIZED, "the session is unknown or over".to_owned());
+        let worker = shared.state().worker(session, Instant::now()).ok_or_else(unknown)?;
+        // It may have been removed since.
+        if shared.roster.member(&worker).map_err(Refusal::machine)?.is_none() {
+            shared.state().remove(&worker);
+            return Err(unknown());
+        }
+        Ok(Worker(worker))
+    }
+}
+
+/// The requests and their handlers.
+pub fn router(shared: Arc<Shared>) -> Router {
+    let small = Router::new()
+        .route("/v1/join", post(join))
+        .route("/v1/challenge", post(challenge))
+        .route("/v1/session", post(session))
+        .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
+    let messages = Router::new()
+        .route("/v1/messages", get(messages).post(message))
+        .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
+    let files = Router::new()
+        .route("/v1/blobs/{sha256}", get(files::read).put(files::write))
+        .route("/v1/logs/{attempt}/{name}", put(files::log))
+        .layer(DefaultBodyLimit::disable());
+    small.merge(messages).merge(files).with_state(shared)
+}
+
+async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Result<Json<Joined>, Refusal> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let joined = shared.roster.join(&join.secret, &join.name, &join.key, now);
+    let member = joined.map_err(|error| {
+        let status = match &error {
+            JoinError::Token => StatusCode::FORBIDDEN,
+            JoinError::Taken(_) => StatusCode::CONFLICT,
+            JoinError::Name | JoinError::Key => StatusCode::BAD_REQUEST,
+            JoinError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal(status, error.to_string())
+    })?;
+    // Only the proof of the key begins a session.
+    Ok(Json(Joined { worker: member.name }))
+}
+
+async fn challenge(State(shared): State<Arc<Shared>>) -> Json<Challenge> {
+    Json(Challenge { challenge: shared.state().challenge(Instant::now()) })
+}
+
+async fn session(
+    State(shared): State<Arc<Shared>>,
+    Json(proof): Json<Proof>,
+) -> Result<Json<Began>, Refusal> {
+    let refused = |why: &str| Refusal(StatusCode::FORBIDDEN, why.to_owned());
+    let now = Instant::now();
+    if !shared.state().take_challenge(&proof.challenge, now) {
+        return Err(refused("the challenge is unknown or too old"));
+    }
+    let member = shared.roster.member(&proof.worker).map_err(Refusal::machine)?;
+    let member = member.ok_or_else(|| refused("this worker has not joined, or was removed"))?;
+    if !is_proved(&member.key, shared.identity.fingerprint(), &proof.challenge, &proof.proof) {
+        return Err(refused("the proof is not that of the worker's key"));
+    }
+    Ok(Json(Began { session: shared.state().begin(&member.name, now) }))
+}
+
+/// A message for the run. Without a run it is lost.
+async fn message(
+    State(shared): State<Arc<Shared>>,
+    Worker(worker): Worker,
+    message: Bytes,
+) -> Result<StatusCode, Refusal> {
+    let (run, from) = {
+        let state = shared.state();
+        (state.run(), state.channel(&worker))
+    };
+    if let (Some(run), Some(from)) = (run, from) {
+        let bytes = frame(&ToRun { from, worker }, &message).map_err(Refusal::machine)?;
+        // A run that ended meanwhile.
+        let _ = run.send(bytes).await;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The next message for a worker, which may take a while.
+async fn messages(
+    State(shared): State<Arc<Shared>>,
+    Worker(worker): Worker,
+    Query(wait): Query<Wait>,
+) -> Result<Response, Refusal> {
+    let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
+    loop {
+        let gone = || Refusal(StatusCode::UNAUTHORIZED, "the worker was removed".to_owned());
+        let (message, filled) = shared.state().take(&worker).ok_or_else(gone)?;
+        if let Some(message) = message {
+            return Ok(Body::from(message).into_response());
+        }
+        if tokio::time::timeout_at(end, filled.notified()).await.is_err() {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
+}

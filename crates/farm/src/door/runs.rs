@@ -1,0 +1,76 @@
+//! The connections of runs, and of commands that ask for the status.
+
+use super::{Files, Shared};
+use crate::relay::{First, Status, ToDoor, WorkerStatus, frame, receive};
+use kilnyard_artifacts::Folder;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+/// Messages of workers that wait for the run. A worker that sends more waits too.
+const WAITING_MAX: usize = 1024;
+
+/// Accepts connections on the yard's socket.
+pub async fn accept(shared: Arc<Shared>, socket: UnixListener) {
+    loop {
+        let Ok((stream, _)) = socket.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            // A run that ended, or a program of another version.
+            let _ = serve(&shared, stream).await;
+        });
+    }
+}
+
+async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
+    let (mut reader, mut writer) = stream.into_split();
+    match receive::<First>(&mut reader).await? {
+        None => Ok(()),
+        Some((First::Status, _)) => writer.write_all(&frame(&status(shared)?, b"")?).await,
+        Some((First::Run { yard, distfiles, archives }, _)) => {
+            let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(WAITING_MAX);
+            let archives = archives.iter().map(|folder| Folder::at(folder)).collect();
+            let files = Files { yard, distfiles: Folder::at(&distfiles), archives };
+            let run = shared.state().connect(files, sender);
+            let writing = tokio::spawn(async move {
+                while let Some(bytes) = receiver.recv().await {
+                    if writer.write_all(&bytes).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let ended = async {
+                while let Some((header, message)) = receive::<ToDoor>(&mut reader).await? {
+                    shared.state().deliver(header, message);
+                }
+                Ok(())
+            };
+            let ended = ended.await;
+            shared.state().disconnect(run);
+            writing.abort();
+            ended
+        }
+    }
+}
+
+fn status(shared: &Shared) -> io::Result<Status> {
+    let members = shared.roster.members()?;
+    let (state, now) = (shared.state(), Instant::now());
+    let workers = members.into_iter().map(|member| {
+        let seen = state.seen(&member.name, now);
+        WorkerStatus {
+            joined_seconds: member.joined_seconds,
+            silent_seconds: seen.map(|(silent, _)| silent.as_secs_f64()),
+            builds: seen.map_or(0, |(_, builds)| builds),
+            name: member.name,
+        }
+    });
+    let workers = workers.collect();
+    Ok(Status { address: Some(shared.address.to_string()), has_run: state.run().is_some(), workers })
+}

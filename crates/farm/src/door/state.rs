@@ -1,0 +1,282 @@
+//! What a door keeps in memory: sessions, mailboxes, and what each worker may do. A restarted door starts with nothing, and
+//! workers prove their keys again.
+
+use super::Files;
+use crate::relay::{Allowed, ToDoor};
+use kilnyard_model::sha256::Sha256Hex;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+
+/// How long a challenge can be answered.
+const CHALLENGE_MAX: Duration = Duration::from_secs(60);
+/// The most challenges that wait for an answer; the oldest are forgotten.
+const CHALLENGES_MAX: usize = 10_000;
+/// The most messages that wait for a worker. Further ones are lost, as the protocol allows.
+const MAILBOX_MAX: usize = 4096;
+/// The most bytes of messages that wait for a worker.
+const MAILBOX_BYTES_MAX: usize = 256 << 20;
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct State {
+    challenges: VecDeque<(String, Instant)>,
+    /// The worker of each session.
+    sessions: HashMap<String, String>,
+    seats: BTreeMap<String, Seat>,
+    /// The workers by channel.
+    channels: HashMap<u64, String>,
+    run: Option<Run>,
+    /// Counts runs and channels.
+    count: u64,
+}
+
+/// A connected run.
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    /// Takes frames for it.
+    sender: mpsc::Sender<Vec<u8>>,
+    files: Arc<Files>,
+}
+
+/// A worker that has connected.
+#[derive(Debug)]
+struct Seat {
+    channel: u64,
+    session: String,
+    mailbox: VecDeque<Vec<u8>>,
+    mailbox_bytes: usize,
+    filled: Arc<Notify>,
+    grants: HashMap<String, Grant>,
+    seen: Instant,
+}
+
+/// What a worker may do for a build.
+#[derive(Debug, Default)]
+struct Grant {
+    reads: HashSet<Sha256Hex>,
+    logs: String,
+}
+
+impl State {
+    /// A new challenge.
+    pub fn challenge(&mut self, now: Instant) -> String {
+        let is_over = |(_, at): &(String, Instant)| now.duration_since(*at) > CHALLENGE_MAX;
+        while self.challenges.len() >= CHALLENGES_MAX || self.challenges.front().is_some_and(is_over) {
+            self.challenges.pop_front();
+        }
+        let challenge = crate::random_hex();
+        self.challenges.push_back((challenge.clone(), now));
+        challenge
+    }
+
+    /// Uses up a challenge. Returns false if it is unknown or too old.
+    pub fn take_challenge(&mut self, challenge: &str, now: Instant) -> bool {
+        let Some(at) = self.challenges.iter().position(|(known, _)| known == challenge) else { return false };
+        let taken = self.challenges.remove(at);
+        taken.is_some_and(|(_, at)| now.duration_since(at) <= CHALLENGE_MAX)
+    }
+
+    /// Begins a session of a worker, in place of its last one.
+    pub fn begin(&mut self, worker: &str, now: Instant) -> String {
+        let session = crate::random_hex();
+        self.sessions.insert(session.clone(), worker.to_owned());
+        match self.seats.get_mut(worker) {
+            Some(seat) => {
+                self.sessions.remove(&seat.session);
+                seat.session.clone_from(&session);
+                seat.seen = now;
+            }
+            None => {
+                self.count += 1;
+                let seat = Seat {
+                    channel: self.count,
+                    session: session.clone(),
+                    mailbox: VecDeque::new(),
+                    mailbox_bytes: 0,
+                    filled: Arc::default(),
+                    grants: HashMap::new(),
+                    seen: now,
+                };
+                self.channels.insert(seat.channel, worker.to_owned());
+                self.seats.insert(worker.to_owned(), seat);
+            }
+        }
+        session
+    }
+
+    /// The worker of a session.
+    pub fn worker(&mut self, session: &str, now: Instant) -> Option<String> {
+        let worker = self.sessions.get(session)?;
+        self.seats.get_mut(worker)?.seen = now;
+        Some(worker.clone())
+    }
+
+    /// Ends everything that a worker has here.
+    pub fn remove(&mut self, worker: &str) {
+        if let Some(seat) = self.seats.remove(worker) {
+            self.sessions.remove(&seat.session);
+            self.channels.remove(&seat.channel);
+            seat.filled.notify_waiters();
+        }
+    }
+
+    /// The channel of a worker.
+    pub fn channel(&self, worker: &str) -> Option<u64> {
+        Some(self.seats.get(worker)?.channel)
+    }
+
+    /// The oldest message for a worker, and what signals the next one.
+    pub fn take(&mut self, worker: &str) -> Option<(Option<Vec<u8>>, Arc<Notify>)> {
+        let seat = self.seats.get_mut(worker)?;
+        let message = seat.mailbox.pop_front();
+        seat.mailbox_bytes -= message.as_ref().map_or(0, Vec::len);
+        Some((message, seat.filled.clone()))
+    }
+
+    /// Handles a frame of the run.
+    pub fn deliver(&mut self, frame: ToDoor, message: Vec<u8>) {
+        let Some(seat) = self.channels.get(&frame.to).and_then(|worker| self.seats.get_mut(worker)) else {
+            return;
+        };
+        if let Some(Allowed { attempt, reads, logs }) = frame.allows {
+            let grant = seat.grants.entry(attempt).or_default();
+            grant.reads.extend(reads);
+            grant.logs = logs.unwrap_or_else(|| std::mem::take(&mut grant.logs));
+        }
+        if let Some(attempt) = &frame.ends {
+            seat.grants.remove(attempt);
+        }
+        if seat.mailbox.len() < MAILBOX_MAX && seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX {
+            seat.mailbox_bytes += message.len();
+            seat.mailbox.push_back(message);
+            seat.filled.notify_one();
+        }
+    }
+
+    /// Whether a worker may read a file.
+    pub fn may_read(&self, worker: &str, sha256: &Sha256Hex) -> bool {
+        let grants = self.seats.get(worker).into_iter().flat_map(|seat| seat.grants.values());
+        grants.into_iter().any(|grant| grant.reads.contains(sha256))
+    }
+
+    /// The beginning of the paths of a build's logs, if the worker has the build.
+    pub fn logs(&self, worker: &str, attempt: &str) -> Option<String> {
+        Some(self.seats.get(worker)?.grants.get(attempt)?.logs.clone())
+    }
+
+    /// Connects a run, in place of an earlier one, whose grants end. Returns its number.
+    pub fn connect(&mut self, files: Files, sender: mpsc::Sender<Vec<u8>>) -> u64 {
+        self.count += 1;
+        self.run = Some(Run { number: self.count, sender, files: Arc::new(files) });
+        self.forget();
+        self.count
+    }
+
+    /// Disconnects a run, unless another took its place.
+    pub fn disconnect(&mut self, run: u64) {
+        if self.run.as_ref().is_some_and(|connected| connected.number == run) {
+            self.run = None;
+            self.forget();
+        }
+    }
+
+    /// Forgets what an earlier run said.
+    fn forget(&mut self) {
+        for seat in self.seats.values_mut() {
+            seat.mailbox.clear();
+            seat.mailbox_bytes = 0;
+            seat.grants.clear();
+        }
+    }
+
+    /// The sender of frames to the run.
+    pub fn run(&self) -> Option<mpsc::Sender<Vec<u8>>> {
+        self.run.as_ref().map(|run| run.sender.clone())
+    }
+
+    /// The files of the run.
+    pub fn files(&self) -> Option<Arc<Files>> {
+        self.run.as_ref().map(|run| run.files.clone())
+    }
+
+    /// The time since a worker's last request, and the number of its builds.
+    pub fn seen(&self, worker: &str, now: Instant) -> Option<(Duration, usize)> {
+        let seat = self.seats.get(worker)?;
+        Some((now.duration_since(seat.seen), seat.grants.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilnyard_artifacts::Folder;
+    use std::path::Path;
+
+    fn to(channel: u64, allows: Option<Allowed>, ends: Option<&str>) -> ToDoor {
+        ToDoor { to: channel, allows, ends: ends.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_challenge_is_answered_once_and_in_time() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let challenge = state.challenge(now);
+        assert!(state.take_challenge(&challenge, now));
+        assert!(!state.take_challenge(&challenge, now));
+        let late = state.challenge(now);
+        assert!(!state.take_challenge(&late, now + CHALLENGE_MAX + Duration::from_secs(1)));
+        for _ in 0..CHALLENGES_MAX + 5 {
+            state.challenge(now);
+        }
+        assert_eq!(state.challenges.len(), CHALLENGES_MAX);
+    }
+
+    #[test]
+    fn a_worker_reads_what_its_builds_name_while_it_has_them() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let sha = |digit: &str| Sha256Hex::parse(&digit.repeat(64)).unwrap();
+        let (first, second) = (state.begin("one", now), state.begin("two", now));
+        assert_eq!(state.worker(&first, now).as_deref(), Some("one"));
+        let channel = state.channel("one").unwrap();
+        let allows = |reads: Vec<Sha256Hex>, logs: Option<&str>| {
+            Some(Allowed { attempt: "a".to_owned(), reads, logs: logs.map(str::to_owned) })
+        };
+        state.deliver(to(channel, allows(vec![sha("1")], Some("logs/1/p/2-")), None), b"grant".to_vec());
+        state.deliver(to(channel, allows(vec![sha("2")], None), None), b"answer".to_vec());
+        assert!(state.may_read("one", &sha("1")) && state.may_read("one", &sha("2")));
+        assert!(!state.may_read("two", &sha("1")) && !state.may_read("one", &sha("3")));
+        assert_eq!(state.logs("one", "a").as_deref(), Some("logs/1/p/2-"));
+        assert_eq!((state.logs("two", "a"), state.logs("one", "b")), (None, None));
+        assert_eq!(state.take("one").unwrap().0.as_deref(), Some(&b"grant"[..]));
+        state.deliver(to(channel, None, Some("a")), b"over".to_vec());
+        assert!(!state.may_read("one", &sha("1")));
+        // A new session ends the earlier one; another worker's stays.
+        state.begin("one", now);
+        assert_eq!((state.worker(&first, now), state.worker(&second, now).as_deref()), (None, Some("two")));
+        state.remove("two");
+        assert_eq!(state.worker(&second, now), None);
+    }
+
+    #[test]
+    fn mailboxes_are_bounded() {
+        let (mut state, now) = (State::default(), Instant::now());
+        state.begin("one", now);
+        let channel = state.channel("one").unwrap();
+        for _ in 0..MAILBOX_MAX + 9 {
+            state.deliver(to(channel, None, None), vec![0; 10]);
+        }
+        assert_eq!(state.seats["one"].mailbox.len(), MAILBOX_MAX);
+        state.deliver(to(99, None, None), vec![0; 10]);
+        let (sender, _receiver) = mpsc::channel(1);
+        let folder = || Folder::at(Path::new("/nowhere"));
+        let files = Files { yard: "/nowhere".into(), distfiles: folder(), archives: Vec::new() };
+        let run = state.connect(files, sender);
+        assert!(state.take("one").unwrap().0.is_none());
+        state.disconnect(run + 1);
+        assert!(state.run().is_some());
+        state.disconnect(run);
+        assert!(state.run().is_none());
+    }
+}

@@ -1,0 +1,185 @@
+//! The frames between a door and a run, over a Unix socket in the yard.
+//!
+//! ```text
+//! length of the header (u32, big-endian) | header (JSON) | length of the body (u32) | body
+//! ```
+//!
+//! The first header of a connection says what it is for: [`First`]. A run then sends [`ToDoor`] and receives [`ToRun`];
+//! the bodies are messages of `protocol`. The socket is in the yard's folder `state`, which is closed to other users.
+
+use kilnyard_model::sha256::Sha256Hex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The name of the socket in the folder of a door.
+pub const SOCKET: &str = "door.sock";
+
+/// The largest header: some hundred thousand hashes.
+const HEADER_BYTES_MAX: u32 = 16 << 20;
+/// The largest body: a message of `protocol`, which has at most 64 MiB.
+const BODY_BYTES_MAX: u32 = 65 << 20;
+
+/// What a connection is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum First {
+    /// It is that of a run.
+    Run {
+        /// The yard's folder, where logs are written.
+        yard: PathBuf,
+        /// The folder of inputs and outputs, by hash.
+        distfiles: PathBuf,
+        /// Folders of further artifacts that leases name.
+        archives: Vec<PathBuf>,
+    },
+    /// The door answers with [`Status`], and ends the connection.
+    Status,
+}
+
+/// A message of a run to a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToDoor {
+    /// The worker's channel.
+    pub to: u64,
+    /// What the worker may do from now on.
+    #[serde(default)]
+    pub allows: Option<Allowed>,
+    /// The attempt for which the worker may do nothing more.
+    #[serde(default)]
+    pub ends: Option<String>,
+}
+
+/// What a worker may do for a build that it has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Allowed {
+    /// The build's attempt.
+    pub attempt: String,
+    /// The files that it may read, by hash: those of its lease and of its test.
+    pub reads: Vec<Sha256Hex>,
+    /// The place of its logs: the beginning of their path, relative to the yard. Absent if it is known already.
+    pub logs: Option<String>,
+}
+
+/// A message of a worker to the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToRun {
+    /// The worker's channel.
+    pub from: u64,
+    /// The worker's name, which it has proved.
+    pub worker: String,
+}
+
+/// The workers of a door.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Where the door listens; absent if there is no door.
+    pub address: Option<String>,
+    /// Whether a run is in progress.
+    pub has_run: bool,
+    /// All workers that have joined, by name.
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// A worker as a door sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: String,
+    /// When it joined, in seconds since 1970.
+    pub joined_seconds: u64,
+    /// The time since its last request, in seconds. Absent if there was none since the door was opened.
+    pub silent_seconds: Option<f64>,
+    /// The number of builds that it has.
+    pub builds: usize,
+}
+
+/// A frame as bytes.
+///
+/// # Errors
+/// Header or body are too large.
+pub fn frame(header: &impl Serialize, body: &[u8]) -> io::Result<Vec<u8>> {
+    let header = serde_json::to_vec(header).map_err(io::Error::from)?;
+    let length = |bytes: &[u8], max: u32| {
+        let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= max);
+        length.ok_or_else(|| io::Error::other("a message to or from the door is too large"))
+    };
+    let mut frame = Vec::with_capacity(header.len() + body.len() + 8);
+    frame.extend(length(&header, HEADER_BYTES_MAX)?.to_be_bytes());
+    frame.extend(header.iter());
+    frame.extend(length(body, BODY_BYTES_MAX)?.to_be_bytes());
+    frame.extend(body);
+    Ok(frame)
+}
+
+/// Writes a frame.
+///
+/// # Errors
+/// It is too large, or the connection ended.
+pub fn write(to: &mut impl Write, header: &impl Serialize, body: &[u8]) -> io::Result<()> {
+    to.write_all(&frame(header, body)?)
+}
+
+/// Reads a frame. Returns none at the end of the connection.
+///
+/// # Errors
+/// The connection failed, or the frame is malformed.
+pub fn read<H: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(H, Vec<u8>)>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let mut header = vec![0; checked(length, HEADER_BYTES_MAX)?];
+    from.read_exact(&mut header)?;
+    from.read_exact(&mut length)?;
+    let mut body = vec![0; checked(length, BODY_BYTES_MAX)?];
+    from.read_exact(&mut body)?;
+    Ok(Some((serde_json::from_slice(&header).map_err(io::Error::from)?, body)))
+}
+
+/// [`read`] without blocking the thread.
+pub(crate) async fn receive<H: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<(H, Vec<u8>)>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => drop(read?),
+    }
+    let mut header = vec![0; checked(length, HEADER_BYTES_MAX)?];
+    from.read_exact(&mut header).await?;
+    from.read_exact(&mut length).await?;
+    let mut body = vec![0; checked(length, BODY_BYTES_MAX)?];
+    from.read_exact(&mut body).await?;
+    Ok(Some((serde_json::from_slice(&header).map_err(io::Error::from)?, body)))
+}
+
+fn checked(length: [u8; 4], max: u32) -> io::Result<usize> {
+    let length = u32::from_be_bytes(length);
+    if length > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too large"));
+    }
+    Ok(length as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_and_damaged_ones_are_errors() {
+        let header = ToRun { from: 7, worker: "w".to_owned() };
+        let bytes = frame(&header, b"body").unwrap();
+        let (read_header, body) = read::<ToRun>(&mut &bytes[..]).unwrap().unwrap();
+        assert_eq!((read_header, &body[..]), (header, &b"body"[..]));
+        assert!(read::<ToRun>(&mut &b""[..]).unwrap().is_none());
+        for end in 5..bytes.len() {
+            assert!(read::<ToRun>(&mut &bytes[..end]).is_err(), "{end}");
+        }
+        assert!(read::<ToRun>(&mut &[0xff; 64][..]).is_err());
+        assert!(read::<First>(&mut &bytes[..]).is_err());
+    }
+}

@@ -1,0 +1,248 @@
+//! The workers that may connect to a door, and the tokens that admit new ones.
+//!
+//! ```text
+//! tokens/HASH          a token that was not used yet, named by the SHA-256 of its secret
+//! workers/NAME.json    a worker that has joined
+//! ```
+//!
+//! A token is used once: joining removes its file first, so that of two workers with the same token one is refused, and a
+//! crash in between loses the token, not the door.
+
+use crate::identity::Fingerprint;
+use kilnyard_model::sha256::Sha256Hex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The longest name of a worker, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+/// Begins each token.
+const PREFIX: &str = "kilnyard-join-1";
+
+/// The right to join, once: `kilnyard-join-1.FINGERPRINT.SECRET`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The door that it is for.
+    pub fingerprint: Fingerprint,
+    /// What the door keeps a hash of.
+    pub secret: String,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{PREFIX}.{}.{}", self.fingerprint, self.secret)
+    }
+}
+
+impl FromStr for Token {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Token, &'static str> {
+        let parts: Vec<&str> = text.trim().split('.').collect();
+        let [PREFIX, fingerprint, secret] = parts[..] else {
+            return Err("a token begins with kilnyard-join-1 and has three parts, separated by dots");
+        };
+        let fingerprint = fingerprint.parse()?;
+        crate::from_hex::<32>(secret).ok_or("the secret of a token has 64 hexadecimal digits")?;
+        Ok(Token { fingerprint, secret: secret.to_owned() })
+    }
+}
+
+/// A worker that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its name, unique among the workers of a door.
+    pub name: String,
+    /// The public part of its key, in hexadecimal.
+    pub key: String,
+    /// When it joined, in seconds since 1970.
+    pub joined_seconds: u64,
+}
+
+/// Why a worker cannot join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The token is unknown: never issued, used, or of another yard.
+    #[error("the token was used, or is not one of this yard's")]
+    Token,
+    /// The name cannot be the name of a file.
+    #[error(
+        "a worker's name has at most 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit"
+    )]
+    Name,
+    /// Another worker has the name.
+    #[error("there is a worker {0}, with another key")]
+    Taken(String),
+    /// The key is not the public part of an Ed25519 key.
+    #[error("the key of the worker is malformed")]
+    Key,
+    /// The folder cannot be read or written.
+    #[error("failed to record the worker: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    folder: PathBuf,
+}
+
+impl Roster {
+    /// The roster in this folder, which is created if it is missing.
+    pub fn open(folder: &Path) -> io::Result<Roster> {
+        for part in ["tokens", "workers"] {
+            fs_err::create_dir_all(folder.join(part))?;
+        }
+        Ok(Roster { folder: folder.to_owned() })
+    }
+
+    /// A new token for the door with this fingerprint.
+    pub fn issue(&self, fingerprint: Fingerprint) -> io::Result<Token> {
+        let token = Token { fingerprint, secret: crate::random_hex() };
+        crate::write_private(&self.token(&token.secret), "")?;
+        Ok(token)
+    }
+
+    /// Admits a worker with a token's secret, which is used up. A worker that has joined with the same name and key joins
+    /// again without one.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(&self, secret: &str, name: &str, key: &str, now_seconds: u64) -> Result<Member, JoinError> {
+        if !is_name(name) {
+            return Err(JoinError::Name);
+        }
+        crate::from_hex::<32>(key).ok_or(JoinError::Key)?;
+        match self.member(name)? {
+            Some(member) if member.key == key => return Ok(member),
+            Some(_) => return Err(JoinError::Taken(name.to_owned())),
+            None => {}
+        }
+        match fs_err::remove_file(self.token(secret)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(JoinError::Token),
+            removed => removed?,
+        }
+        let member = Member { name: name.to_owned(), key: key.to_owned(), joined_seconds: now_seconds };
+        let text = serde_json::to_string(&member).map_err(io::Error::from)?;
+        crate::write_private(&self.path(name), &text)?;
+        Ok(member)
+    }
+
+    /// The worker of this name.
+    ///
+    /// # Errors
+    /// Its file cannot be read.
+    pub fn member(&self, name: &str) -> io::Result<Option<Member>> {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        let path = self.path(name);
+        match fs_err::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| io::Error::other(format!("{} is damaged: {error}", path.display()))),
+        }
+    }
+
+    /// All workers, by name.
+    ///
+    /// # Errors
+    /// The folder or a file cannot be read.
+    pub fn members(&self) -> io::Result<Vec<Member>> {
+        let mut members = Vec::new();
+        for entry in fs_err::read_dir(self.folder.join("workers"))? {
+            let name = entry?.file_name();
+            if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".json")) {
+                members.extend(self.member(name)?);
+            }
+        }
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(members)
+    }
+
+    /// Removes a worker. Returns false if there is none of this name.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        if !is_name(name) {
+            return Ok(false);
+        }
+        match fs_err::remove_file(self.path(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
+    fn token(&self, secret: &str) -> PathBuf {
+        self.folder.join("tokens").join(Sha256Hex::finish(Sha256::new_with_prefix(secret)).as_str())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join("workers").join(format!("{name}.json"))
+    }
+}
+
+/// Whether a name can be that of a worker, and of a file.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(is_allowed)
+        && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+
+    fn roster() -> (tempfile::TempDir, Roster, Token) {
+        let folder = tempfile::tempdir().unwrap();
+        let roster = Roster::open(folder.path()).unwrap();
+        let token = roster.issue("a".repeat(64).parse().unwrap()).unwrap();
+        (folder, roster, token)
+    }
+
+    #[test]
+    fn a_token_admits_one_worker_once() {
+        let (_folder, roster, token) = roster();
+        assert_eq!(token.to_string().parse(), Ok(token.clone()));
+        let member = roster.join(&token.secret, "w1", KEY, 5).unwrap();
+        // The answer was lost: the same worker asks again.
+        assert_eq!(roster.join(&token.secret, "w1", KEY, 9).unwrap(), member);
+        assert!(matches!(roster.join(&token.secret, "w2", KEY, 5), Err(JoinError::Token)));
+        assert_eq!(roster.members().unwrap(), [member]);
+        assert!(roster.remove("w1").unwrap() && !roster.remove("w1").unwrap());
+        assert!(matches!(roster.join(&token.secret, "w1", KEY, 5), Err(JoinError::Token)));
+    }
+
+    #[test]
+    fn wrong_requests_use_no_token() {
+        let (_folder, roster, token) = roster();
+        let other = "0".repeat(64);
+        for name in ["", "../w", "a/b", ".w", "-w", "w\n", &"w".repeat(65), "é"] {
+            assert!(matches!(roster.join(&token.secret, name, KEY, 5), Err(JoinError::Name)), "{name}");
+        }
+        assert!(matches!(roster.join(&token.secret, "w", "00", 5), Err(JoinError::Key)));
+        assert!(matches!(roster.join(&other, "w", KEY, 5), Err(JoinError::Token)));
+        assert!(matches!(roster.join("../../x", "w", KEY, 5), Err(JoinError::Token)));
+        roster.join(&token.secret, "w", KEY, 5).unwrap();
+        let second = roster.issue(token.fingerprint).unwrap();
+        assert!(matches!(roster.join(&second.secret, "w", &other, 5), Err(JoinError::Taken(_))));
+        roster.join(&second.secret, "x", KEY, 5).unwrap();
+    }
+
+    #[test]
+    fn malformed_tokens_are_explained() {
+        for text in ["", "kilnyard-join-1", "a.b.c", "kilnyard-join-1.00.00", "kilnyard-join-2.a.b"] {
+            assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+    }
+}

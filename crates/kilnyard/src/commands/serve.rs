@@ -1,0 +1,68 @@
+//! `kilnyard serve`: the door of a yard, through which workers on other machines take part in its builds.
+
+use crate::cli;
+use crate::error::{Context, Error, Kind, Result};
+use crate::run::door::FOLDER;
+use crate::yard::Yard;
+use crate::{run, signals};
+use kilnyard_farm::door::Door;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
+    signals::install();
+    let folder = folder(yard)?;
+    let _lock = lock(&folder)?;
+    let door = Door::open(&folder, options.listen);
+    let door = door.map_err(|error| explained(error, options, yard))?;
+    let url = match &options.address {
+        Some(url) => url.clone(),
+        None => format!("https://{}:{}", run::host_name(), door.address().port()),
+    };
+    say!("workers of {} connect to {}", yard.home.display(), door.address());
+    // A token that was not used stays valid, but only its hash is known.
+    let token = door.roster().issue(door.identity().fingerprint()).context(Kind::Machine, "make a token")?;
+    say!("on another machine, as any user:");
+    say!("  echo {token} > token");
+    say!("  kilnyard worker --join {url} --token-file token");
+    say!("each token admits one worker; for more: {}", crate::words::command("workers token"));
+    say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
+    door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The folder of the yard's door, made if it is missing.
+pub fn folder(yard: &Yard) -> Result<PathBuf> {
+    Yard::make_folders(&yard.home)?;
+    let folder = yard.home.join(FOLDER);
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.context(Kind::Machine, format!("create {}", folder.display()))?,
+    }
+    Ok(folder)
+}
+
+/// Takes the lock that only one door of a yard holds.
+fn lock(folder: &Path) -> Result<std::fs::File> {
+    let failed = "lock the door of the yard";
+    let file = fs_err::File::create(folder.join("lock")).context(Kind::Machine, failed)?;
+    let (file, _) = file.into_parts();
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::usage("kilnyard serve runs in this yard already"))
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(error).context(Kind::Machine, failed),
+    }
+}
+
+fn explained(error: std::io::Error, options: &cli::Serve, yard: &Yard) -> Error {
+    let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
+    let mut made = Error::new(Kind::Machine, format!("failed to serve {}", yard.home.display()));
+    made.causes.push(error.to_string());
+    match is_taken {
+        true => made.hint(format!("another program uses {}: --listen ADDRESS:PORT", options.listen)),
+        false => made,
+    }
+}

@@ -1,0 +1,243 @@
+//! `kilnyard worker --join`: takes part in the builds of a yard on another machine.
+
+use super::remote::Remote;
+use crate::cli;
+use crate::error::{Context, Error, Kind, Result};
+use crate::yard::Yard;
+use crate::{environment_of_process, input, signals, worker};
+use kilnyard_farm::client::{Client as Connection, ClientError as ConnectionError};
+use kilnyard_farm::identity::Fingerprint;
+use kilnyard_farm::proof::WorkerKey;
+use kilnyard_farm::roster::Token;
+use kilnyard_process::pressure;
+use kilnyard_protocol::{Hello, Versions};
+use kilnyard_schedule::Machine;
+use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker};
+use kilnyard_yard::remedy::Remedy;
+use rand::RngCore;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+/// The file of a membership in the worker's folder.
+const MEMBERSHIP: &str = "state/membership.json";
+/// The file of the worker's key.
+const KEY: &str = "state/worker.key";
+/// The pause after a request that failed.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The yard that a worker has joined.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Membership {
+    url: String,
+    door: Fingerprint,
+    worker: String,
+}
+
+pub fn run(options: &cli::Worker) -> Result<ExitCode> {
+    signals::install();
+    let folder = std::path::absolute(&options.folder).context(Kind::Usage, "find the worker's folder")?;
+    Yard::make_folders(&folder)?;
+    let _lock = lock(&folder)?;
+    let (membership, connection) = connect(options, &folder)?;
+    let connection = Arc::new(connection);
+    let environment = environment_of_process();
+    let distfiles = super::files(&folder, &environment)?;
+    let mut settings = worker::settings_without_yard(&folder, BTreeMap::new(), &environment);
+    settings.jobserver = JobserverStyle::default();
+    if let Some(cores) = options.cores {
+        settings.jobs = cores;
+    }
+    let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(settings.jobs) };
+    let worker = Worker::new(settings, distfiles.clone());
+    for left in worker.sweep().context(Kind::Machine, format!("prepare {}", folder.display()))? {
+        say!("note: {left}");
+    }
+    let Membership { url, worker: name, .. } = &membership;
+    say!("worker {name} of {url}: {} cores; it waits for builds, and Ctrl-C ends it", machine.cores);
+    let supply = Remote { client: &connection, worker: &worker, distfiles: &distfiles, folder: &folder };
+    let mut client = Client {
+        worker: &worker,
+        supply: &supply,
+        cores: Cores::new(&folder.display().to_string(), machine.oversubscribed().cores),
+        has_jobservers: machine.cores > 1,
+        capabilities: Vec::new(),
+    };
+    let hello = hello(name.clone(), &machine);
+    let (inbox, incomings) = Inbox::new();
+    let (outgoing, to_send) = mpsc::channel();
+    // The threads are not waited for: a request for messages may take half a minute.
+    let (refusals, refused) = mpsc::channel();
+    std::thread::spawn({
+        let connection = connection.clone();
+        move || send(&connection, &to_send)
+    });
+    std::thread::spawn({
+        let (connection, inbox) = (connection.clone(), inbox.clone());
+        move || {
+            // Without a receiver the worker has ended.
+            let _ = refusals.send(receive(&connection, &inbox));
+            inbox.close();
+        }
+    });
+    std::thread::spawn(move || {
+        while signals::count() == 0 {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        inbox.close();
+    });
+    let ended = client.run(hello, incomings, &ToDoor(outgoing)).context(Kind::Machine, "perform builds");
+    let ended = ended.and_then(|()| refused.try_recv().map_or(Ok(()), Err));
+    let _ = worker.keep_layers();
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// Takes the lock of the worker's folder.
+fn lock(folder: &Path) -> Result<std::fs::File> {
+    let failed = format!("lock {}", folder.display());
+    let file = fs_err::File::create(folder.join("state/lock")).context(Kind::Machine, &failed)?;
+    let (file, _) = file.into_parts();
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::usage(format!("another worker uses {}", folder.display()))
+                .hint("--folder FOLDER, with a folder of its own for each worker"))
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(error).context(Kind::Machine, failed),
+    }
+}
+
+/// Joins, or connects to the yard that the worker has joined.
+fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connection)> {
+    let path = folder.join(MEMBERSHIP);
+    let failed = format!("read {}", path.display());
+    let known: Option<Membership> = match fs_err::read(&path) {
+        Ok(text) => Some(serde_json::from_slice(&text).context(Kind::Usage, &failed)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error).context(Kind::Machine, failed),
+    };
+    let key = WorkerKey::open(&folder.join(KEY)).context(Kind::Machine, "read the worker's key")?;
+    let token = options.token_file.as_deref().map(token).transpose()?;
+    let membership = match (&options.join, token, known) {
+        (Some(url), Some(token), known) => {
+            let is_known =
+                known.as_ref().is_some_and(|known| known.url == *url && known.door == token.fingerprint);
+            match (is_known, known) {
+                (true, Some(known)) => known,
+                _ => {
+                    let worker = options.name.clone().unwrap_or_else(crate::run::host_name);
+                    let joined = Membership { url: url.clone(), door: token.fingerprint, worker };
+                    let connection = Connection::new(&joined.url, joined.door, &joined.worker, key);
+                    let connection = connection.map_err(|error| explained(&error, url))?;
+                    connection.join(&token.secret).map_err(|error| explained(&error, url))?;
+                    let text = serde_json::to_string(&joined).or_internal("record the membership")?;
+                    fs_err::write(&path, text).context(Kind::Machine, "record the membership")?;
+                    return Ok((joined, connection));
+                }
+            }
+        }
+        (None, _, Some(known)) => known,
+        (Some(url), None, Some(known)) => Membership { url: url.clone(), ..known },
+        (_, None, None) | (None, Some(_), None) => {
+            return Err(Error::usage("this worker has not joined a yard yet").hint(
+                "kilnyard worker --join URL --token-file FILE; `kilnyard serve` prints both on the yard's machine",
+            ));
+        }
+    };
+    let connection = Connection::new(&membership.url, membership.door, &membership.worker, key);
+    let connection = connection.map_err(|error| explained(&error, &membership.url))?;
+    Ok((membership, connection))
+}
+
+fn token(path: &Path) -> Result<Token> {
+    let failed = format!("read the token in {}", path.display());
+    let text = input::read(path).context(Kind::Usage, &failed)?;
+    let text = String::from_utf8_lossy(&text);
+    text.parse::<Token>().map_err(|reason| {
+        let mut error = Error::usage(format!("failed to {failed}"));
+        error.causes.push(reason.to_owned());
+        error.hint(Remedy::command("workers token").then(", on the yard's machine, which prints a new one"))
+    })
+}
+
+fn explained(error: &ConnectionError, url: &str) -> Error {
+    let kind = if error.is_passing() { Kind::Machine } else { Kind::Usage };
+    let mut made = Error::new(kind, format!("failed to join {url}"));
+    made.causes.push(error.to_string());
+    match error {
+        ConnectionError::Connection(_) => {
+            made.hint("check that `kilnyard serve` runs there, and that this machine reaches its port")
+        }
+        ConnectionError::Refused(_) => made.hint(
+            "a token is used once: `kilnyard workers token` on the yard's machine prints a new one; --name NAME changes the name",
+        ),
+        _ => made,
+    }
+}
+
+fn hello(worker: String, machine: &Machine) -> Hello {
+    let mut process = [0; 16];
+    rand::rngs::OsRng.fill_bytes(&mut process);
+    Hello {
+        worker,
+        process: process.iter().map(|byte| format!("{byte:02x}")).collect(),
+        versions: Versions::OURS,
+        cores: machine.cores,
+        speed: machine.speed,
+        memory_bytes: machine.memory_bytes,
+        disk_bytes: machine.disk_bytes,
+        host: Some(kilnyard_worker::host()),
+    }
+}
+
+/// Queues messages for the thread that sends them.
+struct ToDoor(Sender<Vec<u8>>);
+
+impl Transport for ToDoor {
+    fn send(&self, message: Vec<u8>) {
+        // Without a sending thread the worker ends.
+        let _ = self.0.send(message);
+    }
+}
+
+/// Sends messages in their order. One that cannot be sent is lost: the agent repeats it.
+fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
+    for message in messages {
+        if connection.send(message).is_err() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Receives messages until the door refuses this worker, and returns why.
+fn receive(connection: &Connection, inbox: &Inbox) -> Error {
+    let mut is_connected = true;
+    loop {
+        match connection.receive() {
+            Ok(message) => {
+                if !std::mem::replace(&mut is_connected, true) {
+                    say!("connected again");
+                }
+                message.into_iter().for_each(|message| inbox.deliver(message));
+            }
+            Err(error) if error.is_passing() => {
+                if std::mem::replace(&mut is_connected, false) {
+                    say!("{error}; builds continue, and the worker tries again");
+                }
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => {
+                let mut refused = Error::new(Kind::Machine, "the yard does not accept this worker any more");
+                refused.causes.push(error.to_string());
+                return refused.hint(
+                    "join again, with a new token and an empty --folder, if the worker was removed by mistake",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The files of a farm's builds: from the door before a build, and to it afterwards.
+
+use super::Needed;
+use kilnyard_artifacts::Artifacts;
+use kilnyard_farm::client::{Client, ClientError};
+use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::order::{Stage, TestOrder};
+use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_protocol::{BuildResult, Built, Lease};
+use kilnyard_worker::{Supply, Worker};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Pauses between attempts to reach the door: five minutes altogether, for a door that is started again.
+const PAUSES_SECONDS: [u64; 8] = [1, 2, 5, 12, 30, 60, 60, 120];
+/// How often a pause ends early if the build is cancelled.
+const STEP: Duration = Duration::from_millis(200);
+
+/// See the module documentation.
+pub struct Remote<'a> {
+    pub client: &'a Client,
+    pub worker: &'a Worker,
+    pub distfiles: &'a FileStore,
+    /// The worker's folder, to which the names of logs are relative.
+    pub folder: &'a Path,
+}
+
+impl Remote<'_> {
+    fn fetch(&self, needed: &Needed, cancel: &AtomicBool) -> Result<(), String> {
+        let mut pauses = PAUSES_SECONDS.iter();
+        loop {
+            let from: &dyn Artifacts = self.client;
+            let Err(error) = needed.fetch(self.worker, self.distfiles, from, cancel) else { return Ok(()) };
+            match pauses.next() {
+                Some(seconds) if !cancel.load(Ordering::Relaxed) => pause(*seconds, cancel),
+                _ => return Err(error.one_line()),
+            }
+        }
+    }
+}
+
+/// Repeats a request while that may help.
+fn repeated(cancel: &AtomicBool, request: &dyn Fn() -> Result<(), ClientError>) -> Result<(), ClientError> {
+    let mut pauses = PAUSES_SECONDS.iter();
+    loop {
+        let Err(error) = request() else { return Ok(()) };
+        match pauses.next() {
+            Some(seconds) if error.is_passing() && !cancel.load(Ordering::Relaxed) => pause(*seconds, cancel),
+            _ => return Err(error),
+        }
+    }
+}
+
+fn pause(seconds: u64, cancel: &AtomicBool) {
+    let steps = Duration::from_secs(seconds).as_millis() / STEP.as_millis();
+    for _ in 0..steps {
+        if cancel.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+impl Supply for Remote<'_> {
+    fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure> {
+        let needed = Needed::by(&lease.order.root, &[]);
+        self.fetch(&needed, cancel).map_err(|message| {
+            let kind = match cancel.load(Ordering::Relaxed) {
+                true => FailureKind::Cancelled,
+                false => FailureKind::Network,
+            };
+            Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
+        })
+    }
+
+    fn provide_test(&self, _: Attempt, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String> {
+        // The outputs are among the inputs, and are here already.
+        self.fetch(&Needed::by(&test.root, &test.inputs), cancel)
+    }
+
+    fn deliver(
+        &self,
+        attempt: Attempt,
+        built: &Built,
+        folder: &Path,
+        cancel: &AtomicBool,
+    ) -> Result<(), String> {
+        for output in &built.outputs {
+            let sha256 = Sha256Hex::parse(&output.sha256).map_err(|error| error.to_string())?;
+            let path = folder.join(&output.file);
+            let store = || self.client.store(&attempt.to_string(), &sha256, &path);
+            repeated(cancel, &store).map_err(|error| format!("failed to store {}: {error}", output.file))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, lease: &Lease, logs: &[String], _: &BuildResult) {
+        let attempt = lease.attempt.to_string();
+        for log in logs {
+            let Some(name) = name_of_log(log, lease.build) else { continue };
+            let path = self.folder.join(format!("{log}.zst"));
+            let store = || self.client.store_log(&attempt, name, &path);
+            if let Err(error) = repeated(&AtomicBool::new(false), &store) {
+                say!("warning: the log {log} stays here only: {error}");
+            }
+        }
+    }
+}
+
+/// The part of a log's path that says which one of a build's logs it is: `BUILD-STAGE.log`.
+fn name_of_log(log: &str, build: u64) -> Option<&str> {
+    let file = log.rsplit('/').next()?.strip_suffix(".log")?;
+    file.strip_prefix(&format!("{build}-"))
+}

@@ -1,0 +1,54 @@
+//! How files of a lease reach the worker, and files of a build the coordinator, if they do not share a folder.
+
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::order::TestOrder;
+use kilnyard_model::result::Failure;
+use kilnyard_protocol::{BuildResult, Built, Lease};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// See the module documentation. Called from the threads of builds; every method may block.
+pub trait Supply: Sync {
+    /// Brings everything that a lease names to this machine, before the build begins.
+    ///
+    /// # Errors
+    /// Something is missing; the build fails with this.
+    fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure>;
+
+    /// Brings everything that a test names. An error is a sentence, and fails the build.
+    fn provide_test(&self, attempt: Attempt, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String>;
+
+    /// Brings outputs to the coordinator, before it is asked about them. They are in this folder. An error is a sentence,
+    /// and fails the build.
+    fn deliver(
+        &self,
+        attempt: Attempt,
+        built: &Built,
+        folder: &Path,
+        cancel: &AtomicBool,
+    ) -> Result<(), String>;
+
+    /// Brings logs to the coordinator: their names, relative to the worker's folder and without the extension of
+    /// compression. The result is reported after that.
+    fn end(&self, lease: &Lease, logs: &[String], result: &BuildResult);
+}
+
+/// Coordinator and worker share a folder.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedFolder;
+
+impl Supply for SharedFolder {
+    fn provide(&self, _: &Lease, _: &AtomicBool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn provide_test(&self, _: Attempt, _: &TestOrder, _: &AtomicBool) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn deliver(&self, _: Attempt, _: &Built, _: &Path, _: &AtomicBool) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn end(&self, _: &Lease, _: &[String], _: &BuildResult) {}
+}

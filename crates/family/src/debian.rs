@@ -159,6 +159,12 @@ impl Family for Debian {
             .then(|| Arc::new(Debian { build_architecture: Some(own), ..self.clone() }) as Arc<dyn Family>)
     }
 
+    fn confined(&self) -> Option<&'static str> {
+        let is_emulated =
+            self.build_architecture.is_none() && self.architecture() != config::root::own_architecture();
+        is_emulated.then_some("this machine emulates the target's architecture, and others may not")
+    }
+
     fn foreign(&self) -> Option<(String, Remedy)> {
         if self.build_architecture.is_some() {
             return None;

@@ -39,11 +39,11 @@ pub enum First {
     Status,
 }
 
-/// A message of a run to a worker.
+/// A message of a run to a worker. An empty body is no message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToDoor {
-    /// The worker's channel.
-    pub to: u64,
+    /// The worker's name.
+    pub to: String,
     /// What the worker may do from now on.
     #[serde(default)]
     pub allows: Option<Allowed>,
@@ -66,8 +66,6 @@ pub struct Allowed {
 /// A message of a worker to the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToRun {
-    /// The worker's channel.
-    pub from: u64,
     /// The worker's name, which it has proved.
     pub worker: String,
 }
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn frames_survive_and_damaged_ones_are_errors() {
-        let header = ToRun { from: 7, worker: "w".to_owned() };
+        let header = ToRun { worker: "w".to_owned() };
         let bytes = frame(&header, b"body").unwrap();
         let (read_header, body) = read::<ToRun>(&mut &bytes[..]).unwrap().unwrap();
         assert_eq!((read_header, &body[..]), (header, &b"body"[..]));

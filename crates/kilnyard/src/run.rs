@@ -22,6 +22,7 @@ mod link;
 mod owner;
 pub mod picture;
 mod preparer;
+mod stored;
 pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
@@ -32,7 +33,7 @@ use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Broken, lost};
 use door::Door;
 use feed::Feed;
-use kilnyard_coordinator::{Attempts, Channel, Coordinator, Event, RetryPolicy};
+use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
@@ -98,7 +99,7 @@ pub enum Message {
     /// For the driver.
     Input(Box<Input>),
     /// A message of a worker: the one in this process, or one that a door has admitted under this name.
-    OfWorker { from: Channel, worker: Option<String>, bytes: Vec<u8> },
+    OfWorker { worker: Option<String>, bytes: Vec<u8> },
     /// This number of bytes arrived from a mirror.
     Received(u64),
     /// The user asked the view to end the run.
@@ -178,6 +179,7 @@ impl Run<'_> {
         let coordinator = Coordinator::new(run, starts, scheduler.clone(), lead.next_build, attempts)
             .with_retries(self.yard.config.retries.clone())
             .with_own_retries(own_retries)
+            .with_required(capabilities())
             .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()));
         let driver = Driver::new(coordinator, scheduler);
         let mut book = Book { store: self.store, run, beginnings };
@@ -305,7 +307,7 @@ impl Parts<'_> {
                 planned.shape.machine.oversubscribed().cores,
             ),
             has_jobservers: worker.settings().jobserver != JobserverStyle::Off && planned.shape.jobs > 1,
-            capabilities: Vec::new(),
+            capabilities: capabilities(),
         };
         let (inbox, incomings) = Inbox::new();
         let transcript = options.transcript.as_deref().map(Transcript::create).transpose()?;
@@ -410,6 +412,11 @@ impl Parts<'_> {
 pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// What each worker of a run on this machine must be capable of: programs of its architecture.
+pub fn capabilities() -> Vec<String> {
+    vec![format!("running programs for {}", std::env::consts::ARCH)]
 }
 
 /// The hello of the worker in this process.

@@ -159,6 +159,11 @@ pub trait Family: Any + Debug + Send + Sync {
         None
     }
 
+    /// Why workers on other machines cannot build for the target, although this machine can: a clause. Absent if they can.
+    fn confined(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether the repository has packages of this target.
     fn is_published(&self, yard: &Yard) -> bool {
         ["dists", "packages"].iter().any(|folder| {

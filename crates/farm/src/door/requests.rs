@@ -84,6 +84,10 @@ pub fn router(shared: Arc<Shared>) -> Router {
 
 async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Result<Json<Joined>, Refusal> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if join.name == shared.own {
+        let reason = format!("{} is the name of the yard's own machine; choose another", join.name);
+        return Err(Refusal(StatusCode::CONFLICT, reason));
+    }
     let joined = shared.roster.join(&join.secret, &join.name, &join.key, now);
     let member = joined.map_err(|error| {
         let status = match &error {
@@ -125,12 +129,9 @@ async fn message(
     Worker(worker): Worker,
     message: Bytes,
 ) -> Result<StatusCode, Refusal> {
-    let (run, from) = {
-        let state = shared.state();
-        (state.run(), state.channel(&worker))
-    };
-    if let (Some(run), Some(from)) = (run, from) {
-        let bytes = frame(&ToRun { from, worker }, &message).map_err(Refusal::machine)?;
+    let run = shared.state().run();
+    if let Some(run) = run {
+        let bytes = frame(&ToRun { worker }, &message).map_err(Refusal::machine)?;
         // A run that ended meanwhile.
         let _ = run.send(bytes).await;
     }

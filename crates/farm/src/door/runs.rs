@@ -63,11 +63,11 @@ fn status(shared: &Shared) -> io::Result<Status> {
     let members = shared.roster.members()?;
     let (state, now) = (shared.state(), Instant::now());
     let workers = members.into_iter().map(|member| {
-        let seen = state.seen(&member.name, now);
+        let (silent, builds) = state.seen(&member.name, now);
         WorkerStatus {
             joined_seconds: member.joined_seconds,
-            silent_seconds: seen.map(|(silent, _)| silent.as_secs_f64()),
-            builds: seen.map_or(0, |(_, builds)| builds),
+            silent_seconds: silent.map(|silent| silent.as_secs_f64()),
+            builds,
             name: member.name,
         }
     });

@@ -25,10 +25,8 @@ pub struct State {
     /// The worker of each session.
     sessions: HashMap<String, String>,
     seats: BTreeMap<String, Seat>,
-    /// The workers by channel.
-    channels: HashMap<u64, String>,
     run: Option<Run>,
-    /// Counts runs and channels.
+    /// Counts runs.
     count: u64,
 }
 
@@ -41,16 +39,30 @@ struct Run {
     files: Arc<Files>,
 }
 
-/// A worker that has connected.
+/// A worker that has connected, or that a run expects.
 #[derive(Debug)]
 struct Seat {
-    channel: u64,
     session: String,
     mailbox: VecDeque<Vec<u8>>,
     mailbox_bytes: usize,
     filled: Arc<Notify>,
     grants: HashMap<String, Grant>,
-    seen: Instant,
+    /// When it sent its last request.
+    seen: Option<Instant>,
+}
+
+impl Seat {
+    /// The seat of a worker without a session.
+    fn vacant() -> Seat {
+        Seat {
+            session: String::new(),
+            mailbox: VecDeque::new(),
+            mailbox_bytes: 0,
+            filled: Arc::default(),
+            grants: HashMap::new(),
+            seen: None,
+        }
+    }
 }
 
 /// What a worker may do for a build.
@@ -83,34 +95,17 @@ impl State {
     pub fn begin(&mut self, worker: &str, now: Instant) -> String {
         let session = crate::random_hex();
         self.sessions.insert(session.clone(), worker.to_owned());
-        match self.seats.get_mut(worker) {
-            Some(seat) => {
-                self.sessions.remove(&seat.session);
-                seat.session.clone_from(&session);
-                seat.seen = now;
-            }
-            None => {
-                self.count += 1;
-                let seat = Seat {
-                    channel: self.count,
-                    session: session.clone(),
-                    mailbox: VecDeque::new(),
-                    mailbox_bytes: 0,
-                    filled: Arc::default(),
-                    grants: HashMap::new(),
-                    seen: now,
-                };
-                self.channels.insert(seat.channel, worker.to_owned());
-                self.seats.insert(worker.to_owned(), seat);
-            }
-        }
+        let seat = self.seats.entry(worker.to_owned()).or_insert_with(Seat::vacant);
+        self.sessions.remove(&seat.session);
+        seat.session.clone_from(&session);
+        seat.seen = Some(now);
         session
     }
 
     /// The worker of a session.
     pub fn worker(&mut self, session: &str, now: Instant) -> Option<String> {
         let worker = self.sessions.get(session)?;
-        self.seats.get_mut(worker)?.seen = now;
+        self.seats.get_mut(worker)?.seen = Some(now);
         Some(worker.clone())
     }
 
@@ -118,14 +113,8 @@ impl State {
     pub fn remove(&mut self, worker: &str) {
         if let Some(seat) = self.seats.remove(worker) {
             self.sessions.remove(&seat.session);
-            self.channels.remove(&seat.channel);
             seat.filled.notify_waiters();
         }
-    }
-
-    /// The channel of a worker.
-    pub fn channel(&self, worker: &str) -> Option<u64> {
-        Some(self.seats.get(worker)?.channel)
     }
 
     /// The oldest message for a worker, and what signals the next one.
@@ -138,9 +127,8 @@ impl State {
 
     /// Handles a frame of the run.
     pub fn deliver(&mut self, frame: ToDoor, message: Vec<u8>) {
-        let Some(seat) = self.channels.get(&frame.to).and_then(|worker| self.seats.get_mut(worker)) else {
-            return;
-        };
+        // A worker that has not connected since the door was started finds what it may do when it does.
+        let seat = self.seats.entry(frame.to).or_insert_with(Seat::vacant);
         if let Some(Allowed { attempt, reads, logs }) = frame.allows {
             let grant = seat.grants.entry(attempt).or_default();
             grant.reads.extend(reads);
@@ -149,7 +137,11 @@ impl State {
         if let Some(attempt) = &frame.ends {
             seat.grants.remove(attempt);
         }
-        if seat.mailbox.len() < MAILBOX_MAX && seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX {
+        let is_message = !message.is_empty();
+        if is_message
+            && seat.mailbox.len() < MAILBOX_MAX
+            && seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX
+        {
             seat.mailbox_bytes += message.len();
             seat.mailbox.push_back(message);
             seat.filled.notify_one();
@@ -202,10 +194,10 @@ impl State {
         self.run.as_ref().map(|run| run.files.clone())
     }
 
-    /// The time since a worker's last request, and the number of its builds.
-    pub fn seen(&self, worker: &str, now: Instant) -> Option<(Duration, usize)> {
-        let seat = self.seats.get(worker)?;
-        Some((now.duration_since(seat.seen), seat.grants.len()))
+    /// The time since a worker's last request, if there was one, and the number of its builds.
+    pub fn seen(&self, worker: &str, now: Instant) -> (Option<Duration>, usize) {
+        let Some(seat) = self.seats.get(worker) else { return (None, 0) };
+        (seat.seen.map(|seen| now.duration_since(seen)), seat.grants.len())
     }
 }
 
@@ -215,8 +207,8 @@ mod tests {
     use kilnyard_artifacts::Folder;
     use std::path::Path;
 
-    fn to(channel: u64, allows: Option<Allowed>, ends: Option<&str>) -> ToDoor {
-        ToDoor { to: channel, allows, ends: ends.map(str::to_owned) }
+    fn to(worker: &str, allows: Option<Allowed>, ends: Option<&str>) -> ToDoor {
+        ToDoor { to: worker.to_owned(), allows, ends: ends.map(str::to_owned) }
     }
 
     #[test]
@@ -239,18 +231,17 @@ mod tests {
         let sha = |digit: &str| Sha256Hex::parse(&digit.repeat(64)).unwrap();
         let (first, second) = (state.begin("one", now), state.begin("two", now));
         assert_eq!(state.worker(&first, now).as_deref(), Some("one"));
-        let channel = state.channel("one").unwrap();
         let allows = |reads: Vec<Sha256Hex>, logs: Option<&str>| {
             Some(Allowed { attempt: "a".to_owned(), reads, logs: logs.map(str::to_owned) })
         };
-        state.deliver(to(channel, allows(vec![sha("1")], Some("logs/1/p/2-")), None), b"grant".to_vec());
-        state.deliver(to(channel, allows(vec![sha("2")], None), None), b"answer".to_vec());
+        state.deliver(to("one", allows(vec![sha("1")], Some("logs/1/p/2-")), None), b"grant".to_vec());
+        state.deliver(to("one", allows(vec![sha("2")], None), None), b"answer".to_vec());
         assert!(state.may_read("one", &sha("1")) && state.may_read("one", &sha("2")));
         assert!(!state.may_read("two", &sha("1")) && !state.may_read("one", &sha("3")));
         assert_eq!(state.logs("one", "a").as_deref(), Some("logs/1/p/2-"));
         assert_eq!((state.logs("two", "a"), state.logs("one", "b")), (None, None));
         assert_eq!(state.take("one").unwrap().0.as_deref(), Some(&b"grant"[..]));
-        state.deliver(to(channel, None, Some("a")), b"over".to_vec());
+        state.deliver(to("one", None, Some("a")), b"over".to_vec());
         assert!(!state.may_read("one", &sha("1")));
         // A new session ends the earlier one; another worker's stays.
         state.begin("one", now);
@@ -263,12 +254,12 @@ mod tests {
     fn mailboxes_are_bounded() {
         let (mut state, now) = (State::default(), Instant::now());
         state.begin("one", now);
-        let channel = state.channel("one").unwrap();
         for _ in 0..MAILBOX_MAX + 9 {
-            state.deliver(to(channel, None, None), vec![0; 10]);
+            state.deliver(to("one", None, None), vec![0; 10]);
         }
         assert_eq!(state.seats["one"].mailbox.len(), MAILBOX_MAX);
-        state.deliver(to(99, None, None), vec![0; 10]);
+        state.deliver(to("two", None, None), Vec::new());
+        assert!(state.take("two").unwrap().0.is_none());
         let (sender, _receiver) = mpsc::channel(1);
         let folder = || Folder::at(Path::new("/nowhere"));
         let files = Files { yard: "/nowhere".into(), distfiles: folder(), archives: Vec::new() };

@@ -12,9 +12,14 @@ use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     signals::install();
+    if let (None, Some(reason)) = (&yard.target_name, yard.config.family.confined()) {
+        return Err(Error::usage(format!(
+            "workers on other machines cannot build for this yard yet: {reason}"
+        )));
+    }
     let folder = folder(yard)?;
     let _lock = lock(&folder)?;
-    let door = Door::open(&folder, options.listen);
+    let door = Door::open(&folder, options.listen, &run::host_name());
     let door = door.map_err(|error| explained(error, options, yard))?;
     let url = match &options.address {
         Some(url) => url.clone(),

@@ -1,7 +1,7 @@
 //! The run's end of the connection to a door (`kilnyard serve`), through which workers on other machines take part.
 //!
-//! The door is another process, and may end at any time: then those workers are silent until it is back, as after any
-//! cut connection.
+//! The door is another process, which may be started, end and be started again at any time: without it, those workers are
+//! silent, as after any cut connection.
 
 use super::Message;
 use crate::yard::Yard;
@@ -13,9 +13,13 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{FamilyOrder, FolderContent, Input, RootOrder};
 use kilnyard_protocol::{Lease, Progress, Reports, Test, ToCoordinator, ToWorker};
 use std::collections::HashMap;
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::mpsc::{self, Sender};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The folder of a yard's door, relative to the yard.
 pub const FOLDER: &str = "state/farm";
@@ -28,13 +32,27 @@ pub fn socket(yard: &Yard) -> PathBuf {
     yard.home.join(FOLDER).join(SOCKET)
 }
 
+/// How often a run looks for a door that it is not connected to.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// See the module documentation.
 pub struct Door {
     frames: Sender<(ToDoor, Vec<u8>)>,
-    /// The connection, to end it.
-    stream: UnixStream,
+    shared: Arc<Shared>,
     /// The builds of workers on other machines.
     builds: HashMap<Attempt, RemoteBuild>,
+    /// The workers by channel, which counts from 1.
+    workers: Vec<String>,
+}
+
+/// What the threads of the connection share with the owner.
+#[derive(Default)]
+struct Shared {
+    is_over: AtomicBool,
+    /// The connection, if there is one.
+    stream: Mutex<Option<UnixStream>>,
+    /// What workers may do, by attempt: for a door that is started again.
+    allowed: Mutex<HashMap<String, (String, Allowed)>>,
 }
 
 /// A build of a worker on another machine.
@@ -46,36 +64,86 @@ pub struct RemoteBuild {
     logs: String,
 }
 
+impl Shared {
+    fn stream(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allowed(&self) -> MutexGuard<'_, HashMap<String, (String, Allowed)>> {
+        self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects to the door, and repeats what workers may do.
+    fn connect(&self, socket: &Path, first: &First) -> io::Result<UnixStream> {
+        let mut stream = UnixStream::connect(socket)?;
+        relay::write(&mut stream, first, b"")?;
+        let allowed: Vec<(String, Allowed)> = self.allowed().values().cloned().collect();
+        for (to, allowed) in allowed {
+            relay::write(&mut stream, &ToDoor { to, allows: Some(allowed), ends: None }, b"")?;
+        }
+        *self.stream() = Some(stream.try_clone()?);
+        Ok(stream)
+    }
+
+    /// Passes on messages of workers, through one connection after another.
+    fn receive(&self, socket: &Path, first: &First, owner: &Sender<Message>) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            if let Ok(mut stream) = self.connect(socket, first) {
+                while let Ok(Some((ToRun { worker }, bytes))) = relay::read::<ToRun>(&mut stream) {
+                    if owner.send(Message::OfWorker { worker: Some(worker), bytes }).is_err() {
+                        return;
+                    }
+                }
+                *self.stream() = None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Writes frames. Without a connection they are lost, as the protocol allows.
+    fn send(&self, frames: &Receiver<(ToDoor, Vec<u8>)>) {
+        for (header, message) in frames {
+            // A clone, so that a slow door blocks nothing else.
+            let stream = self.stream().as_ref().and_then(|stream| stream.try_clone().ok());
+            if let Some(mut stream) = stream {
+                let _ = relay::write(&mut stream, &header, &message);
+            }
+        }
+    }
+}
+
 impl Door {
-    /// Connects to the yard's door. Returns none if there is none.
+    /// Connects to the yard's door whenever there is one. Returns none if other machines cannot take part.
     pub fn connect(yard: &Yard, owner: &Sender<Message>) -> Option<Door> {
-        let mut stream = UnixStream::connect(socket(yard)).ok()?;
+        let socket = socket(yard);
+        if let Some(reason) = yard.config.family.confined() {
+            if UnixStream::connect(&socket).is_ok() {
+                say!("note: workers on other machines do not take part: {reason}");
+            }
+            return None;
+        }
         let first = First::Run {
             yard: yard.folder.clone(),
             distfiles: yard.path("distfiles"),
             archives: vec![yard.trees().archives().folder().to_owned()],
         };
-        relay::write(&mut stream, &first, b"").ok()?;
-        let (mut reader, mut writer) = (stream.try_clone().ok()?, stream.try_clone().ok()?);
-        let (frames, to_write) = mpsc::channel::<(ToDoor, Vec<u8>)>();
-        // Two threads, since the owner of the run never blocks. They end with the connection.
-        std::thread::spawn(move || {
-            for (header, message) in to_write {
-                if relay::write(&mut writer, &header, &message).is_err() {
-                    return;
-                }
-            }
+        let (frames, to_write) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        // Two threads, since the owner of the run never blocks. They end when this is dropped.
+        let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
+        std::thread::spawn(move || writing.send(&to_write));
+        std::thread::spawn(move || reading.receive(&socket, &first, &owner));
+        Some(Door { frames, shared, builds: HashMap::new(), workers: Vec::new() })
+    }
+
+    /// The channel of a worker.
+    pub fn channel(&mut self, worker: &str) -> Channel {
+        let known = self.workers.iter().position(|known| known == worker);
+        let at = known.unwrap_or_else(|| {
+            self.workers.push(worker.to_owned());
+            self.workers.len() - 1
         });
-        let owner = owner.clone();
-        std::thread::spawn(move || {
-            while let Ok(Some((ToRun { from, worker }, bytes))) = relay::read::<ToRun>(&mut reader) {
-                let message = Message::OfWorker { from: Channel(from), worker: Some(worker), bytes };
-                if owner.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        Some(Door { frames, stream, builds: HashMap::new() })
+        Channel(at as u64 + 1)
     }
 
     /// Sends a lease, and lets the worker read what it names.
@@ -83,10 +151,8 @@ impl Door {
         let logs = format!("logs/{}/{}/{}-", lease.run, lease.order.package, lease.build);
         let reads = reads(&lease.order.root, &[]);
         let allows = Allowed { attempt: lease.attempt.to_string(), reads, logs: Some(logs.clone()) };
-        self.builds.insert(
-            lease.attempt,
-            RemoteBuild { family: lease.order.family.clone(), channel: granted.channel, logs },
-        );
+        let build = RemoteBuild { family: lease.order.family.clone(), channel: granted.channel, logs };
+        self.builds.insert(lease.attempt, build);
         self.push(granted.channel, Some(allows), None, bytes);
     }
 
@@ -100,11 +166,11 @@ impl Door {
                 }
                 _ => (None, None),
             },
-            ToWorker::Acknowledged { attempt, .. } | ToWorker::Superseded { attempt, .. } => {
-                // A worker may have named another's build.
-                if self.builds.get(attempt).is_some_and(|build| build.channel == to) {
-                    self.builds.remove(attempt);
-                }
+            // A worker may have named another's build.
+            ToWorker::Acknowledged { attempt, .. } | ToWorker::Superseded { attempt, .. }
+                if self.builds.get(attempt).is_some_and(|build| build.channel == to) =>
+            {
+                self.builds.remove(attempt);
                 (None, Some(attempt.to_string()))
             }
             _ => (None, None),
@@ -113,8 +179,20 @@ impl Door {
     }
 
     fn push(&self, to: Channel, allows: Option<Allowed>, ends: Option<String>, bytes: Vec<u8>) {
-        // Without a door the message is lost.
-        let _ = self.frames.send((ToDoor { to: to.0, allows, ends }, bytes));
+        let Some(worker) = self.workers.get((to.0 as usize).wrapping_sub(1)) else { return };
+        if let Some(allows) = &allows {
+            let mut known = self.shared.allowed();
+            let (_, known) = known.entry(allows.attempt.clone()).or_insert_with(|| {
+                (worker.clone(), Allowed { attempt: allows.attempt.clone(), ..Allowed::default() })
+            });
+            known.reads.extend(allows.reads.iter().cloned());
+            known.logs = allows.logs.clone().or_else(|| known.logs.take());
+        }
+        if let Some(attempt) = &ends {
+            self.shared.allowed().remove(attempt);
+        }
+        // Without its thread the run is over.
+        let _ = self.frames.send((ToDoor { to: worker.clone(), allows, ends }, bytes));
     }
 
     /// A build of a worker on another machine.
@@ -137,8 +215,9 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
         // The door may be gone.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.shared.stream().as_ref().map(|stream| stream.shutdown(std::net::Shutdown::Both));
     }
 }
 

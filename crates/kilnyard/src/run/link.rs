@@ -13,7 +13,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::Sender;
 
-/// The channel of the worker in this process. A door numbers its own from 1.
+/// The channel of the worker in this process. Those of a door count from 1.
 pub const WORKER: Channel = Channel(0);
 
 /// Reads after "failed to".
@@ -25,7 +25,7 @@ pub struct ToOwner(pub Sender<Message>);
 impl Transport for ToOwner {
     fn send(&self, message: Vec<u8>) {
         // Without an owner the run is over.
-        let _ = self.0.send(Message::OfWorker { from: WORKER, worker: None, bytes: message });
+        let _ = self.0.send(Message::OfWorker { worker: None, bytes: message });
     }
 }
 

@@ -5,7 +5,7 @@ use super::Message;
 use super::feed::{Feed, Shown};
 use super::fetch::Fetchers;
 use super::host_name;
-use super::link::{Link, Place};
+use super::link::{Link, Place, WORKER};
 use super::preparer::{BuildOf, Desk, refused};
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::Expected;
@@ -13,7 +13,7 @@ use crate::signals;
 use crate::words::now_seconds;
 use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice};
 use kilnyard_driver::{Driver, Input, Job, Task};
-use kilnyard_protocol::{Built, Hello, ToCoordinator, ToWorker, encode, open};
+use kilnyard_protocol::{Built, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -67,9 +67,8 @@ impl Owner<'_> {
                     Input::Event(event) => self.apply_event(event)?,
                     input => self.apply(input)?,
                 },
-                Ok(Message::OfWorker { from, worker, bytes }) => {
-                    self.hear_worker(from, worker.as_deref(), &bytes)?;
-                }
+                Ok(Message::OfWorker { worker: None, bytes }) => self.hear_worker(&bytes)?,
+                Ok(Message::OfWorker { worker: Some(worker), bytes }) => self.hear_far(&worker, &bytes)?,
                 Ok(Message::Received(bytes)) => self.bytes_fetched += bytes,
                 Ok(Message::Enough) => is_enough = true,
                 Ok(Message::Failed(error)) => return Err(*error),
@@ -104,30 +103,32 @@ impl Owner<'_> {
         self.apply(Input::Event(event))
     }
 
-    /// Passes a message of a worker to the coordinator. A worker on another machine may send anything.
-    fn hear_worker(&mut self, from: Channel, worker: Option<&str>, bytes: &[u8]) -> Result<()> {
-        let opened = open::<ToCoordinator>(bytes);
-        let mut message = Box::new(match worker {
-            None => opened.or_internal("read a message of the worker")?,
-            Some(worker) => match opened {
-                Ok(message) if speaks_for(worker, &message.body) => message,
-                _ => return Ok(()),
-            },
-        });
+    /// Passes a message of the worker in this process to the coordinator.
+    fn hear_worker(&mut self, bytes: &[u8]) -> Result<()> {
         self.link.received(bytes)?;
-        if worker.is_some() {
-            if let ToCoordinator::Hello(Hello { worker, process, .. }) = &message.body
-                && *worker == host_name()
-            {
-                let reason =
-                    format!("{worker} is the name of the yard's own machine; kilnyard worker --name");
-                return self.send(from, ToWorker::Refused { process: process.clone(), reason });
-            }
-            if let Some(door) = &self.link.door {
-                door.correct(&mut message.body);
-            }
+        let message = Box::new(open(bytes).or_internal("read a message of the worker")?);
+        self.apply(Input::Event(Event::Received { from: WORKER, message }))
+    }
+
+    /// Passes a message of a worker on another machine to the coordinator. Such a worker may send anything.
+    fn hear_far(&mut self, worker: &str, bytes: &[u8]) -> Result<()> {
+        let (Some(door), Ok(mut message)) = (&mut self.link.door, open::<ToCoordinator>(bytes)) else {
+            return Ok(());
+        };
+        // Sessions are random, and each worker knows its own alone.
+        if matches!(&message.body, ToCoordinator::Hello(hello) if hello.worker != worker) {
+            return Ok(());
         }
-        self.apply(Input::Event(Event::Received { from, message }))
+        let from = door.channel(worker);
+        door.correct(&mut message.body);
+        self.link.received(bytes)?;
+        if let ToCoordinator::Hello(hello) = &message.body
+            && hello.worker == host_name()
+        {
+            let reason = format!("{worker} is the name of the yard's own machine");
+            return self.send(from, ToWorker::Refused { process: hello.process.clone(), reason });
+        }
+        self.apply(Input::Event(Event::Received { from, message: Box::new(message) }))
     }
 
     /// Applies an input and performs its tasks.
@@ -231,12 +232,3 @@ impl Owner<'_> {
 
 /// Reads after "failed to".
 const SENDING: &str = "send a message to the worker";
-
-/// Whether a message may come from a worker of this name.
-fn speaks_for(worker: &str, message: &ToCoordinator) -> bool {
-    match message {
-        ToCoordinator::Hello(hello) => hello.worker == worker,
-        // Sessions are random, and each worker knows its own alone.
-        _ => true,
-    }
-}

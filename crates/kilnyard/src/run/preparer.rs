@@ -3,6 +3,7 @@
 //! It prepares packages, decides which outputs of a build are kept and how they are tested, and adopts new outputs. It
 //! answers questions in the order of their arrival.
 
+use super::stored::verify;
 use super::{Broken, Message};
 use crate::due::{Due, Known};
 use crate::error::Result;
@@ -11,13 +12,12 @@ use crate::yard::{Yard, store_error};
 use kilnyard_coordinator::{Event, Prepared, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
-use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{FamilyOrder, Output, Stage};
 use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Answer, Built, Test};
 use kilnyard_store::{BuildRow, Store};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -170,32 +170,14 @@ impl Preparer<'_> {
         Ok(Prepared::Build(Box::new(to_build)))
     }
 
-    /// Reads outputs that a worker on another machine has stored, and compares them with what it says about them.
-    fn verify(&self, family: &FamilyOrder, outputs: &[Output]) -> std::result::Result<(), String> {
-        let failed = |error: std::io::Error| format!("failed to {READING}: {error}");
-        let folder = tempfile::Builder::new().prefix("read-").tempdir_in(self.yard.path("roots"));
-        let folder = folder.map_err(failed)?;
-        for output in outputs {
-            let is_name =
-                Path::new(&output.file).file_name().is_some_and(|name| name == output.file.as_str());
-            let sha256 = Sha256Hex::parse(&output.sha256).ok().filter(|_| is_name);
-            let stored = sha256.map(|sha256| self.distfiles.path(&sha256)).filter(|path| path.is_file());
-            let stored = stored.ok_or_else(|| format!("the worker has not stored {:?}", output.file))?;
-            std::fs::hard_link(stored, folder.path().join(&output.file)).map_err(failed)?;
-        }
-        let rules = kilnyard_ecosystem::rules(family).map_err(|error| error.to_string())?;
-        let bounds = self.yard.config.limits_of_builds.output_bounds();
-        let read = rules.read_outputs(folder.path(), bounds).map_err(|error| error.to_string())?;
-        match read == outputs {
-            true => Ok(()),
-            false => Err("the worker describes its outputs wrongly".to_owned()),
-        }
-    }
-
     /// Decides which outputs of a build are kept, and how they are tested.
     fn judge(&mut self, of: &BuildOf, built: &Built) -> Answer {
-        if let Some(Err(reason)) = of.family.as_ref().map(|family| self.verify(family, &built.outputs)) {
-            return refused(reason);
+        if let Some(family) = &of.family {
+            let bounds = self.yard.config.limits_of_builds.output_bounds();
+            let scratch = self.yard.path("roots");
+            if let Err(reason) = verify(family, &built.outputs, self.distfiles, &scratch, bounds) {
+                return refused(reason);
+            }
         }
         let admitted = match self.stock.set().admit(of.package, &of.version, &built.outputs) {
             Ok(admitted) => admitted,
@@ -212,9 +194,6 @@ impl Preparer<'_> {
         Answer { refused: None, outputs: admitted.outputs, notes: admitted.notes, test }
     }
 }
-
-/// Reads after "failed to".
-const READING: &str = "read the outputs that the worker has stored";
 
 /// An answer that fails the build.
 pub fn refused(reason: String) -> Answer {

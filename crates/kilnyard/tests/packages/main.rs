@@ -3,7 +3,7 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
 //! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
 //! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
-//! `elsewhere` leases without their yard, `messages` the protocol, `own` sources from git with a second archive, `sets`
+//! `elsewhere` leases without their yard, `farm` workers on other machines, `messages` the protocol, `own` sources from git with a second archive, `sets`
 //! targets, choices of what packages are built against, and cycles, `tables` settings of single packages, and `traps` attacks
 //! on later builds.
 
@@ -16,6 +16,7 @@ mod builds;
 mod disasters;
 mod earlier;
 mod elsewhere;
+mod farm;
 mod fixtures;
 mod messages;
 mod ordinary;
@@ -38,6 +39,7 @@ fn main() {
         disasters::CASES,
         earlier::CASES,
         elsewhere::CASES,
+        farm::CASES,
         messages::CASES,
         ordinary::CASES,
         own::CASES,
@@ -62,6 +64,9 @@ fn main() {
             case.needs(support::has("git"), "git is not installed")
         }
         "a_lease_and_artifacts_are_enough_for_libmd" => {
+            case.needs(support::is_root(), "only root can hide folders")
+        }
+        "workers_on_other_machines_build_too" | "builds_of_killed_workers_and_doors_are_repeated" => {
             case.needs(support::is_root(), "only root can hide folders")
         }
         "folders_that_cannot_be_removed_are_set_aside_and_reported" => {

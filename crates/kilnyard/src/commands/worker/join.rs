@@ -66,7 +66,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         supply: &supply,
         cores: Cores::new(&folder.display().to_string(), machine.oversubscribed().cores),
         has_jobservers: machine.cores > 1,
-        capabilities: Vec::new(),
+        capabilities: crate::run::capabilities(),
     };
     let hello = hello(name.clone(), &machine);
     let (inbox, incomings) = Inbox::new();
@@ -218,7 +218,7 @@ fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
 fn receive(connection: &Connection, inbox: &Inbox) -> Error {
     let mut is_connected = true;
     loop {
-        match connection.receive() {
+        match connection.receive(is_connected) {
             Ok(message) => {
                 if !std::mem::replace(&mut is_connected, true) {
                     say!("connected again");

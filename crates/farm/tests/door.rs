@@ -1,0 +1,287 @@
+//! A real door, real clients over TLS, and the other end of its socket in place of a run.
+
+use kilnyard_artifacts::{Artifacts, Folder, Storage};
+use kilnyard_farm::client::{Client, ClientError};
+use kilnyard_farm::door::Door;
+use kilnyard_farm::identity::{Fingerprint, Identity};
+use kilnyard_farm::proof::WorkerKey;
+use kilnyard_farm::relay::{self, Allowed, First, SOCKET, Status, ToDoor, ToRun};
+use kilnyard_farm::roster::{Roster, Token};
+use kilnyard_model::sha256::Sha256Hex;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// A door in a thread, with a yard.
+struct Served {
+    folder: tempfile::TempDir,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        Served::at(folder, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn at(folder: tempfile::TempDir, address: SocketAddr) -> Served {
+        let door = Door::open(folder.path(), address, "own-machine").unwrap();
+        let (address, fingerprint) = (door.address(), door.identity().fingerprint());
+        let end = Arc::new(AtomicBool::new(false));
+        let is_over = end.clone();
+        let thread = Some(std::thread::spawn(move || {
+            door.answer(&|| is_over.load(Ordering::Relaxed)).unwrap();
+        }));
+        Served { folder, address, fingerprint, end, thread }
+    }
+
+    /// The same door after a restart.
+    fn again(mut self) -> Served {
+        let address = self.address;
+        self.stop();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
+        Served::at(folder, address)
+    }
+
+    fn stop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread.take().map(|thread| thread.join().unwrap());
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn roster(&self) -> Roster {
+        Roster::open(self.folder.path()).unwrap()
+    }
+
+    fn token(&self) -> Token {
+        self.roster().issue(self.fingerprint).unwrap()
+    }
+
+    fn client(&self, name: &str) -> Client {
+        self.client_with(name, name)
+    }
+
+    /// A client with the key of this name.
+    fn client_with(&self, name: &str, key: &str) -> Client {
+        let key = WorkerKey::open(&self.path(&format!("{key}.key"))).unwrap();
+        Client::new(&format!("https://{}", self.address), self.fingerprint, name, key).unwrap()
+    }
+
+    /// A client that has joined.
+    fn joined(&self, name: &str) -> Client {
+        let client = self.client(name);
+        client.join(&self.token().secret).unwrap();
+        client
+    }
+
+    /// Connects in place of a run.
+    fn run(&self) -> UnixStream {
+        let mut stream = UnixStream::connect(self.path(SOCKET)).unwrap();
+        let archives = vec![self.path("archives")];
+        let first = First::Run { yard: self.path("yard"), distfiles: self.path("distfiles"), archives };
+        relay::write(&mut stream, &first, b"").unwrap();
+        stream
+    }
+
+    fn status(&self) -> Status {
+        let mut stream = UnixStream::connect(self.path(SOCKET)).unwrap();
+        relay::write(&mut stream, &First::Status, b"").unwrap();
+        relay::read(&mut stream).unwrap().unwrap().0
+    }
+
+    /// Waits until the door knows the run.
+    fn until_run(&self, has_run: bool) {
+        while self.status().has_run != has_run {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn write(path: &Path, content: &[u8]) -> PathBuf {
+    std::fs::write(path, content).unwrap();
+    path.to_owned()
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, ClientError>, words: &str) {
+    match result {
+        Err(ClientError::Refused(reason)) if reason.contains(words) => {}
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is accepted"),
+    }
+}
+
+#[test]
+fn a_worker_joins_once_and_proves_its_key() {
+    let served = Served::new();
+    let token = served.token();
+    refused(served.client("w").send(b"x".to_vec()), "has not joined");
+    refused(served.client("w").join(&"0".repeat(64)), "was used, or is not one");
+    served.client("w").join(&token.secret).unwrap();
+    served.client("w").send(b"x".to_vec()).unwrap();
+    refused(served.client("other").join(&token.secret), "was used");
+    // The name with another key.
+    refused(served.client_with("w", "thief").join(&served.token().secret), "with another key");
+    refused(served.client_with("w", "thief").send(b"x".to_vec()), "not that of the worker's key");
+    refused(served.client("own-machine").join(&served.token().secret), "own-machine");
+    refused(served.client("../w").join(&served.token().secret), "a worker's name");
+}
+
+#[test]
+fn another_certificate_is_refused() {
+    let (served, other) = (Served::new(), tempfile::tempdir().unwrap());
+    let fingerprint = Identity::open(other.path()).unwrap().fingerprint();
+    let key = WorkerKey::open(&served.path("w.key")).unwrap();
+    let client = Client::new(&format!("https://{}", served.address), fingerprint, "w", key).unwrap();
+    let joined = client.join(&served.token().secret);
+    assert!(matches!(joined, Err(ClientError::OtherDoor)), "{joined:?}");
+}
+
+#[test]
+fn messages_pass_both_ways_and_are_lost_without_a_run() {
+    let served = Served::new();
+    let (one, two) = (served.joined("one"), served.joined("two"));
+    one.send(b"lost".to_vec()).unwrap();
+    let mut run = served.run();
+    served.until_run(true);
+    one.send(b"from one".to_vec()).unwrap();
+    two.send(b"from two".to_vec()).unwrap();
+    for (worker, said) in [("one", "from one"), ("two", "from two")] {
+        let (header, body) = relay::read::<ToRun>(&mut run).unwrap().unwrap();
+        assert_eq!((header.worker.as_str(), &body[..]), (worker, said.as_bytes()));
+    }
+    let to = |worker: &str| ToDoor { to: worker.to_owned(), allows: None, ends: None };
+    for (worker, said) in [("two", "to two"), ("one", "to one"), ("absent", "to absent")] {
+        relay::write(&mut run, &to(worker), said.as_bytes()).unwrap();
+    }
+    assert_eq!(one.receive(true).unwrap().as_deref(), Some(&b"to one"[..]));
+    assert_eq!(two.receive(true).unwrap().as_deref(), Some(&b"to two"[..]));
+    // A message that is sent while the worker waits.
+    let waiting = std::thread::spawn(move || one.receive(true).unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    relay::write(&mut run, &to("one"), b"later").unwrap();
+    assert_eq!(waiting.join().unwrap().as_deref(), Some(&b"later"[..]));
+    drop(run);
+    served.until_run(false);
+    two.send(b"lost again".to_vec()).unwrap();
+}
+
+#[test]
+fn files_are_read_and_stored_for_builds_alone() {
+    let served = Served::new();
+    let (one, two) = (served.joined("one"), served.joined("two"));
+    let distfiles = Folder::open(&served.path("distfiles")).unwrap();
+    let archives = Folder::open(&served.path("archives")).unwrap();
+    let (input, _) = distfiles.insert(&mut &b"input"[..], Storage::Plain).unwrap();
+    let (base, _) = archives.insert(&mut &b"base root"[..], Storage::Compressed).unwrap();
+    let (secret, _) = distfiles.insert(&mut &b"of another build"[..], Storage::Plain).unwrap();
+    let output = write(&served.path("output"), b"output");
+    let hash = {
+        let scratch = Folder::open(&served.path("scratch")).unwrap();
+        scratch.insert(&mut &b"output"[..], Storage::Plain).unwrap().0
+    };
+    let mut run = served.run();
+    served.until_run(true);
+    let text = |client: &Client, sha256: &Sha256Hex| {
+        let mut text = String::new();
+        client.open(sha256).map_err(|error| error.to_string())?.read_to_string(&mut text).unwrap();
+        Ok::<_, String>(text)
+    };
+    assert!(text(&one, &input).is_err_and(|error| error.contains("no build of this worker")));
+    let allows = Allowed {
+        attempt: "a".to_owned(),
+        reads: vec![input.clone(), base.clone()],
+        logs: Some("logs/1/pkg/2-".to_owned()),
+    };
+    relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows: Some(allows), ends: None }, b"grant")
+        .unwrap();
+    assert_eq!(one.receive(true).unwrap().as_deref(), Some(&b"grant"[..]));
+    assert_eq!(text(&one, &input).as_deref(), Ok("input"));
+    assert_eq!(text(&one, &base).as_deref(), Ok("base root"));
+    assert!(text(&one, &secret).is_err() && text(&two, &input).is_err());
+    // An output: under its hash, for a build of this worker.
+    let other = Sha256Hex::parse(&"b".repeat(64)).unwrap();
+    refused(one.store("a", &other, &output), "different content");
+    refused(one.store("b", &hash, &output), "no build of this worker");
+    refused(two.store("a", &hash, &output), "no build of this worker");
+    assert!(!distfiles.contains(&hash).unwrap());
+    one.store("a", &hash, &output).unwrap();
+    one.store("a", &hash, &output).unwrap();
+    assert!(distfiles.contains(&hash).unwrap());
+    // A log: where the run says, with a plain name.
+    one.store_log("a", "build", &output).unwrap();
+    assert_eq!(std::fs::read(served.path("yard/logs/1/pkg/2-build.log.zst")).unwrap(), b"output");
+    for name in ["..%2f..%2fx", "A", "a.b", &"x".repeat(65)] {
+        refused(one.store_log("a", name, &output), "the name of a log");
+    }
+    refused(two.store_log("a", "build", &output), "no build of this worker");
+    assert_eq!(served.status().workers[0].builds, 1);
+    // The build ends.
+    relay::write(
+        &mut run,
+        &ToDoor { to: "one".to_owned(), allows: None, ends: Some("a".to_owned()) },
+        b"over",
+    )
+    .unwrap();
+    assert_eq!(one.receive(true).unwrap().as_deref(), Some(&b"over"[..]));
+    refused(one.store("a", &hash, &output), "no build of this worker");
+    assert!(text(&one, &input).is_err());
+}
+
+#[test]
+fn a_removed_worker_is_refused_at_its_next_request() {
+    let served = Served::new();
+    let one = served.joined("one");
+    one.send(b"x".to_vec()).unwrap();
+    assert!(served.roster().remove("one").unwrap());
+    refused(one.send(b"x".to_vec()), "was removed");
+    refused(one.receive(true), "was removed");
+    assert!(served.status().workers.is_empty());
+}
+
+#[test]
+fn a_restarted_door_has_the_same_identity_and_workers() {
+    let served = Served::new();
+    let (one, fingerprint) = (served.joined("one"), served.fingerprint);
+    one.send(b"x".to_vec()).unwrap();
+    let served = served.again();
+    assert_eq!(served.fingerprint, fingerprint);
+    // The old session is over; the client begins another.
+    one.send(b"y".to_vec()).unwrap();
+    assert_eq!(served.status().workers[0].name, "one");
+}
+
+#[test]
+fn nonsense_does_not_stop_the_door() {
+    let served = Served::new();
+    let one = served.joined("one");
+    let mut silent = Vec::new();
+    for garbage in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 4096], b"\x16\x03\x01"] {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.write_all(garbage).unwrap();
+        silent.push(stream);
+    }
+    let mut run = UnixStream::connect(served.path(SOCKET)).unwrap();
+    run.write_all(&[0xff; 64]).unwrap();
+    one.send(b"x".to_vec()).unwrap();
+    assert!(!served.status().has_run);
+    let address =
+        Client::new("http://host", served.fingerprint, "w", WorkerKey::open(&served.path("k")).unwrap());
+    assert!(matches!(address, Err(ClientError::Address(_))));
+}

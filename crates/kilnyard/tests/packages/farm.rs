@@ -1,0 +1,228 @@
+//! Workers on other machines: processes in a mount namespace without the yard, which have only its address.
+
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
+use crate::support::{self, Ended, Yard, until};
+use kilnyard_model::result::BuildOutcome;
+use kilnyard_store::{BuildRow, Store};
+use kilnyard_store_sqlite::Sqlite;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub const CASES: &[Trial] = &[
+    ("workers_on_other_machines_build_too", build_too),
+    ("builds_of_killed_workers_and_doors_are_repeated", killed),
+    ("a_worker_that_cannot_join_says_why", cannot_join),
+];
+
+const TARGET: &str = "debian/linux/bookworm/amd64";
+
+/// Hides the first argument under an empty folder, then executes the rest.
+const HIDDEN: &str = r#"mount -t tmpfs none "$1"; test -z "$(ls "$1")"; shift; exec "$@""#;
+
+/// `kilnyard serve` of a yard.
+struct Served {
+    process: Child,
+    url: String,
+}
+
+impl Served {
+    fn start(yard: &Yard) -> Served {
+        Served::start_at(yard, "127.0.0.1:0")
+    }
+
+    fn start_at(yard: &Yard, address: &str) -> Served {
+        let log = yard.path("serve-log");
+        let mut command = yard.command(&["serve", "--listen", address]);
+        command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
+        let process = command.spawn().unwrap();
+        let said = || fs::read_to_string(&log).unwrap();
+        until("the door is open", || said().contains("Ctrl-C"));
+        let said = said();
+        let address = said.split("connect to ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+        Served { url: format!("https://{address}"), process }
+    }
+}
+
+impl Served {
+    fn signal(&mut self, signal: i32) {
+        // SAFETY: the child was not waited for, so the number is its own.
+        unsafe { libc::kill(self.process.id() as i32, signal) };
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended.
+        if self.process.try_wait().unwrap().is_none() {
+            self.signal(libc::SIGINT);
+        }
+    }
+}
+
+/// A worker in a folder of its own.
+struct Far {
+    folder: PathBuf,
+    child: Option<Child>,
+}
+
+impl Far {
+    /// Joins a yard.
+    fn join(shared: &Shared, yard: &Yard, served: &Served, name: &str) -> Far {
+        let folder = shared.path(&format!("{name}-of-{}", yard.folder.file_name().unwrap().display()));
+        fs::create_dir_all(&folder).unwrap();
+        let token = folder.join("token");
+        fs::write(&token, yard.run(&["workers", "token"]).exits(0).stdout).unwrap();
+        let mut far = Far { folder, child: None };
+        let token = token.display().to_string();
+        far.start(yard, &["--join", &served.url, "--token-file", &token, "--name", name]);
+        until("the worker is connected", || connected(yard).contains(name));
+        far
+    }
+
+    /// Starts the worker, or starts it again.
+    fn start(&mut self, yard: &Yard, arguments: &[&str]) {
+        let program = support::command();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "--", "/bin/sh", "-euc", HIDDEN, "sh"]);
+        command.arg(&yard.folder).arg(program.get_program()).args(["worker", "--cores", "1", "--folder"]);
+        command.arg(self.folder.join("worker")).args(arguments).current_dir("/");
+        support::quiet(&mut command);
+        let log = fs::File::create(self.folder.join("log")).unwrap();
+        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    fn signal(&mut self, signal: i32) -> Ended {
+        let child = self.child.take().unwrap();
+        // SAFETY: the child was not waited for, so the number is its own.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        child.wait_with_output().unwrap().into()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.signal(libc::SIGINT);
+        }
+        // Layers and roots belong to the ids of roots, so Kilnyard removes them.
+        Yard { folder: self.folder.join("worker") }.run(&["clean", "--base"]);
+    }
+}
+
+/// The names of the connected workers.
+fn connected(yard: &Yard) -> BTreeSet<String> {
+    let status = yard.run(&["workers", "--json"]).exits(0).json();
+    let workers = status["workers"].as_array().unwrap().iter();
+    let seen = workers.filter(|worker| worker["silent_seconds"].as_f64().is_some());
+    seen.map(|worker| worker["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The builds of the last run that ended with outputs, and the others.
+fn builds(yard: &Yard) -> (Vec<BuildRow>, Vec<BuildRow>) {
+    let store = Sqlite::open_to_read(&yard.path("state/kilnyard.db"), &TARGET.parse().unwrap()).unwrap();
+    let run = store.last_run().unwrap().unwrap().number;
+    store.builds_in(run).unwrap().into_iter().partition(|build| build.outcome == BuildOutcome::Built)
+}
+
+/// The worker of each build with outputs.
+fn performers(yard: &Yard) -> Vec<String> {
+    builds(yard).0.into_iter().filter_map(|build| build.worker).collect()
+}
+
+const NAMES: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+
+fn set(pause: &'static str) -> Vec<Fixture> {
+    NAMES.map(|name| slow(name, pause)).to_vec()
+}
+
+fn build_too(shared: &Shared) {
+    // The last package needs the first, wherever that was built.
+    let set: Vec<Fixture> = set("sleep 3").into_iter().chain([good("after", "one, two, three")]).collect();
+    let yard = shared.yard("farm", &set);
+    let served = Served::start(&yard);
+    let far = Far::join(shared, &yard, &served, "far");
+    yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["7 built"]);
+    let performers = performers(&yard);
+    let by_far = performers.iter().filter(|worker| *worker == "far").count();
+    assert!((1..7).contains(&by_far), "{performers:?}: {}", far.said());
+    for name in NAMES {
+        yard.run(&["log", name, "build"]).exits(0).says(&["dpkg-buildpackage"]);
+    }
+    assert!(yard.is_clean());
+    // The worker has what it was assigned, and no part of the yard.
+    assert!(!far.folder.join("worker/state/kilnyard.db").exists());
+    assert_eq!(yard.published().iter().filter(|line| line.starts_with("Package: ")).count(), 7);
+    yard.build().exits(0).says(&["nothing to do"]);
+    // Removed, it cannot return.
+    yard.run(&["workers", "remove", "far"]).exits(0);
+    until("the worker ends", || far.said().contains("does not accept this worker"));
+}
+
+fn killed(shared: &Shared) {
+    let yard = shared.yard("farm-killed", &set("sleep 4"));
+    let mut served = Served::start(&yard);
+    let mut far = Far::join(shared, &yard, &served, "far");
+    let mut build = yard.start(&["build", "--no-scan", "--slots", "1"]);
+    let has_build = || {
+        let status = yard.run(&["workers", "--json"]).exits(0).json();
+        status["workers"][0]["builds"].as_u64().is_some_and(|builds| builds > 0)
+    };
+    until("the worker has a build", has_build);
+    far.signal(libc::SIGKILL);
+    // The same worker, started again, drops what it had.
+    far.start(&yard, &[]);
+    until("the worker has a build again", has_build);
+    let before = performers(&yard);
+    served.signal(libc::SIGKILL);
+    // At the same address, with the same key; run and worker find it again.
+    let served = Served::start_at(&yard, served.url.strip_prefix("https://").unwrap());
+    build.end().exits(0).says(&["6 built"]);
+    let later = &performers(&yard)[before.len()..];
+    assert!(later.iter().any(|worker| worker == "far"), "{before:?} {later:?}");
+    let others = builds(&yard).1;
+    assert_eq!(others.len(), 1, "only the build of the killed worker is repeated: {others:?}");
+    drop(served);
+    assert!(yard.is_clean());
+    assert_eq!(performers(&yard).len(), 6);
+    yard.build().exits(0).says(&["nothing to do"]);
+}
+
+fn cannot_join(shared: &Shared) {
+    let yard = shared.yard("farm-refused", &[]);
+    let served = Served::start(&yard);
+    yard.run(&["serve"]).exits(2).says(&["runs in this yard already"]);
+    let path = |name: &str| shared.path(name).display().to_string();
+    let write = |name: &str, text: &str| fs::write(shared.path(name), text).unwrap();
+    let token = yard.run(&["workers", "token"]).exits(0).stdout;
+    write("farm-token", &token);
+    write("farm-garbage", "not a token");
+    let mut other = token.trim().to_owned();
+    other.replace_range("kilnyard-join-1.".len().."kilnyard-join-1.".len() + 4, "0000");
+    write("farm-other", &other);
+    let folder = path("refused");
+    let join = |url: &str, token: &str, more: &[&str]| {
+        let token = path(token);
+        yard.run(&[&["worker", "--folder", &folder, "--join", url, "--token-file", &token], more].concat())
+    };
+    yard.run(&["worker", "--folder", &folder]).exits(2).says(&["has not joined a yard", "kilnyard serve"]);
+    join(&served.url, "farm-garbage", &[]).exits(2).says(&["begins with kilnyard-join-1"]);
+    join(&served.url, "farm-other", &["--name", "w"]).exits(2).says(&["another certificate"]);
+    join("http://127.0.0.1:1", "farm-token", &[]).exits(2).says(&["https://"]);
+    join("https://127.0.0.1:1", "farm-token", &["--name", "w"])
+        .exits(3)
+        .says(&["no connection", "kilnyard serve"]);
+    // The name of the yard's machine, which is this one.
+    join(&served.url, "farm-token", &[]).exits(2).says(&["the yard's own machine", "--name"]);
+    yard.run(&["workers", "remove", "absent"]).exits(2).says(&["no worker absent"]);
+    yard.run(&["workers"]).exits(0).says(&["listening at", "no worker has joined"]);
+    drop(served);
+    yard.run(&["workers"]).exits(0).says(&["no door is open", " serve"]);
+    assert!(!Path::new(&folder).join("state/membership.json").exists());
+}

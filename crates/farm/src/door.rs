@@ -55,6 +55,7 @@ struct Shared {
     roster: Roster,
     address: SocketAddr,
     own: String,
+    clock: fn() -> f64,
     state: Mutex<State>,
 }
 
@@ -72,11 +73,11 @@ impl Shared {
 
 impl Door {
     /// Listens at an address, and on the socket for runs in this folder, which has the door's key and roster. No worker
-    /// gets the name `own`, which is that of the yard's own machine.
+    /// gets the name `own`, which is that of the yard's own machine. `clock` gives the seconds since 1970.
     ///
     /// # Errors
     /// The address is in use, or the folder cannot be written.
-    pub fn open(folder: &Path, address: SocketAddr, own: &str) -> io::Result<Door> {
+    pub fn open(folder: &Path, address: SocketAddr, own: &str, clock: fn() -> f64) -> io::Result<Door> {
         let identity = Identity::open(folder)?;
         let tls = Arc::new(identity.server().map_err(io::Error::other)?);
         let listener = std::net::TcpListener::bind(address)?;
@@ -91,7 +92,8 @@ impl Door {
         let socket = std::os::unix::net::UnixListener::bind(&path)?;
         socket.set_nonblocking(true)?;
         let roster = Roster::open(folder)?;
-        let shared = Shared { identity, roster, address, own: own.to_owned(), state: Mutex::default() };
+        let shared =
+            Shared { identity, roster, address, own: own.to_owned(), clock, state: Mutex::default() };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 

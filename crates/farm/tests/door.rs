@@ -32,7 +32,7 @@ impl Served {
     }
 
     fn at(folder: tempfile::TempDir, address: SocketAddr) -> Served {
-        let door = Door::open(folder.path(), address, "own-machine").unwrap();
+        let door = Door::open(folder.path(), address, "own-machine", || 1.0).unwrap();
         let (address, fingerprint) = (door.address(), door.identity().fingerprint());
         let end = Arc::new(AtomicBool::new(false));
         let is_over = end.clone();
@@ -52,7 +52,9 @@ impl Served {
 
     fn stop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
-        self.thread.take().map(|thread| thread.join().unwrap());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -337,7 +337,7 @@ fn a_cause_that_several_packages_share_is_listed_before_the_failures() {
     report.causes =
         vec![cause("build: a header is missing: <x.h>", &["one", "other"]), cause("test: last", &["c"])];
     let text = page(&report);
-    check(&text);
+    check(&text).unwrap();
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing"));
     assert!(at("a header is missing: &lt;x.h&gt;") < at("id=\"failures\""));
     assert!(at("a header is missing") < at("2 packages"));

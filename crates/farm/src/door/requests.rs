@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// The largest message: what `protocol` allows.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -83,12 +83,11 @@ pub fn router(shared: Arc<Shared>) -> Router {
 }
 
 async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Result<Json<Joined>, Refusal> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if join.name == shared.own {
         let reason = format!("{} is the name of the yard's own machine; choose another", join.name);
         return Err(Refusal(StatusCode::CONFLICT, reason));
     }
-    let joined = shared.roster.join(&join.secret, &join.name, &join.key, now);
+    let joined = shared.roster.join(&join.secret, &join.name, &join.key, (shared.clock)() as u64);
     let member = joined.map_err(|error| {
         let status = match &error {
             JoinError::Token => StatusCode::FORBIDDEN,

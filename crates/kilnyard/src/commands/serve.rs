@@ -19,7 +19,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     }
     let folder = folder(yard)?;
     let _lock = lock(&folder)?;
-    let door = Door::open(&folder, options.listen, &run::host_name());
+    let door = Door::open(&folder, options.listen, &run::host_name(), crate::words::now_seconds);
     let door = door.map_err(|error| explained(error, options, yard))?;
     let url = match &options.address {
         Some(url) => url.clone(),

@@ -545,7 +545,7 @@ pub struct Lease {
 /// `worker`.
 #[derive(Debug, Args)]
 pub struct Worker {
-    /// Join the yard that `kilnyard serve` serves at this address, such as https://build.example:7878. Once joined,
+    /// Join the yard that `kilnyard serve` serves at this address, such as `https://build.example:7878`. Once joined,
     /// neither this nor the token is needed again.
     #[arg(long, value_name = "URL", conflicts_with_all = ["lease", "artifacts"])]
     pub join: Option<String>,

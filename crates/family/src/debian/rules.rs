@@ -6,7 +6,7 @@
 //! | `hello`, `python3-*`, `lib[ab]*` | sources by name; `*`, `?` and `[…]` match as in a shell |
 //! | `hello=2.10-3`, `linux/bookworm-backports` | a source in this version, or from this suite or archive |
 //! | `own/hello_2.10-3.dsc`, `own/*.dsc` | sources of this machine; they replace the archive's of the same name |
-//! | `git:packaging/hello#main` | the source in a git repository; see [`super::git`] |
+//! | `git:packaging/hello#main` | the source in a git repository; see `git` |
 //! | `@names.txt` | the rules in a file, one per line |
 //! | `build-depends:zlib1g-dev` | sources with this package in their build dependencies |
 //! | `depends-on:zlib` | sources that need a package of this source, directly or through others, to be built |

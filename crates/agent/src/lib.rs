@@ -71,7 +71,7 @@ pub enum Event {
     },
     /// A build ended, with all its processes.
     Ended {
-        /// A build that has begun, and was not forgotten.
+        /// A build that has begun and was not forgotten.
         attempt: Attempt,
         /// Kept and repeated until it is acknowledged.
         result: Box<BuildResult>,

@@ -79,7 +79,7 @@ fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<d
     graph.packages().map(|id| peer.prepare(scratch, yard, &order(id)?)).collect()
 }
 
-/// Performs all builds, `at_once` of them in parallel.
+/// Runs all builds, `at_once` of them in parallel.
 fn all_of(builds: &[Box<dyn PeerBuild>], at_once: usize) -> Result<Whole> {
     let left = Mutex::new(builds.iter());
     let started = Instant::now();

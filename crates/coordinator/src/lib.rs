@@ -102,7 +102,7 @@ pub enum Event {
     },
     /// The answer to [`Action::Ask`].
     Answered {
-        /// The build whose outputs were in the question.
+        /// The build whose outputs the worker asked about.
         build: Number,
         /// Whether it belongs to the second build of a lease that compares two.
         is_repeated: bool,
@@ -266,7 +266,7 @@ pub struct Open {
     pub version: String,
     /// The key that it was started with.
     pub key: Key,
-    /// The stages that are recorded. A worker that reports one of them again changes nothing.
+    /// The recorded stages. A repeated report of one of them changes nothing.
     pub stages: Vec<StageResult>,
 }
 

@@ -377,7 +377,8 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
             sources.get(graph.name(id)).map_or(0.0, |source| prior::seconds(&source, universe, settings))
         })
         .collect();
-    // A second pass uses what waits for the package: only a cut that closes a cycle leads to such packages.
+    // A second pass uses packages that wait for this one. Only a cut of a cycle leads to such packages, so no other
+    // edge is cut.
     let effort = if settings.passes > 1 { Effort::FewestCuts } else { Effort::ShortPath };
     resolved.cutting = resolved.graph.cut_cycles(&seconds, effort, &may_cut);
     for cut in resolved.cutting.cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {

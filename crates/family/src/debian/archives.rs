@@ -50,7 +50,7 @@ impl Archive {
         self.name.as_deref().or(self.suites().first().copied()).unwrap_or("")
     }
 
-    /// This table with an absolute path of its key.
+    /// This table with the absolute path of its key.
     pub fn located(&self, yard: &Path) -> Archive {
         Archive { key: yard.join(&self.key), ..self.clone() }
     }
@@ -157,7 +157,7 @@ impl WantedSuite<'_> {
 
     /// The suite as a resolved set knows it. `offered` is the pin that its `Release` file asks for.
     pub fn resolved(&self, offered: Option<i32>) -> Suite {
-        // The main archive is what builds are made from, whatever its Release file asks for.
+        // Builds use the main archive, whatever pin its Release file asks for.
         let offered = offered.filter(|_| !self.archive.is_empty());
         Suite {
             archive: self.archive.to_owned(),

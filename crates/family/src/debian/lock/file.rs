@@ -27,7 +27,7 @@ const HEAD: &str =
 pub struct Lock {
     /// [`VERSION`].
     pub version: u32,
-    /// The packages of the base root; absent if it was not made yet.
+    /// The packages of the base root; absent until it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Hash>,
     /// The index of each suite.
@@ -261,7 +261,7 @@ impl Lock {
         Ok(format!("{HEAD}{text}"))
     }
 
-    /// What a newer lock has that this one has not, one line for each difference.
+    /// The differences of a newer lock from this one, one line each.
     pub fn differences(&self, now: &Lock) -> Vec<String> {
         let mut lines = Vec::new();
         let name = |index: &LockedIndex| match index.archive.as_str() {

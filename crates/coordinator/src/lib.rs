@@ -340,7 +340,8 @@ struct Package {
     key: Option<Key>,
     /// Which recipe it will be prepared from.
     reading: Reading,
-    /// Its prepared build. Dropped when the package is decided: keeping those of a large tree would take too much memory.
+    /// Its prepared build. Dropped when the package is decided: keeping those of a large tree would take too much
+    /// memory.
     to_build: Option<Arc<ToBuild>>,
     is_fetched: bool,
     /// The fetch stage, until it can be recorded with a build.

@@ -87,7 +87,8 @@ impl Coordinator {
         actions.push(Action::Send { to, message });
     }
 
-    /// Admits a worker: its session, the version of the protocol, and its machine. The error is the reason for a refusal.
+    /// Admits a worker: its session, the version of the protocol, and its machine. The error is the reason for a
+    /// refusal.
     ///
     /// A hello has no other effect, since it may be a late one of a process that ended: the worker takes its seat with
     /// its first message in the session.
@@ -268,7 +269,8 @@ impl Coordinator {
         self.scheduler.running(machine).filter_map(|(package, _)| of(package)).collect()
     }
 
-    /// The build of an attempt, if it is on this machine. An earlier build is assigned to the machine of its worker here.
+    /// The build of an attempt, if it is on this machine. An earlier build is assigned to the machine of its worker
+    /// here.
     fn own(&mut self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) -> Option<Number> {
         let build = *self.open.get(&attempt)?;
         let seat = self.seats.get_mut(machine);

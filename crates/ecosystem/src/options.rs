@@ -120,7 +120,7 @@ impl Options {
         lines
     }
 
-    /// Adds the variables to those of a command, which take precedence.
+    /// Adds the variables to those of a command; the command's own take precedence.
     pub fn add_environment(&self, variables: &mut Vec<(String, String)>) {
         for (name, value) in &self.environment {
             if !variables.iter().any(|(own, _)| own == name) {

@@ -53,7 +53,7 @@ pub struct Report {
     /// Every package of the run.
     #[serde(default)]
     pub packages: Vec<ReportPackage>,
-    /// The causes of failures that were not expected, that of most packages first.
+    /// The causes of unexpected failures, the one with the most packages first.
     #[serde(default)]
     pub causes: Vec<ReportCause>,
     /// The dependencies that were cut because they formed a cycle.
@@ -141,7 +141,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The packages that failed without being expected to.
+    /// The packages that failed unexpectedly.
     pub fn failed_unexpectedly(&self) -> u64 {
         self.failed.saturating_sub(self.failed_as_expected)
     }
@@ -236,7 +236,7 @@ pub struct ReportPackage {
     /// A note of the owner.
     #[serde(default)]
     pub note: Option<String>,
-    /// Whether its build had the network of its machine.
+    /// Whether its build had network access.
     #[serde(default)]
     pub has_network: bool,
 }

@@ -306,7 +306,7 @@ impl<'a> Performance<'a> {
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_for_others(),
             network: match has_network {
-                // The counters are then those of the machine, and say nothing about the build.
+                // The counters are then those of the whole machine.
                 true => Network::Available,
                 false if unreachable > 0 => Network::Refused,
                 false => Network::Unused,

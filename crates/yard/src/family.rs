@@ -212,13 +212,14 @@ pub trait Family: Any + Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Where sources come from that are neither in the archive or tree nor named by their file, for people, by package.
+    /// The origins, as text for people, of sources that are neither in the archive or tree nor named by their file,
+    /// by package.
     fn provenances(&self, _yard: &Yard) -> Result<BTreeMap<String, String>> {
         Ok(BTreeMap::new())
     }
 
-    /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`; otherwise the
-    /// lock is written anew, and `say` receives the differences.
+    /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`;
+    /// otherwise the lock is rewritten, and `say` receives the differences.
     fn check_lock(&self, _yard: &Yard, _set: &Set, is_strict: bool, _say: &dyn Fn(&str)) -> Result<()> {
         match is_strict {
             true => Err(Error::usage(format!("yards of {} have no lock", self.title()))),
@@ -239,7 +240,7 @@ pub trait Family: Any + Debug + Send + Sync {
         Err(Error::usage(format!("{} packages are in no tree under version control", self.title())))
     }
 
-    /// Causes of failures that the family's packaging tools report in words of their own.
+    /// Causes of failures that the family's packaging tools report in their own words.
     fn causes(&self) -> &'static [KnownCause] {
         &[]
     }

@@ -255,8 +255,8 @@ impl Yard {
         Ok(lock)
     }
 
-    /// Takes the lock of a repository that several targets share, and waits for it. The yard's own lock protects that of
-    /// a single one.
+    /// Takes the lock of a repository that several targets share, and waits for it. The yard's own lock protects that
+    /// of a single one.
     pub fn lock_repository(&self) -> Result<Option<std::fs::File>> {
         if self.target_name.is_none() {
             return Ok(None);

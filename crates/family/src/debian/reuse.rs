@@ -1,9 +1,9 @@
 //! Decides which selected sources are built, and which packages come from the archive instead.
 //!
 //! A set that adds own sources to a release is rarely meant to rebuild the release. With `reuse = "archive"`, the
-//! default in such a set, a source that only wide rules select is built if it depends on an own or explicitly named
-//! one, by the packages that its build installs beyond the base root, or through another source that does. A rebuild
-//! of any other source would have the same inputs as the archive's build.
+//! default in such a set, a source that only wide rules select is built if it depends on one of the user's own or on
+//! an explicitly named one, by the packages that its build installs beyond the base root, or through another source
+//! that does. A rebuild of any other source would have the same inputs as the archive's build.
 
 use super::select::Selected;
 use kilnyard_ecosystem::debian::Settings;

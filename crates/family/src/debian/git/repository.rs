@@ -1,8 +1,8 @@
 //! The yard's own copy of a git repository, and queries of it.
 //!
 //! A foreign repository is only fetched from: its configuration, hooks and attributes are never read. The copy is
-//! bare, and has no hooks and a configuration that this program writes. Git's options and environment exclude the
-//! rest: transports other than the one that the address names, submodules, monitors of the file system, lazy fetches,
+//! bare, without hooks, and this program writes its configuration. Git's options and environment exclude the rest:
+//! transports other than the one that the address names, submodules, monitors of the file system, lazy fetches,
 //! filters (of LFS for instance) and all attributes that change contents.
 
 use kilnyard_ecosystem::debian::packaging::{GitRule, Repository};

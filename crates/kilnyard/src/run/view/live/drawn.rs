@@ -139,8 +139,8 @@ impl View for Drawn {
     }
 }
 
-/// Replaces the file. The folder may be one that other users write to, so that no name in it can be trusted: the new file has a
-/// name that did not exist before, and replaces the old one or a link by a rename.
+/// Replaces the file. The folder may be one that other users write to, so that no name in it can be trusted: the new
+/// file has a name that did not exist before, and replaces the old one or a link by a rename.
 fn write(path: &Path, text: &str) -> Result<()> {
     let failed = format!("write the picture {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -493,7 +493,7 @@ const HUNG_LINES_MAX: usize = 60;
 /// Prefix of the lines that Kilnyard writes into a build's log.
 const REMARK: &str = "kilnyard: ";
 /// The first line of the log of a stage that may use the network.
-const HAS_NETWORK: &str = "this stage has the network of this machine (`network` of [package])";
+const HAS_NETWORK: &str = "this stage has network access (`network` of [package])";
 
 /// Why a stage failed, if it did.
 fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, shortages: Shortages) -> Option<Failure> {

@@ -47,7 +47,7 @@ pub fn judge<'a>(
 
 /// Describes a package that was built although it was expected to fail, in a sentence.
 pub fn success_note(package: &str) -> String {
-    format!("{package} was expected to fail, and was built: its table in kilnyard.toml is out of date")
+    format!("{package} was expected to fail but was built: its table in kilnyard.toml is out of date")
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ fn unmet(pin: &Pin, versions: Vec<(&str, SuiteId)>, suites: &Suites) -> String {
     {
         let known: Vec<&str> = (0..suites.0.len()).map(|n| suites.name(SuiteId(n as u16))).collect();
         return format!(
-            "{pin}: no suite or archive of kilnyard.toml is called {from}, only {}",
+            "{pin}: no suite or archive in kilnyard.toml is named {from}, only {}",
             known.join(", ")
         );
     }
@@ -226,8 +226,8 @@ fn unmet(pin: &Pin, versions: Vec<(&str, SuiteId)>, suites: &Suites) -> String {
         Choice::From(from) => format!("{from} has no {name}"),
     };
     match known.is_empty() {
-        true => format!("{wanted}, nor any other version of it"),
-        false => format!("{wanted}; there is {}", known.join(", ")),
+        true => format!("{wanted}; there is no other version"),
+        false => format!("{wanted}; available: {}", known.join(", ")),
     }
 }
 
@@ -358,10 +358,10 @@ mod tests {
         let unmet = wrong.pin(&["a=3", "b/nowhere", "c/stable"]);
         assert_eq!(
             unmet["a"],
-            "no archive has version 3 of a; there is 1-1 (stable), 2-1 (stable-backports)"
+            "no archive has version 3 of a; available: 1-1 (stable), 2-1 (stable-backports)"
         );
-        assert!(unmet["b"].contains("no suite or archive of kilnyard.toml is called nowhere"), "{unmet:?}");
-        assert_eq!(unmet["c"], "stable has no c, nor any other version of it");
+        assert!(unmet["b"].contains("no suite or archive in kilnyard.toml is named nowhere"), "{unmet:?}");
+        assert_eq!(unmet["c"], "stable has no c; there is no other version");
         // A pin that matches nothing changes nothing.
         assert_eq!(wrong.solve("a"), ["a=1-1"]);
     }

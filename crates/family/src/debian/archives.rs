@@ -96,20 +96,20 @@ pub fn check(debian: &Debian) -> Result<(), String> {
         let name = archive.name();
         if !names.insert(name) {
             return Err(format!(
-                "[[archive]] {}: another archive is called {name} too; give one of them a `name`",
+                "[[archive]] {}: another archive is also named {name}; give one of them a `name`",
                 number + 1
             ));
         }
         if let Some(suite) = debian.own_suites().find(|suite| *suite == name) {
             return Err(format!(
-                "[[archive]] {}: {suite} is a suite of [debian] too; give this archive a `name`",
+                "[[archive]] {}: {suite} is also a suite of [debian]; give this archive a `name`",
                 number + 1
             ));
         }
     }
     let count: usize = debian.archives.iter().map(|archive| archive.suites().len()).sum();
     if count > SUITES_MAX {
-        return Err(format!("the archives have {count} suites, but at most {SUITES_MAX} are possible"));
+        return Err(format!("the archives have {count} suites; the maximum is {SUITES_MAX}"));
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ pub fn sources(yard: &Yard, rules: &[Rule]) -> Vec<GitSource> {
     let source = |rule: &GitRule| {
         let unknown = || Found {
             name: rule.presumed().to_owned(),
-            problem: Some("the repository was not fetched yet: kilnyard scan".to_owned()),
+            problem: Some("the repository has not been fetched yet: kilnyard scan".to_owned()),
             ..Found::default()
         };
         let found = record.rules.get(&key(yard, rule)).cloned().unwrap_or_else(unknown);
@@ -176,7 +176,7 @@ fn scan_one(
             // The package stays when its server is unreachable.
             Err(Failed::Reason(reason)) => match known.filter(|known| copy.has(&known.commit)) {
                 Some(known) => {
-                    say(&format!("warning: {}: {reason}; its last commit is used", shown(rule)));
+                    say(&format!("warning: {}: {reason}; using its last commit", shown(rule)));
                     known.commit.clone()
                 }
                 None => return Err(reason.into()),

@@ -61,7 +61,7 @@ impl Init {
         if let Err(error) = Keyring::read(&root::debian_keyring()) {
             say!(
                 program,
-                "note: the keyring of the archive cannot be read ({error}): keyring in kilnyard.toml"
+                "note: the keyring of the archive cannot be read ({error}): set keyring in kilnyard.toml"
             );
         }
         let shown = without_password(&mirror);

@@ -188,7 +188,7 @@ pub fn check(yard: &Yard, debian: &Debian, set: &Set, is_strict: bool, say: &dyn
     if is_strict {
         let mut error = Error::usage(format!("{NAME} would have to change, and --locked forbids it"));
         error.causes = shown(&differences);
-        return Err(error.hint(Remedy::command("lock").then(", which writes it anew")));
+        return Err(error.hint(Remedy::command("lock").then(", which rewrites it")));
     }
     write(yard, &now)?;
     say(&format!("note: {NAME} was updated:"));
@@ -240,7 +240,7 @@ pub fn missing(index: &LockedIndex, file: &LockedFile, error: Error) -> Error {
     let mut missing = Error::new(
         if error.kind == Kind::Interrupted { Kind::Interrupted } else { Kind::Machine },
         format!(
-            "{NAME} names {} of {} ({}), but the yard has it no more",
+            "{NAME} names {} of {} ({}), but the yard no longer has it",
             file.path, index.suite, index.date
         ),
     );

@@ -12,7 +12,7 @@
 //! | `depends-on:zlib` | sources that need a package of this source, directly or through others, to be built |
 //! | `installed:machines/*.list` | sources of the packages in these lists: `dpkg -l`, `dpkg-query -W`, or names |
 //! | `section:libs`, `priority:required` | sources of a section or a priority |
-//! | `-RULE` | takes away what the rule selects |
+//! | `-RULE` | excludes what the rule selects |
 
 use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_ecosystem::debian::relation;
@@ -91,9 +91,9 @@ impl Rule {
         })?;
         if let (true, Selection::Pinned(pin)) = (is_exclusion, &selection) {
             return Err(Error::usage(format!(
-                "`{text}` takes away one version of a source, which is not possible"
+                "`{text}` excludes one version of a source, which is not supported"
             ))
-            .hint(format!("-{}, which takes it away in any version", pin.name)));
+            .hint(format!("-{}, which excludes every version", pin.name)));
         }
         Ok(Rule { is_exclusion, selection })
     }

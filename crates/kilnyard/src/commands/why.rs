@@ -95,7 +95,7 @@ fn chain(store: &dyn Store, run: Option<u64>, row: &PackageRow) -> Result<Vec<Pa
 fn own(settings: &PackageSettings) -> String {
     let mut text = String::new();
     if settings.has_network {
-        text.push_str("  its build has the network of this machine\n");
+        text.push_str("  its build has network access\n");
     }
     if let Some(expected) = &settings.expected_failure {
         let because = expected.because.as_ref().map_or(String::new(), |because| format!(": {because}"));

@@ -38,7 +38,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         say!("note: {left}");
     }
     if lease.order.terms.has_network {
-        say!("note: this build has the network of this machine: its lease says so");
+        say!("note: this build has network access: its lease grants it");
     }
     provide(&worker, &distfiles, &lease, &artifacts)?;
     let reporter = Reporter { logs: Mutex::default() };

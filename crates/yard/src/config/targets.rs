@@ -49,10 +49,7 @@ pub(super) fn parse(
         return Err(wrong("target must be an array of tables: write [[target]]".to_owned()));
     };
     if tables.len() > TARGETS_MAX {
-        return Err(wrong(format!(
-            "there are {} targets, but at most {TARGETS_MAX} are possible",
-            tables.len()
-        )));
+        return Err(wrong(format!("there are {} targets; the maximum is {TARGETS_MAX}", tables.len())));
     }
     let family = families.iter().find(|entry| document.contains_key(entry.name()));
     let family = *family.ok_or_else(|| wrong("no family's table".to_owned()))?;
@@ -163,7 +160,7 @@ fn merge(
             _ if family.more_tables().contains(&key) => drop(document.insert(key, value)),
             _ if SHARED.contains(&key) || families.iter().any(|entry| entry.name() == key) => {
                 return Err(format!(
-                    "a target has no {key} of its own: it replaces packages, packages-file, keys of [{0}] and [build]",
+                    "a target cannot set {key}, only packages, packages-file, keys of [{0}] and [build]",
                     family.name()
                 ));
             }
@@ -191,7 +188,7 @@ fn check_name(name: &str) -> std::result::Result<(), String> {
         && !name.starts_with(['.', '-'])
         && name.bytes().all(is_allowed);
     is_name.then_some(()).ok_or_else(|| {
-        format!("`{}` is not a name of a target: letters, digits and ._+~- are", name.escape_debug())
+        format!("`{}` is not a valid target name: use letters, digits and ._+~-", name.escape_debug())
     })
 }
 

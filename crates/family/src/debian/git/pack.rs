@@ -245,7 +245,7 @@ fn compress(plain: &Path, target: &Path) -> io::Result<()> {
 
 /// Moves the `.dsc` and the files that it lists from the working folder to their place.
 fn keep(work: &Path, target: &Path) -> Result<PathBuf, Failed> {
-    let failed = |error: io::Error| Failed::Reason(format!("failed to keep the source package: {error}"));
+    let failed = |error: io::Error| Failed::Reason(format!("failed to store the source package: {error}"));
     let entries = fs_err::read_dir(work).map_err(failed)?.flatten();
     let dsc = entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "dsc"));
     let dsc = dsc.ok_or_else(|| Failed::Reason("dpkg-source made no .dsc".to_owned()))?;

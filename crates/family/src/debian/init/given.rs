@@ -45,7 +45,7 @@ pub fn check(packages: &[String]) -> Result<()> {
                 let is_repository = folder.join(".git").exists() || folder.join("objects").is_dir();
                 if !is_repository {
                     return Err(Error::usage(format!("{path} is not a git repository"))
-                        .hint("git:PATH with the folder of a package, which has a folder debian"));
+                        .hint("git:PATH with a package's folder, which contains a folder debian"));
                 }
             }
             Selection::Rules(path) if !Path::new(&path).is_file() => {

@@ -235,9 +235,7 @@ impl Lock {
         let damaged = |causes: String| {
             let mut error = Error::usage(format!("{NAME} cannot be read"));
             error.causes = causes.lines().map(str::to_owned).collect();
-            error.hint(
-                Remedy::from(format!("rm {NAME}; ")).then_command("lock").then(", which writes it anew"),
-            )
+            error.hint(Remedy::from(format!("rm {NAME}; ")).then_command("lock").then(", which rewrites it"))
         };
         #[derive(Deserialize)]
         struct Head {
@@ -301,7 +299,7 @@ fn compare<T: PartialEq>(
         match (before.get(name), now.get(name)) {
             (Some(old), Some(new)) if old == new => {}
             (Some(old), Some(new)) if text(old) == text(new) => {
-                lines.push(format!("{what} {name}: {}, with other content", text(new)));
+                lines.push(format!("{what} {name}: {}, with different content", text(new)));
             }
             (Some(old), Some(new)) => lines.push(format!("{what} {name}: {} -> {}", text(old), text(new))),
             (None, Some(new)) => lines.push(format!("{what} {name}: {}, new", text(new))),
@@ -405,7 +403,7 @@ mod tests {
             [
                 "index bookworm: Sat, 10 Jun 2023 12:00:00 UTC, gone",
                 "source hello: 1-1 (bookworm) -> 2-1 (bookworm)",
-                "source own: 1-1 (git:x#\"y\", commit abc), with other content",
+                "source own: 1-1 (git:x#\"y\", commit abc), with different content",
             ]
         );
     }

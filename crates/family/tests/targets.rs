@@ -147,7 +147,7 @@ fn names_are_given_or_made_of_release_and_architecture() {
 }
 
 #[test]
-fn names_that_are_no_names_of_folders_are_refused() {
+fn names_that_are_not_folder_names_are_refused() {
     let long = "n".repeat(101);
     for name in [
         "",
@@ -202,7 +202,7 @@ fn two_targets_differ_in_name_and_in_what_they_are() {
 }
 
 #[test]
-fn a_table_that_is_no_array_is_reported() {
+fn a_table_that_is_not_an_array_is_reported() {
     for text in ["[target]\nrelease = \"trixie\"\n", "[target.trixie]\n"] {
         let error = refused(text);
         assert!(error.contains("write [[target]]"), "{error}");
@@ -323,7 +323,7 @@ fn an_earlier_target_that_makes_no_independent_packages_leaves_them_to_a_later_o
 }
 
 #[test]
-fn a_target_is_meant_by_its_name_release_or_architecture() {
+fn a_target_is_selected_by_its_name_release_or_architecture() {
     let all = targets("[[target]]\nname = \"trixie\"\n[[target]]\nrelease = \"trixie\"\n");
     let meant = |word: &str| {
         let all = all.iter().filter(|target| target.is_meant(word));

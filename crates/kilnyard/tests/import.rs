@@ -263,7 +263,7 @@ fn times_of_bob_are_imported_later() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_taken_over_makes_no_yard() {
+fn a_configuration_that_cannot_be_imported_makes_no_yard() {
     let home = Home::new();
     home.write("open.conf", "make='/usr/pkg\n");
     home.write("list.conf", "pkgsrc=tree\nlimited_list=absent\n");

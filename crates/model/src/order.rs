@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_have_only_what_differs() {
+    fn terms_contain_only_differences() {
         let terms = BuildTerms { has_network: true, jobs_max: Some(2), ..BuildTerms::default() };
         let text = serde_json::to_string(&terms).unwrap();
         assert_eq!(text, r#"{"has_network":true,"jobs_max":2}"#);

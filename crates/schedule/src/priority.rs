@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_package_waits_for_is_raised_with_it_and_never_lowered() {
+    fn dependencies_are_raised_with_a_package_and_never_lowered() {
         let mut graph = Graph::new();
         let ids: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| graph.add(name)).collect();
         // `c` needs `b`, which needs `a`; `d` needs `a`.

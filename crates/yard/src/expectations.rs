@@ -56,7 +56,7 @@ mod tests {
     use PackageState::{Blocked, Built, Failed, LeftOut, Skipped, Unchanged, UpToDate};
 
     #[test]
-    fn only_what_was_not_expected_makes_a_run_bad() {
+    fn only_unexpected_failures_make_a_run_bad() {
         let judged = |packages: &[(&'static str, PackageState, Option<&'static str>)]| {
             judge(&|name| name.starts_with("bad"), packages.iter().copied())
         };

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_choose_exactly_and_say_what_there_is() {
+    fn pins_choose_exactly_and_list_the_available_versions() {
         let suites = [suite("", "stable", 500), suite("bpo", "stable-backports", 100)];
         let packages = [(0, "a", "1-1", ""), (1, "a", "2-1", ""), (0, "b", "1-1+b2", "")];
         let mut one = world(&suites, &packages);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_source_beats_archives_and_pins() {
+    fn own_sources_beat_archives_and_pins() {
         let suites = [suite("", "stable", 500), suite("vendor", "vendor", 990)];
         let mut world = world(&suites, &[(0, "a", "1", ""), (1, "a", "2", "")]);
         world.sources.put("Package: a\nVersion: 0.5\n".into()).unwrap();

@@ -93,7 +93,7 @@ pub enum Event {
         /// The message, with the capabilities of its sender.
         message: Box<Opened<ToCoordinator>>,
     },
-    /// The lease of a [`Action::Grant`] cannot be sent, to this or any other worker.
+    /// The lease of an [`Action::Grant`] cannot be sent, to this or any other worker.
     Unsendable {
         /// The granted build, which fails.
         build: Number,

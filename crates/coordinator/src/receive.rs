@@ -1,8 +1,8 @@
 //! Messages of workers, and their answers.
 //!
-//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the records
-//! before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow from the
-//! state of the run and not from a memory of messages: a repeat gets the same answer.
+//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the
+//! records before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow
+//! from the state of the run, not from remembered messages, so a repeat gets the same answer.
 
 use crate::seats::machine_of;
 use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
@@ -347,7 +347,7 @@ impl Coordinator {
     fn ask(&mut self, build: Number, built: Built, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         if !std::mem::replace(&mut lease.is_asked[usize::from(built.is_repeated)], true) {
-            // The number comes from the lease and not from the worker.
+            // The number comes from the lease, not from the worker.
             let (package, built) = (lease.package, Built { build, ..built });
             let version = self.packages[package.index()].version.clone();
             actions.push(Action::Ask { package, version, built });

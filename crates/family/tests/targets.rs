@@ -252,7 +252,10 @@ fn tables_that_all_targets_share_are_not_taken_for_keys_of_the_family() {
     for table in ["limits", "retry", "repository", "package.acl", "root", "debian", "pkgsrc"] {
         let error = refused(&format!("[[target]]\n[target.{table}]\n"));
         let name = table.split('.').next().unwrap();
-        assert!(error.contains(&format!("a target cannot set {name}")) && error.contains("target 1"), "{error}");
+        assert!(
+            error.contains(&format!("a target cannot set {name}")) && error.contains("target 1"),
+            "{error}"
+        );
     }
     let error = refused("[[target]]\n[[target.target]]\n");
     assert!(error.contains("a target cannot set target"), "{error}");

@@ -268,7 +268,7 @@ pub struct BuildTerms {
     /// Whether the stages of the build, and no other commands, may use the network of the worker's machine.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_network: bool,
-    /// The most cores, and the number of parallel jobs.
+    /// Maximum number of cores, and the number of parallel jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs_max: Option<u32>,
     /// The longest time of one command.

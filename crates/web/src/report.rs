@@ -258,10 +258,10 @@ pub struct ReportStage {
     /// Peak memory of the stage.
     #[serde(default)]
     pub memory_peak_bytes: u64,
-    /// User time, as far as it was measured separately.
+    /// User time in seconds; 0 if it was not measured separately.
     #[serde(default, serialize_with = "number")]
     pub user_seconds: f64,
-    /// System time, as far as it was measured separately.
+    /// System time in seconds; 0 if it was not measured separately.
     #[serde(default, serialize_with = "number")]
     pub system_seconds: f64,
     /// Bytes read from disks. Absent if the kernel does not count them.

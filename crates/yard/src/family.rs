@@ -1,9 +1,9 @@
 //! The interface between a yard and its package family. Other modules use a [`Family`] and a [`Set`] and know
 //! no family by name.
 //!
-//! An [`FamilyEntry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
-//! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of
-//! packages that the family made from its index; a coordinator queries it as an [`Ecosystem`].
+//! A [`FamilyEntry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
+//! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of packages
+//! that the family made from its index; a coordinator queries it as an [`Ecosystem`].
 
 use crate::causes::KnownCause;
 use crate::error::{Context, Error, Kind, Result};
@@ -207,7 +207,7 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Shell pattern of the folder in the root where a package's source is unpacked.
     fn source_pattern(&self, package: &str) -> String;
 
-    /// Packages of the set whose sources belong to the yard's owner, and not to the archive or tree.
+    /// Packages of the set whose sources belong to the yard's owner, not to the archive or tree.
     fn own_packages(&self, _yard: &Yard) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

@@ -1,6 +1,6 @@
 //! `[[archive]]` of `kilnyard.toml`: archives in addition to the yard's own release, each with its own key.
 //!
-//! What must hold: an archive is verified with its own key alone, so that the key of one archive never vouches for
+//! Invariants: an archive is verified with its own key alone, so that the key of one archive never vouches for
 //! another; base roots are made from the main archive alone.
 
 use super::config::Debian;

@@ -1,4 +1,4 @@
-//! The rules of `packages`, which select the sources of a set: one rule after another adds sources, or takes some away.
+//! The rules of `packages`, which select the sources of a set: one rule after another adds sources, or removes some.
 //!
 //! | rule | selects |
 //! |---|---|
@@ -31,7 +31,7 @@ const GIT: &str = "git:";
 /// A rule; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether it takes sources away.
+    /// Whether it removes sources.
     pub is_exclusion: bool,
     /// The sources that it concerns.
     pub selection: Selection,
@@ -105,7 +105,7 @@ impl Selection {
         self.is_own() || matches!(self, Selection::Name(_) | Selection::Pinned(_))
     }
 
-    /// Whether its sources are the yard owner's, and not the archive's.
+    /// Whether its sources are the yard owner's rather than the archive's.
     pub fn is_own(&self) -> bool {
         matches!(self, Selection::Local(_) | Selection::Git(_))
     }

@@ -1,8 +1,8 @@
-//! A picture of the view in a file, beside another view: for a web server's page, a ticket, or a document.
+//! A picture of the view in a file, in addition to another view: for a web server's page, a ticket, or a document.
 //!
 //! The file always holds one whole SVG drawing: the last lines that scrolled up, and below them the picture as a
-//! terminal of 100 columns shows it. It is replaced once a second while the run lasts, and once more when the run ends.
-//! A file that can no longer be written ends the drawing, with one message, and not the run.
+//! terminal of 100 columns shows it. It is replaced once a second while the run lasts, and once more when the run
+//! ends. If the file can no longer be written, the drawing ends with one message, and the run continues.
 
 use super::lines::{self, Moment};
 use super::machine::Gauge;

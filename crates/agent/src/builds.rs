@@ -13,8 +13,8 @@ const OVER_SECONDS: f64 = 3600.0;
 /// The maximum number of finished builds to remember. If a build is forgotten too soon, a late grant may start it
 /// again, which wastes time; its result does not count.
 const OVER_MAX: usize = 16_384;
-/// The maximum number of reports kept for a build while the coordinator is away. Beyond it, reports that only describe
-/// the moment are dropped.
+/// The maximum number of reports kept for a build while the coordinator is unreachable. Beyond it, reports that only
+/// describe the moment are dropped.
 const REPORTS_MAX: usize = 1024;
 
 /// A build that a worker has.
@@ -25,7 +25,7 @@ pub(crate) struct Build {
     lease: Option<Box<Lease>>,
     number: u64,
     sharer: Sharer,
-    /// The most cores that its order allows.
+    /// Maximum number of cores that its order allows.
     jobs_max: u32,
     rank_seconds: f64,
     /// Its position in the coordinator's last list of ranks; last if it was not in the list.
@@ -121,7 +121,8 @@ impl Build {
             return;
         }
         let is_due = |said: Option<f64>| said.is_none_or(|said| now_seconds - said >= REPEAT_SECONDS);
-        // Later reports wait until these are acknowledged, so that repeats do not grow while the coordinator is away.
+        // Later reports wait until these are acknowledged, so that repeats do not grow while the coordinator is
+        // unreachable.
         if !self.reports.is_empty() && (self.said == 0 || is_due(self.said_seconds)) {
             self.said = self.reports.len();
             self.said_seconds = Some(now_seconds);

@@ -24,8 +24,8 @@
 //! whenever the demand of a build changes.
 //!
 //! Invariants: a build starts at most once; there are no more running builds than slots; a result is kept until the
-//! coordinator has recorded or rejected it; builds continue while the coordinator is away; messages of an earlier
-//! session change nothing.
+//! coordinator has recorded or rejected it; builds continue while the coordinator is unreachable; messages of an
+//! earlier session change nothing.
 //!
 //! The agent does not decide what is built, and its state does not survive its process: builds die with the worker,
 //! which says hello as a new process.
@@ -71,7 +71,7 @@ pub enum Event {
     },
     /// A build ended, with all its processes.
     Ended {
-        /// A build that has begun, and was not forgotten.
+        /// A build that has begun and was not forgotten.
         attempt: Attempt,
         /// Kept and repeated until it is acknowledged.
         result: Box<BuildResult>,

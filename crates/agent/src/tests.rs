@@ -353,7 +353,7 @@ fn cores_follow_rank_and_demand() {
         |number, cores| Event::Reported { attempt: attempt(number), progress: Progress::Wants(cores) };
     assert_eq!(allotted(&worker.after(0.0, wants(1, 9))), Some(vec![(2, 1), (1, 2)]), "two at most");
     assert_eq!(allotted(&worker.after(0.0, wants(2, 9))), Some(vec![(2, 2), (1, 1)]));
-    // The coordinator is away, and returns with other ranks.
+    // The coordinator is unreachable, and returns with other ranks.
     worker.receive(ToWorker::Rejoin { session: session(1) });
     assert_eq!(allotted(&worker.after(60.0, wants(2, 1))), Some(vec![(2, 1), (1, 2)]));
     let offer = offers(&worker.receive(welcome(2, 2)))[0].number;

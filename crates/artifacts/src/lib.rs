@@ -4,8 +4,8 @@
 //! written, and gets its name when all of it is on disk. A file may be stored compressed: its name is the hash of the
 //! uncompressed form, which readers get.
 //!
-//! Invariant: a name that exists has the right content, whatever was killed or lost power when. A disk can still
-//! damage it, so that [`copy`] hashes what it copies.
+//! Invariant: a name that exists has the right content, no matter when a process was killed or power was lost. A disk
+//! can still damage it, so [`copy`] hashes what it copies.
 //!
 //! Known downside: two writers of the same content both write it.
 

@@ -1,7 +1,7 @@
 //! A whole set of packages: built, tested and published by `kilnyard build`, in a yard in which only the base root is
-//! ready and every file is fetched. Where a [`SetPeer`] is given, it builds the same sources, several at once.
+//! ready and every file is fetched. If a [`SetPeer`] is given, it builds the same sources, several at once.
 //!
-//! The set is that of the yard of the command line; `kilnyard demo` makes one. A first run, which is not counted,
+//! The set is that of the yard on the command line; `kilnyard demo` makes one. A first run, which is not counted,
 //! fetches what is missing. A peer builds each source against the archive alone: it tests and publishes nothing, and
 //! its packages do not use each other. The peer does less work; the figures show how long a person waits.
 
@@ -79,7 +79,7 @@ fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<d
     graph.packages().map(|id| peer.prepare(scratch, yard, &order(id)?)).collect()
 }
 
-/// Performs all builds, `at_once` of them in parallel.
+/// Runs all builds, `at_once` of them in parallel.
 fn all_of(builds: &[Box<dyn PeerBuild>], at_once: usize) -> Result<Whole> {
     let left = Mutex::new(builds.iter());
     let started = Instant::now();

@@ -2,9 +2,9 @@
 //!
 //! Contenders are measured in pairs, in turn and in one run, so that other load affects both. Reports give the
 //! median, the minimum and the maximum; ratios are computed pair by pair. CPU time is user and system time of all
-//! processes that were waited for; other load changes it far less than wall time. Every measurement happens in a
-//! folder of its own that is removed afterwards. In a yard, missing prerequisites of a build (the base, distfiles)
-//! are fetched or made, and nothing else is changed.
+//! processes that were waited for; other load changes it far less than wall time. Every measurement runs in its own
+//! folder, which is removed afterwards. In a yard, missing prerequisites of a build (the base, distfiles) are fetched
+//! or made, and nothing else is changed.
 //!
 //! A benchmark prints nothing and reads no environment: the program passes a [`Trial`] and gets a
 //! [`figures::Report`]. The program also provides the code that runs builds, so that benchmarks measure what

@@ -53,7 +53,7 @@ struct Whole {
     plan: f64,
     all: f64,
     depends: f64,
-    /// CPU time of its stages inside of their sandboxes.
+    /// CPU time of its stages inside their sandboxes.
     stages: f64,
 }
 

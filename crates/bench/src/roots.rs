@@ -1,11 +1,10 @@
 //! Compares ways to make roots on this machine, with a real package.
 //!
-//! Each round uses every way that works here: it makes a root and runs a first command in it, the package
-//! manager installs the dependencies, the package is built, and the root is removed. The ways share nothing but
-//! the base, so that each bears the cost of its own files. In addition, dependencies are provided as layers
-//! where possible, which is how Kilnyard provides them: layers of a known set, or of known packages. The
-//! recommendation is based on the cost of a whole build with them. Data of the previous round is flushed to
-//! disk before a root is made, so that no way pays for another.
+//! Each round uses every way that works here: it makes a root and runs a first command in it, the package manager
+//! installs the dependencies, the package is built, and the root is removed. The ways share only the base, so each
+//! pays for its own files. In addition, dependencies are provided as layers where possible, which is how Kilnyard
+//! provides them: layers of a known set, or of known packages. The recommendation is based on the cost of a whole
+//! build with them. Data of the previous round is flushed to disk before a root is made, so no way pays for another.
 //!
 //! Known downside: the CPU time of a process is known only once it has been waited for. Copying into memory therefore
 //! counts as CPU time of the teardown, although its wall time belongs to the creation.

@@ -93,7 +93,7 @@ pub enum Event {
         /// The message, with the capabilities of its sender.
         message: Box<Opened<ToCoordinator>>,
     },
-    /// The lease of a [`Action::Grant`] cannot be sent, to this or any other worker.
+    /// The lease of an [`Action::Grant`] cannot be sent, to this or any other worker.
     Unsendable {
         /// The granted build, which fails.
         build: Number,
@@ -102,7 +102,7 @@ pub enum Event {
     },
     /// The answer to [`Action::Ask`].
     Answered {
-        /// The build whose outputs were in the question.
+        /// The build whose outputs the worker asked about.
         build: Number,
         /// Whether it belongs to the second build of a lease that compares two.
         is_repeated: bool,
@@ -268,7 +268,7 @@ pub struct Open {
     pub version: String,
     /// The key that it was started with.
     pub key: Key,
-    /// The stages that are recorded. A worker that reports one of them again changes nothing.
+    /// The recorded stages. A repeated report of one of them changes nothing.
     pub stages: Vec<StageResult>,
 }
 
@@ -342,7 +342,8 @@ struct Package {
     key: Option<Key>,
     /// Which recipe it will be prepared from.
     reading: Reading,
-    /// Its prepared build. Dropped when the package is decided: keeping those of a large tree would take too much memory.
+    /// Its prepared build. Dropped when the package is decided: keeping those of a large tree would take too much
+    /// memory.
     to_build: Option<Arc<ToBuild>>,
     is_fetched: bool,
     /// The fetch stage, until it can be recorded with a build.

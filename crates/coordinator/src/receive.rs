@@ -1,8 +1,8 @@
 //! Messages of workers, and their answers.
 //!
-//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the records
-//! before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow from the
-//! state of the run and not from a memory of messages: a repeat gets the same answer.
+//! A message is applied like any event. Its answers are actions, so that they are sent after the commit of the
+//! records before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow
+//! from the state of the run, not from remembered messages, so a repeat gets the same answer.
 
 use crate::seats::machine_of;
 use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
@@ -87,7 +87,8 @@ impl Coordinator {
         actions.push(Action::Send { to, message });
     }
 
-    /// Admits a worker: its session, the version of the protocol, and its machine. The error is the reason for a refusal.
+    /// Admits a worker: its session, the version of the protocol, and its machine. The error is the reason for a
+    /// refusal.
     ///
     /// A hello has no other effect, since it may be a late one of a process that ended: the worker takes its seat with
     /// its first message in the session.
@@ -268,7 +269,8 @@ impl Coordinator {
         self.scheduler.running(machine).filter_map(|(package, _)| of(package)).collect()
     }
 
-    /// The build of an attempt, if it is on this machine. An earlier build is assigned to the machine of its worker here.
+    /// The build of an attempt, if it is on this machine. An earlier build is assigned to the machine of its worker
+    /// here.
     fn own(&mut self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) -> Option<Number> {
         let build = *self.open.get(&attempt)?;
         let seat = self.seats.get_mut(machine);
@@ -345,7 +347,7 @@ impl Coordinator {
     fn ask(&mut self, build: Number, built: Built, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get_mut(&build) else { return };
         if !std::mem::replace(&mut lease.is_asked[usize::from(built.is_repeated)], true) {
-            // The number comes from the lease and not from the worker.
+            // The number comes from the lease, not from the worker.
             let (package, attempt, built) = (lease.package, lease.attempt, Built { build, ..built });
             let version = self.packages[package.index()].version.clone();
             actions.push(Action::Ask { package, version, attempt, built });

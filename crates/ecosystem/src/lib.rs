@@ -6,8 +6,8 @@
 //! [`pkgsrc`].
 //!
 //! An [`Ecosystem`] is a resolved set. It never changes, so any thread may query it. A [`Stock`] is a set with its
-//! current outputs, which change while a run builds: it has one owner and no lock. [`Rules`] are the part of a
-//! family that a worker needs, made from the facts in an order. [`Options`] are what single packages have of their own.
+//! current outputs, which change while a run builds: it has one owner and no lock. [`Rules`] are the part of a family
+//! that a worker needs, made from the facts in an order. [`Options`] are the settings of single packages.
 
 mod archive;
 pub mod debian;

@@ -1,8 +1,8 @@
 //! Options of single packages that change what is built: checks, profiles, environment, network, settings of make.
 //!
-//! A yard's configuration has them by name or pattern, in an order: of all that match a package, the last one that
-//! sets an option decides. They are lines of the package's key only where they are set, so the keys of all other
-//! packages stay as they are. Limits, priorities and whatever else leaves the outputs alone is not here.
+//! A yard's configuration sets them by name or pattern, in order. If several rules match a package, the last one that
+//! sets an option applies. Only set options are lines of a package's key, so the keys of all other packages do not
+//! change. Limits, priorities and other settings that do not affect the outputs are not here.
 
 use crate::{RESOLV_CONF, TEXTS};
 use glob::Pattern;
@@ -27,7 +27,7 @@ impl NamePattern {
     /// Parses a name or pattern.
     ///
     /// # Errors
-    /// Neither; the reason reads after the text.
+    /// The text is neither; the reason reads after it.
     pub fn parse(text: &str) -> Result<NamePattern, String> {
         let is_known = |c: char| c.is_ascii_alphanumeric() || "+-._/:@~*?[]!".contains(c);
         if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(is_known) {
@@ -41,7 +41,7 @@ impl NamePattern {
         Ok(NamePattern { text: text.to_owned(), pattern })
     }
 
-    /// Whether it is a pattern, and not a plain name.
+    /// Whether it is a pattern rather than a plain name.
     pub fn is_pattern(&self) -> bool {
         self.pattern.is_some()
     }
@@ -67,7 +67,7 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// The options of a package, as far as they are set.
+/// The options of a package that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Whether the package's own tests run.
@@ -87,7 +87,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Takes over every option that `later` sets; of the environment, each variable.
+    /// Replaces every option that `later` sets; in the environment, every variable.
     fn override_by(&mut self, later: &Options) {
         let Options { checks, profiles, words, environment, network, cross, mk_conf } = later;
         self.checks = checks.or(self.checks);
@@ -120,7 +120,7 @@ impl Options {
         lines
     }
 
-    /// Adds the variables to those of a command, whose own have precedence.
+    /// Adds the variables to those of a command; the command's own take precedence.
     pub fn add_environment(&self, variables: &mut Vec<(String, String)>) {
         for (name, value) in &self.environment {
             if !variables.iter().any(|(own, _)| own == name) {
@@ -142,7 +142,7 @@ impl Options {
     }
 }
 
-/// Gives a root the machine's configuration of DNS. The file may be a link that leads nowhere.
+/// Gives a root the machine's configuration of DNS. The file may be a dangling link.
 fn resolving() -> CommandOrder {
     let (from, to) = (format!("{TEXTS}/{RESOLV_CONF}"), "/etc/resolv.conf");
     CommandOrder {
@@ -153,7 +153,7 @@ fn resolving() -> CommandOrder {
     }
 }
 
-/// The options of all packages: rules in their order.
+/// The options of all packages: rules, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptionRules(Vec<(NamePattern, Options)>);
 
@@ -172,7 +172,7 @@ impl OptionRules {
         all
     }
 
-    /// All rules, in their order.
+    /// All rules, in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&NamePattern, &Options)> {
         self.0.iter().map(|(pattern, options)| (pattern, options))
     }

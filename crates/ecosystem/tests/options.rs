@@ -1,4 +1,4 @@
-//! Options of single packages: what they change in keys, orders and graphs, and what they leave alone.
+//! Options of single packages: their effect on keys, orders and graphs.
 
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
@@ -212,7 +212,7 @@ fn checks_and_profiles_of_a_source_change_its_dependencies() {
     let mut stock = debian_set(settings);
     let lines = key(&mut *stock, "two").lines;
     assert!(lines.iter().any(|line| line.starts_with("depends one ")), "{lines:?}");
-    // Profiles of the yard that turn tests off do not hold for a source with tests.
+    // The yard's profiles that disable tests do not apply to a source with tests.
     let settings = debian::Settings {
         packages: checks(true),
         runs_checks: true,

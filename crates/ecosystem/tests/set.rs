@@ -516,7 +516,7 @@ fn files_come_from_the_archive_of_their_suite() {
         assert!(urls.iter().any(|found| found == url), "{url}: {urls:?}");
     }
     assert!(!urls.iter().any(|url| url.contains("main.example/pool/tool")), "{urls:?}");
-    // A key names content, and not where it comes from.
+    // A key names content, not its origin.
     assert!(sources.choose("attr", &|_, suite| suite == main.suite));
     let (urls, same) = urls_of(&settings, &sources);
     assert!(urls.iter().any(|url| url == "http://main.example/pool/attr/attr_1-1.dsc"), "{urls:?}");

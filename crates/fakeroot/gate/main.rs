@@ -10,8 +10,8 @@
 //! launcher  one byte                                 calls are answered from now on
 //! ```
 //!
-//! What must hold: the gate allocates no memory and needs no library. Without a launcher, or if the kernel does not
-//! allow the filter, the program is started anyway, and then sees the real owners.
+//! Invariants: the gate allocates no memory and needs no library. Without a launcher, or if the kernel does not allow
+//! the filter, the program is started anyway, and then sees the real owners.
 
 #![no_std]
 #![no_main]

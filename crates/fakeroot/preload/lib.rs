@@ -3,9 +3,9 @@
 //! Each function makes the real call, through the next library that has it, and changes the result or records it in
 //! the session's table; the rules are in `shared/operations.rs`.
 //!
-//! What must hold: nothing happens when the library is loaded, because every exec would pay for it; the session is
-//! opened and functions are looked up at first use, or once for all children. The library allocates no memory, uses
-//! no thread-local storage and needs no other library, so that it works in a child of vfork and in signal handlers.
+//! Invariants: nothing happens when the library is loaded, because every exec would pay for it; the session is opened
+//! and functions are looked up at first use, or once for all children. The library allocates no memory, uses no
+//! thread-local storage and needs no other library, so that it works in a child of vfork and in signal handlers.
 //! `errno` stays unchanged if a call succeeds.
 //!
 //! What it cannot do: intercept programs that make their own system calls, and calls that libc makes internally

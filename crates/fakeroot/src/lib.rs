@@ -14,18 +14,17 @@
 //! A build in a root gets its session from [`Session::make_for_root`], whose folder is bound into the root. It
 //! lasts as long as the [`Session`], across all commands of the build.
 //!
-//! What must hold: a process that is killed at any moment makes no other process wait, and no value is ever half
-//! old and half new; a session disappears with its launcher, at the latest when the next session starts.
+//! Invariants: a process that is killed at any moment makes no other process wait, and no value is ever half old and
+//! half new; a session disappears with its launcher, at the latest when the next session starts.
 //!
-//! What it does not do: intercept system calls that a library makes without libc, or calls in code generated at run
-//! time; serve programs of another word size, which are rejected; restore itself in an environment that a program
-//! has cleared for another one (`env -i`).
+//! Out of scope: system calls that a library makes without libc, or in code generated at run time; programs of
+//! another word size, which are rejected; environments that a program has cleared for another one (`env -i`).
 //!
-//! Known downsides: killing a launcher takes the session away from the processes that it leaves behind: programs
-//! that they start then see the real owners, and say so. A process that has only read opens the file again for its
-//! first change; where it cannot (the file is gone, a mount hides it, or no descriptor is left), the change fails
-//! with a message. A call that the launcher answers takes about 30 times as long, and so does everything that such
-//! a program starts. As with any preload library, the program gains no privileges through set-user-id bits.
+//! Known downsides: killing a launcher ends the session of the processes that it leaves behind: programs that they
+//! start then see the real owners, and say so. A process that has only read opens the file again for its first
+//! change; where it cannot (the file is gone, a mount hides it, or no descriptor is left), the change fails with a
+//! message. A call that the launcher answers takes about 30 times as long, and so does everything that such a program
+//! starts. As with any preload library, the program gains no privileges through set-user-id bits.
 
 pub mod launch;
 mod session;

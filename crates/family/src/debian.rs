@@ -53,7 +53,7 @@ pub struct DebianEntry;
 
 /// Names the table in `kilnyard.toml` and the `init` subcommand.
 const NAME: &str = "debian";
-/// The tables of more archives in `kilnyard.toml`.
+/// The tables of additional archives in `kilnyard.toml`.
 const ARCHIVE: &str = "archive";
 /// The command that only this family has.
 const CHECK: &str = "check";

@@ -234,7 +234,7 @@ fn values_out_of_bounds_are_rejected_with_the_line_of_their_table() {
     }
     let of_one = pkgsrc("[package.\"lang/one:py1-one\"]\nmk-conf = \"X=1\"\n");
     refused(&of_one, &["write [package.\"lang/one\"]"]);
-    // What make does not see can be of one package alone.
+    // Settings that make does not see can be for a single package.
     parse(&pkgsrc("[package.\"lang/one:py1-one\"]\nnetwork = true\njobs = 1\n")).unwrap();
     for name in ["", "a b", "a**", "lib[", "${HOME}", "a\\nb"] {
         refused(&debian(&format!("[package.\"{name}\"]\njobs = 1\n")), &["the name is"]);
@@ -311,7 +311,7 @@ fn notes_and_words_cannot_control_a_terminal_or_add_lines() {
             refused(&debian(&format!("[package.zlib]\n{key} = [\"{word}\"]\n")), &["not one word"]);
         }
     }
-    // A note may be in any language, and have what HTML escapes.
+    // A note may be in any language, and may contain characters that HTML escapes.
     let note = "größer als <b>zuvor</b> & 中文";
     assert_eq!(
         settings(&debian(&format!("[package.zlib]\nnote = \"{note}\"\n")), "zlib").note.as_deref(),

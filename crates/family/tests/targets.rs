@@ -71,7 +71,7 @@ fn keys_of_a_target_replace_the_common_ones() {
     // Only the given keys of [build] are replaced.
     assert_eq!((build(first), build(second)), ((Some(2), Some(3)), (Some(7), Some(3))));
     assert!(first.config.publishes() && !second.config.publishes());
-    // A configuration of a target has no targets of its own.
+    // A target's configuration has no targets.
     assert!(both.iter().all(|target| target.config.targets.is_empty()));
 }
 
@@ -147,7 +147,7 @@ fn names_are_given_or_made_of_release_and_architecture() {
 }
 
 #[test]
-fn names_that_are_no_names_of_folders_are_refused() {
+fn names_that_are_not_folder_names_are_refused() {
     let long = "n".repeat(101);
     for name in [
         "",
@@ -171,7 +171,7 @@ fn names_that_are_no_names_of_folders_are_refused() {
         &long,
     ] {
         let error = refused(&format!("[[target]]\nname = \"{name}\"\n"));
-        assert!(error.contains("is not a name of a target") && error.contains("kilnyard.toml"), "{error}");
+        assert!(error.contains("is not a valid target name") && error.contains("kilnyard.toml"), "{error}");
         assert!(!error.contains(['\0', '\u{1b}', '\u{202e}']), "{error:?}");
     }
     for name in ["5", "true", "[\"a\"]", "{ a = 1 }"] {
@@ -202,7 +202,7 @@ fn two_targets_differ_in_name_and_in_what_they_are() {
 }
 
 #[test]
-fn a_table_that_is_no_array_is_reported() {
+fn a_table_that_is_not_an_array_is_reported() {
     for text in ["[target]\nrelease = \"trixie\"\n", "[target.trixie]\n"] {
         let error = refused(text);
         assert!(error.contains("write [[target]]"), "{error}");
@@ -231,7 +231,7 @@ fn mistakes_name_the_target_and_the_line_of_the_file() {
         let tables = format!("{first}# a comment\n[[target]]\n{key}\n");
         let error = refused(&tables);
         assert!(error.contains(which) && error.contains(words), "{error}");
-        // No line is named, rather than one of a file that the user does not have.
+        // The error names no line, since the user has no such file.
         let word = key.lines().last().unwrap();
         let line = line_of(&tables, word);
         for (place, _) in error.match_indices("line ") {
@@ -252,10 +252,13 @@ fn tables_that_all_targets_share_are_not_taken_for_keys_of_the_family() {
     for table in ["limits", "retry", "repository", "package.acl", "root", "debian", "pkgsrc"] {
         let error = refused(&format!("[[target]]\n[target.{table}]\n"));
         let name = table.split('.').next().unwrap();
-        assert!(error.contains(&format!("a target has no {name}")) && error.contains("target 1"), "{error}");
+        assert!(
+            error.contains(&format!("a target cannot set {name}")) && error.contains("target 1"),
+            "{error}"
+        );
     }
     let error = refused("[[target]]\n[[target.target]]\n");
-    assert!(error.contains("a target has no target"), "{error}");
+    assert!(error.contains("a target cannot set target"), "{error}");
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn the_number_of_targets_is_limited() {
     };
     assert_eq!(targets(&many(256)).len(), 256);
     let error = refused(&many(257));
-    assert!(error.contains("there are 257 targets, but at most 256"), "{error}");
+    assert!(error.contains("there are 257 targets; the maximum is 256"), "{error}");
 }
 
 #[test]
@@ -323,7 +326,7 @@ fn an_earlier_target_that_makes_no_independent_packages_leaves_them_to_a_later_o
 }
 
 #[test]
-fn a_target_is_meant_by_its_name_release_or_architecture() {
+fn a_target_is_selected_by_its_name_release_or_architecture() {
     let all = targets("[[target]]\nname = \"trixie\"\n[[target]]\nrelease = \"trixie\"\n");
     let meant = |word: &str| {
         let all = all.iter().filter(|target| target.is_meant(word));

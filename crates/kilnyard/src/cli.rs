@@ -289,11 +289,11 @@ impl Subcommand for Init {
 /// Options of `plan` and `build` that replace keys of `[build]`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Choices {
-    /// Which dependencies the set makes itself: all, those that are built earlier in any case, or none. By default as in
+    /// Which dependencies the set builds itself: all, those built earlier anyway, or none; by default as in
     /// kilnyard.toml.
     #[arg(long, value_name = "WHAT", value_parser = against())]
     pub against: Option<Against>,
-    /// Which packages are the archive's: those that depend on none of your own sources, or none. By default as in
+    /// Which packages come from the archive: those that depend on none of your own sources, or none; by default as in
     /// kilnyard.toml.
     #[arg(long, value_name = "WHICH", value_parser = reuse())]
     pub reuse: Option<Reuse>,

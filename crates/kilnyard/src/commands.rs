@@ -118,7 +118,7 @@ impl Console {
         Console { folder, target, is_foreign, environment: environment_of_process() }
     }
 
-    /// The yard, whichever targets it has.
+    /// The yard as a whole, without a choice of target.
     fn whole(&self) -> Result<Yard> {
         match self.is_foreign {
             true => Yard::open_of_anyone(&self.folder, FAMILIES, &self.environment),
@@ -169,7 +169,7 @@ fn each(console: &Console, run: &dyn Fn(&Yard) -> Result<ExitCode>) -> Result<Ex
     }
 }
 
-/// What an exit code stands for; absent if all is well.
+/// The kind of error that an exit code stands for; absent for success.
 fn kind_of(code: ExitCode) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| code == ExitCode::from(*kind as u8))
 }

@@ -194,7 +194,7 @@ fn doctor_reports_a_make_of_another_prefix() {
     let made = yard.read("kilnyard.toml");
     let (make, prefix) = ("make = \"/opt/pkg/bin/bmake\"", "# prefix = \"/usr/pkg\"");
     assert!(made.contains(make) && made.contains(prefix), "{made}");
-    // The mirror does not respond, so the exit code is 3 in any case.
+    // The mirror does not respond, so the exit code is always 3.
     yard.run(&["doctor"]).exits(3).says(&[
         "MISS make: /opt/pkg/bin/bmake is neither in the prefix /usr/pkg nor a program of the base root",
         "try: make in kilnyard.toml: /usr/pkg/bin/bmake, or prefix, set to the prefix of the kit",
@@ -263,7 +263,7 @@ fn times_of_bob_are_imported_later() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_taken_over_makes_no_yard() {
+fn a_configuration_that_cannot_be_imported_makes_no_yard() {
     let home = Home::new();
     home.write("open.conf", "make='/usr/pkg\n");
     home.write("list.conf", "pkgsrc=tree\nlimited_list=absent\n");

@@ -1,6 +1,6 @@
-//! Decides which url to try next, and when to give up.
+//! Decides which URL to try next, and when to give up.
 //!
-//! The urls are tried in order, in rounds, with a pause between rounds: while another mirror works, one that is down
+//! The URLs are tried in order, in rounds, with a pause between rounds: while another mirror works, one that is down
 //! costs no pause. Transient failures are retried, permanent ones are not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ struct Candidate<'a> {
     last: Option<AttemptError>,
 }
 
-/// Tries the urls until one succeeds or all are given up.
+/// Tries the URLs until one succeeds or all have failed for good.
 pub(crate) fn run<T>(
     name: &str,
     urls: &[String],

@@ -11,15 +11,15 @@ use crate::pace::Slow;
 /// A failure to fetch or store a file. The message reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Every url failed.
+    /// Every URL failed.
     #[error("fetch {name}: {}", list(failed))]
     Failed {
         /// The name of the file, for messages only.
         name: String,
-        /// The last failure of each url, in the order of the urls.
+        /// The last failure of each URL, in the order of the URLs.
         failed: Vec<FailedAttempt>,
     },
-    /// The store lacks the file, and there is no url to fetch it from.
+    /// The store lacks the file, and there is no URL to fetch it from.
     #[error("fetch {name}: no URL is available")]
     NoUrl {
         /// The name of the file, for messages only.
@@ -66,18 +66,18 @@ pub enum FetchError {
     Shared(Arc<FetchError>),
 }
 
-/// A url that did not deliver the file, with the reason.
+/// A URL that did not deliver the file, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{url}: {error}")]
 pub struct FailedAttempt {
-    /// The url, without a password.
+    /// The URL, without a password.
     pub url: String,
     /// The reason.
     #[source]
     pub error: AttemptError,
 }
 
-/// Why one attempt at one url failed. The message is a clause.
+/// Why one attempt at one URL failed. The message is a clause.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
     /// The server responded with an error status.
@@ -150,13 +150,13 @@ pub enum AttemptError {
         /// The hash of the received content.
         got: Sha256Hex,
     },
-    /// A url that cannot be used.
+    /// A URL that cannot be used.
     #[error("the URL cannot be used: {reason}")]
     BadUrl {
         /// A clause that names the defect.
         reason: String,
     },
-    /// A `file` url whose file cannot be read.
+    /// A `file` URL whose file cannot be read.
     #[error("the file cannot be read: {reason}")]
     LocalFile {
         /// The error from the kernel, as text.
@@ -164,7 +164,7 @@ pub enum AttemptError {
     },
 }
 
-/// Whether trying the same url again makes sense.
+/// Whether trying the same URL again makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
     /// The failure may be transient.
@@ -253,7 +253,7 @@ impl FetchError {
     }
 }
 
-/// Replaces the user and password of each url in a text with `***`, so that passwords stay out of messages, logs and
+/// Replaces the user and password of each URL in a text with `***`, so that passwords stay out of messages, logs and
 /// files that others can read.
 pub fn without_password(text: &str) -> String {
     const SCHEME_END: &str = "://";
@@ -274,7 +274,7 @@ pub fn without_password(text: &str) -> String {
     shown + rest
 }
 
-/// The most mirrors listed in a message; more would not be read.
+/// Maximum number of mirrors listed in a message; a longer list would not be read.
 const LISTED_MAX: usize = 8;
 
 fn list(failed: &[FailedAttempt]) -> String {

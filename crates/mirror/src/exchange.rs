@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::pace::Pace;
 use crate::sha256::CHUNK_BYTES;
 
-/// The most chunks that wait to be written. If the disk is slower than the network, the transfer slows down.
+/// Maximum number of chunks that wait to be written. If the disk is slower than the network, the transfer slows down.
 const CHUNKS_WAITING_MAX: usize = 16;
 
 /// The largest response head; a mirror needs a few hundred bytes.

@@ -17,7 +17,7 @@ use crate::sha256::CHUNK_BYTES;
 /// A file to fetch, and where it may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// `http`, `https` and `file` urls, best first.
+    /// `http`, `https` and `file` URLs, best first.
     pub urls: Vec<String>,
     /// The hash that the content must have.
     pub sha256: Sha256Hex,
@@ -31,9 +31,9 @@ pub struct Wanted {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Progress<'a> {
-    /// A url is requested, for everything after the bytes already here.
+    /// A URL is requested, for everything after the bytes already here.
     Asking {
-        /// The url, without a password.
+        /// The URL, without a password.
         url: &'a str,
         /// The bytes already here.
         part_bytes: u64,
@@ -47,7 +47,7 @@ pub enum Progress<'a> {
     },
     /// A url failed; another one, or the same again, may follow.
     Failed {
-        /// The url, without a password.
+        /// The URL, without a password.
         url: &'a str,
         /// Why it failed.
         error: &'a AttemptError,

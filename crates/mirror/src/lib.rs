@@ -14,8 +14,8 @@
 //!
 //! The decisions are pure and separate: what a response means (`answer`), whether a mirror is too slow (`pace`), and
 //! what to try next (`attempts`). The work is done by one thread per exchange, which only reads the socket, and by
-//! the caller's thread, which writes, hashes, and checks the clock and the cancel flag. When an exchange is given up,
-//! its socket is shut down, so nothing waits for a dead mirror.
+//! the caller's thread, which writes, hashes, and checks the clock and the cancel flag. When an exchange is
+//! abandoned, its socket is shut down, so nothing waits for a dead mirror.
 //!
 //! Invariants:
 //!
@@ -27,8 +27,8 @@
 //!   attempt takes at most the time for the file at that speed, plus one window.
 //! - A process fetches each file once, however many threads ask for it.
 //!
-//! What it does not do: judge who signed the fetched files, choose mirrors by speed, limit the size of a store, or
-//! keep two processes from fetching the same file (they would disturb each other's `.part`, which the hash would
+//! Out of scope: judging who signed the fetched files, choosing mirrors by speed, limiting the size of a store, and
+//! keeping two processes from fetching the same file (they would disturb each other's `.part`, which the hash would
 //! reveal).
 //!
 //! Known downsides: each exchange opens its own connection, which costs a handshake for every small file. The

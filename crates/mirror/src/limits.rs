@@ -1,4 +1,4 @@
-//! How long and how often a mirror is given a chance.
+//! Limits on time, speed and number of attempts for a mirror.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub struct Limits {
     /// The minimum average speed of a body over a window of patience. A modem did better, so anything slower has
     /// stalled.
     pub speed_min_bytes_per_second: u64,
-    /// How often one url may fail without making progress.
+    /// Maximum number of failures of one URL without progress.
     pub attempts_max: u32,
-    /// The pause before the second round over the urls. It doubles with each round.
+    /// The pause before the second round over the URLs. It doubles with each round.
     pub pause_first: Duration,
     /// The longest pause. An overloaded mirror needs time to recover, but a build is waiting.
     pub pause_max: Duration,
-    /// The most redirects followed. Mirror networks use two or three.
+    /// Maximum number of redirects followed. Mirror networks use two or three.
     pub redirects_max: u32,
 }
 

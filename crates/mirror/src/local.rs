@@ -1,4 +1,4 @@
-//! `file` urls: mirrors on a local disk.
+//! `file` URLs: mirrors on a local disk.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::AttemptError;
 
-/// The path of a `file` url; `None` for any other url.
+/// The path of a `file` URL; `None` for any other URL.
 pub(crate) fn path_of(url: &str) -> Option<Result<PathBuf, AttemptError>> {
     let rest = url.strip_prefix("file:")?;
     let path = match rest.strip_prefix("//") {

@@ -3,9 +3,9 @@
 //! A cut costs something: the dependent is built with a stand-in, such as the archive's binary package. But a cut also
 //! shortens the longest path, which bounds the time of a run on many cores. In a small knot of cycles the fewest cuts
 //! win. In a large one, up to twice the fewest are made if that brings the longest path down to
-//! [`PATH_FACTOR_AIM`] times the one that no cuts could shorten, the path without any edge inside of knots.
+//! [`PATH_FACTOR_AIM`] times the one that no cuts could shorten, the path without any edge inside a knot.
 //!
-//! A knot is cut by giving each member a start time ([`knot`]): an edge whose dependency ends after its dependent
+//! A knot is cut by giving each member a start time (`knot`): an edge whose dependency ends after its dependent
 //! starts is cut. The times are integers of a fixed pseudo-random search over the recipe's own estimates, never over
 //! recorded times, so that the same index gives the same cuts on every machine and in every run: which edges are cut
 //! decides what packages are built with.
@@ -36,20 +36,20 @@ pub enum StandIn {
 pub enum Effort {
     /// In a large knot, more cuts than cycles require, for a shorter path.
     ShortPath,
-    /// No cut that closes no cycle.
+    /// Only cuts of edges that would close a cycle.
     FewestCuts,
 }
 
 /// The answer to whether a package's dependency may be cut, and what replaces it.
 pub type MayCut<'a> = &'a dyn Fn(PackageId, PackageId) -> Option<StandIn>;
 
-/// In knots of fewer packages, no more edges are cut than cycles require: such a path is short on any machine.
+/// In smaller knots, no more edges are cut than cycles require: their paths are short on any machine.
 const LARGE_KNOT_MEMBERS_MIN: usize = 100;
 
-/// The longest path that extra cuts aim at, as a multiple of the path without any edge inside of knots.
+/// The longest path that extra cuts aim at, as a multiple of the path without any edge inside a knot.
 pub const PATH_FACTOR_AIM: f64 = 1.5;
 
-/// Paths to try in a large knot, as multiples of the path without any edge inside of knots, longest first.
+/// Paths to try in a large knot, as multiples of the path without any edge inside a knot, longest first.
 const PATH_FACTORS: [f64; 6] = [4.0, 3.0, 2.5, 2.0, 1.75, PATH_FACTOR_AIM];
 
 /// The number of cuts may reach this multiple of the fewest that were found.
@@ -81,12 +81,12 @@ pub struct Cutting {
     pub uncut: Vec<Vec<PackageId>>,
     /// Estimated seconds of the longest path, with these cuts.
     pub path_seconds: f64,
-    /// The same if every edge inside of knots were cut: no choice of cuts is shorter.
+    /// The same if every edge inside a knot were cut: no choice of cuts is shorter.
     pub path_seconds_min: f64,
 }
 
 impl Cutting {
-    /// Of a graph whose cycles are not cut.
+    /// The result for a graph whose cycles are not cut.
     pub const NONE: Cutting = Cutting {
         cuts: Vec::new(),
         knots: Vec::new(),
@@ -123,7 +123,7 @@ impl Graph {
                 knot.settle(f64::INFINITY);
                 f64::INFINITY
             } else {
-                // Dependencies come first in `knots`: what is before this knot is cut, what is after it is not.
+                // Dependencies come first in `knots`: earlier knots are cut already, later ones are not.
                 let paths = Paths::of(self, seconds, &knots[number..]);
                 knot.bound(&paths.before, &paths.after);
                 settle_large(&mut knot, path_seconds_min)
@@ -289,7 +289,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// The paths of a graph, without the edges inside of these knots.
+    /// The paths of a graph, without the edges inside these knots.
     fn of(graph: &Graph, seconds: &[f64], without: &[Vec<PackageId>]) -> Paths {
         let mut knot_of = vec![usize::MAX; graph.len()];
         for (number, members) in without.iter().enumerate() {

@@ -261,44 +261,44 @@ pub struct FamilyOrder {
     pub facts: BTreeMap<String, String>,
 }
 
-/// What one package may do and use that others may not. An absent value leaves the limit of the worker.
+/// Permissions and limits of one package that replace the worker's. An absent value leaves the worker's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BuildTerms {
     /// Whether the stages of the build, and no other commands, may use the network of the worker's machine.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_network: bool,
-    /// The most cores, and the number of parallel jobs.
+    /// Maximum number of cores, and the number of parallel jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs_max: Option<u32>,
     /// The longest time of one command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_seconds_max: Option<u64>,
-    /// The CPU time that a command may always use, and may not exceed in a stage without history.
+    /// The CPU time that a command is always allowed, and that it may not exceed in a stage without history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_seconds_min: Option<u64>,
-    /// How long a command may always do nothing at all.
+    /// The time that a command is always allowed to be idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hung_seconds_min: Option<u64>,
-    /// How long a command may always print nothing.
+    /// The time that a command is always allowed to print nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_seconds_min: Option<u64>,
-    /// The memory that a command's processes may always hold.
+    /// The memory that a command's processes are always allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes_min: Option<u64>,
-    /// The bytes that the build may always write to its root.
+    /// The bytes that the build is always allowed to write to its root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written_bytes_min: Option<u64>,
-    /// The most files that a process may have open at once.
+    /// The maximum number of files that a process may have open at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files_max: Option<u32>,
-    /// The most processes and threads of a command at once.
+    /// The maximum number of processes and threads of a command at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_max: Option<u32>,
 }
 
 impl BuildTerms {
-    /// Whether nothing differs from other packages.
+    /// Whether the package has the terms of all others.
     pub fn are_usual(&self) -> bool {
         *self == BuildTerms::default()
     }
@@ -330,7 +330,7 @@ pub struct BuildOrder {
     pub fakeroots: Vec<String>,
     /// The folder inside the root that contains the outputs after the stages.
     pub output_folder: String,
-    /// What this package may do and use that others may not.
+    /// Permissions and limits of this package alone.
     #[serde(default, skip_serializing_if = "BuildTerms::are_usual")]
     pub terms: BuildTerms,
 }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_have_only_what_differs() {
+    fn terms_contain_only_differences() {
         let terms = BuildTerms { has_network: true, jobs_max: Some(2), ..BuildTerms::default() };
         let text = serde_json::to_string(&terms).unwrap();
         assert_eq!(text, r#"{"has_network":true,"jobs_max":2}"#);

@@ -185,7 +185,7 @@ pub enum FailureKind {
     DiskLimit,
     /// One of its processes was not allowed to open another file.
     OpenFiles,
-    /// A signal ended the command, probably from outside of the package.
+    /// A signal ended the command, probably from outside the package.
     Signal,
     /// It needs the network, which builds do not have.
     NoNetwork,
@@ -260,7 +260,7 @@ impl FailureKind {
         }
     }
 
-    /// Whether the cause may be outside of the package and temporary, so that a retry may succeed.
+    /// Whether the cause may be outside the package and temporary, so that a retry may succeed.
     pub fn is_transient(self) -> bool {
         match self {
             FailureKind::Memory

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inspector_that_does_not_answer_is_given_up() {
+    fn an_inspector_that_does_not_answer_is_abandoned() {
         assert_eq!(answer_of("echo a; sleep 0.2; echo b", INSPECTION_MAX).as_deref(), Some(&b"a\nb\n"[..]));
         assert_eq!(answer_of("echo a; exec sleep 616201", Duration::from_millis(300)), None);
     }

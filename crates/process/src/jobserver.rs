@@ -33,7 +33,7 @@ use std::process::Command;
 /// The byte that stands for a token. make writes back the byte that it read.
 const TOKEN: u8 = b'+';
 
-/// The most tokens in a pipe. With more, the pipe could fill up and the broker would block.
+/// Maximum number of tokens in a pipe. With more, the pipe could fill up and the broker would block.
 const TOKENS_MAX: u32 = 4096;
 
 /// A build's number, assigned by its owner.

@@ -19,15 +19,15 @@ pub struct LimitRules {
     pub hung_seconds_min: f64,
     /// How long a command may always print nothing.
     pub silent_seconds_min: f64,
-    /// The most processes and threads at once.
+    /// Maximum number of concurrent processes and threads.
     pub processes_max: u32,
     /// The memory that a command's processes may always hold.
     pub memory_bytes_min: u64,
-    /// The most memory that a command's processes may hold, whatever its history; unlimited when absent.
+    /// Maximum memory of a command's processes, whatever its history; unlimited when absent.
     pub memory_bytes_max: Option<u64>,
     /// The bytes that a build may always write to its root.
     pub written_bytes_min: u64,
-    /// The most files that a process may have open at once.
+    /// Maximum number of files that a process may have open at once.
     pub open_files_max: u32,
 }
 
@@ -36,11 +36,11 @@ pub struct LimitRules {
 pub struct StagePeaks {
     /// User and system time.
     pub cpu_seconds: f64,
-    /// The longest time in which nothing at all happened.
+    /// The longest time without any activity.
     pub still_seconds: f64,
     /// The longest time without output.
     pub silent_seconds: f64,
-    /// The most memory held by its processes.
+    /// Maximum memory held by its processes.
     pub memory_bytes: u64,
     /// Bytes that the whole build had written by its end.
     pub written_bytes: u64,
@@ -51,19 +51,19 @@ pub struct StagePeaks {
 pub struct Limits {
     /// The longest time it may run.
     pub wall_seconds_max: f64,
-    /// The most CPU time it may use.
+    /// Maximum CPU time that it may use.
     pub cpu_seconds_max: Option<f64>,
     /// The longest time without output, a new process or CPU use.
     pub hung_seconds_max: f64,
     /// The longest time without output.
     pub silent_seconds_max: f64,
-    /// The most memory its processes may hold.
+    /// Maximum memory that its processes may hold.
     pub memory_bytes_max: Option<u64>,
-    /// The most processes and threads at once.
+    /// Maximum number of concurrent processes and threads.
     pub processes_max: Option<u32>,
-    /// The most bytes its build may have written to its root.
+    /// Maximum number of bytes that its build may have written to its root.
     pub written_bytes_max: Option<u64>,
-    /// The most files that each of its processes may have open at once.
+    /// Maximum number of files that each of its processes may have open at once.
     pub open_files_max: Option<u32>,
 }
 

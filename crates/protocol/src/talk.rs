@@ -225,7 +225,7 @@ pub struct Welcome {
     /// The number of cores that the worker shares out among its builds: a few more than it has, since builds wait for
     /// disks.
     pub cores: u32,
-    /// The most cores for one build; absent if unlimited.
+    /// Maximum number of cores for one build; absent if unlimited.
     pub jobs_max: Option<u32>,
     /// How long a lease lasts without a message from the worker, in seconds, by the coordinator's clock.
     pub lease_seconds: f64,

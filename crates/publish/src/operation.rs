@@ -22,7 +22,7 @@ pub enum Operation {
         file: PathBuf,
         /// New path in the repository.
         path: PathBuf,
-        /// Expected size in bytes, checked in any case.
+        /// Expected size in bytes, always checked.
         size_bytes: u64,
         /// Expected checksum, verified if the file is copied.
         checksum: Checksum,

@@ -11,14 +11,14 @@
 //! namespace, and the loop device then clears itself. The mount is in a namespace that contains no server, so it is
 //! gone while the servers still answer.
 //!
-//! What must hold: a device is stamped with the name of its root, and one that already has a stamp is refused, so that
-//! no device is used twice. The kernel releases loop devices and fuse mounts asynchronously: detaching waits until they
-//! are gone, or names the processes that hold them. Written data is not flushed to the disk at the end: the file system
-//! is shut down first.
+//! Invariant: a device is stamped with the name of its root, and one that already has a stamp is refused, so that no
+//! device is used twice. The kernel releases loop devices and fuse mounts asynchronously: detaching waits until they
+//! are gone, or names the processes that hold them. Written data is not flushed to the disk at the end: the file
+//! system is shut down first.
 //!
-//! What it does not do: work for ordinary users, whom no kernel allows to mount a device. Known downsides: two servers
-//! are between a file and the disk, so written data passes through user space twice; and a machine that is short of
-//! memory depends on these servers to write back the data that it wants to evict.
+//! Ordinary users cannot use it: no kernel allows them to mount a device. Known downsides: two servers are between a
+//! file and the disk, so written data passes through user space twice; and a machine that is short of memory depends
+//! on these servers to write back the data that it wants to evict.
 
 mod attach;
 mod devices;

@@ -8,15 +8,15 @@
 //! A root gets its files in one [`Form`]: layers below an overlay, a copy of them, or an image on a
 //! block device ([`block`]).
 //!
-//! What must hold: every mount exists only in the namespace of the sandbox or of the root's [`Keeper`], and every
-//! process of the root dies with its process 1, which dies with Kilnyard. Nothing stays mounted and nothing stays
-//! running, no matter which process is killed, or when; only a folder is left, which the next start removes.
+//! Invariants: every mount exists only in the namespace of the sandbox or of the root's [`Keeper`], and every process
+//! of the root dies with its process 1, which dies with Kilnyard. Nothing stays mounted and nothing stays running, no
+//! matter which process is killed, or when; only a folder is left, which the next start removes.
 //!
 //! Root and ordinary users enter the user namespace in the same way: [`IdMap`] maps the root's ids to ids
 //! outside. No user of the root is root outside.
 //!
-//! What it does not do: watch, measure or end the command (crate `process` does), or know the package being built.
-//! Known downside: each stage mounts the overlay again, which takes about a millisecond.
+//! Out of scope: watching, measuring and ending the command (the crate `process` does), and knowledge of the package
+//! being built. Known downside: each stage mounts the overlay again, which takes about a millisecond.
 
 pub mod archive;
 mod backend;

@@ -31,7 +31,7 @@ pub enum Content {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flushes {
-    /// They return success and cost nothing: an unfinished root is thrown away, never repaired.
+    /// They return success and cost nothing: an unfinished root is discarded, never repaired.
     #[default]
     Discard,
     /// They are performed, for packages whose tests check that they are.

@@ -234,7 +234,8 @@ pub enum Report {
         /// Processes and threads created so far.
         created: u64,
     },
-    /// Processes that the command left running, the first few. All are ended on [`Order::Inspected`], or a moment later.
+    /// Processes that the command left running, the first few. All are ended on [`Order::Inspected`], or a moment
+    /// later.
     LeftBehind {
         /// The first few processes.
         processes: Vec<Leftover>,

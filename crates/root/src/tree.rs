@@ -4,9 +4,8 @@
 //! functions here therefore never recurse, never follow a link, do not keep a descriptor for each level, and do not
 //! pass the kernel a path of more than one name.
 //!
-//! What it does not do: cope with concurrent changes. No process may run in the tree any more. Only [`usage`] may
-//! count a tree that a build still writes to, and pays for that with a descriptor for every few kilobytes of path
-//! depth.
+//! Concurrent changes are not supported: no process may still run in the tree. Only [`usage`] may count a tree that a
+//! build still writes to, and pays for that with a descriptor for every few kilobytes of path depth.
 
 mod beneath;
 mod manifest;

@@ -1,11 +1,11 @@
-//! Priorities: what the yard's owner wants to have early, or late, whatever the ranks say.
+//! Priorities: packages that the yard's owner wants early or late, whatever their ranks.
 //!
-//! A priority above zero also holds for everything that the package waits for; otherwise it could not be early. One
-//! below zero holds for the package alone: what it waits for may be needed elsewhere.
+//! A priority above zero also applies to everything that the package waits for; otherwise the package could not be
+//! early. A priority below zero applies to the package alone: its dependencies may be needed elsewhere.
 
 use kilnyard_model::graph::Graph;
 
-/// The priority of each package, from those that the packages have themselves.
+/// The effective priority of each package, from the priorities set for the packages.
 pub fn effective_priorities(graph: &Graph, own: &[i32]) -> Vec<i32> {
     let mut all = own.to_vec();
     if all.iter().all(|priority| *priority <= 0) {
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_package_waits_for_is_raised_with_it_and_never_lowered() {
+    fn dependencies_are_raised_with_a_package_and_never_lowered() {
         let mut graph = Graph::new();
         let ids: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| graph.add(name)).collect();
         // `c` needs `b`, which needs `a`; `d` needs `a`.

@@ -126,7 +126,7 @@ struct Running {
     memory_bytes: u64,
     memory_per_core_bytes: u64,
     disk_bytes: u64,
-    /// The most cores that it may have.
+    /// Maximum number of cores that it may have.
     jobs_max: u32,
     /// When it was bumped, and its priority; see `Queue`. Together with the longest path from now on, they determine
     /// the order.
@@ -376,7 +376,7 @@ fn check(graph: &Graph, works: &[Work]) -> Result<(), ScheduleError> {
 }
 
 impl Scheduler {
-    /// The most cores that any build can have.
+    /// Maximum number of cores that any build can have.
     fn cores_max(&self) -> u32 {
         let largest = self.present().map(|machine| machine.cores).max().unwrap_or(1);
         largest.min(self.limits.jobs_max.unwrap_or(u32::MAX)).max(1)

@@ -56,7 +56,7 @@ pub struct Work {
     pub files_bytes: u64,
     /// What it writes outside its work folder, which is always on disk.
     pub disk_bytes: u64,
-    /// The most cores that it may have; absent if only the machine limits it.
+    /// Maximum number of cores that it may have; absent if only the machine limits it.
     pub jobs_max: Option<u32>,
     /// The source of this estimate.
     pub basis: Basis,

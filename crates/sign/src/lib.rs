@@ -12,23 +12,23 @@
 //! (text, signature, components, now) --judge--> a signer, or a typed reason against it
 //! ```
 //!
-//! What must hold:
+//! Invariants:
 //!
 //! - The returned text is exactly the text that the signature covers: a clearsigned message is
 //!   one block with nothing around it, trailing blanks (which OpenPGP does not sign) are cut, and every
 //!   line ends in a line feed. A caller parses [`Verified::text`], never the file.
 //! - One good signature by a key of the ring suffices. Signatures by keys that the ring lacks are ignored,
 //!   because an archive signs with its next key long before its users have that key.
-//! - A key counts only as far as its certificate allows at the time of verification, not of the signature, as in
-//!   apt: self-signature, binding in both directions for a signing subkey, key flags, expiry and revocation are
-//!   all checked.
+//! - A key counts only as far as its certificate allows at the time of verification, not of the signature, as in apt:
+//!   self-signature, binding in both directions for a signing subkey, key flags, expiry and revocation are all
+//!   checked.
 //! - SHA-1, MD5 and RIPEMD-160 are refused as hashes of data. A SHA-1 self-signature within a certificate
 //!   is accepted (with collision detection): the ring is the user's own trust anchor, and many keys still
 //!   in use carry one. MD5 is refused there as well.
 //! - Input never causes a panic, and sizes and counts are bounded (see the constants of each module).
 //!
-//! What it does not do: web of trust, key servers, encryption, keys with a passphrase or on a card,
-//! revocation by a designated revoker, and keybox files (`pubring.kbx`).
+//! Out of scope: web of trust, key servers, encryption, keys with a passphrase or on a card, revocation by a
+//! designated revoker, and keybox files (`pubring.kbx`).
 //!
 //! Known downside: key length is not checked. A 1024-bit key in the ring is trusted.
 

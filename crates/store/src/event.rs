@@ -48,7 +48,7 @@ pub struct Ids {
     pub yard: YardId,
     /// The target that the yard builds for.
     pub target: Target,
-    /// The run; absent for requests, which may come outside of a run.
+    /// The run; absent for requests, which may come outside a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Number>,
     /// The package; absent for events of a whole run.

@@ -78,7 +78,7 @@ pub(crate) fn vertical(class: Option<&str>, x: Length, top: Length, bottom: Leng
     html! { line class=[class] x1=(x) x2=(x) y1=(top) y2=(bottom) {} }
 }
 
-/// A drawing in a file of its own. All lengths are in pixels.
+/// A drawing in a separate file. All lengths are in pixels.
 pub struct Drawing {
     head: String,
     body: String,

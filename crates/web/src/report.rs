@@ -53,7 +53,7 @@ pub struct Report {
     /// Every package of the run.
     #[serde(default)]
     pub packages: Vec<ReportPackage>,
-    /// The causes of failures that were not expected, that of most packages first.
+    /// The causes of unexpected failures, the one with the most packages first.
     #[serde(default)]
     pub causes: Vec<ReportCause>,
     /// The dependencies that were cut because they formed a cycle.
@@ -141,7 +141,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The packages that failed without being expected to.
+    /// The packages that failed unexpectedly.
     pub fn failed_unexpectedly(&self) -> u64 {
         self.failed.saturating_sub(self.failed_as_expected)
     }
@@ -236,7 +236,7 @@ pub struct ReportPackage {
     /// A note of the owner.
     #[serde(default)]
     pub note: Option<String>,
-    /// Whether its build had the network of its machine.
+    /// Whether its build had network access.
     #[serde(default)]
     pub has_network: bool,
 }
@@ -258,10 +258,10 @@ pub struct ReportStage {
     /// Peak memory of the stage.
     #[serde(default)]
     pub memory_peak_bytes: u64,
-    /// User time, as far as it was measured separately.
+    /// User time in seconds; 0 if it was not measured separately.
     #[serde(default, serialize_with = "number")]
     pub user_seconds: f64,
-    /// System time, as far as it was measured separately.
+    /// System time in seconds; 0 if it was not measured separately.
     #[serde(default, serialize_with = "number")]
     pub system_seconds: f64,
     /// Bytes read from disks. Absent if the kernel does not count them.

@@ -306,7 +306,7 @@ impl<'a> Performance<'a> {
             memory: pressure::killed_for_memory() > killed_before,
             disk: !is_ok && !root.has_room_for_others(),
             network: match has_network {
-                // The counters are then those of the machine, and say nothing about the build.
+                // The counters are then those of the whole machine.
                 true => Network::Available,
                 false if unreachable > 0 => Network::Refused,
                 false => Network::Unused,
@@ -493,7 +493,7 @@ const HUNG_LINES_MAX: usize = 60;
 /// Prefix of the lines that Kilnyard writes into a build's log.
 const REMARK: &str = "kilnyard: ";
 /// The first line of the log of a stage that may use the network.
-const HAS_NETWORK: &str = "this stage has the network of this machine (`network` of [package])";
+const HAS_NETWORK: &str = "this stage has network access (`network` of [package])";
 
 /// Why a stage failed, if it did.
 fn failure(stage: Stage, end: End, limits: &Limits, log: &Path, shortages: Shortages) -> Option<Failure> {

@@ -1,4 +1,4 @@
-//! Memory for the files that builds write: most are small, read once, and thrown away.
+//! Memory for the files that builds write: most are small, read once, and discarded.
 //!
 //! A build gets its own file system in memory if twice its expected writes fit into half of the memory available at the
 //! start, minus what other builds have reserved. The file system is as large as the reservation, so that a wrong

@@ -21,15 +21,15 @@ pub(crate) struct Shortages {
     pub(crate) network: Network,
 }
 
-/// The network of a command.
+/// A command's access to the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Network {
-    /// It had none, and no process tried to use one; or nothing is known.
+    /// It had no network, and no process tried to use one, or that is unknown.
     #[default]
     Unused,
-    /// It had none, and a process tried to use one.
+    /// It had no network, and a process tried to use one.
     Refused,
-    /// It had the machine's.
+    /// It had the machine's network.
     Available,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn of_exit(
     if is_cause(&DISK) || (shortages.disk && last().any(is_of_full_disk)) {
         return FailureKind::Disk;
     }
-    // The kernel does not say whose process it killed: it may be one of any build that failed in the meantime.
+    // The kernel does not report whose process it killed: any build that failed in the meantime may be the one.
     if shortages.memory || is_cause(&MEMORY) {
         return FailureKind::Memory;
     }

@@ -81,8 +81,8 @@ fn title(reason: &Reason, known: &[KnownCause]) -> String {
     }
 }
 
-/// Groups failures (name and reason) by cause: the cause of most packages first, then in the order in which each first
-/// occurs. `known` are the causes that the family's tools report.
+/// Groups failures (name and reason) by cause: the cause with the most packages first, then in order of first
+/// occurrence. `known` are the causes that the family's tools report.
 pub fn by_cause<'a>(
     failures: impl IntoIterator<Item = (&'a str, &'a Reason)>,
     known: &[KnownCause],

@@ -80,7 +80,7 @@ pub struct Config {
     pub limits_of_builds: limits::Limits,
     /// How often each kind of failure is retried.
     pub retries: RetryPolicy,
-    /// What single packages have of their own.
+    /// The settings of single packages.
     pub tables: packages::PackageTables,
     /// What the repository states about itself.
     pub repository: Repository,
@@ -132,11 +132,10 @@ pub struct Build {
     pub jobserver: Jobserver,
     /// Which dependencies come from the set.
     pub against: Against,
-    /// Whether packages are the archive's that a rebuild would not change. If absent, they are in a set with own
+    /// Whether packages that a rebuild would not change come from the archive. If absent, they do in a set with own
     /// sources.
     pub reuse: Option<Reuse>,
-    /// How often a package is built at most whose cycle was cut: twice if its second build is to use the set's own
-    /// packages.
+    /// Maximum number of builds of a package on a cut cycle: 2 if its second build is to use the set's own packages.
     pub passes: u32,
     /// Whether to install and remove outputs in a clean root.
     pub test: bool,
@@ -214,7 +213,7 @@ pub(crate) fn rules(build: &Build, limits: &limits::Limits) -> LimitRules {
     })
 }
 
-/// Which packages of the set are the archive's, and not built.
+/// Which packages of the set come from the archive instead of being built.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
@@ -447,7 +446,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Parses a configuration without its targets. `unreadable` makes an error of one of the parser.
+    /// Parses a configuration without its targets. `unreadable` converts an error of the parser.
     fn parse_one(
         text: &str,
         path: &Path,

@@ -40,8 +40,8 @@ impl Estimates {
         Ok(Estimates { measured, imported, machine, works_in_memory, is_in_memory })
     }
 
-    /// Estimates the next build of a package. `prior_seconds` and the size of its packed sources count where nothing
-    /// was recorded.
+    /// Estimates the next build of a package. `prior_seconds` and the size of its packed sources count if nothing was
+    /// recorded.
     pub fn work(&self, package: &str, source_bytes: u64, prior_seconds: f64) -> Work {
         let prior = || Work::serial(prior_seconds, Basis::Prior);
         let measured = self.measured.get(package).map_or(&[][..], Vec::as_slice);

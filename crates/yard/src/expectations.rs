@@ -47,7 +47,7 @@ pub fn judge<'a>(
 
 /// Describes a package that was built although it was expected to fail, in a sentence.
 pub fn success_note(package: &str) -> String {
-    format!("{package} was expected to fail, and was built: its table in kilnyard.toml is out of date")
+    format!("{package} was expected to fail but was built: its table in kilnyard.toml is out of date")
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use PackageState::{Blocked, Built, Failed, LeftOut, Skipped, Unchanged, UpToDate};
 
     #[test]
-    fn only_what_was_not_expected_makes_a_run_bad() {
+    fn only_unexpected_failures_make_a_run_bad() {
         let judged = |packages: &[(&'static str, PackageState, Option<&'static str>)]| {
             judge(&|name| name.starts_with("bad"), packages.iter().copied())
         };

@@ -1,9 +1,9 @@
 //! The interface between a yard and its package family. Other modules use a [`Family`] and a [`Set`] and know
 //! no family by name.
 //!
-//! An [`FamilyEntry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
-//! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of
-//! packages that the family made from its index; a coordinator queries it as an [`Ecosystem`].
+//! A [`FamilyEntry`] stands for a family before there is a yard; the program has one list of them. A [`Family`] is
+//! the family as one yard configures it: the parsed table of the configuration. A [`Resolved`] is the set of packages
+//! that the family made from its index; a coordinator queries it as an [`Ecosystem`].
 
 use crate::causes::KnownCause;
 use crate::error::{Context, Error, Kind, Result};
@@ -212,18 +212,19 @@ pub trait Family: Any + Debug + Send + Sync {
     /// Shell pattern of the folder in the root where a package's source is unpacked.
     fn source_pattern(&self, package: &str) -> String;
 
-    /// Packages of the set whose sources belong to the yard's owner, and not to the archive or tree.
+    /// Packages of the set whose sources belong to the yard's owner, not to the archive or tree.
     fn own_packages(&self, _yard: &Yard) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    /// Where sources come from that are neither in the archive or tree nor named by their file, for people, by package.
+    /// The origins, as text for people, of sources that are neither in the archive or tree nor named by their file,
+    /// by package.
     fn provenances(&self, _yard: &Yard) -> Result<BTreeMap<String, String>> {
         Ok(BTreeMap::new())
     }
 
-    /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`; otherwise the
-    /// lock is written anew, and `say` receives the differences.
+    /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`;
+    /// otherwise the lock is rewritten, and `say` receives the differences.
     fn check_lock(&self, _yard: &Yard, _set: &Set, is_strict: bool, _say: &dyn Fn(&str)) -> Result<()> {
         match is_strict {
             true => Err(Error::usage(format!("yards of {} have no lock", self.title()))),
@@ -244,7 +245,7 @@ pub trait Family: Any + Debug + Send + Sync {
         Err(Error::usage(format!("{} packages are in no tree under version control", self.title())))
     }
 
-    /// Causes of failures that the family's packaging tools report in words of their own.
+    /// Causes of failures that the family's packaging tools report in their own words.
     fn causes(&self) -> &'static [KnownCause] {
         &[]
     }

@@ -424,7 +424,7 @@ fn remark_on_cuts(workshop: &dyn Ecosystem) -> Option<String> {
     (cutting.cuts.len() > MANY).then(|| {
         format!(
             "{} dependencies are cut in {}: {closing} would close a cycle, {} shorten the longest path, which is {} by the estimates \
-             of the index ({} without any dependency inside of cycles)",
+             of the index ({} without any dependency inside cycles)",
             cutting.cuts.len(),
             words::count(cutting.knots.len() as u64, "cycle"),
             cutting.cuts.len() - closing,
@@ -449,7 +449,7 @@ fn remarks(workshop: &dyn Ecosystem, tables: &PackageTables, settings: &[Package
         if names.len() > NAMED_MAX {
             list.push_str(&format!(" and {} more", names.len() - NAMED_MAX));
         }
-        remarks.push(format!("built with the network of this machine, as kilnyard.toml says: {list}"));
+        remarks.push(format!("built with network access, as set in kilnyard.toml: {list}"));
     }
     let left_out = workshop.left_out().iter().map(|left_out| left_out.name.as_str());
     remarks.extend(tables.unused(graph.packages().map(|id| graph.name(id)).chain(left_out)));

@@ -211,7 +211,7 @@ impl Facts<'_> {
         Ok(())
     }
 
-    /// The run, judged by what was expected of it.
+    /// The run, judged by the expectations of the yard's owner.
     fn judgement(&self) -> Judgement {
         let rows = self.rows.iter().map(|row| (row.name.as_str(), row.state, row.blamed.as_deref()));
         judge(&|name| self.yard.config.expects_failure(name), rows)

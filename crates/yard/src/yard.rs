@@ -255,8 +255,8 @@ impl Yard {
         Ok(lock)
     }
 
-    /// Takes the lock of a repository that several targets share, and waits for it. The yard's own lock protects that of
-    /// a single one.
+    /// Takes the lock of a repository that several targets share, and waits for it. The yard's own lock protects that
+    /// of a single one.
     pub fn lock_repository(&self) -> Result<Option<std::fs::File>> {
         if self.target_name.is_none() {
             return Ok(None);
@@ -365,7 +365,7 @@ impl Yard {
         folders::ids(folder)
     }
 
-    /// Checks whether this machine can make roots as configured, as far as that shows without trying.
+    /// Checks the requirements of the configured roots that can be checked without making one.
     pub fn check_roots(&self) -> Result<()> {
         let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
         let Some(lack) = block::missing_requirement(device.file_system) else { return Ok(()) };
@@ -381,7 +381,7 @@ pub fn remedy_for(lack: &block::MissingRequirement) -> Remedy {
     lack.help().map_or_else(|| Remedy::packages(&packages), Remedy::from)
 }
 
-/// The ids of roots outside of any yard, when this user runs it.
+/// The ids of roots outside any yard, when this user runs Kilnyard.
 pub fn own_ids() -> IdMap {
     IdMap::of_this_user(&user_name(), 0).0
 }

@@ -44,7 +44,7 @@ impl Peer for Sbuild<'_> {
             let missing = format!("{} is not a tarball of the release", chroot.display());
             return Err(Error::usage(missing).hint(format!("mmdebstrap --variant=buildd {release} FILE.tar")));
         }
-        // sbuild is started in another folder.
+        // sbuild runs in another folder.
         let chroot = fs_err::canonicalize(chroot).context(Kind::Machine, failed)?;
         let folder = scratch.path(&format!("sbuild-{}", order.package));
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;

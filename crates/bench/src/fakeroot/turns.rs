@@ -18,8 +18,8 @@ const SETS: usize = 8;
 /// Number of turns that each client of a set has.
 const TURNS: usize = 50;
 
-/// Measures what these arguments make a client do once. Returns the seconds for each contender: the median over
-/// the sets of a set's fifth percentile. A contender that fails has no more turns.
+/// Measures what these arguments make a client do once. Returns the seconds for each contender: the median over the
+/// sets of a set's fifth percentile. A contender that fails gets no further turns.
 pub fn measure(contenders: &[Contender], scratch: &Scratch, words: &[&str]) -> Result<Vec<Result<f64>>> {
     let mut seconds: Vec<Result<Vec<f64>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
     for _ in 0..SETS {

@@ -1,5 +1,5 @@
-//! Benchmarks with the scan of a pkgsrc tree: resolving it, compared with bob if that is installed; the time to
-//! the first build; the decision what to rescan; a look-up in an index.
+//! Benchmarks with the scan of a pkgsrc tree: resolving it, compared with bob if that is installed; the time to the
+//! first build; deciding what to rescan; a look-up in an index.
 //!
 //! Only the scan of the tree is needed: where files of the tree are required, empty ones are created.
 

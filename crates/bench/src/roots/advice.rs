@@ -63,9 +63,9 @@ impl Compared<'_> {
     }
 }
 
-/// Recommends one of these candidates, of which the first is the plainest: the plainest, unless another one is faster
-/// by more than the spread of the rounds and takes no more CPU time. Fails if the measurements do not permit a
-/// decision. `others_share` is the share of the machine's cores that other work used during the measurement, if known.
+/// Recommends one of these candidates: the first, which is the plainest, unless another one is faster by more than
+/// the spread of the rounds and takes no more CPU time. Fails if the measurements are inconclusive. `others_share` is
+/// the share of the machine's cores that other work used during the measurement, if known.
 pub fn advise(candidates: &[Candidate], others_share: Option<f64>) -> Result<Advice, String> {
     let (plainest, others) = candidates.split_first().ok_or("no root backend works on this machine")?;
     let rounds = plainest.rounds.len();

@@ -1,4 +1,4 @@
-//! Which sources a change of other sources would affect.
+//! Finds the sources that a change of other sources would affect.
 
 use super::relation;
 use super::settings::{ROOT_PACKAGES, Settings};
@@ -7,9 +7,8 @@ use super::universe::{Origin, Request, Universe, View};
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The numbers of the names of the packages in a base root: the required and build-essential packages of the archive,
-/// with all that they depend on. They are worked out from the index, and not from a base root, so that they are the
-/// same before a base root exists.
+/// The name numbers of the packages in a base root: the archive's required and build-essential packages, with all
+/// their dependencies. They are computed from the index rather than read from a base root, which may not exist yet.
 pub fn base_names(universe: &mut Universe) -> HashSet<u32> {
     let is_first = |universe: &Universe, one: Candidate| {
         universe.origin(one) == Origin::Archive
@@ -51,8 +50,8 @@ pub enum Reach {
 /// The sources among `names` that a change of `targets` reaches, if all builds are against the archive; without
 /// `targets` themselves. Packages of the base root count only if a source names them in its build dependencies.
 ///
-/// Candidates are found by names: whatever may pull in one of the packages, by any alternative. Each candidate is then
-/// solved, as a plan does.
+/// Candidates are found by name: sources that may pull in one of the packages, by any alternative. Each candidate is
+/// then solved, as in a plan.
 pub fn dependents(
     targets: &[String],
     names: &[String],
@@ -95,7 +94,7 @@ pub fn dependents(
     }
     let mut found: HashSet<String> = targets.iter().cloned().collect();
     let mut changed: Vec<String> = targets.to_vec();
-    // Whatever may pull in a changed package, and the changed packages.
+    // The changed packages, and all packages that may pull one of them in.
     let (mut pulls, mut direct): (HashSet<Candidate>, HashSet<Candidate>) = Default::default();
     let mut order = Vec::new();
     while !changed.is_empty() {
@@ -103,7 +102,7 @@ pub fn dependents(
         for name in changed.drain(..) {
             let mut open: Vec<Candidate> = made(&name).to_vec();
             direct.extend(&open);
-            // Packages of the base root pull in nothing: they are there in any case.
+            // Packages of the base root pull in nothing: they are always installed.
             open.retain(|one| pulls.insert(*one) || is_base(universe, *one));
             while let Some(one) = open.pop() {
                 candidates.extend(wanted_by.get(&one).into_iter().flatten());

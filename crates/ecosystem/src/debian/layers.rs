@@ -6,8 +6,8 @@
 //! activated (deb-triggers(5); "How triggers work" in dpkg's documentation). `dpkg --configure -a` then gives the
 //! same result as an installation by apt.
 //!
-//! Whether a script that runs before unpacking has any effect is tested where no build can see it: in a root of its
-//! own.
+//! Whether a script that runs before unpacking has any effect is tested where no build can see it: in a separate
+//! root.
 //!
 //! Three kinds of packages are left to apt, with the reason: packages with a script that does something before
 //! unpacking; packages that share a file with another package or with a path that dpkg treats specially

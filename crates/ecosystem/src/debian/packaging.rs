@@ -1,5 +1,5 @@
-//! What git repositories of packages say about themselves: the rule that names one, the head of `debian/changelog`, and
-//! the tag of the upstream version according to `debian/gbp.conf`.
+//! Parsers for git repositories of packages: the rule that names one, the first entry of `debian/changelog`, and the
+//! tag of the upstream version according to `debian/gbp.conf`.
 
 use super::relation;
 use super::version;
@@ -8,7 +8,7 @@ use jiff::fmt::rfc2822;
 /// The longest accepted rule; no path or URL in use is longer.
 const RULE_BYTES_MAX: usize = 4096;
 
-/// A git repository with a `debian` folder, and the commit of it that is meant: `git:PATH-OR-URL[#REF]`.
+/// A git repository with a `debian` folder, and the commit to build: `git:PATH-OR-URL[#REF]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GitRule {
     /// A path relative to the yard, or an address that git fetches from.
@@ -32,7 +32,7 @@ impl GitRule {
     /// Parses what follows `git:`.
     ///
     /// # Errors
-    /// It is not an address that git may be given; the reason says what is accepted.
+    /// The text is not an accepted address; the reason says what is accepted.
     pub fn parse(text: &str) -> Result<GitRule, &'static str> {
         if text.len() > RULE_BYTES_MAX {
             return Err("it is too long");
@@ -48,7 +48,7 @@ impl GitRule {
         Ok(GitRule { repository, reference: reference.map(str::to_owned) })
     }
 
-    /// The name that the package most likely has: that of the repository.
+    /// The likely name of the package: that of the repository.
     pub fn presumed(&self) -> &str {
         let (Repository::Folder(place) | Repository::Https(place) | Repository::Ssh(place)) =
             &self.repository;
@@ -107,8 +107,8 @@ fn repository(place: &str) -> Result<Repository, &'static str> {
     Ok(Repository::Folder(place.to_owned()))
 }
 
-/// Whether a text can be the name of a branch or a tag, or a commit. It excludes everything with which git's revision
-/// syntax (gitrevisions(7)) searches or goes elsewhere.
+/// Whether a text can be the name of a branch or a tag, or a commit. It excludes the operators of git's revision
+/// syntax (gitrevisions(7)), which search the history or select other commits.
 fn is_reference(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._/+%-=,".contains(c);
     text.len() <= 255
@@ -135,7 +135,7 @@ impl Changelog {
     /// Parses the first entry of `debian/changelog`.
     ///
     /// # Errors
-    /// The head or the end of the entry is not as it should be; the reason reads after the name of the file.
+    /// The first or the last line of the entry is malformed; the reason reads after the name of the file.
     pub fn parse(text: &str) -> Result<Changelog, &'static str> {
         let mut lines = text.lines().skip_while(|line| line.trim().is_empty());
         let head = lines.next().ok_or("is empty")?;
@@ -157,7 +157,7 @@ impl Changelog {
         Ok(Changelog { source: source.to_owned(), version: version.to_owned(), date_seconds })
     }
 
-    /// The version without epoch and Debian revision, as names of files contain it.
+    /// The version without epoch and Debian revision, as used in file names.
     pub fn upstream(&self) -> &str {
         let plain = version::without_epoch(&self.version);
         plain.rsplit_once('-').map_or(plain, |(upstream, _)| upstream)
@@ -168,13 +168,13 @@ impl Changelog {
 const UPSTREAM_TAG: &str = "upstream/%(version)s";
 
 /// The tag of an upstream version, according to the text of `debian/gbp.conf`, which may be empty. Absent if the
-/// configured form is one that git-buildpackage fills in with more than the version.
+/// configured format contains more than the version, or the result is not a valid tag.
 pub fn upstream_tag(gbp_conf: &str, upstream: &str) -> Option<String> {
     let mut form = UPSTREAM_TAG;
     let mut is_for_builds = false;
     for line in gbp_conf.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            // Names as gbp.conf(5) has them, and those with which it began.
+            // The section's names in gbp.conf(5), current and former.
             is_for_builds = matches!(section, "DEFAULT" | "buildpackage" | "git-buildpackage");
         } else if let Some((key, value)) = line.split_once(['=', ':']).filter(|_| is_for_builds)
             && key.trim() == "upstream-tag"

@@ -1,37 +1,37 @@
 //! The expected time of a build that was never recorded, from the index alone.
 //!
-//! The size of what a source is compiled to says more about its build than its own size, which includes documents, data
-//! and translations. The archive's packages of the source have that size. Languages and tools, which the build
-//! dependencies show, change the time per byte. The model is a product of powers, fitted by least squares on the logarithms
-//! of the times in `prior/recorded.tsv`; docs/scheduling.md has the fit.
+//! The size of a source's compiled packages predicts the time of its build better than the size of the source, which
+//! includes documents, data and translations. The archive's index has the sizes of both. Languages and tools, which
+//! the build dependencies reveal, change the time per byte. The model is a product of powers, fitted by least squares
+//! on the logarithms of the times in `prior/recorded.tsv`; docs/scheduling.md has the fit.
 
 use super::relation;
 use super::settings::Settings;
 use super::source::Source;
 use super::universe::{Origin, Universe};
 
-/// Seconds of one core that any build takes: configuring its dependencies, unpacking, packaging.
+/// Core-seconds that any build takes: configuring its dependencies, unpacking, packaging.
 const BASE_SECONDS: f64 = 6.0;
-/// Seconds beyond these for a source and packages of 1 MB each without build dependencies.
+/// Additional core-seconds for a source and packages of 1 MB each, without build dependencies.
 const SECONDS_AT_MEGABYTES: f64 = 18.4;
-/// The power of the size of the packed source.
+/// Exponent of the size of the packed source.
 const SOURCE_POWER: f64 = 0.165;
-/// The power of the size of its binary packages.
+/// Exponent of the size of its binary packages.
 const BINARY_POWER: f64 = 0.65;
-/// The power of the number of build dependencies, and one: a program that uses many libraries has long compilations.
+/// Exponent of the number of build dependencies plus one: a program that uses many libraries has long compilations.
 const DEPENDENCIES_POWER: f64 = 0.505;
-/// The smallest size that counts, in bytes: packages of less hold documents and links.
+/// Smaller sizes, in bytes, count as this one: such packages contain only documents and links.
 const BYTES_MIN: f64 = 10_000.0;
-/// The part of a source that its packages have, where the archive has none of them.
+/// The assumed size of the packages, as a fraction of the source's, if the archive has none of them.
 const BINARY_SHARE: f64 = 0.5;
 
-/// What build dependencies show about a build.
+/// A property of a build that its build dependencies reveal.
 #[derive(Debug, PartialEq)]
 struct Trait {
     name: &'static str,
-    /// Beginnings of the names of build dependencies.
+    /// Prefixes of the names of build dependencies.
     begin: &'static [&'static str],
-    /// The time, as a multiple of that of a build without it.
+    /// The build time, as a multiple of that without this trait.
     factor: f64,
 }
 
@@ -87,7 +87,7 @@ impl Features {
     }
 }
 
-/// Seconds of one core that a build of this source takes.
+/// Estimated core-seconds of a build of this source.
 pub fn seconds(source: &Source, universe: &Universe, settings: &Settings) -> f64 {
     Features::of(source, universe, settings).seconds()
 }
@@ -96,8 +96,9 @@ pub fn seconds(source: &Source, universe: &Universe, settings: &Settings) -> f64
 mod tests {
     use super::*;
 
-    /// Builds on one core of a virtual machine (AMD EPYC, Debian 12, 2026): package, bytes of the packed source, bytes of the
-    /// archive's architecture-dependent packages, number of build dependencies, traits, seconds of CPU time.
+    /// Builds on one core of a virtual machine (AMD EPYC, Debian 12, 2026): package, bytes of the packed source,
+    /// bytes of the archive's architecture-dependent packages, number of build dependencies, traits, seconds of CPU
+    /// time.
     const RECORDED: &str = include_str!("prior/recorded.tsv");
 
     fn recorded() -> Vec<(Features, f64)> {

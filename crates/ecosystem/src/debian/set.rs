@@ -1,11 +1,11 @@
 //! Resolves a set of sources into a graph.
 //!
-//! Every output that the set will produce is added to the universe as a candidate of its own, described as in the
+//! Every output that the set will produce is added to the universe as a separate candidate, described as in the
 //! archive today. A source's build dependencies are then solved with the set's outputs in place of the archive's.
 //! Which of them become edges is a setting ([`Against`]): all that are installed beyond the base root, or only the
 //! direct ones, or none. The edges give the build order, and they determine the inputs of each build: outputs of its
-//! ancestors in the graph come from the set, everything else from the archive. Therefore the result does not depend on
-//! which build ends first.
+//! ancestors in the graph come from the set, everything else from the archive. Therefore the result does not depend
+//! on which build ends first.
 
 use super::dependents::base_names;
 use super::explain;
@@ -377,7 +377,8 @@ fn cut(mut resolved: Resolved, sources: &Sources, settings: &Settings, universe:
             sources.get(graph.name(id)).map_or(0.0, |source| prior::seconds(&source, universe, settings))
         })
         .collect();
-    // A second pass uses what waits for the package: only a cut that closes a cycle leads to such packages.
+    // A second pass uses packages that wait for this one. Only a cut of a cycle leads to such packages, so no other
+    // edge is cut.
     let effort = if settings.passes > 1 { Effort::FewestCuts } else { Effort::ShortPath };
     resolved.cutting = resolved.graph.cut_cycles(&seconds, effort, &may_cut);
     for cut in resolved.cutting.cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {

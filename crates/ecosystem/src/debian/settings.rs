@@ -40,7 +40,7 @@ pub struct Settings {
     pub cycles: Cycles,
     /// Which dependencies come from the set.
     pub against: Against,
-    /// How often a package is built whose cycle was cut, 1 or 2.
+    /// Number of builds of a package on a cut cycle: 1 or 2.
     pub passes: u32,
     /// Binary packages that a source takes over from another source of the set.
     pub takeovers: Takeovers,
@@ -79,7 +79,7 @@ impl Settings {
         self.context_with(&self.packages.of(source))
     }
 
-    /// Whether the tests of this source run, as far as no profile turns them off.
+    /// Whether the tests of this source run, unless a profile disables them.
     pub(super) fn runs_checks_of(&self, own: &Options) -> bool {
         // Tests of another architecture cannot run.
         self.build_architecture.is_none() && own.checks.unwrap_or(self.runs_checks)
@@ -90,7 +90,7 @@ impl Settings {
         let profiles = Some(self.context_of(source.name()).profiles);
         let mut request = Request { profiles, ..source.request(self.parts) };
         if self.build_architecture.is_some() {
-            // Policy counts the C and C++ libraries among what every source may use.
+            // By Debian Policy, sources need not name the C and C++ libraries.
             request
                 .needs
                 .push(format!("crossbuild-essential-{}:native, libc-dev, libstdc++-dev", self.architecture));

@@ -283,13 +283,13 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The source packages of archives. Of each name, one version counts: the one with the highest pin, and the latest of
-/// those; see [`super::suites`].
+/// The source packages of archives. For each name, one version counts: the latest of those with the highest pin; see
+/// [`super::suites`].
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     texts: Vec<(Arc<str>, Provenance)>,
     chosen: HashMap<String, TextRange>,
-    /// The versions that do not count, of names with several ones.
+    /// The versions that do not count, of names with several versions.
     others: HashMap<String, Vec<TextRange>>,
     /// Number of versions that do not count.
     other_count: usize,
@@ -339,7 +339,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Adds an own source, which replaces any source of the same name, whatever its version and pin.
+    /// Adds one of the user's own sources, which replaces any source of the same name, whatever its version and pin.
     pub fn put(&mut self, text: Arc<str>) -> Result<(), TooLarge> {
         if let Some(stanza) = deb822::stanzas(&text).next() {
             let name = Source::new(stanza).name();
@@ -349,8 +349,8 @@ impl Sources {
         self.add_from(text, Provenance::OWN)
     }
 
-    /// Makes a version of a source the one that counts: of those that `accepts` accepts, the one with the highest pin,
-    /// and the latest of those. False if there is none, and then nothing changes.
+    /// Selects the version of a source that counts: the latest of those with the highest pin that `accepts` accepts.
+    /// If there is none, it returns false and changes nothing.
     pub fn choose(&mut self, name: &str, accepts: &dyn Fn(&str, SuiteId) -> bool) -> bool {
         let mut places = self.places(name);
         places.sort_by(|a, b| self.compare(*b, *a));

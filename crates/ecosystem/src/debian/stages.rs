@@ -145,7 +145,7 @@ pub(super) struct BuildOptions<'a> {
     pub all_parts: bool,
     pub runs_checks: bool,
     pub profiles: &'a [String],
-    /// More words of `DEB_BUILD_OPTIONS`.
+    /// Additional words of `DEB_BUILD_OPTIONS`.
     pub words: &'a [String],
     /// The architecture to cross-build for, if any.
     pub host: Option<&'a str>,
@@ -171,7 +171,7 @@ pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
     let host = options.host.map(|host| format!("-a{host}"));
     if let (Some(option), Some(host)) = (&host, options.host) {
         words.push(option);
-        // The answers of configure tests that would have to run a program of the host; of the package dpkg-cross.
+        // Answers to configure tests that would have to run a program of the host, from the package dpkg-cross.
         environment.push(("CONFIG_SITE".to_owned(), format!("/etc/dpkg-cross/cross-config.{host}")));
     }
     StageOrder { stage: Stage::Build, commands: vec![as_builder(script, &words, environment)] }

@@ -1,10 +1,10 @@
-//! Suites of archives, and pins: which version of a package counts if several suites have one.
+//! Suites of archives, and pins: they decide which version of a package counts if several suites have one.
 //!
-//! As in apt (apt_preferences(5)), each suite has a priority, its pin: the version with the highest pin counts, and of
-//! those with the same pin the latest one. There are no installed packages here, so the bands of apt come down to
-//! three: from [`PIN`] on, versions are ordinary; below it, a version is chosen only where no ordinary one satisfies
-//! the dependency; a negative one is never chosen. A [`Pin`] names the version of one package, and precedes all of
-//! these. Own sources precede pins.
+//! As in apt (apt_preferences(5)), each suite has a priority, its pin: the version with the highest pin counts, or,
+//! of several with the same pin, the latest. There are no installed packages here, so the bands of apt come down to
+//! three: from [`PIN`] on, versions are ordinary; below it, a version is chosen only if no ordinary one satisfies the
+//! dependency; a negative one is never chosen. A [`Pin`] names the version of one package, and precedes all of these.
+//! Own sources precede pins.
 
 use super::relation;
 use super::source::Sources;
@@ -45,7 +45,7 @@ impl Default for Provenance {
 }
 
 impl Provenance {
-    /// An own source, which precedes every archive.
+    /// One of the user's own sources, which precede every archive.
     pub const OWN: Provenance = Provenance { suite: SuiteId::OWN, pin: i32::MAX };
 }
 
@@ -85,8 +85,8 @@ impl Suites {
         &self.0
     }
 
-    /// How a suite is called in messages and in pins: its own name, or that of its archive if several archives have a
-    /// suite of this name.
+    /// The name of a suite in messages and in pins: its own, or that of its archive if several archives have a suite
+    /// of this name.
     pub fn name(&self, id: SuiteId) -> &str {
         let Some(suite) = self.get(id) else { return "own" };
         let is_shared = self.0.iter().filter(|other| other.suite == suite.suite).count() > 1;
@@ -99,7 +99,7 @@ impl Suites {
     }
 }
 
-/// Which version of a package is meant.
+/// How a pin selects the version of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// Exactly this version.
@@ -129,7 +129,7 @@ impl Pin {
         relation::is_name(name).then_some(Pin { name: name.to_owned(), choice: choice? })
     }
 
-    /// Whether a version from a suite is the one that is meant.
+    /// Whether it selects this version from this suite.
     fn accepts(&self, version: &str, suite: SuiteId, suites: &Suites) -> bool {
         match &self.choice {
             Choice::Version(wanted) => version::compare(version, wanted).is_eq(),
@@ -137,7 +137,7 @@ impl Pin {
         }
     }
 
-    /// Whether a binary package's version is the one that is meant: the archive's own rebuilds (`+b1`) count.
+    /// Whether it selects this version of a binary package: the archive's own rebuilds (`+b1`) count.
     fn accepts_binary(&self, version: &str, suite: SuiteId, suites: &Suites) -> bool {
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         let plain = version.rsplit_once("+b").filter(|(_, digits)| is_number(digits)).map(|(plain, _)| plain);
@@ -163,7 +163,8 @@ pub fn is_suite_name(text: &str) -> bool {
 /// Makes the pinned version of a source the one that counts.
 ///
 /// # Errors
-/// No archive has that version; the reason says which there are. An own source stays, and is no error.
+/// No archive has that version; the reason lists the available ones. One of the user's own sources stays,
+/// without an error.
 pub fn pin_source(pin: &Pin, sources: &mut Sources, suites: &Suites) -> Result<(), String> {
     if sources.suite(&pin.name) == Some(SuiteId::OWN) {
         return Ok(());
@@ -174,7 +175,7 @@ pub fn pin_source(pin: &Pin, sources: &mut Sources, suites: &Suites) -> Result<(
     Err(unmet(pin, sources.versions(&pin.name), suites))
 }
 
-/// Leaves only the pinned versions of a binary package. False if there is none, and then nothing changes.
+/// Leaves only the pinned versions of a binary package. If there is none, it returns false and changes nothing.
 pub fn pin_binary(pin: &Pin, universe: &mut Universe, suites: &Suites) -> bool {
     let archived = universe.named(&pin.name).iter().copied();
     let archived: Vec<Candidate> = archived.filter(|one| universe.origin(*one) == Origin::Archive).collect();
@@ -214,7 +215,7 @@ fn unmet(pin: &Pin, versions: Vec<(&str, SuiteId)>, suites: &Suites) -> String {
     {
         let known: Vec<&str> = (0..suites.0.len()).map(|n| suites.name(SuiteId(n as u16))).collect();
         return format!(
-            "{pin}: no suite or archive of kilnyard.toml is called {from}, only {}",
+            "{pin}: no suite or archive in kilnyard.toml is named {from}, only {}",
             known.join(", ")
         );
     }
@@ -225,8 +226,8 @@ fn unmet(pin: &Pin, versions: Vec<(&str, SuiteId)>, suites: &Suites) -> String {
         Choice::From(from) => format!("{from} has no {name}"),
     };
     match known.is_empty() {
-        true => format!("{wanted}, nor any other version of it"),
-        false => format!("{wanted}; there is {}", known.join(", ")),
+        true => format!("{wanted}; there is no other version"),
+        false => format!("{wanted}; available: {}", known.join(", ")),
     }
 }
 
@@ -314,7 +315,7 @@ mod tests {
         world.pin(&[]);
         assert_eq!((world.source("tool"), world.source("only")), (Some("1"), Some("1")));
         assert_eq!(world.solve("tool"), ["tool=1"]);
-        // A low pin serves where nothing else does.
+        // A version with a low pin is used if there is no other.
         assert_eq!(world.solve("tool (>= 3)"), ["tool=3"]);
         assert_eq!(world.solve("only"), ["only=1"]);
     }
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_choose_exactly_and_say_what_there_is() {
+    fn pins_choose_exactly_and_list_the_available_versions() {
         let suites = [suite("", "stable", 500), suite("bpo", "stable-backports", 100)];
         let packages = [(0, "a", "1-1", ""), (1, "a", "2-1", ""), (0, "b", "1-1+b2", "")];
         let mut one = world(&suites, &packages);
@@ -357,16 +358,16 @@ mod tests {
         let unmet = wrong.pin(&["a=3", "b/nowhere", "c/stable"]);
         assert_eq!(
             unmet["a"],
-            "no archive has version 3 of a; there is 1-1 (stable), 2-1 (stable-backports)"
+            "no archive has version 3 of a; available: 1-1 (stable), 2-1 (stable-backports)"
         );
-        assert!(unmet["b"].contains("no suite or archive of kilnyard.toml is called nowhere"), "{unmet:?}");
-        assert_eq!(unmet["c"], "stable has no c, nor any other version of it");
+        assert!(unmet["b"].contains("no suite or archive in kilnyard.toml is named nowhere"), "{unmet:?}");
+        assert_eq!(unmet["c"], "stable has no c; there is no other version");
         // A pin that matches nothing changes nothing.
         assert_eq!(wrong.solve("a"), ["a=1-1"]);
     }
 
     #[test]
-    fn an_own_source_beats_archives_and_pins() {
+    fn own_sources_beat_archives_and_pins() {
         let suites = [suite("", "stable", 500), suite("vendor", "vendor", 990)];
         let mut world = world(&suites, &[(0, "a", "1", ""), (1, "a", "2", "")]);
         world.sources.put("Package: a\nVersion: 0.5\n".into()).unwrap();
@@ -376,7 +377,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of suites and versions, the highest pin counts, and the latest version of those.
+        /// The latest of the versions with the highest pin counts, in whatever order suites and versions are added.
         #[test]
         fn the_choice_does_not_depend_on_the_order(
             given in prop::collection::vec((0..5_usize, 1..9_u32), 1..12),
@@ -400,7 +401,7 @@ mod tests {
             prop_assert_eq!(solved, expected);
         }
 
-        /// Whatever the text, a pin that parses prints to the same pin, and names no path.
+        /// Any pin that parses prints as the same pin, and contains no path.
         #[test]
         fn pins_survive_printing(text in "[a-z0-9=/.+~:-]{0,24}") {
             if let Some(pin) = Pin::parse(&text) {

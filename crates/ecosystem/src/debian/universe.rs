@@ -142,7 +142,7 @@ pub struct Universe {
     texts: Vec<Text>,
     /// The highest pin of all texts, which the set's outputs have too.
     pin_max: i32,
-    /// Whether a text has a pin below the usual one.
+    /// Whether a text has a pin below the default.
     has_low_pins: bool,
     /// Shared by clones until one of them gets a package with a new name.
     names: Arc<HashMap<Box<str>, u32>>,
@@ -439,8 +439,8 @@ impl Universe {
         &self.texts[span.text as usize].text[span.start as usize..][..span.len as usize]
     }
 
-    /// The name of a package, followed by a colon and its architecture if it is for the host of a cross build; empty for a
-    /// request.
+    /// The name of a package, followed by a colon and its architecture if it is for the host of a cross build; empty
+    /// for a request.
     pub fn name(&self, candidate: Candidate) -> &str {
         let binary = &self.binaries[candidate.index()];
         if let Some(qualified) = self.qualified.get(&binary.name).filter(|_| binary.is_host) {
@@ -605,7 +605,7 @@ impl Universe {
                 self.excluded_by(&atom, conflicts);
             }
         }
-        // The same package for another architecture is no rival either.
+        // Neither does the same package for another architecture exclude it.
         let is_same = |other: Candidate| {
             other == own || (self.context.build.is_some() && self.package(other) == self.package(own))
         };

@@ -77,7 +77,7 @@ impl Workshop {
         Workshop { settings, sources, base, in_base, resolved, left_out, reused, remarks, published, stock }
     }
 
-    /// Adds the sources of the set whose packages are the archive's, with a remark on them.
+    /// Adds the sources of the set whose packages come from the archive, with a remark on them.
     pub fn reusing(mut self, reused: Vec<String>, remark: Option<String>) -> Workshop {
         self.reused = reused;
         self.remarks.extend(remark);
@@ -107,12 +107,12 @@ impl Workshop {
         self.suite(package) == SuiteId::OWN
     }
 
-    /// How messages call the suite that a package's source comes from.
+    /// The name, in messages, of the suite that a package's source comes from.
     pub fn suite_name(&self, package: PackageId) -> &str {
         self.settings.suites.name(self.suite(package))
     }
 
-    /// Whether a package's source is from another archive than the main one, or the yard's own.
+    /// Whether a package's source is the user's own, or from an archive other than the main one.
     pub fn is_foreign(&self, package: PackageId) -> bool {
         let suite = self.suite(package);
         suite == SuiteId::OWN
@@ -205,9 +205,9 @@ impl Workshop {
         outcome
     }
 
-    /// Outputs of packages that wait for this one, from an earlier pass: with `passes = 2`, they replace the archive's
-    /// where a cycle was cut. None of them can change before this package is built, so that the result does not depend
-    /// on the order of builds.
+    /// Outputs of packages that wait for this one, from an earlier pass: with `passes = 2`, they replace the
+    /// archive's packages where a cycle was cut. None of them can change before this package is built, so that the
+    /// result does not depend on the order of builds.
     fn of_earlier_pass(&self, stock: &Stock, package: PackageId) -> HashSet<Candidate> {
         if self.settings.passes < 2 {
             return HashSet::new();
@@ -262,7 +262,8 @@ impl Workshop {
         for candidate in closure {
             let name = stock.universe.name(*candidate);
             match stock.outputs.get(candidate) {
-                // Its content depends on this package's. The version ends the circle: one more build for each.
+                // Its content depends on this package's content. With its version instead, each is built only once
+                // more.
                 Some(output) if earlier.contains(candidate) => {
                     let version = &output.version;
                     let version = version

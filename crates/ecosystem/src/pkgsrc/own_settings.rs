@@ -2,8 +2,8 @@
 //!
 //! For the options of a package, make also runs in the directories of other packages, so each directory has to find
 //! its own settings wherever make was started. `mk.conf` therefore has the settings of all packages, each under the
-//! condition that make runs in its directory. The settings themselves are in files of their own: a conditional that
-//! one of them opens cannot reach beyond its file, and an error names the file.
+//! condition that make runs in its directory. The settings themselves are in separate files: a conditional that one
+//! of them opens cannot reach beyond its file, and an error names the file.
 
 use super::stages::TREE;
 use crate::{NamePattern, OptionRules, Options, TEXTS, hex};
@@ -33,7 +33,7 @@ pub(super) fn texts(rules: &OptionRules) -> (String, Vec<InputText>) {
     (text, files)
 }
 
-/// The text, with a newline at its end: make ignores a last line without one, or joins it to the next file.
+/// The text, terminated by a newline: make ignores a last line without one, or joins it to the next file.
 fn ended(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
 }
@@ -42,7 +42,7 @@ fn yes_or_no(is_so: bool) -> &'static str {
     if is_so { "yes" } else { "no" }
 }
 
-/// Lines of which make reads those of the first pattern that matches its directory.
+/// A conditional by which make reads the lines of the first pattern that matches its directory.
 fn chain<'a>(parts: impl Iterator<Item = (&'a NamePattern, String)>) -> String {
     let mut text = String::new();
     for (pattern, lines) in parts {
@@ -60,14 +60,14 @@ fn chain<'a>(parts: impl Iterator<Item = (&'a NamePattern, String)>) -> String {
 /// The lines of a package's key about its settings.
 pub(super) fn key_lines(own: &Options) -> Vec<String> {
     let checks = own.checks.map(|checks| format!("option checks {checks}"));
-    // Empty settings replace those of an earlier rule by nothing.
+    // Empty settings cancel those of an earlier rule.
     let settings = own.mk_conf.as_ref().filter(|text| !text.is_empty());
     let settings = settings.map(|text| format!("option mk-conf {}", hex(&Sha256::digest(ended(text)))));
     checks.into_iter().chain(settings).collect()
 }
 
-/// Which directories have settings of their own when they are scanned: a pattern and a hash for each rule, in their
-/// order. If other rules match a directory, it is scanned again, even if they give it the same settings.
+/// The directories with settings of their own that affect a scan: a pattern and a hash for each rule, in order. If
+/// other rules match a directory, it is scanned again, even if they give it the same settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanSettings(Vec<(NamePattern, String)>);
 
@@ -83,12 +83,12 @@ impl ScanSettings {
         ScanSettings(rules.iter().filter_map(rule).collect())
     }
 
-    /// Whether no directory has any.
+    /// Whether no directory has such settings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Reads what [`ScanSettings::line`] wrote.
+    /// Parses the output of [`ScanSettings::line`].
     pub(super) fn parse(line: &str) -> Option<ScanSettings> {
         let rule = |word: &str| {
             let (hash, pattern) = word.split_once(' ')?;
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(all.iter().filter(|one| changed(one)).collect::<Vec<_>>(), [&"mail/mutt"]);
         assert!(before.are_same(&ScanSettings::default(), "mail/pine"));
         assert!(!before.are_same(&ScanSettings::default(), "lang/perl"));
-        // What a scan cannot depend on is not among them.
+        // Settings that cannot affect a scan are not included.
         let network = Options { network: Some(true), ..Options::default() };
         assert!(scan(&[("mail/mutt", network)]).is_empty());
         for bad in ["", "no-pattern", "hash a b", "hash [a"] {

@@ -216,7 +216,7 @@ impl PbulkConf {
     fn value(&self, pieces: &[Piece]) -> Result<String, String> {
         let mut value = String::new();
         if matches!(pieces.first(), Some(Piece::Plain(text)) if text.starts_with('~')) {
-            return Err("`~` is a home folder, which is not known".to_owned());
+            return Err("`~` is a home folder, which is unknown".to_owned());
         }
         for piece in pieces {
             match piece {

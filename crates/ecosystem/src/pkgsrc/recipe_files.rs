@@ -82,7 +82,8 @@ impl RecipeFiles {
         lines
     }
 
-    /// Whether one of these files, as paths in the tree, goes into a package of this directory, for which make read `read`.
+    /// Whether one of these files, as paths in the tree, goes into a package of this directory, for which make read
+    /// `read`.
     pub(super) fn concern(&self, location: &str, read: &str, changed: &BTreeSet<String>) -> bool {
         let has_within = |folder: &str| {
             let below = format!("{folder}/");

@@ -6,7 +6,7 @@
 //! holder is alive, cannot confuse a process id with a reused one, and works across process-id namespaces. A thread
 //! without a list (a child of vfork, another libc) temporarily registers one of ours.
 //!
-//! What must hold: a thread holds one lock at a time, and takes no robust mutex of libc while it holds one.
+//! Invariants: a thread holds one lock at a time, and takes no robust mutex of libc while it holds one.
 //!
 //! Known downside: if threads of two process-id namespaces share a session, a thread that is killed while it waits
 //! for a thread with the same number releases that thread's lock.

@@ -6,8 +6,8 @@
 //! answers ([`answer`]) until the last process behind that filter has ended. Everything that such a program starts
 //! is answered in the same way; a preload library that finds itself there stays inactive.
 //!
-//! What must hold: a call that was started is not restarted; memory is written only after checking that it belongs
-//! to the waiting process; no descriptor of the other side is kept.
+//! Invariants: a call that was started is not restarted; memory is written only after checking that it belongs to the
+//! waiting process; no descriptor of the other side is kept.
 //!
 //! Known downsides: a call costs about 10 microseconds instead of a fraction of one. If the launcher is killed, the
 //! kernel answers with ENOSYS, and the programs fail; none of them hangs. Links in /proc to files of other

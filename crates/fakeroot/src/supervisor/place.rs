@@ -1,6 +1,6 @@
 //! A file as another process names it, resolved for this process.
 //!
-//! What must hold: a path is resolved from the other process's root and stays within it, whatever links exist and
+//! Invariant: a path is resolved from the other process's root and stays within it, whatever links exist and
 //! whichever process moves them at the same time, because the calls are made with this process's privileges.
 
 use super::call::Named;

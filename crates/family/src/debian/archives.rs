@@ -1,6 +1,6 @@
 //! `[[archive]]` of `kilnyard.toml`: archives in addition to the yard's own release, each with its own key.
 //!
-//! What must hold: an archive is verified with its own key alone, so that the key of one archive never vouches for
+//! Invariants: an archive is verified with its own key alone, so that the key of one archive never vouches for
 //! another; base roots are made from the main archive alone.
 
 use super::config::Debian;
@@ -50,7 +50,7 @@ impl Archive {
         self.name.as_deref().or(self.suites().first().copied()).unwrap_or("")
     }
 
-    /// This table with an absolute path of its key.
+    /// This table with the absolute path of its key.
     pub fn located(&self, yard: &Path) -> Archive {
         Archive { key: yard.join(&self.key), ..self.clone() }
     }
@@ -96,20 +96,20 @@ pub fn check(debian: &Debian) -> Result<(), String> {
         let name = archive.name();
         if !names.insert(name) {
             return Err(format!(
-                "[[archive]] {}: another archive is called {name} too; give one of them a `name`",
+                "[[archive]] {}: another archive is also named {name}; give one of them a `name`",
                 number + 1
             ));
         }
         if let Some(suite) = debian.own_suites().find(|suite| *suite == name) {
             return Err(format!(
-                "[[archive]] {}: {suite} is a suite of [debian] too; give this archive a `name`",
+                "[[archive]] {}: {suite} is also a suite of [debian]; give this archive a `name`",
                 number + 1
             ));
         }
     }
     let count: usize = debian.archives.iter().map(|archive| archive.suites().len()).sum();
     if count > SUITES_MAX {
-        return Err(format!("the archives have {count} suites, but at most {SUITES_MAX} are possible"));
+        return Err(format!("the archives have {count} suites; the maximum is {SUITES_MAX}"));
     }
     Ok(())
 }
@@ -157,7 +157,7 @@ impl WantedSuite<'_> {
 
     /// The suite as a resolved set knows it. `offered` is the pin that its `Release` file asks for.
     pub fn resolved(&self, offered: Option<i32>) -> Suite {
-        // The main archive is what builds are made from, whatever its Release file asks for.
+        // Builds use the main archive, whatever pin its Release file asks for.
         let offered = offered.filter(|_| !self.archive.is_empty());
         Suite {
             archive: self.archive.to_owned(),

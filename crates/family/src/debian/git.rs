@@ -1,8 +1,9 @@
 //! Git repositories with a `debian` folder, as sources of a set: rules `git:PATH-OR-URL[#REF]`.
 //!
-//! A scan fetches a repository into the yard's own copy, resolves the reference to a commit, and makes a source package
-//! of it, once for each commit. Everything after the scan sees a `.dsc` like any other own source. `index/git` has the
-//! copies (`NAME.git`), the source packages (`NAME/COMMIT`) and `record.json`, which says what each rule came to.
+//! A scan fetches a repository into the yard's own copy, resolves the reference to a commit, and makes a source
+//! package of it, once for each commit. Everything after the scan sees a `.dsc` like that of any other own source.
+//! `index/git` has the copies (`NAME.git`), the source packages (`NAME/COMMIT`) and `record.json`, the result of each
+//! rule.
 
 mod pack;
 mod repository;
@@ -26,22 +27,23 @@ pub const NAME: &str = "git";
 /// The folder of everything here.
 const FOLDER: &str = "index/git";
 
-/// What the rules came to, by the name of their repository and their reference: an address may have a password.
+/// The results of the rules, by the name of the repository and the reference. An address is not used, since it may
+/// contain a password.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     rules: BTreeMap<String, Found>,
 }
 
-/// What a rule came to.
+/// The result of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The commit; empty if the rule never came to one.
+    /// The commit; empty if the rule was never resolved.
     pub commit: String,
     /// Name of the package; a guess until it is known.
     pub name: String,
     /// The `.dsc`, relative to the yard; empty if there is none.
     dsc: String,
-    /// Why there is no source package of what the rule means now.
+    /// Why there is no source package of the rule's current commit.
     pub problem: Option<String>,
 }
 
@@ -69,11 +71,11 @@ pub fn shown(rule: &GitRule) -> String {
     without_password(&rule.to_string())
 }
 
-/// An own source from a git repository.
+/// A source package from a git repository.
 pub struct GitSource {
     /// The rule, without a password.
     pub rule: String,
-    /// What it came to.
+    /// The rule's result.
     pub found: Found,
     /// Its `.dsc`, or why there is none.
     pub dsc: std::result::Result<PathBuf, String>,
@@ -86,7 +88,7 @@ pub fn sources(yard: &Yard, rules: &[Rule]) -> Vec<GitSource> {
     let source = |rule: &GitRule| {
         let unknown = || Found {
             name: rule.presumed().to_owned(),
-            problem: Some("the repository was not fetched yet: kilnyard scan".to_owned()),
+            problem: Some("the repository has not been fetched yet: kilnyard scan".to_owned()),
             ..Found::default()
         };
         let found = record.rules.get(&key(yard, rule)).cloned().unwrap_or_else(unknown);
@@ -99,8 +101,8 @@ pub fn sources(yard: &Yard, rules: &[Rule]) -> Vec<GitSource> {
     rules.into_iter().map(source).collect()
 }
 
-/// Fetches the repositories of the rules and makes their source packages. `locked` has the commits that a lock names, by
-/// [`shown`] rule. Returns the rules that came to another commit than before, and those that did not.
+/// Fetches the repositories of the rules and makes their source packages. `locked` has the commits that a lock names,
+/// by [`shown`] rule. Returns the rules that resolve to a different commit than before, and those that do not.
 ///
 /// # Errors
 /// The user interrupted the scan, or the record cannot be written. A repository that cannot be used is recorded with
@@ -171,10 +173,10 @@ fn scan_one(
         }
         None => match copy.fetch(&yard.home, rule) {
             Ok(()) => copy.resolve(rule)?,
-            // A server that is away does not take the package away.
+            // The package stays when its server is unreachable.
             Err(Failed::Reason(reason)) => match known.filter(|known| copy.has(&known.commit)) {
                 Some(known) => {
-                    say(&format!("warning: {}: {reason}; its last commit is used", shown(rule)));
+                    say(&format!("warning: {}: {reason}; using its last commit", shown(rule)));
                     known.commit.clone()
                 }
                 None => return Err(reason.into()),
@@ -206,7 +208,7 @@ fn remove_others(yard: &Yard, rules: &[&GitRule], record: &Record) {
             continue;
         }
         if !names.contains(name.trim_end_matches(".git")) {
-            // What remains is removed by a later scan.
+            // A later scan removes what is left.
             let _ = fs_err::remove_dir_all(entry.path());
             continue;
         }

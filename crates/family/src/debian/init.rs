@@ -61,7 +61,7 @@ impl Init {
         if let Err(error) = Keyring::read(&root::debian_keyring()) {
             say!(
                 program,
-                "note: the keyring of the archive cannot be read ({error}): keyring in kilnyard.toml"
+                "note: the keyring of the archive cannot be read ({error}): set keyring in kilnyard.toml"
             );
         }
         let shown = without_password(&mirror);
@@ -74,7 +74,8 @@ impl Init {
     }
 }
 
-/// What the defaults of `[build]` mean for these rules, in one sentence. The index with the numbers is not there yet.
+/// What the defaults of `[build]` mean for these rules, in one sentence. It has no numbers, since there is no index
+/// yet.
 fn what_is_built(packages: &[String]) -> &'static str {
     let selections =
         || packages.iter().filter_map(|text| Rule::parse(text).ok()).filter(|rule| !rule.is_exclusion);

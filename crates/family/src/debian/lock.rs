@@ -1,9 +1,10 @@
-//! `kilnyard lock`: writes `kilnyard.lock`, which names what a set was made of, so that a run repeats from it.
+//! `kilnyard lock`: writes `kilnyard.lock`, which records the inputs of a set, so that a run can be repeated from
+//! them.
 //!
-//! The lock names the index of each suite, with the hashes of its files, and each source with its version and the hash
-//! of its `.dsc`. While it is there, scans do not fetch newer indexes: they only make sure that the yard has the files
-//! that it names. From the same indexes, rules and own sources follows the same set. A run with other rules or own
-//! sources writes the lock anew, as cargo does; with `build --locked`, it is an error.
+//! The lock names the index of each suite, with the hashes of its files, and each source with its version and the
+//! hash of its `.dsc`. While it exists, scans fetch no newer indexes: they only make sure that the yard has the files
+//! that it names. The same indexes, rules and own sources give the same set. A run with other rules or own sources
+//! rewrites the lock, as cargo does; with `build --locked`, it fails.
 //!
 //! Known downside: the packages of one index are locked together.
 
@@ -48,7 +49,7 @@ pub struct Options {
 pub struct Kept {
     /// The lock; absent if everything is to be renewed.
     lock: Option<Lock>,
-    /// Packages whose commits are renewed all the same.
+    /// Packages whose commits are renewed anyway.
     renewed: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ impl Kept {
     }
 }
 
-/// Scans, with what is kept of the lock.
+/// Scans with the kept part of the lock.
 pub fn scan(
     yard: &Yard,
     debian: &Debian,
@@ -153,7 +154,7 @@ fn shown(differences: &[String]) -> Vec<String> {
     lines
 }
 
-/// Compares a resolved set with the lock, if there is one. If they differ, the lock is written anew, or, with
+/// Compares a resolved set with the lock, if there is one. If they differ, the lock is rewritten, or, with
 /// `is_strict`, that is an error.
 pub fn check(yard: &Yard, debian: &Debian, set: &Set, is_strict: bool, say: &dyn Fn(&str)) -> Result<()> {
     let Some(before) = read(yard)? else {
@@ -187,7 +188,7 @@ pub fn check(yard: &Yard, debian: &Debian, set: &Set, is_strict: bool, say: &dyn
     if is_strict {
         let mut error = Error::usage(format!("{NAME} would have to change, and --locked forbids it"));
         error.causes = shown(&differences);
-        return Err(error.hint(Remedy::command("lock").then(", which writes it anew")));
+        return Err(error.hint(Remedy::command("lock").then(", which rewrites it")));
     }
     write(yard, &now)?;
     say(&format!("note: {NAME} was updated:"));
@@ -234,12 +235,12 @@ pub fn kept_files(yard: &Yard) -> Vec<String> {
     kept
 }
 
-/// The error for a locked index file that is nowhere.
+/// The error for a locked index file that neither the yard nor a mirror has.
 pub fn missing(index: &LockedIndex, file: &LockedFile, error: Error) -> Error {
     let mut missing = Error::new(
         if error.kind == Kind::Interrupted { Kind::Interrupted } else { Kind::Machine },
         format!(
-            "{NAME} names {} of {} ({}), but the yard has it no more",
+            "{NAME} names {} of {} ({}), but the yard no longer has it",
             file.path, index.suite, index.date
         ),
     );

@@ -26,7 +26,7 @@ pub fn ask(yard: &Yard, root: &DebianRoot, cancel: &AtomicBool) -> Result<String
     Ok(root.mirror.shown())
 }
 
-/// A client that gives up at the first failure, and on a server that sends nothing for so long.
+/// A client that gives up at the first failure, and on a server that sends nothing for this long.
 pub fn quick_client(mirrors: &[String], patience: Duration, environment: &Environment) -> Client {
     let limits = Limits { connect_max: patience, patience, attempts_max: 1, ..Limits::default() };
     client_of(mirrors, limits, environment)

@@ -8,8 +8,8 @@ use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::suites::{self, Suites};
 use kilnyard_ecosystem::debian::universe::Universe;
 
-/// Applies the pins of a yard; own sources must be among `sources`. Returns the packages whose pin matches nothing, with
-/// the reason; they must not be built in another version.
+/// Applies the pins of a yard; own sources must be among `sources`. Returns the packages whose pin matches nothing,
+/// with the reason; they must not be built in another version.
 pub fn apply(
     debian: &Debian,
     rules: &[Rule],

@@ -179,8 +179,8 @@ fn source(
     let mut folder = pool_folder(debian, package);
     let is_foreign = workshop.graph().find(package).is_some_and(|id| workshop.is_foreign(id));
     if source.directory().is_empty() || is_foreign {
-        // A local source can change without a new version, and archives may differ in the same version, but a path in the
-        // pool never changes its content.
+        // A local source can change without a new version, and archives may differ in the same version, but a path in
+        // the pool never changes its content.
         let files = source.files().ok()?;
         let dsc = files.iter().find(|file| file.name.ends_with(".dsc"))?;
         folder.push_str(&format!("/{}", dsc.sha256.get(..12)?));

@@ -1,9 +1,9 @@
-//! Which selected sources are built, and which are the archive's.
+//! Decides which selected sources are built, and which packages come from the archive instead.
 //!
-//! A set with own sources over a release is rarely meant to rebuild the release. With `reuse = "archive"`, the default
-//! in such a set, a source that only wide rules select is built if it depends on an own or explicitly named one, by the
-//! packages that its build installs beyond the base root, or through another source that does. Of all others, a rebuild
-//! would have the same inputs as the archive's.
+//! A set that adds own sources to a release is rarely meant to rebuild the release. With `reuse = "archive"`, the
+//! default in such a set, a source that only wide rules select is built if it depends on one of the user's own or on
+//! an explicitly named one, by the packages that its build installs beyond the base root, or through another source
+//! that does. A rebuild of any other source would have the same inputs as the archive's build.
 
 use super::select::Selected;
 use kilnyard_ecosystem::debian::Settings;
@@ -18,14 +18,14 @@ use std::collections::HashSet;
 pub struct Division {
     /// The sources to build.
     pub built: Vec<String>,
-    /// The sources whose packages are the archive's.
+    /// The sources whose packages come from the archive.
     pub reused: Vec<String>,
     /// One sentence with the numbers, if any source is reused.
     pub remark: Option<String>,
 }
 
-/// Divides a selection. `own` has the names of the sources of this machine, and is absent if no rule asks for any. A rule
-/// whose files are missing counts, so that a typing error does not rebuild a release.
+/// Divides a selection. `own` has the names of the sources of this machine, and is absent if no rule asks for any. A
+/// rule whose files are missing counts, so that a typing error does not rebuild a release.
 pub fn divide(
     selected: &Selected,
     own: Option<&HashSet<String>>,

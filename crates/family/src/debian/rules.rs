@@ -1,4 +1,4 @@
-//! The rules of `packages`, which select the sources of a set: one rule after another adds sources, or takes some away.
+//! The rules of `packages`, which select the sources of a set: one rule after another adds sources, or removes some.
 //!
 //! | rule | selects |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `depends-on:zlib` | sources that need a package of this source, directly or through others, to be built |
 //! | `installed:machines/*.list` | sources of the packages in these lists: `dpkg -l`, `dpkg-query -W`, or names |
 //! | `section:libs`, `priority:required` | sources of a section or a priority |
-//! | `-RULE` | takes away what the rule selects |
+//! | `-RULE` | excludes what the rule selects |
 
 use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_ecosystem::debian::relation;
@@ -31,7 +31,7 @@ const GIT: &str = "git:";
 /// A rule; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether it takes sources away.
+    /// Whether it removes sources.
     pub is_exclusion: bool,
     /// The sources that it concerns.
     pub selection: Selection,
@@ -91,9 +91,9 @@ impl Rule {
         })?;
         if let (true, Selection::Pinned(pin)) = (is_exclusion, &selection) {
             return Err(Error::usage(format!(
-                "`{text}` takes away one version of a source, which is not possible"
+                "`{text}` excludes one version of a source, which is not supported"
             ))
-            .hint(format!("-{}, which takes it away in any version", pin.name)));
+            .hint(format!("-{}, which excludes every version", pin.name)));
         }
         Ok(Rule { is_exclusion, selection })
     }
@@ -105,7 +105,7 @@ impl Selection {
         self.is_own() || matches!(self, Selection::Name(_) | Selection::Pinned(_))
     }
 
-    /// Whether its sources are the yard owner's, and not the archive's.
+    /// Whether its sources are the yard owner's rather than the archive's.
     pub fn is_own(&self) -> bool {
         matches!(self, Selection::Local(_) | Selection::Git(_))
     }

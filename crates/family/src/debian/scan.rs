@@ -31,8 +31,9 @@ use update::Update;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 struct IndexFile {
     suites: Vec<IndexSuite>,
-    /// For each suite of each archive, the `Date` of the latest accepted `Release` file, whatever the mirror and the components were.
-    /// Changing these therefore does not allow a rollback. `kilnyard clean --index` removes these dates.
+    /// For each suite of each archive, the `Date` of the latest accepted `Release` file, whatever the mirror and the
+    /// components were. Changing these therefore does not allow a rollback. `kilnyard clean --index` removes these
+    /// dates.
     #[serde(default)]
     seen: BTreeMap<String, String>,
 }

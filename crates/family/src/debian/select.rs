@@ -76,7 +76,8 @@ fn text_of(path: &Path) -> Result<String> {
     fs_err::read_to_string(path).context(Kind::Usage, failed)
 }
 
-/// The files of the yard or the machine that a pattern matches, sorted. A path without a pattern is itself, whether it exists or not.
+/// The files of the yard or the machine that a pattern matches, sorted. A path without a pattern is itself, whether
+/// it exists or not.
 pub fn files(yard: &Path, pattern: &str) -> Vec<PathBuf> {
     if !pattern.contains(['*', '?', '[']) {
         return vec![yard.join(pattern)];
@@ -127,7 +128,8 @@ pub struct Selected {
     pub empty: Vec<(String, String)>,
 }
 
-/// Evaluates rules. `locals` has the names of the sources of this machine, by their files or git rules; files that could not be read are absent.
+/// Evaluates rules. `locals` has the names of the sources of this machine, by their files or git rules; files that
+/// could not be read are absent.
 pub fn select(
     yard: &Path,
     rules: &[Rule],

@@ -38,7 +38,7 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     build(&yard, &lock, options)
 }
 
-/// Builds a yard whose lock is held, and builds packages again whose cycle was cut, if the yard asks for two passes.
+/// Builds a yard whose lock is held, and rebuilds the packages on cut cycles if the yard asks for two passes.
 pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let mut code = build_once(yard, lock, options)?;
     let is_again = yard.config.build.passes > 1 && !options.dry_run && signals::count() == 0;

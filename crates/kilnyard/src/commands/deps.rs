@@ -1,4 +1,4 @@
-//! `kilnyard deps`, `rdeps` and `impact`: questions to the graph of the set, answered from the plan in the store.
+//! `kilnyard deps`, `rdeps` and `impact`: queries of the set's graph, answered from the plan in the store.
 
 mod graph;
 mod impact;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// The most lines of a tree: more is no use to a reader, and `--json` has all.
+/// Maximum number of lines of a tree: more are of no use to a reader, and `--json` has all.
 const LINES_MAX: usize = 5000;
 
 /// Prints the dependencies of a package within the set.

@@ -124,7 +124,7 @@ fn print_as_json(yard: &Yard, store: &dyn Store, sources: &BTreeMap<String, Stri
     }
 }
 
-/// The priority of each package of a plan, including those that it has for the packages that wait for it.
+/// The priority of each package of a plan, raised by the packages that wait for it.
 fn priorities<'a>(yard: &Yard, plan: &'a Plan) -> HashMap<&'a str, i32> {
     let mut graph = Graph::new();
     let ids: Vec<PackageId> = plan.packages.iter().map(|row| graph.add(&row.package.name)).collect();
@@ -142,7 +142,8 @@ fn priorities<'a>(yard: &Yard, plan: &'a Plan) -> HashMap<&'a str, i32> {
 /// The maximum number of packages whose sources are printed; `--json` has all.
 const SOURCES_MAX: usize = 20;
 
-/// Prints a plan for people: by priority, and then the longest paths first. `sources` says where sources come from, by package.
+/// Prints a plan for people: by priority, and then the longest paths first. `sources` says where sources come from,
+/// by package.
 pub fn show(yard: &Yard, plan: &Plan, all: bool, sources: &BTreeMap<String, String>) -> Result<ExitCode> {
     let priorities = if yard.config.tables.is_empty() { HashMap::new() } else { priorities(yard, plan) };
     let priority = |row: &PlanRow| priorities.get(row.package.name.as_str()).copied().unwrap_or(0);

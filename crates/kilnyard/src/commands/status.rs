@@ -153,7 +153,7 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     print(&text)
 }
 
-/// The activity of another process in the yard outside of runs, as a clause; none during a run.
+/// The activity of another process in the yard outside runs, as a clause; none during a run.
 fn preparing(yard: &Yard) -> Option<String> {
     let holder = yard.holder().filter(|holder| !holder.phase.is_empty())?;
     Some(format!("process {} is {}", text::line(&holder.process), text::line(&holder.phase)))

@@ -27,7 +27,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     };
     let mut planned = store.planned(name).map_err(store_error)?;
     if in_run.is_none() {
-        // There may not be a plan yet, or it may be that of another configuration.
+        // There may be no plan yet, or it may be for another configuration.
         super::ensure_scanned(yard)?;
         let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
@@ -91,11 +91,11 @@ fn chain(store: &dyn Store, run: Option<u64>, row: &PackageRow) -> Result<Vec<Pa
     Ok(chain)
 }
 
-/// What the package has of its own, and its builds do not show.
+/// The package's own settings that its builds do not show.
 fn own(settings: &PackageSettings) -> String {
     let mut text = String::new();
     if settings.has_network {
-        text.push_str("  its build has the network of this machine\n");
+        text.push_str("  its build has network access\n");
     }
     if let Some(expected) = &settings.expected_failure {
         let because = expected.because.as_ref().map_or(String::new(), |because| format!(": {because}"));

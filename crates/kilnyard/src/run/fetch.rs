@@ -1,7 +1,7 @@
-//! Fetches the inputs of builds to this machine, ahead of time and outside of slots.
+//! Fetches the inputs of builds to this machine, ahead of time and outside slots.
 //!
 //! A few threads take work from one queue. If another thread is already fetching an item, the item is deferred until
-//! that thread is done, so a file that many packages need occupies one thread and not all of them.
+//! that thread is done, so a file that many packages need occupies only one thread.
 
 use super::Message;
 use crate::yard::Yard;

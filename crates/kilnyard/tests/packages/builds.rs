@@ -549,7 +549,7 @@ fn layers_match_apt(shared: &Shared) {
             &differences[..differences.len().min(60)]
         );
     }
-    // Layers that were configured before are used as they are.
+    // Layers that were already configured are used unchanged.
     by_layers.run(&["build", "--no-scan", "--force", "looks"]).exits(0);
     let log = by_layers.run(&["log", "looks", "depends"]).stdout;
     assert!(!log.contains("stacked") && log.contains(" were installed together before"), "{log}");

@@ -53,7 +53,7 @@ fn git_vendor_and_lock(shared: &Shared) {
         server.url()
     ));
     yard.run(&["lock"]).exits(0).says(&["1 source, 2 indexes"]);
-    // The archive moves on; the locked build does not notice.
+    // The archive changes; the locked build does not.
     server.serve(files(&second.0, date + 60));
     yard.run(&["build", "--locked"]).exits(0).says(&["1 built"]);
     assert_eq!(yard.state("from-git"), "built");

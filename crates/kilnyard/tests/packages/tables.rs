@@ -74,7 +74,7 @@ fn options_of_one_package(shared: &Shared) {
         "{own}"
     );
     assert!(own.contains("count=1\n"), "{own}");
-    // What does not change the outputs builds nothing.
+    // Settings that do not affect the outputs cause no build.
     set(
         &yard,
         "[package.\"o*\"]\nenvironment = { GREETING = \"good morning\", COUNT = \"%{jobs}\" }\n\
@@ -92,7 +92,7 @@ fn options_of_one_package(shared: &Shared) {
         (&why["note"], &why["expected"], &why["priority"]),
         (&"fragile".into(), &"failure".into(), &9.into())
     );
-    // Without the table, the package is what it was.
+    // Without the table, the package is as before.
     set(&yard, "");
     let back = reasons(&yard);
     assert!(back["one"].contains("option environment.GREETING was unset; it was good morning"), "{back:?}");
@@ -140,21 +140,21 @@ fn network_of_one_package(shared: &Shared) {
     assert_eq!(yard.states(&["asks", "asks-too"]), ["failed", "failed"], "there is no network");
     assert_eq!(server.answers("/answer"), [0u16; 0]);
     set(&yard, "[package.asks]\nnetwork = true\n");
-    let note = "built with the network of this machine, as kilnyard.toml says: asks";
+    let note = "built with network access, as set in kilnyard.toml: asks";
     let plan = yard.run(&["plan"]).exits(0).says(&[note]).stdout;
     assert!(plan.contains(&format!("{note}\n")), "{plan}");
     yard.build().exits(1).says(&[note]);
     assert_eq!(yard.states(&["asks", "asks-too"]), ["built", "failed"]);
     let built = log(&yard, "asks");
-    assert!(built.contains("kilnyard: this stage has the network of this machine"), "{built}");
+    assert!(built.contains("kilnyard: this stage has network access"), "{built}");
     assert!(built.contains("\nan answer\n"), "{built}");
     let resolver = fs::read_to_string("/etc/resolv.conf").unwrap();
     assert!(resolver.lines().all(|line| built.contains(line)), "{built}");
-    assert!(!log(&yard, "asks-too").contains("this stage has the network"));
-    yard.run(&["why", "asks"]).exits(0).says(&["its build has the network of this machine"]);
+    assert!(!log(&yard, "asks-too").contains("this stage has network access"));
+    yard.run(&["why", "asks"]).exits(0).says(&["its build has network access"]);
     assert_eq!(in_report(&yard, "asks")["has_network"], true);
     assert_eq!(in_report(&yard, "asks-too")["has_network"], false);
-    assert!(yard.read("report/index.html").contains("built with the network"));
+    assert!(yard.read("report/index.html").contains("built with network access"));
     // The permission is part of what was built.
     set(&yard, "[package.asks]\nnetwork = false\n");
     let gone = reasons(&yard);
@@ -240,7 +240,7 @@ fn an_unexpected_success(shared: &Shared) {
     yard.build().exits(0).says(&["failed as expected (it does not build): broken"]);
     assert!(yard.published().is_empty(), "{:?}", yard.published());
     broken.change(&yard, "1.1", |fixture| Fixture { build: "true", ..fixture });
-    let note = "broken was expected to fail, and was built: its table in kilnyard.toml is out of date";
+    let note = "broken was expected to fail but was built: its table in kilnyard.toml is out of date";
     yard.build().exits(0).says(&[&format!("NOT expected: {note}")]);
     assert_eq!(yard.states(&["broken", "after"]), ["built", "built"]);
     assert!(yard.published().contains(&"Version: 1.1+bk1".to_owned()), "{:?}", yard.published());

@@ -1,4 +1,4 @@
-//! What packages are built against, and which packages of a set are the archive's.
+//! What packages are built against, and which packages of a set come from the archive.
 
 use crate::git;
 use crate::support::archive::hex_of;
@@ -191,7 +191,7 @@ fn own_sources() {
     assert!(
         planned.remark().starts_with("7 of 10 sources are built: 1 own, 2 named, 4 that depend on them;")
     );
-    // A new own source that nothing needs.
+    // A new source of the user's own that nothing needs.
     own_source(&tiny.yard, "newcomer", "1-1");
     std::fs::remove_file(tiny.yard.path("own/libsource_9-1.dsc")).unwrap();
     tiny.configure("\"all\", \"own/*.dsc\"", "");
@@ -245,7 +245,7 @@ fn no_own_sources() {
         assert_eq!(planned.left_out.len(), 1, "{rule}: {:?}", planned.left_out);
         assert!(planned.remark().starts_with("0 of 10 sources are built: 0 own,"), "{rule}");
     }
-    // One that cannot be read is left out, and is not an own source.
+    // One that cannot be read is left out, and does not count as an own source.
     own_source(&tiny.yard, "libsource", "9-1");
     std::fs::write(tiny.yard.path("own/libsource_9-1.tar.xz"), "another archive").unwrap();
     tiny.configure("\"all\", \"own/*.dsc\"", "");
@@ -303,7 +303,7 @@ fn explained() {
     tiny.yard.run(&["impact", "--own"]).exits(0).says(&["libsource  changed", "at most 4 packages of 4"]);
     let ended = tiny.yard.run(&["build", "--dry-run", "--reuse", "never", "goodsource"]).exits(0);
     ended.says(&["1 package to build"]);
-    // What was planned for one run does not answer for the next one.
+    // A plan for one run does not apply to the next one.
     tiny.yard.run(&["plan", "--reuse", "never"]).exits(0).says(&["7 packages to build"]);
     tiny.yard.run(&["why", "goodsource"]).exits(2).says(&[sentence]);
 }

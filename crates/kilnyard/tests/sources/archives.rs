@@ -143,7 +143,7 @@ fn a_new_key() {
     let second = Second::new(&tiny, "vendor", "", &source("vendorsource", "1-1", ""));
     second.configure(&tiny, "\"vendorsource\"", "", "");
     tiny.scan().exits(0);
-    // What the old key has verified is not good enough, even if the mirror says that nothing has changed.
+    // Files verified with the old key are verified again, even if the mirror reports no change.
     let other = YardKey::generate("Other <other@example.org>").unwrap();
     std::fs::write(tiny.yard.path("vendor.gpg"), other.public_binary().unwrap()).unwrap();
     is_rejected(tiny.scan(), "vendor");
@@ -192,7 +192,7 @@ fn pins_decide() {
     assert_eq!(version("\"goodsource=1.0-1\"", "", "pin = 900", "goodsource"), "1.0-1");
     let both = "\"goodsource=1.0-1\"";
     assert_eq!(version(both, "pins = [\"goodsource=2.0-1\"]", "pin = 1", "goodsource"), "1.0-1");
-    // Binary packages that builds use: a low pin serves only where nothing else does.
+    // Binary packages that builds use: a version with a low pin is used only if there is no other.
     assert_eq!(version("\"needs-newer\"", "", "pin = 1", "needs-newer"), "1-1");
     let reason = version("\"needs-newer\"", "", "pin = -1", "needs-newer");
     assert!(reason.contains("needs tool (>= 9)"), "{reason}");
@@ -225,12 +225,12 @@ fn unmet_pins() {
         "no archive has version 7 of goodsource; there is 2.0-1 (vendor), 1.0-1 (tiny)"
     );
     let reason = &planned["round-a"];
-    assert!(reason.contains("called nowhere, only tiny, vendor"), "{reason}");
-    assert_eq!(planned["round-b"], "vendor has no round-b; there is 1-1 (tiny)");
+    assert!(reason.contains("named nowhere, only tiny, vendor"), "{reason}");
+    assert_eq!(planned["round-b"], "vendor has no round-b; available: 1-1 (tiny)");
     assert!(planned["absent"].contains("no archive has version 1 of absent"), "{planned:?}");
     tiny.yard.run(&["why", "goodsource"]).exits(0).says(&["left-out", "2.0-1 (vendor), 1.0-1 (tiny)"]);
     for (packages, debian, words) in [
-        ("\"-goodsource=1.0-1\"", "", "takes away one version"),
+        ("\"-goodsource=1.0-1\"", "", "excludes one version"),
         ("\"goodsource=\"", "", "neither the name of a source package nor a rule"),
         ("\"goodsource\"", "pins = [\"goodsource\"]", "write NAME=VERSION or NAME/SUITE"),
         ("\"goodsource\"", "pins = [\"../../x/y\"]", "is not a pin"),
@@ -263,12 +263,12 @@ fn mistakes() {
     rejected("pin = 0", &["[[archive]] 1", "pin is 0"]);
     rejected("pin = 99999", &["from -32767 to 32767"]);
     rejected("name = \"../x\"", &["`../x` is not a valid name"]);
-    rejected("name = \"tiny\"", &["tiny is a suite of [debian] too"]);
+    rejected("name = \"tiny\"", &["tiny is also a suite of [debian]"]);
     rejected("suites = [\"vendor\"]", &["has a suite twice"]);
     rejected("colour = 1", &["unknown field `colour`", "line"]);
     rejected("components = []", &["components is empty"]);
     let again = "[[archive]]\nmirror = \"http://127.0.0.1:1\"\nsuite = \"vendor\"\nkey = \"vendor.gpg\"";
-    rejected(again, &["[[archive]] 2", "another archive is called vendor too"]);
+    rejected(again, &["[[archive]] 2", "another archive is also named vendor"]);
     let good = tiny.yard.read("kilnyard.toml").replace(again, "");
     for (from, to, words) in [
         ("key = \"vendor.gpg\"", "", "missing field `key`"),
@@ -312,7 +312,7 @@ fn init_checks() {
         ("git:ext::sh", "remote helpers"),
         ("@absent.txt", "absent.txt, a file of rules, does not exist"),
         ("colour:red", "neither the name of a source package nor a rule"),
-        ("-goodsource=1", "takes away one version"),
+        ("-goodsource=1", "excludes one version"),
     ] {
         let ended: Ended = init(&["goodsource", "--", package]);
         ended.exits(2).says(&[words]);

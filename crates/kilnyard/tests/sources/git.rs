@@ -1,4 +1,4 @@
-//! Git repositories with a `debian` folder: what they become, that it is always the same, and what they cannot do.
+//! Git repositories with a `debian` folder: the source packages made from them, their reproducibility, and attacks.
 
 use crate::support::tiny::Tiny;
 use crate::support::{Yard, archive::hex_of};
@@ -122,7 +122,7 @@ fn a_native_package() {
     assert!(plan["sources"]["goodsource"].as_str().unwrap().contains(&first));
     tiny.scan().exits(0).says(&["git:../goodsource: nothing new"]);
     tiny.yard.run(&["impact", "--own"]).exits(0).says(&["goodsource"]);
-    // What is not committed does not count; a new commit does.
+    // Uncommitted changes do not count; a new commit does.
     write(&folder, "debian/changelog", &changelog("goodsource", "9.1"));
     tiny.scan().exits(0);
     assert_eq!(planned(&tiny.yard)["goodsource"], "9.0");
@@ -131,9 +131,9 @@ fn a_native_package() {
     assert_eq!(planned(&tiny.yard)["goodsource"], "9.1");
     let names: Vec<String> = made(&tiny.yard).into_keys().collect();
     assert_eq!(names, ["goodsource_9.1.dsc", "goodsource_9.1.tar.xz"]);
-    // A repository that is away keeps its last commit; without the rule, its files go.
+    // The last commit of an unreachable repository is kept; without the rule, its files are removed.
     std::fs::rename(&folder, folder.with_extension("away")).unwrap();
-    tiny.scan().exits(0).says(&["warning: ", "its last commit is used"]);
+    tiny.scan().exits(0).says(&["warning: ", "using its last commit"]);
     assert_eq!(planned(&tiny.yard)["goodsource"], "9.1");
     tiny.configure("\"all\"", "");
     tiny.scan().exits(0);
@@ -188,7 +188,7 @@ fn upstream_archives() {
         rows["sample"].contains("there is no upstream archive") && rows["goodsource"] == "1.0-1",
         "{rows:?}"
     );
-    // Beside the repository.
+    // Next to the repository.
     let pack = |target: &Path| {
         let status = Command::new("tar")
             .args([
@@ -331,7 +331,7 @@ fn left_out() {
     tiny.configure("\"goodsource\"", "");
     tiny.scan().exits(0);
     tiny.configure("\"goodsource\", \"git:../sample\"", "");
-    tiny.yard.run(&["plan"]).exits(0).says(&["was not fetched yet", "1 left out"]);
+    tiny.yard.run(&["plan"]).exits(0).says(&["has not been fetched yet", "1 left out"]);
 }
 
 fn attacks() {

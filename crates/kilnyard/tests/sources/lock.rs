@@ -1,4 +1,4 @@
-//! `kilnyard.lock`: what it repeats, when it changes, and what it says when it cannot be followed.
+//! `kilnyard.lock`: the inputs that it fixes, when it changes, and the errors if it cannot be followed.
 
 use crate::git::{changelog, commit, repository, write};
 use crate::support::archive::{Archive, hex_of};
@@ -59,7 +59,7 @@ fn repeats() {
         tiny.yard.run(&["build", "--locked", "--dry-run"]).exits(0).says(&["1 package to build"]);
     }
     assert_eq!(tiny.yard.read("kilnyard.lock"), lock);
-    // The newer release was not even asked for.
+    // The newer release was not requested.
     assert_eq!(tiny.server.answers(Archive::RELEASE_PATH), [200]);
     let update = tiny.yard.run(&["lock", "--update"]).exits(0);
     update.says(&["source goodsource: 1.0-1 (tiny) -> 2.0-1 (tiny)", "index tiny: ", "wrote "]);
@@ -125,8 +125,8 @@ fn kept_or_fetched() {
     std::fs::write(tiny.yard.path(&format!("index/{}", files[0])), "no zstd").unwrap();
     tiny.yard.run(&["clean", "--index"]).exits(0);
     assert!(!tiny.yard.names("index").contains(&files[0]));
-    // Gone, and no mirror has it.
-    let words = ["kilnyard.lock names main/", "but the yard has it no more", "snapshot", "lock --update"];
+    // It was removed, and no mirror has it.
+    let words = ["kilnyard.lock names main/", "but the yard no longer has it", "snapshot", "lock --update"];
     tiny.scan().exits(3).says(&words);
     // A mirror that has it by its hash; a wrong file under that name is rejected.
     let lock = tiny.yard.read("kilnyard.lock");
@@ -138,7 +138,7 @@ fn kept_or_fetched() {
         served.insert(format!("{folder}/by-hash/SHA256/{}", hex_of(&bytes)), b"another file".to_vec());
     }
     tiny.server.serve(served.clone());
-    tiny.scan().exits(3).says(&["but the yard has it no more"]);
+    tiny.scan().exits(3).says(&["but the yard no longer has it"]);
     for path in [Archive::PACKAGES_PATH, Archive::SOURCES_PATH] {
         let bytes = before[path].clone();
         let folder = path.rsplit_once('/').unwrap().0;
@@ -184,11 +184,11 @@ fn keeps_commits() {
     tiny.scan().exits(0);
     assert_eq!(version(&tiny, "sample"), "1");
     tiny.server.serve(newer(&tiny).files());
-    // Only what is asked for is renewed.
+    // Only the named packages are renewed.
     let update = tiny.yard.run(&["lock", "--update", "sample"]).exits(0);
     update.says(&["source sample: 1 (git:../sample, commit", &second]);
     assert_eq!((version(&tiny, "sample"), version(&tiny, "goodsource")), ("2".into(), "1.0-1".into()));
-    // A commit that is nowhere is reported, and the rest is there.
+    // A commit that no repository has is reported; the rest is in the plan.
     let gone = tiny.yard.read("kilnyard.lock").replace(&second, &"0".repeat(40));
     std::fs::write(tiny.yard.path("kilnyard.lock"), gone).unwrap();
     tiny.scan().exits(0).says(&["it has no commit 0000", "which kilnyard.lock names"]);

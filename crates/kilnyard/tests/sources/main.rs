@@ -1,6 +1,6 @@
-//! Trials of what a set is made of: several archives with their own keys, pins, git repositories, the lock that repeats a
-//! choice, several targets, and what packages are built against. They plan and publish without a root and without
-//! privileges; `packages` builds.
+//! Trials of what a set is made of: several archives with their own keys, pins, git repositories, the lock that
+//! repeats a choice, several targets, and what packages are built against. They plan and publish without a root and
+//! without privileges; `packages` builds.
 
 #[path = "../support/mod.rs"]
 mod support;

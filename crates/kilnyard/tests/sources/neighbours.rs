@@ -1,4 +1,4 @@
-//! Two architectures in one suite: what one target publishes leaves the packages of the other as they are.
+//! Two architectures in one suite: a target's publication does not change the packages of the other target.
 
 use crate::support::Yard;
 use crate::support::archive::hex_of;
@@ -152,7 +152,7 @@ fn unreadable() {
     let ended = tiny.yard.run(&["publish", "--target", "amd64"]).exits(3);
     ended.says(&["read the repository's index", "binary-i386/Packages"]);
     assert_eq!(tiny.yard.read(&index_of("amd64")), before);
-    // Its own target does not take the repository for an empty one either.
+    // Its own target does not mistake the repository for an empty one either.
     std::fs::remove_dir_all(tiny.yard.path("targets/tiny-i386/state")).unwrap();
     tiny.yard.run(&["plan", "--target", "i386"]).exits(3).says(&["but the repository has packages"]);
 }

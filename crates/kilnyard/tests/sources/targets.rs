@@ -163,7 +163,7 @@ fn ask_which() {
         .run(&["log", "goodsource", "--target", "next"])
         .exits(2)
         .says(&["goodsource has not been built yet"]);
-    // What a message suggests is for the same target.
+    // Commands suggested by a message are for the same target.
     let ended = several.yard().run(&["log", "goodsource", "--target", "other"]).exits(2);
     ended.says(&["--target next why goodsource"]);
     let ended = several.yard().run(&["status"]).exits(2);
@@ -234,7 +234,7 @@ fn links() {
     std::fs::write(yard.path("targets/next"), "a file").unwrap();
     refused(&["plan", "--target", "next"], &["targets/next is not a folder; remove it"]);
     std::fs::remove_file(yard.path("targets/next")).unwrap();
-    // A folder inside of a target is opened without following links, too.
+    // A folder inside a target is opened without following links, too.
     for name in ["state", "index", "distfiles", "layers", "roots", "logs", "report"] {
         std::fs::create_dir_all(yard.path("targets/next")).unwrap();
         symlink(&elsewhere, yard.path(&format!("targets/next/{name}"))).unwrap();
@@ -373,7 +373,7 @@ fn share_a_repository() {
     let ended = yard.run(&["plan", "--target", "tiny-i386"]).exits(3);
     ended.says(&["missing or empty, but the repository has packages", "restore"]);
     std::fs::write(&index, "").unwrap();
-    // The lock of the repository is no link either.
+    // The repository's lock is not a link either.
     let outside = yard.folder.parent().unwrap().join("outside");
     std::fs::write(&outside, "text").unwrap();
     std::fs::remove_file(yard.path("state/lock")).unwrap();

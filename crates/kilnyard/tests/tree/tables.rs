@@ -67,7 +67,7 @@ fn settings_of_one_directory(shared: &Shared) {
     assert!(log(&yard, "mail/mutt").contains("flavor=hot greeting=none"), "{}", log(&yard, "mail/mutt"));
     assert!(log(&yard, "mail/pine").contains("flavor=mild greeting=none"), "{}", log(&yard, "mail/pine"));
     assert_eq!(yard.builds("lang/base"), 1);
-    // Without tables, everything is as it was.
+    // Without tables, nothing changes.
     set(&yard, "");
     yard.build().exits(0).says(&["3 directories: 2 scanned, 1 unchanged"]);
     assert!(log(&yard, "mail/mutt").contains("flavor=plain greeting=none jobs=2\n"));
@@ -85,7 +85,7 @@ fn settings_in_a_file(shared: &Shared) {
         fs::write(yard.path("fragments/mutt.mk"), text).unwrap();
         settle();
     };
-    // Without a newline at its end.
+    // Not terminated by a newline.
     write("FLAVOR= sour");
     yard.build().exits(0).says(&["3 built"]);
     assert!(log(&yard, "mail/mutt").contains("flavor=sour "));
@@ -152,13 +152,13 @@ fn network_of_one_package(shared: &Shared) {
         "[package.\"net/one\"]\nnetwork = true\nnote = \"it fetches while it builds\"\n\
          [package.\"net/two\"]\nexpected = \"failure\"\nbecause = \"there is no network\"\n",
     );
-    let note = "built with the network of this machine, as kilnyard.toml says: net/one";
+    let note = "built with network access, as set in kilnyard.toml: net/one";
     yard.run(&["plan"]).exits(0).says(&[note]);
     let ended = yard.build().exits(0);
     ended.says(&[note, "0 scanned", "failed as expected (there is no network): net/two"]);
     assert_eq!(yard.states(&["net/one", "net/two"]), ["built", "failed"]);
     let built = log(&yard, "net/one");
-    assert!(built.contains("\nan answer\n") && built.contains("this stage has the network"), "{built}");
+    assert!(built.contains("\nan answer\n") && built.contains("this stage has network access"), "{built}");
     let resolver = fs::read_to_string("/etc/resolv.conf").unwrap();
     assert!(resolver.lines().all(|line| built.contains(line)), "{built}");
     assert!(!log(&yard, "net/two").contains("an answer"));

@@ -18,10 +18,10 @@ const SWEEPS_MAX: usize = 400;
 /// Passes without a lower price after which the search ends.
 const IDLE_SWEEPS_MAX: usize = 24;
 
-/// The search begins anew from this many orders in small knots.
+/// In small knots, the search starts from this many different orders.
 const STARTS: u64 = 6;
 
-/// The least time of a package, so that start times are an order even among packages without an estimate.
+/// The minimum time of a package, so that start times are an order even among packages without an estimate.
 const SECONDS_MIN: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,23 +31,23 @@ struct Edge {
     stand_in: Option<StandIn>,
 }
 
-/// The members of a knot with their edges inside of it, and a start time for each.
+/// The members of a knot with their edges inside it, and a start time for each.
 #[derive(Clone, Debug)]
 pub(super) struct Knot {
     members: Vec<PackageId>,
     seconds: Vec<f64>,
     dependencies: Vec<Vec<Edge>>,
     dependents: Vec<Vec<Edge>>,
-    /// Seconds of the longest path before each member, from outside of the knot.
+    /// Seconds of the longest path before each member, from outside the knot.
     before: Vec<f64>,
-    /// Seconds of the longest path after each member, outside of the knot.
+    /// Seconds of the longest path after each member, outside the knot.
     after: Vec<f64>,
     starts: Vec<f64>,
     random: u64,
 }
 
 impl Knot {
-    /// Collects the edges inside of a knot. `members` are sorted.
+    /// Collects the edges inside a knot. `members` are sorted.
     pub fn of(graph: &Graph, members: &[PackageId], seconds: &[f64], may_cut: MayCut<'_>) -> Knot {
         let len = members.len();
         let (mut dependencies, mut dependents) = (vec![Vec::new(); len], vec![Vec::new(); len]);
@@ -75,7 +75,7 @@ impl Knot {
         knot
     }
 
-    /// Sets the longest paths of all packages of the graph before and after them, from outside of the knot.
+    /// Sets the longest paths of all packages of the graph before and after them, from outside the knot.
     pub fn bound(&mut self, before: &[f64], after: &[f64]) {
         for (place, id) in self.members.iter().enumerate() {
             self.before[place] = before[id.index()];
@@ -301,7 +301,7 @@ impl Knot {
         }
     }
 
-    /// A pseudo-random number below `bound` (xorshift64, Marsaglia 2003). It depends on nothing outside of this knot.
+    /// A pseudo-random number below `bound` (xorshift64, Marsaglia 2003). It depends on nothing outside this knot.
     fn draw(&mut self, bound: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -104,7 +104,7 @@ fn a_large_knot_trades_cuts_for_time() {
 }
 
 /// The fewest cuts of a graph of few packages, over all orders (Held and Karp's recursion over subsets): the packages
-/// of a subset come first, and each costs its dependencies outside of the subset.
+/// of a subset come first, and each costs its dependencies outside the subset.
 fn fewest_cuts(graph: &Graph) -> usize {
     let len = graph.len();
     let needs: Vec<u32> =

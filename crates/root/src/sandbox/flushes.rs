@@ -1,6 +1,6 @@
 //! Discards flushes in a root: system calls that flush data to the disk return success immediately.
 //!
-//! A root is thrown away if the machine goes down, so its data need not reach the disk early, and package managers
+//! A root is discarded if the machine goes down, so its data need not reach the disk early, and package managers
 //! flush thousands of times. The filter applies to every process of the root, including static programs and
 //! privileged ones, and to no other process.
 //!

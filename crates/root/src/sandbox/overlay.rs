@@ -32,8 +32,8 @@ pub(super) fn overlay(
         let text = format!("{} layers are too many: an overlay has at most {LAYERS_MAX}", lower.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    // Remove the mark of an earlier `volatile` mount: the lost flushes that it warns of matter only
-    // if the machine went down in between, and then the whole root is thrown away.
+    // Remove the mark of an earlier `volatile` mount: the lost flushes that it warns of matter only if the machine
+    // went down in between, and then the whole root is discarded.
     match std::fs::remove_dir_all(work.join("work/incompat")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -171,7 +171,7 @@ impl Stand {
         }
     }
 
-    /// The path outside of a file that the root wrote.
+    /// The path, outside the root, of a file that the root wrote.
     pub fn written(&self, inside: &str) -> PathBuf {
         let path = self.plan.written.join(inside);
         self.keeper

@@ -6,7 +6,7 @@ use crate::machine::{Door, Machine, MachineId};
 use crate::queue::QueuePlace;
 use kilnyard_model::graph::PackageId;
 
-/// The most ready packages that one decision passes over because their memory does not fit.
+/// Maximum number of ready packages that one decision passes over because their memory does not fit.
 const PASSED_OVER_MAX: usize = 16;
 
 /// Whether a package can start on a machine.

@@ -1,4 +1,4 @@
-//! Failures by cause: after a mass rebuild, what to mend first.
+//! Failures by cause: after a mass rebuild, they show what to fix first.
 
 use super::Section;
 use super::view::{self, View};

@@ -1,4 +1,4 @@
-//! Failures that the owner of the yard expects, apart from all others: they need no attention.
+//! Failures that the owner of the yard expects. They need no attention, so they are separate from all others.
 
 use super::Section;
 use super::view::{self, NAME_CHARACTERS_MAX, View};

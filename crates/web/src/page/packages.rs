@@ -99,7 +99,7 @@ fn result(view: &View<'_>, index: usize) -> Markup {
 fn why(view: &View<'_>, package: &ReportPackage) -> Markup {
     html! {
         (clean::line(&package.reason, REASON_CHARACTERS_MAX))
-        @if package.has_network { " " span.remark { "built with the network" } }
+        @if package.has_network { " " span.remark { "built with network access" } }
         @if let Some(note) = &package.note { p.note { (clean::line(note, NOTE_CHARACTERS_MAX)) } }
         @if package.state == PackageState::Blocked && !package.blocked_by.is_empty() {
             " " span.remark { "waits for " (view.links(&package.blocked_by, NAMES_MAX)) }

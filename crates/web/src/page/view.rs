@@ -23,7 +23,7 @@ pub(crate) struct View<'a> {
     pub(crate) rows: Vec<usize>,
     /// The packages whose failure is shown in full, in page order.
     pub(crate) failures: Vec<usize>,
-    /// How many packages failed without being expected to.
+    /// Number of packages that failed unexpectedly.
     pub(crate) failed: usize,
     /// The packages that failed as expected, by name.
     pub(crate) expected_failures: Vec<usize>,

@@ -1,4 +1,4 @@
-//! The timeline as a drawing in a file of its own, for documents and other pages.
+//! The timeline as a drawing in a separate file, for documents and other pages.
 //!
 //! It has the light colours of the report and its names of stages; a page's style sheet does not reach it.
 

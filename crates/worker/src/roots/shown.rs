@@ -84,20 +84,20 @@ impl RootFolder {
         self
     }
 
-    /// The path outside of the folder that [`RootFolder::adding_at`] adds.
+    /// The path, outside the root, of the folder that [`RootFolder::adding_at`] adds.
     pub fn added(&self) -> PathBuf {
         self.path().join("added")
     }
 
-    /// The path outside of a folder of written files. Fails if any part of the path is a symbolic link: a build may
-    /// have made one, and it would lead elsewhere outside the root than inside. Call this only when no process of the
-    /// root runs.
+    /// The path, outside the root, of a folder of written files. Fails if any part of the path is a symbolic link: a
+    /// build may have made one, and it would lead elsewhere outside the root than inside. Call this only when no
+    /// process of the root runs.
     pub fn written_without_links(&self, inside: &str) -> io::Result<PathBuf> {
         let (base, below) = self.place_of(inside);
         without_links(&base, &below)
     }
 
-    /// The path outside of a written file or folder, without a check for links.
+    /// The path, outside the root, of a written file or folder, without a check for links.
     pub fn written(&self, inside: &str) -> PathBuf {
         let (base, below) = self.place_of(inside);
         base.join(below)

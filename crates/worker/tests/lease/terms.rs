@@ -1,4 +1,4 @@
-//! What a lease allows its own build, and no other: the network, other limits, fewer jobs.
+//! Terms of a lease, which apply to its build alone: the network, other limits, fewer jobs.
 
 use super::{Outcome, PACK, PROXY, RESOLV_CONF, Recorded, Trying, command, failed, kept, lease};
 use kilnyard_model::order::{Account, BuildTerms, JOBS, RootOrder, Stage, StageOrder, TestOrder};
@@ -40,7 +40,8 @@ pub fn network_of_stages_alone() -> Outcome {
     let allowed = with_terms(&format!("{ask}\n{settings}\n{PACK}"), terms);
     trying.perform(&allowed, &Recorded::keeping_all()).outcome.unwrap();
     let log = trying.log("build");
-    for line in ["kilnyard: this stage has the network", "an answer", RESOLV_CONF, &format!("proxy={PROXY}")]
+    for line in
+        ["kilnyard: this stage has network access", "an answer", RESOLV_CONF, &format!("proxy={PROXY}")]
     {
         assert!(log.contains(line), "{line}: {log}");
     }
@@ -56,7 +57,7 @@ pub fn network_of_stages_alone() -> Outcome {
     });
     let failure = failed(trying.perform(&with_terms(PACK, terms), &testing));
     assert_eq!((failure.kind, failure.stage), (FailureKind::Test, Stage::Test), "{failure:?}");
-    assert!(!trying.log("test").contains("an answer") && !trying.log("test").contains("has the network"));
+    assert!(!trying.log("test").contains("an answer") && !trying.log("test").contains("has network access"));
     Ok(())
 }
 

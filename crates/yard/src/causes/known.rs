@@ -1,12 +1,12 @@
 //! The cause in a message of a failed build, without what differs from package to package: paths, lines, numbers.
 //!
-//! After a change of a compiler or a library, hundreds of packages fail in a few ways. The texts are those of the tools:
-//! GCC and Clang, GNU ld, Python, autoconf, pkg-config and shells; a family adds those of its packaging tools.
+//! After a change of a compiler or a library, hundreds of packages fail in a few ways. The texts are those of the
+//! tools: GCC and Clang, GNU ld, Python, autoconf, pkg-config and shells; a family adds those of its packaging tools.
 
 /// The longest cause; the rest of a message is cut off.
 const CHARACTERS_MAX: usize = 160;
 
-/// A cause that a tool reports in words of its own.
+/// A cause that a tool reports in its own words.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownCause {
     /// Texts in the message, any of which shows the cause.
@@ -29,7 +29,7 @@ pub fn cause(message: &str, known: &[KnownCause]) -> String {
     shortened(&words.join(" "))
 }
 
-/// Causes that many tools report in words of their own.
+/// Causes that many tools report in their own words.
 fn well_known(line: &str) -> Option<String> {
     let between = |begin: &str, end: &str| {
         let rest = line.split_once(begin)?.1;
@@ -70,7 +70,7 @@ fn well_known(line: &str) -> Option<String> {
     None
 }
 
-/// A line without the place that it begins with, such as `src/main.c:12:3: `.
+/// A line without a leading location, such as `src/main.c:12:3: `.
 fn after_place(line: &str) -> &str {
     let is_place = |part: &str| {
         let place = part.split(':').next().unwrap_or("");
@@ -82,7 +82,7 @@ fn after_place(line: &str) -> &str {
     }
 }
 
-/// A word without what is particular: numbers, and the folders of a path.
+/// A word without its specifics: numbers, and the folders of a path.
 fn neutral(word: &str) -> String {
     let file = match word.rsplit_once('/') {
         Some((folder, file)) if !file.is_empty() && !folder.ends_with(':') => file,

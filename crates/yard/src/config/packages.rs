@@ -1,4 +1,4 @@
-//! The tables `[package.NAME]`: what single packages have of their own.
+//! The tables `[package.NAME]`: settings of single packages.
 //!
 //! NAME is a package or a shell pattern. All tables that match a package apply, in the order of the file: a key of a
 //! later table replaces that of an earlier one, variables and kinds of failures one by one. Some keys change what is
@@ -28,9 +28,9 @@ use std::path::{Path, PathBuf};
 
 /// The bounds of `priority`.
 const PRIORITY_MAX: i32 = 100;
-/// The most tables of a yard. Each is compared with each package of a release.
+/// Maximum number of tables in a yard. Each is compared with each package of a release.
 const TABLES_MAX: usize = 1000;
-/// The largest settings of make for one table.
+/// Maximum size of one table's settings of make.
 const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 
 /// One table, as parsed.
@@ -61,7 +61,7 @@ struct Table {
     note: Option<Note>,
 }
 
-/// The tables of a file, in its order.
+/// The tables of a file, in order.
 #[derive(Default)]
 pub(super) struct Tables(Vec<(String, Table)>);
 
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Tables {
 /// The settings of a package that do not change what is built.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackageSettings {
-    /// Its limits and cores. Whether it has the network is among its [`Options`], with which its order is made.
+    /// Its limits and cores. Network access is one of its [`Options`], from which its order is made.
     pub terms: BuildTerms,
     /// It is built earlier than packages with a lower one; 0 unless set.
     pub priority: i32,
@@ -100,7 +100,7 @@ pub struct PackageSettings {
     pub expected_failure: Option<ExpectedFailure>,
     /// A note of the yard's owner, for the report.
     pub note: Option<String>,
-    /// Whether its build has the network.
+    /// Whether its build has network access.
     pub has_network: bool,
 }
 
@@ -151,7 +151,7 @@ impl PackageTables {
             };
             let pattern = NamePattern::parse(&name).map_err(|reason| named(&format!("the name {reason}")))?;
             table.check(retries).map_err(|reason| named(&reason))?;
-            // What a file says does not matter here, only that there is one.
+            // Only the presence of a file matters here, not its content.
             let settings = table.mk_conf_file.as_ref().map(|_| String::new()).or(table.mk_conf.clone());
             family.check_package(&pattern, &table.options(settings)).map_err(|reason| named(&reason))?;
             all.tables.push((pattern, table));
@@ -257,7 +257,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes over every key that `later` has.
+    /// Replaces every key that `later` has.
     fn override_by(&mut self, later: &Table) {
         fn put<T: Clone>(own: &mut Option<T>, later: &Option<T>) {
             if later.is_some() {
@@ -308,7 +308,7 @@ impl Table {
         }
     }
 
-    /// What changes the build, with these settings of make.
+    /// The options that change the build, with these settings of make.
     fn options(&self, mk_conf: Option<String>) -> Options {
         let words = |words: &Option<Vec<Word>>| {
             words.as_ref().map(|words| words.iter().map(|word| word.0.clone()).collect())

@@ -1,8 +1,9 @@
 //! `[[target]]`: several targets in one yard.
 //!
-//! A target is the configuration of the yard with some keys replaced: `packages` and `packages-file`, keys of `[build]`
-//! in a table `build`, keys of the family's table, and the family's further tables. Each target has a folder of its own with everything that a yard
-//! has, except the configuration, the signing key and the repository, which all of them share.
+//! A target is the configuration of the yard with some keys replaced: `packages` and `packages-file`, keys of
+//! `[build]` in a table `build`, keys of the family's table, and the family's further tables. Each target has its own
+//! folder with everything that a yard has, except the configuration, the signing key and the repository, which all
+//! targets share.
 
 use super::Config;
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ pub(super) const TABLE: &str = "target";
 /// Tables that all targets share.
 const SHARED: [&str; 6] = ["limits", "package", "repository", "retry", "root", TABLE];
 
-/// More targets than any collection has releases and architectures.
+/// More than the releases and architectures of any collection.
 const TARGETS_MAX: usize = 256;
 /// The longest name.
 const NAME_BYTES_MAX: usize = 100;
@@ -48,10 +49,7 @@ pub(super) fn parse(
         return Err(wrong("target must be an array of tables: write [[target]]".to_owned()));
     };
     if tables.len() > TARGETS_MAX {
-        return Err(wrong(format!(
-            "there are {} targets, but at most {TARGETS_MAX} are possible",
-            tables.len()
-        )));
+        return Err(wrong(format!("there are {} targets; the maximum is {TARGETS_MAX}", tables.len())));
     }
     let family = families.iter().find(|entry| document.contains_key(entry.name()));
     let family = *family.ok_or_else(|| wrong("no family's table".to_owned()))?;
@@ -116,8 +114,8 @@ fn places(text: &str) -> Vec<usize> {
     spans.into_iter().map(|span| span.map_or(text.len(), |span| span.start)).collect()
 }
 
-/// The reasons of an error in the merged configuration of a target, with the line of the file that has it. `from` is the
-/// offset of the target's table.
+/// The causes of an error in the merged configuration of a target, with the line of the file that contains it. `from`
+/// is the offset of the target's table.
 fn causes(error: &toml::de::Error, merged: &str, text: &str, from: usize) -> Vec<String> {
     let line = error.span().and_then(|span| {
         let begin = merged.get(..span.start)?.rfind('\n').map_or(0, |place| place + 1);
@@ -162,7 +160,7 @@ fn merge(
             _ if family.more_tables().contains(&key) => drop(document.insert(key, value)),
             _ if SHARED.contains(&key) || families.iter().any(|entry| entry.name() == key) => {
                 return Err(format!(
-                    "a target has no {key} of its own: it replaces packages, packages-file, keys of [{0}] and [build]",
+                    "a target cannot set {key}, only packages, packages-file, keys of [{0}] and [build]",
                     family.name()
                 ));
             }
@@ -182,7 +180,7 @@ fn table_of<'a>(document: &'a mut DocumentMut, name: &str) -> std::result::Resul
     item.as_table_mut().ok_or_else(|| format!("{name} must be a table"))
 }
 
-/// Fails for a name that is no safe name of a folder.
+/// Fails for a name that is not safe as a folder name.
 fn check_name(name: &str) -> std::result::Result<(), String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._+~-".contains(&byte);
     let is_name = !name.is_empty()
@@ -190,12 +188,12 @@ fn check_name(name: &str) -> std::result::Result<(), String> {
         && !name.starts_with(['.', '-'])
         && name.bytes().all(is_allowed);
     is_name.then_some(()).ok_or_else(|| {
-        format!("`{}` is not a name of a target: letters, digits and ._+~- are", name.escape_debug())
+        format!("`{}` is not a valid target name: use letters, digits and ._+~-", name.escape_debug())
     })
 }
 
 impl TargetConfig {
-    /// Whether a user means this target by a word: its name, its release, or its architecture.
+    /// Whether a word names this target: by its name, its release, or its architecture.
     pub fn is_meant(&self, word: &str) -> bool {
         let target = self.config.family.target();
         self.name == word

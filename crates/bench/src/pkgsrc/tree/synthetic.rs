@@ -27,7 +27,7 @@ pub struct SyntheticTree {
 }
 
 impl SyntheticTree {
-    /// Creates the tree. Files outside of it are not created.
+    /// Creates the tree. Files outside it are not created.
     pub fn make(scan: &ScanFile, folder: PathBuf) -> Result<SyntheticTree> {
         let inside = scan.stanzas.iter().find_map(place_of_tree);
         let mut answers: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -69,7 +69,7 @@ impl SyntheticTree {
         Ok(SyntheticTree { folder, inside, files: readers.len(), unshared, answers, listing })
     }
 
-    /// The paths of the tree outside and inside of roots.
+    /// The paths of the tree outside and inside roots.
     pub fn places(&self) -> Places {
         // If the scan does not show the path, no absolute file name is part of the tree.
         Places { tree: self.folder.clone(), inside: Some(self.inside.unwrap_or("/nowhere")) }

@@ -85,7 +85,7 @@ pub(super) fn of(
             let is_below = |entry: &str| {
                 entry.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
-            // A package with its own interest is configured in any case.
+            // A package with its own interest is always configured.
             if interest.package != package && facts.entries.iter().any(|entry| is_below(&entry.path)) {
                 activate(&interest.trigger, &package, interest.is_noawait);
             }

@@ -1,11 +1,12 @@
 //! Two architectures in one universe, for cross-building: the packages of the build machine, which can run, and those
 //! of the host, for which packages are built.
 //!
-//! A package of the host has the name `NAME:ARCHITECTURE`, as in dpkg's commands, so that the solver may choose both. The
-//! rules are those of <https://wiki.debian.org/Multiarch/HOWTO> and <https://wiki.debian.org/CrossBuildPackagingGuidelines>:
-//! a relation without a qualifier means the architecture of the package that has it, and the host's in a source;
-//! `Multi-Arch: foreign` satisfies the relations of both. Packages for all architectures belong to the build machine.
-//! Versions of one package for both architectures exclude each other, unless they are `Multi-Arch: same` and equal.
+//! A package of the host has the name `NAME:ARCHITECTURE`, as in dpkg's commands, so that the solver can choose both.
+//! The rules are those of <https://wiki.debian.org/Multiarch/HOWTO> and
+//! <https://wiki.debian.org/CrossBuildPackagingGuidelines>: a relation without a qualifier refers to the architecture
+//! of the package that has it, and to the host's in a source; `Multi-Arch: foreign` satisfies the relations of both.
+//! Packages for all architectures belong to the build machine. Versions of one package for both architectures exclude
+//! each other, unless they are `Multi-Arch: same` and equal versions.
 
 use super::{MultiArch, Universe};
 use crate::debian::relation::{Atom, Context, Qualifier};
@@ -17,7 +18,8 @@ impl Universe {
         self.context.build.as_deref().unwrap_or(&self.context.architecture)
     }
 
-    /// Whether a package of this architecture belongs to the host of a cross build; absent if to neither side.
+    /// Whether a package of this architecture belongs to the host of a cross build; absent if it belongs to neither
+    /// side.
     pub(super) fn side(&self, architecture: Option<&str>) -> Option<bool> {
         match architecture {
             None | Some("all") => Some(false),
@@ -89,7 +91,8 @@ impl Universe {
         }
     }
 
-    /// Whether a candidate can be installed in a root that has these packages of the build machine, by name and version.
+    /// Whether a candidate can be installed in a root that has these packages of the build machine, by name and
+    /// version.
     pub(in crate::debian) fn fits_beside<'a>(
         &self,
         candidate: Candidate,

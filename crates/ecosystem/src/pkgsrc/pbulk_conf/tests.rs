@@ -96,7 +96,7 @@ fn settings_that_need_a_shell_are_reported_with_their_line() {
     assert_eq!(reason(REAL, "branch"), format!("4: {NO_SETTING}"));
     assert_eq!(reason("make=$HOME/bmake\n", "make"), "1: it refers to `HOME`, which is not set earlier");
     assert_eq!(reason("a=`b`\nmake=$a\n", "make"), "2: it refers to `a`, which is not imported either");
-    assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is not known");
+    assert_eq!(reason("make=~/bmake", "make"), "1: `~` is a home folder, which is unknown");
     assert_eq!(reason("make=${make:-/bin/make}", "make"), "1: it is computed by an unsupported `${...}`");
 }
 

@@ -79,8 +79,8 @@ pub fn own_architecture() -> String {
 /// Architectures whose programs this machine's processor also runs.
 const COMPATIBLE: [(&str, &str); 2] = [("amd64", "i386"), ("arm64", "armhf")];
 
-/// How much longer builds take in user emulation: on one machine (amd64, qemu 7.2), libmd for arm64 took 17 times the CPU
-/// time of libmd for amd64, and xxhash 10 times.
+/// How much longer builds take in user emulation: on one machine (amd64, qemu 7.2), libmd for arm64 took 17 times the
+/// CPU time of libmd for amd64, and xxhash 10 times.
 pub const EMULATION_COST: &str = "10 to 20 times";
 
 /// Whether a machine of architecture `own` runs programs of another one by itself.

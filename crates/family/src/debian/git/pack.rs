@@ -1,5 +1,5 @@
-//! Makes a source package from a commit: `dpkg-source --build` in a sandbox that has the machine's programs, no network,
-//! and the ids of a root. No code of the source runs: dpkg-source reads it, and applies its patches.
+//! Makes a source package from a commit: `dpkg-source --build` in a sandbox that has the machine's programs, no
+//! network, and the ids of a root. No code of the source runs: dpkg-source reads it, and applies its patches.
 //!
 //! The result follows from the commit: the tree is exported without attributes, owners and times come from the commit
 //! and the changelog, and one thread compresses.
@@ -33,7 +33,7 @@ const TREE: &str = "tree.tar";
 const LINES_SHOWN: usize = 6;
 /// How much of its messages is kept.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// The compressions of upstream archives, most usual first.
+/// The compressions of upstream archives, most common first.
 const COMPRESSIONS: [&str; 4] = ["xz", "gz", "bz2", "lzma"];
 /// The compression level of upstream archives that are exported from a tag: xz's default.
 const XZ_LEVEL: u32 = 6;
@@ -80,7 +80,7 @@ impl Pack<'_> {
         fs_err::create_dir_all(self.yard.path("roots")).map_err(|error| failed(&error))?;
         make_layer(self.yard, &ids, WORK).map_err(|error| failed(&error))?;
         let made = self.make_within(changelog, target);
-        // What remains is removed by the next one.
+        // The next source package removes what is left.
         let _ = remove();
         made
     }
@@ -108,8 +108,8 @@ impl Pack<'_> {
         }
     }
 
-    /// Puts the upstream archive into the working folder: from the tag of its version, from beside the repository, or from
-    /// the yard's archives.
+    /// Puts the upstream archive into the working folder: from the tag of its version, from the folder that contains
+    /// the repository, or from the yard's archives.
     fn find_original(&self, changelog: &Changelog, work: &Path) -> Result<(), Failed> {
         let stem = format!("{}_{}.orig.tar", changelog.source, changelog.upstream());
         let gbp_conf = self.copy.file(self.commit, "debian/gbp.conf").unwrap_or_default();
@@ -167,7 +167,7 @@ impl Pack<'_> {
         Ok(false)
     }
 
-    /// An upstream archive beside a repository of this machine, or in the yard.
+    /// An upstream archive next to a repository of this machine, or in the yard.
     fn beside(&self, stem: &str) -> Option<PathBuf> {
         let mut folders = vec![self.yard.home.clone()];
         if let Repository::Folder(path) = &self.rule.repository {
@@ -192,7 +192,7 @@ impl Pack<'_> {
             ("LC_ALL", "C.UTF-8"),
             ("HOME", "/nonexistent"),
             ("TMPDIR", SHOWN),
-            // Vendors have patches of their own.
+            // Some sources have different patches for each vendor.
             ("DEB_VENDOR", "Debian"),
             ("SOURCE_DATE_EPOCH", &changelog.date_seconds.to_string()),
         ]
@@ -208,7 +208,7 @@ impl Pack<'_> {
             _ => {
                 let text = String::from_utf8_lossy(&said.0).into_owned();
                 let lines: Vec<String> = text.lines().map(text::line).collect();
-                // The files with changes come before the error.
+                // The names of the changed files precede the error.
                 let begins = |line: &String| line.contains("error: ") || line.contains("changes detected");
                 let first = lines.iter().position(begins);
                 let first = first.unwrap_or(lines.len().saturating_sub(LINES_SHOWN));
@@ -245,7 +245,7 @@ fn compress(plain: &Path, target: &Path) -> io::Result<()> {
 
 /// Moves the `.dsc` and the files that it lists from the working folder to their place.
 fn keep(work: &Path, target: &Path) -> Result<PathBuf, Failed> {
-    let failed = |error: io::Error| Failed::Reason(format!("failed to keep the source package: {error}"));
+    let failed = |error: io::Error| Failed::Reason(format!("failed to store the source package: {error}"));
     let entries = fs_err::read_dir(work).map_err(failed)?.flatten();
     let dsc = entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "dsc"));
     let dsc = dsc.ok_or_else(|| Failed::Reason("dpkg-source made no .dsc".to_owned()))?;

@@ -1,9 +1,9 @@
-//! The yard's own copy of a git repository, and the questions to it.
+//! The yard's own copy of a git repository, and queries of it.
 //!
-//! A foreign repository is only ever a place to fetch from: its configuration, hooks and attributes are never read. The
-//! copy is bare, has no hooks, and a configuration that this program writes. What git is started with excludes the
-//! rest: transports other than the one that the address names, submodules, monitors of the file system, lazy fetches,
-//! filters (of LFS for instance) and every attribute that changes contents.
+//! A foreign repository is only fetched from: its configuration, hooks and attributes are never read. The copy is
+//! bare, without hooks, and this program writes its configuration. Git's options and environment exclude the rest:
+//! transports other than the one that the address names, submodules, monitors of the file system, lazy fetches,
+//! filters (of LFS for instance) and all attributes that change contents.
 
 use kilnyard_ecosystem::debian::packaging::{GitRule, Repository};
 use kilnyard_mirror::{Sha256Hex, without_password};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// How often a command is checked for its end.
 const TICK: Duration = Duration::from_millis(20);
-/// The largest answer to a question: `debian/changelog` of the longest history has 3 MB.
+/// The largest answer to a query: the longest `debian/changelog` has 3 MB.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// How much of git's messages is kept.
 const MESSAGE_BYTES_MAX: u64 = 16 << 10;
@@ -39,7 +39,7 @@ pub struct Copy<'a> {
     cancel: &'a AtomicBool,
 }
 
-/// Why git did not do what it should, for people; or that the user interrupted it.
+/// Why a git command failed, as text for people, or that the user interrupted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// The reason.
@@ -79,7 +79,7 @@ pub fn name_of(yard: &Path, rule: &GitRule) -> String {
 }
 
 impl<'a> Copy<'a> {
-    /// The copy of a repository in this folder of the yard, made if it does not exist.
+    /// Opens the copy of a repository in this folder of the yard, or makes it.
     pub fn open(folder: PathBuf, cancel: &'a AtomicBool) -> Result<Copy<'a>> {
         let copy = Copy { folder, cancel };
         let failed = |error: std::io::Error| Failed::Reason(format!("failed to make a copy: {error}"));
@@ -100,7 +100,8 @@ impl<'a> Copy<'a> {
     /// Fetches all branches and tags, and `HEAD` if no reference is named.
     pub fn fetch(&self, yard: &Path, rule: &GitRule) -> Result<()> {
         let mut command = Command::new("git");
-        // For an address, the user's own configuration counts: it has the helpers for passwords. It is theirs.
+        // For an address, the user's own configuration applies, since it has the helpers for passwords; the user is
+        // trusted.
         restricted(&mut command);
         if matches!(rule.repository, Repository::Folder(_)) {
             alone(&mut command);
@@ -121,7 +122,7 @@ impl<'a> Copy<'a> {
         self.perform(&mut command, "fetch").map(drop)
     }
 
-    /// The commit that a rule means, in full.
+    /// The full id of the commit that a rule names.
     pub fn resolve(&self, rule: &GitRule) -> Result<String> {
         let Some(reference) = &rule.reference else {
             return self.commit(HEAD).ok_or("it has no HEAD".to_owned().into());
@@ -173,7 +174,7 @@ impl<'a> Copy<'a> {
         .map(drop)
     }
 
-    /// git for questions to the copy: no transport at all.
+    /// git for queries of the copy, without any transport.
     fn asking(&self) -> Command {
         let mut command = Command::new("git");
         restricted(&mut command);
@@ -187,7 +188,7 @@ impl<'a> Copy<'a> {
         self.perform_until(command, what, &mut || false)
     }
 
-    /// Runs git, and returns its standard output if that is a pipe. It is ended if `is_too_much` says so.
+    /// Runs git, and returns its standard output if that is a pipe. Git is killed once `is_too_much` returns true.
     fn perform_until(
         &self,
         command: &mut Command,
@@ -253,7 +254,7 @@ fn read_apart(mut pipe: impl Read + Send + 'static, bytes_max: u64) -> std::thre
     })
 }
 
-/// What every git is started with.
+/// The options and environment of every git command.
 fn restricted(command: &mut Command) {
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_EXTERNAL_DIFF"] {
         command.env_remove(name);

@@ -1,5 +1,5 @@
-//! What `init` checks of the packages that it is given: files and repositories exist and can be read, and the release
-//! has sources of these names.
+//! Checks the packages given to `init`: files and repositories must exist and be readable, and the release should
+//! have sources of these names.
 
 use crate::debian::archives::WantedSuite;
 use crate::debian::mirror::{ASKED_ONCE, quick_client};
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 const SOURCES_BYTES_MAX: u64 = 16 << 20;
 /// The largest `Sources` uncompressed.
 const UNPACKED_BYTES_MAX: u64 = 256 << 20;
-/// How long fetching it may take in total.
+/// The longest time to fetch it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often that is checked.
 const TICK: Duration = Duration::from_millis(50);
 /// The maximum number of names that notes list.
 const NAMES_SHOWN: usize = 10;
 
-/// Rejects rules that are wrong even without an index.
+/// Rejects rules that are invalid whatever the index contains.
 pub fn check(packages: &[String]) -> Result<()> {
     for text in packages {
         match Rule::parse(text)?.selection {
@@ -45,7 +45,7 @@ pub fn check(packages: &[String]) -> Result<()> {
                 let is_repository = folder.join(".git").exists() || folder.join("objects").is_dir();
                 if !is_repository {
                     return Err(Error::usage(format!("{path} is not a git repository"))
-                        .hint("git:PATH with the folder of a package, which has a folder debian"));
+                        .hint("git:PATH with a package's folder, which contains a folder debian"));
                 }
             }
             Selection::Rules(path) if !Path::new(&path).is_file() => {
@@ -57,7 +57,8 @@ pub fn check(packages: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Names that the release does not have, as notes. An index that cannot be had quickly is no reason to wait.
+/// Names that the release does not have, as notes. If the index cannot be fetched quickly, there are none: `init`
+/// does not wait.
 pub fn note_unknown(packages: &[String], suite: &WantedSuite, release: &[u8], program: &dyn Program) {
     let is_named = |text: &&String| {
         matches!(Rule::parse(text).map(|rule| rule.selection), Ok(Selection::Name(_) | Selection::Pinned(_)))
@@ -96,8 +97,8 @@ pub fn note_unknown(packages: &[String], suite: &WantedSuite, release: &[u8], pr
     }
 }
 
-/// The sources of a suite's first component; absent if they cannot be had quickly. They are not verified, and decide
-/// nothing but notes.
+/// The sources of a suite's first component; absent if they cannot be fetched quickly. They are not verified, and are
+/// used for notes only.
 fn sources(suite: &WantedSuite, release: &[u8], program: &dyn Program) -> Option<Sources> {
     let text = String::from_utf8_lossy(release);
     let body = text.split_once("\n\n").map_or(&*text, |(_, body)| body);

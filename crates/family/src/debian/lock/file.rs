@@ -27,7 +27,7 @@ const HEAD: &str =
 pub struct Lock {
     /// [`VERSION`].
     pub version: u32,
-    /// The packages of the base root; absent if it was not made yet.
+    /// The packages of the base root; absent until it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Hash>,
     /// The index of each suite.
@@ -235,9 +235,7 @@ impl Lock {
         let damaged = |causes: String| {
             let mut error = Error::usage(format!("{NAME} cannot be read"));
             error.causes = causes.lines().map(str::to_owned).collect();
-            error.hint(
-                Remedy::from(format!("rm {NAME}; ")).then_command("lock").then(", which writes it anew"),
-            )
+            error.hint(Remedy::from(format!("rm {NAME}; ")).then_command("lock").then(", which rewrites it"))
         };
         #[derive(Deserialize)]
         struct Head {
@@ -261,7 +259,7 @@ impl Lock {
         Ok(format!("{HEAD}{text}"))
     }
 
-    /// What a newer lock has that this one has not, one line for each difference.
+    /// The differences of a newer lock from this one, one line each.
     pub fn differences(&self, now: &Lock) -> Vec<String> {
         let mut lines = Vec::new();
         let name = |index: &LockedIndex| match index.archive.as_str() {
@@ -301,7 +299,7 @@ fn compare<T: PartialEq>(
         match (before.get(name), now.get(name)) {
             (Some(old), Some(new)) if old == new => {}
             (Some(old), Some(new)) if text(old) == text(new) => {
-                lines.push(format!("{what} {name}: {}, with other content", text(new)));
+                lines.push(format!("{what} {name}: {}, with different content", text(new)));
             }
             (Some(old), Some(new)) => lines.push(format!("{what} {name}: {} -> {}", text(old), text(new))),
             (None, Some(new)) => lines.push(format!("{what} {name}: {}, new", text(new))),
@@ -405,7 +403,7 @@ mod tests {
             [
                 "index bookworm: Sat, 10 Jun 2023 12:00:00 UTC, gone",
                 "source hello: 1-1 (bookworm) -> 2-1 (bookworm)",
-                "source own: 1-1 (git:x#\"y\", commit abc), with other content",
+                "source own: 1-1 (git:x#\"y\", commit abc), with different content",
             ]
         );
     }

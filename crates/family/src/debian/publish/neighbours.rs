@@ -1,4 +1,4 @@
-//! What other targets of a yard have in the same suite: it stays published as it is.
+//! Packages of a yard's other targets in the same suite, which stay published unchanged.
 //!
 //! Each target publishes after its own builds, from its own store. A suite lists all architectures, so the entries of
 //! the others are taken over from the current index.
@@ -21,9 +21,10 @@ pub fn architectures(debian: &Debian) -> Vec<String> {
     all
 }
 
-/// Adds the binary packages of other architectures, and the architecture-independent ones of other targets, with their
-/// sources. `published` is the text of the published `Sources`, and `built` has the sources that this target has built: it
-/// makes their architecture-independent packages itself, if it makes any, so that one it makes no more is withdrawn.
+/// Adds the binary packages of other architectures, and the architecture-independent ones of other targets, with
+/// their sources. `published` is the text of the published `Sources`, and `built` has the sources that this target
+/// has built: it makes their architecture-independent packages itself, if it makes any, so one that it no longer
+/// makes is withdrawn.
 ///
 /// # Errors
 /// An index cannot be read: without it, the packages of other targets would be withdrawn.

@@ -99,8 +99,8 @@ impl Update<'_> {
         Ok(Some(kept))
     }
 
-    /// A hash of what is asked for. Only a hash is stored: an address may contain a password, and other users can read
-    /// the index.
+    /// A hash of the request. Only a hash is stored: an address may contain a password, and other users can read the
+    /// index.
     fn identity(&self) -> Result<String> {
         let mirrors = self.wanted.mirror.all();
         let mut wanted = format!("{mirrors:?} {:?} {}", self.wanted.components, self.architectures.join(" "));
@@ -112,8 +112,8 @@ impl Update<'_> {
         Ok(Sha256Hex::of(wanted.as_bytes()).as_str().to_owned())
     }
 
-    /// The index that a lock names, and whether any of its files had to be fetched. `known` is the same one, if the yard
-    /// has it.
+    /// The index that a lock names, and whether any of its files had to be fetched. `known` is the same one, if the
+    /// yard has it.
     pub fn locked(&self, index: &LockedIndex, known: Option<&IndexSuite>) -> Result<(IndexSuite, bool)> {
         let mut new = known.cloned().unwrap_or_else(|| IndexSuite {
             archive: index.archive.clone(),
@@ -227,8 +227,8 @@ impl Update<'_> {
         Ok((self.fetch(path, suffix, (sha256, size_bytes), plain, by_hash)?, file))
     }
 
-    /// Fetches an index file with this hash and size, unless the yard has it. Returns its name in `index`. `plain` is the
-    /// hash of the file without its compression.
+    /// Fetches an index file with this hash and size, unless the yard has it. Returns its name in `index`. `plain` is
+    /// the hash of the file without its compression.
     fn fetch(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Takes over the configuration of another builder for `kilnyard init pkgsrc`.
+//! Imports the configuration of another builder for `kilnyard init pkgsrc`.
 //!
 //! Relative paths in it are relative to the current folder: pbulk's scripts and bob open these paths before they
 //! leave the folder in which they were started. Only bob's own database is relative to bob's configuration file.

@@ -1,4 +1,4 @@
-//! The edges of the set, as the plan in the store has them.
+//! The edges of the set, from the plan in the store.
 
 use crate::commands::unplanned;
 use crate::error::{Error, Result};

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_scan_what_can_be_built_is_there() {
+    fn the_buildable_part_of_a_scan_is_in_the_set() {
         let text = "PKGNAME=py3-x-1\nPKG_LOCATION=d/py-x\nALL_DEPENDS=\nPKGNAME=py2-x-1\n\
             PKG_LOCATION=d/py-x\nALL_DEPENDS=\nPKGNAME=tool-2\nPKG_LOCATION=d/tool\n\
             ALL_DEPENDS= py2-x>=1:../../d/py-x\nPKGNAME=lost-1\nPKG_LOCATION=d/lost\nALL_DEPENDS=gone:../../d/gone\n";

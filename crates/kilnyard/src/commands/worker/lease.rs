@@ -36,7 +36,7 @@ pub fn run(lease: &Path, artifacts: &Path, folder: &Path) -> Result<ExitCode> {
         say!("note: {left}");
     }
     if lease.order.terms.has_network {
-        say!("note: this build has the network of this machine: its lease says so");
+        say!("note: this build has network access: its lease grants it");
     }
     let needed = Needed::by(&lease.order.root, &[]);
     needed.fetch(&worker, &distfiles, &artifacts, signals::cancel())?;

@@ -32,7 +32,7 @@ const OURS: [&str; 17] = [
     "https_proxy",
     "no_proxy",
 ];
-/// Variables that change what every program, shell or make does, and so Kilnyard's own commands in a root.
+/// Variables that change what every program, shell or make does, including Kilnyard's own commands in a root.
 const OF_PROGRAMS: [&str; 15] = [
     "BASHOPTS",
     "BASH_ENV",
@@ -50,7 +50,7 @@ const OF_PROGRAMS: [&str; 15] = [
     "PS4",
     "SHELLOPTS",
 ];
-/// The same, for all variables that begin like this.
+/// Prefixes of more such variables.
 const BEGINNINGS: [&str; 4] = ["BASH_FUNC_", "FAKEROOT", "KILNYARD_", "LD_"];
 
 /// The name of an environment variable that a package may have.
@@ -146,12 +146,12 @@ impl TryFrom<String> for Note {
     }
 }
 
-/// Whether a character controls a terminal, or makes others read differently.
+/// Whether a character controls a terminal, or changes how others are displayed.
 fn is_unshowable(character: char) -> bool {
     character.is_control() || is_misleading(character)
 }
 
-/// The outcome that a package's build is expected to have.
+/// The expected outcome of a package's build.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expected {

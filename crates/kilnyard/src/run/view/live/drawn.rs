@@ -1,8 +1,8 @@
-//! A picture of the view in a file, beside another view: for a web server's page, a ticket, or a document.
+//! A picture of the view in a file, in addition to another view: for a web server's page, a ticket, or a document.
 //!
 //! The file always holds one whole SVG drawing: the last lines that scrolled up, and below them the picture as a
-//! terminal of 100 columns shows it. It is replaced once a second while the run lasts, and once more when the run ends.
-//! A file that can no longer be written ends the drawing, with one message, and not the run.
+//! terminal of 100 columns shows it. It is replaced once a second while the run lasts, and once more when the run
+//! ends. If the file can no longer be written, the drawing ends with one message, and the run continues.
 
 use super::lines::{self, Moment};
 use super::machine::Gauge;
@@ -139,8 +139,8 @@ impl View for Drawn {
     }
 }
 
-/// Replaces the file. The folder may be one that other users write to, so that no name in it can be trusted: the new file has a
-/// name that did not exist before, and replaces the old one or a link by a rename.
+/// Replaces the file. The folder may be one that other users write to, so that no name in it can be trusted: the new
+/// file has a name that did not exist before, and replaces the old one or a link by a rename.
 fn write(path: &Path, text: &str) -> Result<()> {
     let failed = format!("write the picture {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,7 +1,7 @@
 //! The terminal behind the picture.
 //!
 //! Output is buffered, so that a redraw is one write. The cursor's position is queried only when a picture is placed,
-//! on the terminal itself and not on standard output. The echo is off during the query; keyboard signals stay enabled,
+//! on the terminal itself, not on standard output. The echo is off during the query; keyboard signals stay enabled,
 //! and the mode is restored. Known downside: keys typed during the query are lost.
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
@@ -139,7 +139,7 @@ impl<B> Screen<B> {
 impl<B: Backend> Backend for Screen<B> {
     type Error = B::Error;
 
-    /// Trailing blanks of a row are cleared and not written: they would be wrapped when the terminal gets narrower, and
+    /// Trailing blanks of a row are cleared, not written: they would be wrapped when the terminal gets narrower, and
     /// copied.
     fn draw<'a, I>(&mut self, content: I) -> Result<(), B::Error>
     where

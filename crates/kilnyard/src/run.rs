@@ -298,7 +298,8 @@ impl Parts<'_> {
             remaining_path_seconds: coordinator.remaining_path_seconds(),
             bytes_fetched: 0,
         };
-        let hello = hello(&planned.shape.machine);
+        // A process id suffices: this process has only one worker.
+        let hello = hello(host_name(), std::process::id().to_string(), &planned.shape.machine);
         let mut client = Client {
             worker: &worker,
             supply: &SharedFolder,
@@ -419,12 +420,11 @@ pub fn capabilities() -> Vec<String> {
     vec![format!("running programs for {}", std::env::consts::ARCH)]
 }
 
-/// The hello of the worker in this process.
-fn hello(machine: &Machine) -> Hello {
+/// The hello of a worker on this machine.
+pub fn hello(worker: String, process: String, machine: &Machine) -> Hello {
     Hello {
-        worker: host_name(),
-        // A process id suffices: this coordinator has only one worker.
-        process: std::process::id().to_string(),
+        worker,
+        process,
         versions: Versions::OURS,
         cores: machine.cores,
         speed: machine.speed,

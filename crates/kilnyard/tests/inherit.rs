@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A descriptor that shells do not use themselves.
-const NUMBER: i32 = 9;
+/// A descriptor that neither shells nor the files of a test have: a copy onto itself would be closed at exec.
+const NUMBER: i32 = 99;
 
 /// Starts the program so that it waits for a pipe without a writer, with an inherited descriptor of a folder, as in
-/// `( flock -n 9; kilnyard build ) 9>lock`.
+/// `( flock -n 99; kilnyard build ) 99>lock`.
 fn start(folder: &Path, words: &[&str]) -> Child {
     let pipe = folder.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -10,7 +10,6 @@ use kilnyard_farm::identity::Fingerprint;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
 use kilnyard_process::pressure;
-use kilnyard_protocol::{Hello, Versions};
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker};
 use kilnyard_yard::remedy::Remedy;
@@ -68,7 +67,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         has_jobservers: machine.cores > 1,
         capabilities: crate::run::capabilities(),
     };
-    let hello = hello(name.clone(), &machine);
+    let hello = crate::run::hello(name.clone(), process(), &machine);
     let (inbox, incomings) = Inbox::new();
     let (outgoing, to_send) = mpsc::channel();
     // The threads are not waited for: a request for messages may take half a minute.
@@ -180,19 +179,11 @@ fn explained(error: &ConnectionError, url: &str) -> Error {
     }
 }
 
-fn hello(worker: String, machine: &Machine) -> Hello {
-    let mut process = [0; 16];
-    rand::rngs::OsRng.fill_bytes(&mut process);
-    Hello {
-        worker,
-        process: process.iter().map(|byte| format!("{byte:02x}")).collect(),
-        versions: Versions::OURS,
-        cores: machine.cores,
-        speed: machine.speed,
-        memory_bytes: machine.memory_bytes,
-        disk_bytes: machine.disk_bytes,
-        host: Some(kilnyard_worker::host()),
-    }
+/// A random id of this process.
+fn process() -> String {
+    let mut id = [0; 16];
+    rand::rngs::OsRng.fill_bytes(&mut id);
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Queues messages for the thread that sends them.

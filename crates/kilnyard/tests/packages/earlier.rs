@@ -68,7 +68,7 @@ fn an_earlier_version(shared: &Shared) {
     fs::write(yard.path("kilnyard.toml"), config).unwrap();
     let planned = yard.json(&["plan", "--json"]).to_string();
     assert!(planned.contains("option checks changed from false to true"), "{planned}");
-    assert!(!planned.contains("root changed") && !planned.contains("target"), "{planned}");
+    assert!(!planned.contains("root changed") && !planned.contains("target changed"), "{planned}");
     yard.build().exits(0);
     let store = Sqlite::open_to_read(&yard.path("state/kilnyard.db"), &target).unwrap();
     assert_eq!(key(&store, "one").lines[0], "format kilnyard-key 2");

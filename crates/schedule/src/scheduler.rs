@@ -15,6 +15,8 @@
 //! is finite, each build progresses, and a package that others overtook because its memory did not fit becomes, after
 //! [`OVERTAKEN_SECONDS_MAX`], the only one that may start.
 //!
+//! On several machines, a package starts where it finishes first, and waits if that is a machine without a free core.
+//!
 //! Machines come and go. Without a machine, nothing starts and nothing fails. Ranks assume the largest and the
 //! fastest of the present machines.
 //!

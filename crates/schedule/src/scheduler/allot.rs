@@ -25,6 +25,11 @@ impl Running {
         QueuePlace { bumped, priority, rank, package }
     }
 
+    /// The time that it still takes with its cores, on a machine of this speed.
+    fn left_seconds(&self, speed: f64) -> f64 {
+        (self.serial_left_seconds + self.parallel_left_seconds / f64::from(self.cores)) / speed
+    }
+
     /// The cores beyond its first that it can use.
     fn extra_wanted(&self, limits: &Limits) -> u32 {
         self.wants.min(limits.jobs_max.unwrap_or(u32::MAX)).max(1) - 1
@@ -141,6 +146,11 @@ impl Scheduler {
                 break;
             }
             match self.best_machine(package) {
+                // It is still first in the queue when a core is free there.
+                Ok(machine) if self.is_sooner_elsewhere(package, machine) => {
+                    self.queue.remove(package);
+                    passed_over.push(package);
+                }
                 Ok(machine) => self.start_on(package, machine, actions),
                 Err(Room::NoSpace) => {
                     self.overtaken.entry(package).or_insert(self.now_seconds);
@@ -156,9 +166,11 @@ impl Scheduler {
         }
     }
 
-    /// The machine on which a package would finish first, or why there is none.
+    /// The machine on which a package would finish first if it started now, or why there is none.
     fn best_machine(&self, package: PackageId) -> Result<MachineId, Room> {
         let work = &self.works[package.index()];
+        // No machine takes less.
+        let least_seconds = work.seconds_at(self.cores_max(), self.speed_max());
         let mut best: Option<(f64, MachineId)> = None;
         let mut refusal = Room::NoCores;
         for (index, machine) in self.machines.iter().enumerate() {
@@ -166,6 +178,9 @@ impl Scheduler {
             match self.room(id, package) {
                 Room::Cores(cores) => {
                     let seconds = work.seconds_at(cores, machine.speed);
+                    if seconds <= least_seconds {
+                        return Ok(id);
+                    }
                     if best.is_none_or(|(other, _)| seconds < other) {
                         best = Some((seconds, id));
                     }
@@ -175,6 +190,37 @@ impl Scheduler {
             }
         }
         best.map(|(_, machine)| machine).ok_or(refusal)
+    }
+
+    /// Whether a package would finish sooner on another machine than on this one, although it has to wait there until a
+    /// build ends.
+    fn is_sooner_elsewhere(&self, package: PackageId, here: MachineId) -> bool {
+        let work = &self.works[package.index()];
+        let seconds = |machine: MachineId| {
+            let cores = self.cores_by_rank(machine, package);
+            work.seconds_at(cores, self.machines[machine.index()].speed)
+        };
+        let here_seconds = seconds(here);
+        // In a farm of equal machines with free cores, this decides at once.
+        if here_seconds <= work.seconds_at(self.cores_max(), self.speed_max()) {
+            return false;
+        }
+        let ids = (0..self.machines.len() as u32).map(MachineId);
+        let mut others = ids.filter(|id| *id != here && self.doors[id.index()] == Door::Open);
+        others.any(|machine| {
+            let speed = self.machines[machine.index()].speed;
+            let left = self.running[machine.index()].iter().map(|build| build.left_seconds(speed));
+            left.fold(f64::INFINITY, f64::min) + seconds(machine) < here_seconds
+        })
+    }
+
+    /// The cores that builds of higher rank leave to a package on a machine. Builds of lower rank end, and no others take
+    /// their cores.
+    fn cores_by_rank(&self, machine: MachineId, package: PackageId) -> u32 {
+        let place = self.queue.place(package);
+        let before = self.running[machine.index()].iter().take_while(|build| build.place() < place);
+        let taken: u32 = before.map(|build| 1 + build.extra_wanted(&self.limits)).sum();
+        self.machines[machine.index()].cores.saturating_sub(taken).max(1).min(self.cores_max())
     }
 
     /// Whether any present machine has enough memory for a package, if it were idle.

@@ -608,3 +608,32 @@ fn a_build_gets_no_more_cores_than_its_package_may_have() {
     assert_eq!(apply(&mut scheduler, 11.0, Event::Wants { package: SMALL, cores: 8 }), []);
     assert_eq!(apply(&mut scheduler, 12.0, Event::Wants { package: OTHER, cores: 8 }), [cores(OTHER, 4)]);
 }
+
+/// Two builds of these lengths, on a slow and a fast machine with one core each. The first takes the fast one; what the
+/// release of the second starts is returned, and what the end of the first starts, at this time.
+fn on_uneven_machines(first: f64, second: f64, ends: f64) -> [Vec<Action>; 2] {
+    let mut graph = Graph::new();
+    let (one, two) = (graph.add("one"), graph.add("two"));
+    let works = vec![parallel(first, 0.0), parallel(second, 0.0)];
+    let machines = vec![Machine::of_cores(1), Machine { speed: 4.0, ..Machine::of_cores(1) }];
+    let mut scheduler = Scheduler::new(Arc::new(graph), works, machines, Limits::default()).unwrap();
+    apply(&mut scheduler, 0.0, Event::Hold(two));
+    let action = |package, machine| Action::Start { package, machine, cores: 1, files: Files::Memory };
+    assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [action(one, MachineId(1))]);
+    let released = apply(&mut scheduler, 0.0, Event::Release(two));
+    [released, apply(&mut scheduler, ends, built(one))]
+}
+
+#[test]
+fn a_package_waits_for_a_fast_machine_if_it_ends_there_first() {
+    let start = |machine| Action::Start {
+        package: PackageId(1),
+        machine: MachineId(machine),
+        cores: 1,
+        files: Files::Memory,
+    };
+    // 2 s until the fast machine is free, and 25 s there; 100 s on the slow one.
+    assert_eq!(on_uneven_machines(8.0, 100.0, 2.0), [vec![], vec![start(1)]]);
+    // 100 s until it is free, and 25 s there.
+    assert_eq!(on_uneven_machines(400.0, 100.0, 100.0), [vec![start(0)], vec![]]);
+}

@@ -8,7 +8,7 @@ use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The name numbers of the packages in a base root: the archive's required and build-essential packages, with all
-/// their dependencies. They are computed from the index rather than read from a base root, which may not exist yet.
+/// their dependencies. They are computed from the index, so that they are the same before a base root exists.
 pub fn base_names(universe: &mut Universe) -> HashSet<u32> {
     let is_first = |universe: &Universe, one: Candidate| {
         universe.origin(one) == Origin::Archive

@@ -266,11 +266,11 @@ mod tests {
             ("1:2.10-3", "1$(x)", "invalid name or version"),
             (" --", "--", "no ` -- "),
             ("26 Dec", "99 Dec", "not RFC 2822"),
-            ("2022", "1907", "before 1970"),
+            ("2022", "1910", "before 1970"),
         ] {
             let text = CHANGELOG.replacen(from, to, 1);
             let error = Changelog::parse(&text).unwrap_err();
-            assert!(error.contains(reason) || from == "26 Dec" || from == "2022", "{text}: {error}");
+            assert!(error.contains(reason), "{text}: {error}");
         }
         assert!(Changelog::parse("\n\n").is_err());
     }

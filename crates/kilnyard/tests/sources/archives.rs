@@ -222,7 +222,7 @@ fn unmet_pins() {
     let planned = planned(&tiny);
     assert_eq!(
         planned["goodsource"],
-        "no archive has version 7 of goodsource; there is 2.0-1 (vendor), 1.0-1 (tiny)"
+        "no archive has version 7 of goodsource; available: 2.0-1 (vendor), 1.0-1 (tiny)"
     );
     let reason = &planned["round-a"];
     assert!(reason.contains("named nowhere, only tiny, vendor"), "{reason}");

@@ -50,7 +50,7 @@ fn slow_fields(text: &str) -> Vec<(&str, &str)> {
 /// A parsed relation prints to text that parses to the same relation; an error quotes the text that does not parse.
 pub fn relation(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    let context = Context { architecture: "amd64".to_owned(), profiles: vec!["nocheck".to_owned()] };
+    let context = Context { profiles: vec!["nocheck".to_owned()], ..Context::new("amd64") };
     let mut count = 0;
     for clause in relation::clauses(text, &context) {
         count += 1;

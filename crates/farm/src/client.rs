@@ -19,7 +19,7 @@ use std::time::Duration;
 const WAIT: Duration = Duration::from_secs(25);
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// The most time without any byte of an answer.
+/// The longest time for a small request, and until a machine that is gone is noticed.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request failed.
@@ -78,7 +78,7 @@ impl Client {
         let http = reqwest::blocking::Client::builder()
             .use_preconfigured_tls(tls)
             .connect_timeout(CONNECT_MAX)
-            // Transfers take as long as they need; a silent one ends.
+            // Transfers take as long as they need.
             .timeout(None)
             .tcp_keepalive(SILENT_MAX)
             .user_agent(concat!("kilnyard/", env!("CARGO_PKG_VERSION")))
@@ -160,19 +160,23 @@ impl Client {
     /// Sends a request in a session; in a new one if the last is over.
     fn in_session(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, ClientError> {
         let known = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(session) = known {
-            let answer = request().bearer_auth(&session).send().map_err(broken)?;
+        if let Some(session) = &known {
+            let answer = request().bearer_auth(session).send().map_err(broken)?;
             if answer.status() != StatusCode::UNAUTHORIZED {
                 return judged(answer);
             }
         }
-        let session = self.begin()?;
+        let session = self.begin(known)?;
         judged(request().bearer_auth(session).send().map_err(broken)?)
     }
 
-    /// Begins a session. Threads that need one at the same time share it.
-    fn begin(&self) -> Result<String, ClientError> {
+    /// Begins a session in place of one that is over. Threads that need one at the same time share it: each would end
+    /// that of the others.
+    fn begin(&self, over: Option<String>) -> Result<String, ClientError> {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = current.as_ref().filter(|session| Some(*session) != over.as_ref()) {
+            return Ok(session.clone());
+        }
         let challenge: Challenge = self.post("/v1/challenge", &())?;
         let proof = self.key.prove(self.door, &challenge.challenge);
         let worker = self.worker.clone();
@@ -219,7 +223,8 @@ fn judged(answer: Response) -> Result<Response, ClientError> {
         return Ok(answer);
     }
     let said = answer.json::<Refused>().map_or_else(|_| status.to_string(), |refused| refused.error);
-    Err(match status.is_server_error() {
+    // A session that is over is replaced at the next try.
+    Err(match status.is_server_error() || status == StatusCode::UNAUTHORIZED {
         true => ClientError::Failed(said),
         false => ClientError::Refused(said),
     })

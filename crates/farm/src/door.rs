@@ -6,7 +6,7 @@ mod runs;
 mod state;
 
 use crate::identity::Identity;
-use crate::relay::SOCKET;
+use crate::relay;
 use crate::roster::Roster;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -83,13 +83,8 @@ impl Door {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let path = folder.join(SOCKET);
-        // The caller holds the door's lock: the socket is that of an earlier process.
-        match fs_err::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let socket = std::os::unix::net::UnixListener::bind(&path)?;
+        // The caller holds the door's lock.
+        let socket = relay::listen(folder)?;
         socket.set_nonblocking(true)?;
         let roster = Roster::open(folder)?;
         let shared =

@@ -105,7 +105,10 @@ impl Identity {
 }
 
 /// The configuration of a client that accepts only the certificate with this fingerprint.
-pub(crate) fn client(fingerprint: Fingerprint) -> Result<rustls::ClientConfig, rustls::Error> {
+///
+/// # Errors
+/// The cipher suites cannot be used.
+pub fn client(fingerprint: Fingerprint) -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let pinned = Pinned { fingerprint, provider: provider.clone() };
     let config = rustls::ClientConfig::builder_with_provider(provider)

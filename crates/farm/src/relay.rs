@@ -11,19 +11,56 @@ use kilnyard_model::sha256::Sha256Hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The name of the socket in the folder of a door.
-pub const SOCKET: &str = "door.sock";
+const SOCKET: &str = "door.sock";
+/// The longest name of a log.
+const LOG_NAME_BYTES_MAX: usize = 64;
 
 /// The largest header: some hundred thousand hashes.
 const HEADER_BYTES_MAX: u32 = 16 << 20;
 /// The largest body: a message of `protocol`, which has at most 64 MiB.
 const BODY_BYTES_MAX: u32 = 65 << 20;
 
+/// Calls this with a path of the socket in a folder. A socket's own path may have only 107 bytes (unix(7)), so this one
+/// begins with a descriptor.
+fn with_socket<T>(folder: &Path, call: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let open = fs_err::File::open(folder)?;
+    call(&Path::new("/proc/self/fd").join(open.as_raw_fd().to_string()).join(SOCKET))
+}
+
+/// Listens on the socket of a door in this folder, in place of an earlier process.
+///
+/// # Errors
+/// The folder cannot be written.
+pub(crate) fn listen(folder: &Path) -> io::Result<UnixListener> {
+    match fs_err::remove_file(folder.join(SOCKET)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    with_socket(folder, |path| UnixListener::bind(path))
+}
+
+/// Connects to the door of this folder.
+///
+/// # Errors
+/// There is none.
+pub fn connect(folder: &Path) -> io::Result<UnixStream> {
+    with_socket(folder, |path| UnixStream::connect(path))
+}
+
+/// Whether this can be the name of a log: the part of its path that its worker chooses.
+pub fn is_log_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty() && name.len() <= LOG_NAME_BYTES_MAX && name.bytes().all(is_allowed)
+}
+
 /// What a connection is for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum First {
     /// It is that of a run.
@@ -34,12 +71,14 @@ pub enum First {
         distfiles: PathBuf,
         /// Folders of further artifacts that leases name.
         archives: Vec<PathBuf>,
+        /// What workers may do already, by name, if the door was started again: no request finds a run without it.
+        allowed: Vec<(String, Allowed)>,
     },
     /// The door answers with [`Status`], and ends the connection.
     Status,
 }
 
-/// A message of a run to a worker. An empty body is no message.
+/// A message of a run to a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToDoor {
     /// The worker's name.

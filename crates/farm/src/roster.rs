@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A token is used once: joining removes its file first, so that of two workers with the same token one is refused, and a
-//! crash in between loses the token, not the door.
+//! crash in between loses the token, not the door. It is valid for a day.
 
 use crate::identity::Fingerprint;
 use kilnyard_model::sha256::Sha256Hex;
@@ -19,6 +19,8 @@ use std::str::FromStr;
 
 /// The longest name of a worker, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// How long a token can be used, in seconds: printed ones may be kept in logs.
+const TOKEN_SECONDS_MAX: u64 = 24 * 60 * 60;
 /// Begins each token.
 const PREFIX: &str = "kilnyard-join-1";
 
@@ -69,6 +71,9 @@ pub enum JoinError {
     /// The token is unknown: never issued, used, or of another yard.
     #[error("the token was used, or is not one of this yard's")]
     Token,
+    /// The token is older than a day.
+    #[error("the token has expired: each is valid for a day")]
+    Expired,
     /// The name cannot be the name of a file.
     #[error(
         "a worker's name has at most 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit"
@@ -100,10 +105,10 @@ impl Roster {
         Ok(Roster { folder: folder.to_owned() })
     }
 
-    /// A new token for the door with this fingerprint.
-    pub fn issue(&self, fingerprint: Fingerprint) -> io::Result<Token> {
+    /// A new token for the door with this fingerprint, valid for a day.
+    pub fn issue(&self, fingerprint: Fingerprint, now_seconds: u64) -> io::Result<Token> {
         let token = Token { fingerprint, secret: crate::random_hex() };
-        crate::write_private(&self.token(&token.secret), "")?;
+        crate::write_private(&self.token(&token.secret), &now_seconds.to_string())?;
         Ok(token)
     }
 
@@ -122,9 +127,20 @@ impl Roster {
             Some(_) => return Err(JoinError::Taken(name.to_owned())),
             None => {}
         }
-        match fs_err::remove_file(self.token(secret)) {
+        let token = self.token(secret);
+        let issued = match fs_err::read_to_string(&token) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(JoinError::Token),
+            read => read?,
+        };
+        match fs_err::remove_file(&token) {
+            // Another worker was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(JoinError::Token),
             removed => removed?,
+        }
+        // A token that is damaged has no age.
+        let is_valid = |issued: u64| now_seconds.saturating_sub(issued) <= TOKEN_SECONDS_MAX;
+        if !issued.parse().is_ok_and(is_valid) {
+            return Err(JoinError::Expired);
         }
         let member = Member { name: name.to_owned(), key: key.to_owned(), joined_seconds: now_seconds };
         let text = serde_json::to_string(&member).map_err(io::Error::from)?;
@@ -206,7 +222,7 @@ mod tests {
     fn roster() -> (tempfile::TempDir, Roster, Token) {
         let folder = tempfile::tempdir().unwrap();
         let roster = Roster::open(folder.path()).unwrap();
-        let token = roster.issue("a".repeat(64).parse().unwrap()).unwrap();
+        let token = roster.issue("a".repeat(64).parse().unwrap(), 1).unwrap();
         (folder, roster, token)
     }
 
@@ -234,9 +250,20 @@ mod tests {
         assert!(matches!(roster.join(&other, "w", KEY, 5), Err(JoinError::Token)));
         assert!(matches!(roster.join("../../x", "w", KEY, 5), Err(JoinError::Token)));
         roster.join(&token.secret, "w", KEY, 5).unwrap();
-        let second = roster.issue(token.fingerprint).unwrap();
+        let second = roster.issue(token.fingerprint, 1).unwrap();
         assert!(matches!(roster.join(&second.secret, "w", &other, 5), Err(JoinError::Taken(_))));
         roster.join(&second.secret, "x", KEY, 5).unwrap();
+    }
+
+    #[test]
+    fn a_token_expires_after_a_day() {
+        let (_folder, roster, token) = roster();
+        let late = 2 + TOKEN_SECONDS_MAX;
+        assert!(matches!(roster.join(&token.secret, "w", KEY, late), Err(JoinError::Expired)));
+        assert!(matches!(roster.join(&token.secret, "w", KEY, 2), Err(JoinError::Token)));
+        let token = roster.issue(token.fingerprint, late).unwrap();
+        // A clock that was set back.
+        roster.join(&token.secret, "w", KEY, 2).unwrap();
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::door::Door;
-use kilnyard_farm::identity::{Fingerprint, Identity};
+use kilnyard_farm::identity::{self, Fingerprint, Identity};
 use kilnyard_farm::proof::WorkerKey;
-use kilnyard_farm::relay::{self, Allowed, First, SOCKET, Status, ToDoor, ToRun};
+use kilnyard_farm::relay::{self, Allowed, First, Status, ToDoor, ToRun};
 use kilnyard_farm::roster::{Roster, Token};
 use kilnyard_model::sha256::Sha256Hex;
+use reqwest::blocking::Body;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -66,7 +67,7 @@ impl Served {
     }
 
     fn token(&self) -> Token {
-        self.roster().issue(self.fingerprint).unwrap()
+        self.roster().issue(self.fingerprint, 1).unwrap()
     }
 
     fn client(&self, name: &str) -> Client {
@@ -88,15 +89,25 @@ impl Served {
 
     /// Connects in place of a run.
     fn run(&self) -> UnixStream {
-        let mut stream = UnixStream::connect(self.path(SOCKET)).unwrap();
+        self.run_with(Vec::new())
+    }
+
+    /// Connects in place of a run whose workers have builds.
+    fn run_with(&self, allowed: Vec<(String, Allowed)>) -> UnixStream {
+        let mut stream = self.connect();
         let archives = vec![self.path("archives")];
-        let first = First::Run { yard: self.path("yard"), distfiles: self.path("distfiles"), archives };
+        let first =
+            First::Run { yard: self.path("yard"), distfiles: self.path("distfiles"), archives, allowed };
         relay::write(&mut stream, &first, b"").unwrap();
         stream
     }
 
+    fn connect(&self) -> UnixStream {
+        relay::connect(self.folder.path()).unwrap()
+    }
+
     fn status(&self) -> Status {
-        let mut stream = UnixStream::connect(self.path(SOCKET)).unwrap();
+        let mut stream = self.connect();
         relay::write(&mut stream, &First::Status, b"").unwrap();
         relay::read(&mut stream).unwrap().unwrap().0
     }
@@ -226,13 +237,24 @@ fn files_are_read_and_stored_for_builds_alone() {
     one.store("a", &hash, &output).unwrap();
     one.store("a", &hash, &output).unwrap();
     assert!(distfiles.contains(&hash).unwrap());
-    // A log: where the run says, with a plain name.
-    one.store_log("a", "build", &output).unwrap();
-    assert_eq!(std::fs::read(served.path("yard/logs/1/pkg/2-build.log.zst")).unwrap(), b"output");
+    // A log: where the run says, with a plain name, and readable.
+    let log = write(&served.path("log.zst"), &zstd::encode_all(&b"text"[..], 1).unwrap());
+    one.store_log("a", "build", &log).unwrap();
+    let kept = || std::fs::read(served.path("yard/logs/1/pkg/2-build.log.zst")).unwrap();
+    assert_eq!(zstd::decode_all(&kept()[..]).unwrap(), b"text");
     for name in ["..%2f..%2fx", "A", "a.b", &"x".repeat(65)] {
-        refused(one.store_log("a", name, &output), "the name of a log");
+        refused(one.store_log("a", name, &log), "the name of a log");
     }
-    refused(two.store_log("a", "build", &output), "no build of this worker");
+    refused(two.store_log("a", "build", &log), "no build of this worker");
+    // Thirty kilobytes that unpack to more than any reader takes, and bytes that do not unpack.
+    let bomb = zstd::encode_all(std::io::repeat(0).take(300 << 20), 1).unwrap();
+    assert!(bomb.len() < 100_000);
+    let bomb = write(&served.path("bomb.zst"), &bomb);
+    for bad in [&bomb, &output] {
+        refused(one.store_log("a", "build", bad), "a log is compressed");
+    }
+    assert_eq!(zstd::decode_all(&kept()[..]).unwrap(), b"text");
+    assert_eq!(std::fs::read_dir(served.path("yard/logs/1/pkg")).unwrap().count(), 1);
     assert_eq!(served.status().workers[0].builds, 1);
     // The build ends.
     relay::write(
@@ -279,11 +301,110 @@ fn nonsense_does_not_stop_the_door() {
         stream.write_all(garbage).unwrap();
         silent.push(stream);
     }
-    let mut run = UnixStream::connect(served.path(SOCKET)).unwrap();
+    let mut run = served.connect();
     run.write_all(&[0xff; 64]).unwrap();
     one.send(b"x".to_vec()).unwrap();
     assert!(!served.status().has_run);
     let address =
         Client::new("http://host", served.fingerprint, "w", WorkerKey::open(&served.path("k")).unwrap());
     assert!(matches!(address, Err(ClientError::Address(_))));
+}
+
+#[test]
+fn what_a_worker_may_do_is_known_as_soon_as_a_run_is() {
+    let served = Served::new();
+    let one = served.joined("one");
+    let store = Folder::open(&served.path("distfiles")).unwrap();
+    let (input, _) = store.insert(&mut &b"input"[..], Storage::Plain).unwrap();
+    let output = write(&served.path("output"), b"output");
+    // Without a run, a build is not refused for good.
+    let stored = one.store("a", &input, &output);
+    assert!(stored.as_ref().is_err_and(ClientError::is_passing), "{stored:?}");
+    let allowed =
+        Allowed { attempt: "a".to_owned(), reads: vec![input.clone()], logs: Some("logs/1/p/2-".to_owned()) };
+    let _run = served.run_with(vec![("one".to_owned(), allowed)]);
+    served.until_run(true);
+    one.store("a", &input, &output).unwrap();
+    assert!(one.open(&input).is_ok());
+}
+
+/// Each thread finds its session over at the same time; one that begins another must not end those of the rest.
+#[test]
+fn threads_of_a_worker_share_a_new_session() {
+    let served = Served::new();
+    let one = served.joined("one");
+    one.send(b"x".to_vec()).unwrap();
+    let _served = served.again();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| one.send(b"x".to_vec()))).collect();
+        for thread in threads {
+            thread.join().unwrap().unwrap();
+        }
+    });
+}
+
+/// Uploads that stop in the middle occupy threads; those of one worker leave some to others.
+#[test]
+fn silent_uploads_do_not_stop_the_door() {
+    const UPLOADS: usize = 600;
+    let served = Served::new();
+    let (one, two) = (served.joined("one"), served.joined("two"));
+    let output = write(&served.path("output"), b"output");
+    let hash =
+        Folder::open(&served.path("scratch")).unwrap().insert(&mut &b"output"[..], Storage::Plain).unwrap().0;
+    let allow = |worker: &str| {
+        let logs = Some("logs/1/p/2-".to_owned());
+        (worker.to_owned(), Allowed { attempt: worker.to_owned(), reads: Vec::new(), logs })
+    };
+    let _run = served.run_with(vec![allow("one"), allow("two")]);
+    served.until_run(true);
+    let session = session(&served, "one");
+    let tls = identity::client(served.fingerprint).unwrap();
+    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only().build().unwrap();
+    let url = format!("https://{}/v1/blobs/{hash}?attempt=one", served.address);
+    for _ in 0..UPLOADS {
+        let request = http.put(&url).bearer_auth(&session).body(Body::sized(Silent, 6));
+        // They end with this process.
+        std::thread::spawn(move || request.send());
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    // A worker's messages do not wait for its files. This begins a new session, and the uploads stay.
+    one.send(b"x".to_vec()).unwrap();
+    // Silent uploads end after a minute; this is not to wait for that.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(two.store("two", &hash, &output)));
+    receiver.recv_timeout(std::time::Duration::from_secs(30)).expect("the upload of another worker").unwrap();
+}
+
+/// A body that never comes.
+struct Silent;
+
+impl Read for Silent {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        std::thread::sleep(std::time::Duration::from_secs(3600));
+        Ok(0)
+    }
+}
+
+/// A session of a worker that has joined, by plain requests.
+fn session(served: &Served, worker: &str) -> String {
+    let tls = identity::client(served.fingerprint).unwrap();
+    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).build().unwrap();
+    let post = |path: &str, body: serde_json::Value| -> serde_json::Value {
+        http.post(format!("https://{}{path}", served.address)).json(&body).send().unwrap().json().unwrap()
+    };
+    let challenge = post("/v1/challenge", serde_json::json!(null))["challenge"].as_str().unwrap().to_owned();
+    let key = WorkerKey::open(&served.path(&format!("{worker}.key"))).unwrap();
+    let proof = key.prove(served.fingerprint, &challenge);
+    let body = serde_json::json!({ "worker": worker, "challenge": challenge, "proof": proof });
+    post("/v1/session", body)["session"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_door_may_have_a_long_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("x".repeat(200));
+    std::fs::create_dir(&long).unwrap();
+    let _door = Door::open(&long, SocketAddr::from(([127, 0, 0, 1], 0)), "own-machine", || 1.0).unwrap();
+    relay::connect(&long).unwrap();
 }

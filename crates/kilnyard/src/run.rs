@@ -99,7 +99,8 @@ pub enum Message {
     /// For the driver.
     Input(Box<Input>),
     /// A message of a worker: the one in this process, or one that a door has admitted under this name.
-    OfWorker { worker: Option<String>, bytes: Vec<u8> },
+    /// The second part counts the messages that wait, while it exists.
+    OfWorker { worker: Option<(String, Arc<()>)>, bytes: Vec<u8> },
     /// This number of bytes arrived from a mirror.
     Received(u64),
     /// The user asked the view to end the run.

@@ -293,7 +293,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         self.scope.spawn(move || {
             let result = Box::new(perform(worker, &lease, &share, &link));
             let logs = link.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
-            supply.end(&lease, &logs, &result);
+            supply.end(&lease, &logs);
             // Without a loop there is no receiver.
             let _ = link.sender.send(Incoming::Event(Box::new(Event::Ended { attempt, result })));
         });
@@ -328,7 +328,7 @@ impl Link for OfBuild<'_> {
         self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
         let answer = self.answered.recv().map_err(|_| is_over())?;
         if let Test::Run(test) = &answer.test {
-            self.supply.provide_test(self.attempt, test, &self.cancel)?;
+            self.supply.provide_test(test, &self.cancel)?;
         }
         Ok(answer)
     }

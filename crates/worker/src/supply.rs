@@ -3,7 +3,7 @@
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::TestOrder;
 use kilnyard_model::result::Failure;
-use kilnyard_protocol::{BuildResult, Built, Lease};
+use kilnyard_protocol::{Built, Lease};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,7 @@ pub trait Supply: Sync {
     fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure>;
 
     /// Brings everything that a test names. An error is a sentence, and fails the build.
-    fn provide_test(&self, attempt: Attempt, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String>;
+    fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String>;
 
     /// Brings outputs to the coordinator, before it is asked about them. They are in this folder. An error is a sentence,
     /// and fails the build.
@@ -30,7 +30,7 @@ pub trait Supply: Sync {
 
     /// Brings logs to the coordinator: their names, relative to the worker's folder and without the extension of
     /// compression. The result is reported after that.
-    fn end(&self, lease: &Lease, logs: &[String], result: &BuildResult);
+    fn end(&self, lease: &Lease, logs: &[String]);
 }
 
 /// Coordinator and worker share a folder.
@@ -42,7 +42,7 @@ impl Supply for SharedFolder {
         Ok(())
     }
 
-    fn provide_test(&self, _: Attempt, _: &TestOrder, _: &AtomicBool) -> Result<(), String> {
+    fn provide_test(&self, _: &TestOrder, _: &AtomicBool) -> Result<(), String> {
         Ok(())
     }
 
@@ -50,5 +50,5 @@ impl Supply for SharedFolder {
         Ok(())
     }
 
-    fn end(&self, _: &Lease, _: &[String], _: &BuildResult) {}
+    fn end(&self, _: &Lease, _: &[String]) {}
 }

@@ -42,7 +42,7 @@ impl GitRule {
             None => (text, None),
         };
         if reference.is_some_and(|reference| !is_reference(reference)) {
-            return Err("what follows # is not the name of a branch, a tag or a commit");
+            return Err("the text after # is not the name of a branch, a tag or a commit");
         }
         let repository = repository(place)?;
         Ok(GitRule { repository, reference: reference.map(str::to_owned) })

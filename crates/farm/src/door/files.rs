@@ -1,26 +1,32 @@
 //! Files that workers read and write: artifacts by hash, and logs.
 
 use super::Shared;
-use super::requests::{Refusal, Worker};
+use super::requests::{Refusal, Sender, Worker};
 use crate::api::For;
+use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::TryStreamExt;
+use futures_util::StreamExt;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage, copy};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
-use std::io::{self, Read};
+use std::fs::Permissions;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 /// The largest file that a worker may store: more than any package.
 const FILE_BYTES_MAX: u64 = 64 << 30;
 /// The largest log that a worker may store, compressed.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// The longest name of a log.
-const LOG_NAME_BYTES_MAX: usize = 64;
+/// The most text of a log: its readers hold it in memory. Workers cut their logs at an eighth of it.
+const LOG_TEXT_BYTES_MAX: u64 = 256 << 20;
+/// How long a body may stop in the middle.
+const SILENT_MAX: Duration = Duration::from_secs(60);
 /// Extension of compressed files, and their encoding in HTTP.
 const COMPRESSED: &str = "zst";
 
@@ -39,10 +45,11 @@ pub async fn read(
     Path(sha256): Path<String>,
 ) -> Result<Response, Refusal> {
     let sha256 = hash(&sha256)?;
+    // First: without a run, no build names anything, and trying again helps.
+    let files = shared.files()?;
     if !shared.state().may_read(&worker, &sha256) {
         return Err(not_yours());
     }
-    let files = shared.files()?;
     let folders = std::iter::once(&files.distfiles).chain(&files.archives);
     let found = folders.into_iter().find_map(|folder| folder.find(&sha256));
     let path = found.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("artifact {sha256} not found")))?;
@@ -68,8 +75,14 @@ fn size_of(headers: &HeaderMap, max: u64) -> Result<u64, Refusal> {
 
 /// A body as a reader, for a thread that may block.
 fn reader(body: Body) -> impl Read + Send {
-    let stream = body.into_data_stream().map_err(io::Error::other);
-    SyncIoBridge::new(StreamReader::new(stream))
+    let parts = futures_util::stream::unfold(body.into_data_stream(), |mut body| async {
+        let part = match tokio::time::timeout(SILENT_MAX, body.next()).await {
+            Ok(part) => part?.map_err(io::Error::other),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        Some((part, body))
+    });
+    SyncIoBridge::new(StreamReader::new(Box::pin(parts)))
 }
 
 /// One artifact that arrives.
@@ -93,18 +106,18 @@ impl Artifacts for Arriving {
 /// Stores an artifact if its content has this hash.
 pub async fn write(
     State(shared): State<Arc<Shared>>,
-    Worker(worker): Worker,
+    sender: Sender,
     Path(sha256): Path<String>,
     Query(of): Query<For>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
     let sha256 = hash(&sha256)?;
-    if shared.state().logs(&worker, &of.attempt).is_none() {
+    let files = shared.files()?;
+    if shared.state().logs(&sender.worker, &of.attempt).is_none() {
         return Err(not_yours());
     }
     let size_bytes = size_of(&headers, FILE_BYTES_MAX)?;
-    let files = shared.files()?;
     let from = Arriving(Mutex::new(Some(Box::new(reader(body)))));
     let stored = tokio::task::spawn_blocking(move || {
         let artifact = Artifact { sha256, size_bytes, media: Media::Bytes };
@@ -122,33 +135,46 @@ pub async fn write(
 /// Stores a log of a build that the worker has.
 pub async fn log(
     State(shared): State<Arc<Shared>>,
-    Worker(worker): Worker,
+    sender: Sender,
     Path((attempt, name)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
-    let logs = shared.state().logs(&worker, &attempt).ok_or_else(not_yours)?;
-    let is_name = name.len() <= LOG_NAME_BYTES_MAX
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    if !is_name {
+    let files = shared.files()?;
+    let logs = shared.state().logs(&sender.worker, &attempt).ok_or_else(not_yours)?;
+    if !is_log_name(&name) {
         return Err(Refusal(StatusCode::BAD_REQUEST, "the name of a log has lower-case letters".to_owned()));
     }
     size_of(&headers, LOG_BYTES_MAX)?;
-    let path = shared.files()?.yard.join(format!("{logs}{name}.log.{COMPRESSED}"));
+    let path = files.yard.join(format!("{logs}{name}.log.{COMPRESSED}"));
     let body = reader(body);
     let stored = tokio::task::spawn_blocking(move || keep(&path, &mut body.take(LOG_BYTES_MAX)));
-    stored.await.map_err(Refusal::machine)?.map_err(Refusal::machine)?;
-    Ok(StatusCode::NO_CONTENT)
+    match stored.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => {
+            let reason =
+                format!("a log is compressed with zstd, and has at most {LOG_TEXT_BYTES_MAX} bytes of text");
+            Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason))
+        }
+    }
 }
 
-/// Writes a log in place of an earlier one.
-fn keep(path: &std::path::Path, from: &mut impl Read) -> io::Result<()> {
+/// Writes a log in place of an earlier one. Returns false if its readers could not unpack it.
+fn keep(path: &std::path::Path, from: &mut impl Read) -> io::Result<bool> {
     let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
     fs_err::create_dir_all(folder)?;
-    let part = path.with_extension("part");
-    io::copy(from, &mut fs_err::File::create(&part)?)?;
-    fs_err::rename(&part, path)
+    let mut part = tempfile::Builder::new().suffix(".part").tempfile_in(folder)?;
+    io::copy(from, part.as_file_mut())?;
+    part.as_file_mut().rewind()?;
+    let unpacked = zstd::Decoder::new(part.as_file())?.take(LOG_TEXT_BYTES_MAX + 1);
+    match io::copy(&mut { unpacked }, &mut io::sink()) {
+        Ok(bytes) if bytes <= LOG_TEXT_BYTES_MAX => {}
+        _ => return Ok(false),
+    }
+    // Logs are readable like those of builds on this machine.
+    part.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    part.persist(path).map_err(|error| error.error)?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
 
+/// Where messages are sent and taken.
+const MESSAGES: &str = "/v1/messages";
 /// The largest message: what `protocol` allows.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The largest other body, apart from files.
@@ -65,6 +68,27 @@ impl FromRequestParts<Arc<Shared>> for Worker {
     }
 }
 
+/// The worker of a request with a large body, which waits for its turn before the body is read.
+#[derive(Debug)]
+pub struct Sender {
+    /// Its name.
+    pub worker: String,
+    _place: OwnedSemaphorePermit,
+}
+
+impl FromRequestParts<Arc<Shared>> for Sender {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Sender, Refusal> {
+        let Worker(worker) = Worker::from_request_parts(parts, shared).await?;
+        let gone = || Refusal(StatusCode::UNAUTHORIZED, "the worker was removed".to_owned());
+        let is_file = parts.uri.path() != MESSAGES;
+        let places = shared.state().arriving(&worker, is_file).ok_or_else(gone)?;
+        let place = places.acquire_owned().await.map_err(Refusal::machine)?;
+        Ok(Sender { worker, _place: place })
+    }
+}
+
 /// The requests and their handlers.
 pub fn router(shared: Arc<Shared>) -> Router {
     let small = Router::new()
@@ -73,7 +97,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/session", post(session))
         .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
     let messages = Router::new()
-        .route("/v1/messages", get(messages).post(message))
+        .route(MESSAGES, get(messages).post(message))
         .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
     let files = Router::new()
         .route("/v1/blobs/{sha256}", get(files::read).put(files::write))
@@ -90,7 +114,7 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
     let joined = shared.roster.join(&join.secret, &join.name, &join.key, (shared.clock)() as u64);
     let member = joined.map_err(|error| {
         let status = match &error {
-            JoinError::Token => StatusCode::FORBIDDEN,
+            JoinError::Token | JoinError::Expired => StatusCode::FORBIDDEN,
             JoinError::Taken(_) => StatusCode::CONFLICT,
             JoinError::Name | JoinError::Key => StatusCode::BAD_REQUEST,
             JoinError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -125,12 +149,12 @@ async fn session(
 /// A message for the run. Without a run it is lost.
 async fn message(
     State(shared): State<Arc<Shared>>,
-    Worker(worker): Worker,
+    sender: Sender,
     message: Bytes,
 ) -> Result<StatusCode, Refusal> {
     let run = shared.state().run();
     if let Some(run) = run {
-        let bytes = frame(&ToRun { worker }, &message).map_err(Refusal::machine)?;
+        let bytes = frame(&ToRun { worker: sender.worker.clone() }, &message).map_err(Refusal::machine)?;
         // A run that ended meanwhile.
         let _ = run.send(bytes).await;
     }

@@ -10,8 +10,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-/// Messages of workers that wait for the run. A worker that sends more waits too.
-const WAITING_MAX: usize = 1024;
+/// The most messages of workers that wait for the run, of up to 64 MiB each. Workers that send more wait too.
+const WAITING_MAX: usize = 8;
 
 /// Accepts connections on the yard's socket.
 pub async fn accept(shared: Arc<Shared>, socket: UnixListener) {
@@ -33,11 +33,11 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
     match receive::<First>(&mut reader).await? {
         None => Ok(()),
         Some((First::Status, _)) => writer.write_all(&frame(&status(shared)?, b"")?).await,
-        Some((First::Run { yard, distfiles, archives }, _)) => {
+        Some((First::Run { yard, distfiles, archives, allowed }, _)) => {
             let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(WAITING_MAX);
             let archives = archives.iter().map(|folder| Folder::at(folder)).collect();
             let files = Files { yard, distfiles: Folder::at(&distfiles), archives };
-            let run = shared.state().connect(files, sender);
+            let run = shared.state().connect(files, allowed, sender);
             let writing = tokio::spawn(async move {
                 while let Some(bytes) = receiver.recv().await {
                     if writer.write_all(&bytes).await.is_err() {

@@ -7,7 +7,7 @@ use kilnyard_model::sha256::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How long a challenge can be answered.
 const CHALLENGE_MAX: Duration = Duration::from_secs(60);
@@ -15,6 +15,11 @@ const CHALLENGE_MAX: Duration = Duration::from_secs(60);
 const CHALLENGES_MAX: usize = 10_000;
 /// The most messages that wait for a worker. Further ones are lost, as the protocol allows.
 const MAILBOX_MAX: usize = 4096;
+/// The most files that one worker sends at once; further ones wait their turn. Each has a thread, of which the runtime
+/// has 512.
+const FILES_ARRIVING_MAX: usize = 16;
+/// The most messages that one worker sends at once.
+const MESSAGES_ARRIVING_MAX: usize = 2;
 /// The most bytes of messages that wait for a worker.
 const MAILBOX_BYTES_MAX: usize = 256 << 20;
 
@@ -46,6 +51,9 @@ struct Seat {
     mailbox: VecDeque<Vec<u8>>,
     mailbox_bytes: usize,
     filled: Arc<Notify>,
+    /// Places for files, and for messages, which must not wait for files.
+    files_arriving: Arc<Semaphore>,
+    messages_arriving: Arc<Semaphore>,
     grants: HashMap<String, Grant>,
     /// When it sent its last request.
     seen: Option<Instant>,
@@ -59,6 +67,8 @@ impl Seat {
             mailbox: VecDeque::new(),
             mailbox_bytes: 0,
             filled: Arc::default(),
+            files_arriving: Arc::new(Semaphore::new(FILES_ARRIVING_MAX)),
+            messages_arriving: Arc::new(Semaphore::new(MESSAGES_ARRIVING_MAX)),
             grants: HashMap::new(),
             seen: None,
         }
@@ -117,6 +127,12 @@ impl State {
         }
     }
 
+    /// The places for what a worker sends: a file, or a message.
+    pub fn arriving(&self, worker: &str, is_file: bool) -> Option<Arc<Semaphore>> {
+        let seat = self.seats.get(worker)?;
+        Some(if is_file { &seat.files_arriving } else { &seat.messages_arriving }.clone())
+    }
+
     /// The oldest message for a worker, and what signals the next one.
     pub fn take(&mut self, worker: &str) -> Option<(Option<Vec<u8>>, Arc<Notify>)> {
         let seat = self.seats.get_mut(worker)?;
@@ -125,23 +141,26 @@ impl State {
         Some((message, seat.filled.clone()))
     }
 
+    /// Allows a worker something. One that has not connected since the door was started finds it when it does.
+    fn allow(&mut self, worker: &str, allowed: Allowed) {
+        let Allowed { attempt, reads, logs } = allowed;
+        let seat = self.seats.entry(worker.to_owned()).or_insert_with(Seat::vacant);
+        let grant = seat.grants.entry(attempt).or_default();
+        grant.reads.extend(reads);
+        grant.logs = logs.unwrap_or_else(|| std::mem::take(&mut grant.logs));
+    }
+
     /// Handles a frame of the run.
     pub fn deliver(&mut self, frame: ToDoor, message: Vec<u8>) {
-        // A worker that has not connected since the door was started finds what it may do when it does.
-        let seat = self.seats.entry(frame.to).or_insert_with(Seat::vacant);
-        if let Some(Allowed { attempt, reads, logs }) = frame.allows {
-            let grant = seat.grants.entry(attempt).or_default();
-            grant.reads.extend(reads);
-            grant.logs = logs.unwrap_or_else(|| std::mem::take(&mut grant.logs));
+        if let Some(allowed) = frame.allows {
+            self.allow(&frame.to, allowed);
         }
+        let seat = self.seats.entry(frame.to).or_insert_with(Seat::vacant);
         if let Some(attempt) = &frame.ends {
             seat.grants.remove(attempt);
         }
-        let is_message = !message.is_empty();
-        if is_message
-            && seat.mailbox.len() < MAILBOX_MAX
-            && seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX
-        {
+        let has_room = seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX;
+        if seat.mailbox.len() < MAILBOX_MAX && has_room {
             seat.mailbox_bytes += message.len();
             seat.mailbox.push_back(message);
             seat.filled.notify_one();
@@ -160,10 +179,18 @@ impl State {
     }
 
     /// Connects a run, in place of an earlier one, whose grants end. Returns its number.
-    pub fn connect(&mut self, files: Files, sender: mpsc::Sender<Vec<u8>>) -> u64 {
+    pub fn connect(
+        &mut self,
+        files: Files,
+        allowed: Vec<(String, Allowed)>,
+        sender: mpsc::Sender<Vec<u8>>,
+    ) -> u64 {
         self.count += 1;
         self.run = Some(Run { number: self.count, sender, files: Arc::new(files) });
         self.forget();
+        for (worker, allowed) in allowed {
+            self.allow(&worker, allowed);
+        }
         self.count
     }
 
@@ -258,12 +285,10 @@ mod tests {
             state.deliver(to("one", None, None), vec![0; 10]);
         }
         assert_eq!(state.seats["one"].mailbox.len(), MAILBOX_MAX);
-        state.deliver(to("two", None, None), Vec::new());
-        assert!(state.take("two").unwrap().0.is_none());
         let (sender, _receiver) = mpsc::channel(1);
         let folder = || Folder::at(Path::new("/nowhere"));
         let files = Files { yard: "/nowhere".into(), distfiles: folder(), archives: Vec::new() };
-        let run = state.connect(files, sender);
+        let run = state.connect(files, Vec::new(), sender);
         assert!(state.take("one").unwrap().0.is_none());
         state.disconnect(run + 1);
         assert!(state.run().is_some());

@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
-use crate::run::door::FOLDER;
+use crate::run::door;
 use crate::yard::Yard;
 use crate::{run, signals};
 use kilnyard_farm::door::Door;
@@ -26,12 +26,14 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         None => format!("https://{}:{}", run::host_name(), door.address().port()),
     };
     say!("workers of {} connect to {}", yard.home.display(), door.address());
-    // A token that was not used stays valid, but only its hash is known.
-    let token = door.roster().issue(door.identity().fingerprint()).context(Kind::Machine, "make a token")?;
+    let token = door
+        .roster()
+        .issue(door.identity().fingerprint(), crate::words::now_seconds() as u64)
+        .context(Kind::Machine, "make a token")?;
     say!("on another machine, as any user:");
     say!("  echo {token} > token");
     say!("  kilnyard worker --join {url} --token-file token");
-    say!("each token admits one worker; for more: {}", crate::words::command("workers token"));
+    say!("each token admits one worker, within a day; for more: {}", crate::words::command("workers token"));
     say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
     Ok(ExitCode::SUCCESS)
@@ -40,7 +42,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
 /// The folder of the yard's door, made if it is missing.
 pub fn folder(yard: &Yard) -> Result<PathBuf> {
     Yard::make_folders(&yard.home)?;
-    let folder = yard.home.join(FOLDER);
+    let folder = door::folder(yard);
     match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         made => made.context(Kind::Machine, format!("create {}", folder.display()))?,

@@ -11,20 +11,24 @@ use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::Roster;
 use kilnyard_yard::remedy::Remedy;
 use std::fmt::Write;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 /// A worker asks for messages at least this often, in seconds.
 const SILENT_SECONDS_MAX: f64 = 40.0;
 
 pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
-    let folder = serve::folder(yard)?;
     let failed = "read the workers of the yard";
+    if options.action.is_none() && !door::folder(yard).exists() {
+        return show(&Status { address: None, has_run: false, workers: Vec::new() }, options.json);
+    }
+    let folder = serve::folder(yard)?;
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
     match &options.action {
         Some(WorkersAction::Token) => {
             let identity = Identity::open(&folder).context(Kind::Machine, "read the identity of the door")?;
-            let token = roster.issue(identity.fingerprint()).context(Kind::Machine, "make a token")?;
+            let token = roster
+                .issue(identity.fingerprint(), words::now_seconds() as u64)
+                .context(Kind::Machine, "make a token")?;
             print(&format!("{token}\n"))
         }
         Some(WorkersAction::Remove { worker }) => {
@@ -61,7 +65,7 @@ fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
 
 /// The door's answer; absent if there is none.
 fn asked(yard: &Yard) -> Option<Status> {
-    let mut stream = UnixStream::connect(door::socket(yard)).ok()?;
+    let mut stream = relay::connect(&door::folder(yard)).ok()?;
     relay::write(&mut stream, &First::Status, b"").ok()?;
     relay::read(&mut stream).ok()?.map(|(status, _)| status)
 }

@@ -6,7 +6,7 @@
 use super::Message;
 use crate::yard::Yard;
 use kilnyard_coordinator::{Channel, Granted};
-use kilnyard_farm::relay::{self, Allowed, First, SOCKET, ToDoor, ToRun};
+use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
@@ -15,23 +15,22 @@ use kilnyard_protocol::{Lease, Progress, Reports, Test, ToCoordinator, ToWorker}
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The folder of a yard's door, relative to the yard.
-pub const FOLDER: &str = "state/farm";
-
-/// The longest name of a log.
-const LOG_NAME_BYTES_MAX: usize = 64;
-
-/// The socket of a yard's door.
-pub fn socket(yard: &Yard) -> PathBuf {
-    yard.home.join(FOLDER).join(SOCKET)
+/// The folder of a yard's door.
+pub fn folder(yard: &Yard) -> PathBuf {
+    yard.home.join("state/farm")
 }
 
+/// The most messages of workers that wait for the owner of the run.
+const WAITING_MAX: usize = 16;
+
+/// How often a full queue is checked.
+const STEP: Duration = Duration::from_millis(5);
 /// How often a run looks for a door that it is not connected to.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -55,6 +54,14 @@ struct Shared {
     allowed: Mutex<HashMap<String, (String, Allowed)>>,
 }
 
+/// The folders of a run and its door.
+struct Paths {
+    door: PathBuf,
+    yard: PathBuf,
+    distfiles: PathBuf,
+    archives: Vec<PathBuf>,
+}
+
 /// A build of a worker on another machine.
 #[derive(Clone, Debug)]
 pub struct RemoteBuild {
@@ -74,23 +81,31 @@ impl Shared {
     }
 
     /// Connects to the door, and repeats what workers may do.
-    fn connect(&self, socket: &Path, first: &First) -> io::Result<UnixStream> {
-        let mut stream = UnixStream::connect(socket)?;
-        relay::write(&mut stream, first, b"")?;
-        let allowed: Vec<(String, Allowed)> = self.allowed().values().cloned().collect();
-        for (to, allowed) in allowed {
-            relay::write(&mut stream, &ToDoor { to, allows: Some(allowed), ends: None }, b"")?;
-        }
+    fn connect(&self, paths: &Paths) -> io::Result<UnixStream> {
+        let mut stream = relay::connect(&paths.door)?;
+        let first = First::Run {
+            yard: paths.yard.clone(),
+            distfiles: paths.distfiles.clone(),
+            archives: paths.archives.clone(),
+            allowed: self.allowed().values().cloned().collect(),
+        };
+        relay::write(&mut stream, &first, b"")?;
         *self.stream() = Some(stream.try_clone()?);
         Ok(stream)
     }
 
     /// Passes on messages of workers, through one connection after another.
-    fn receive(&self, socket: &Path, first: &First, owner: &Sender<Message>) {
+    fn receive(&self, paths: &Paths, owner: &Sender<Message>) {
+        let waiting = Arc::new(());
         while !self.is_over.load(Ordering::Relaxed) {
-            if let Ok(mut stream) = self.connect(socket, first) {
+            if let Ok(mut stream) = self.connect(paths) {
                 while let Ok(Some((ToRun { worker }, bytes))) = relay::read::<ToRun>(&mut stream) {
-                    if owner.send(Message::OfWorker { worker: Some(worker), bytes }).is_err() {
+                    // The owner drops a message when it is handled.
+                    while Arc::strong_count(&waiting) > WAITING_MAX && !self.is_over.load(Ordering::Relaxed) {
+                        std::thread::sleep(STEP);
+                    }
+                    let of_worker = Message::OfWorker { worker: Some((worker, waiting.clone())), bytes };
+                    if owner.send(of_worker).is_err() {
                         return;
                     }
                 }
@@ -115,14 +130,15 @@ impl Shared {
 impl Door {
     /// Connects to the yard's door whenever there is one. Returns none if other machines cannot take part.
     pub fn connect(yard: &Yard, owner: &Sender<Message>) -> Option<Door> {
-        let socket = socket(yard);
+        let door = folder(yard);
         if let Some(reason) = yard.config.family.confined() {
-            if UnixStream::connect(&socket).is_ok() {
+            if relay::connect(&door).is_ok() {
                 say!("note: workers on other machines do not take part: {reason}");
             }
             return None;
         }
-        let first = First::Run {
+        let paths = Paths {
+            door,
             yard: yard.folder.clone(),
             distfiles: yard.path("distfiles"),
             archives: vec![yard.trees().archives().folder().to_owned()],
@@ -132,7 +148,7 @@ impl Door {
         // Two threads, since the owner of the run never blocks. They end when this is dropped.
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
         std::thread::spawn(move || writing.send(&to_write));
-        std::thread::spawn(move || reading.receive(&socket, &first, &owner));
+        std::thread::spawn(move || reading.receive(&paths, &owner));
         Some(Door { frames, shared, builds: HashMap::new(), workers: Vec::new() })
     }
 
@@ -225,10 +241,7 @@ impl RemoteBuild {
     /// Whether this is where the door writes a log of the build.
     fn has_log(&self, log: &str) -> bool {
         let name = log.strip_prefix(&self.logs).and_then(|rest| rest.strip_suffix(".log"));
-        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        name.is_some_and(|name| {
-            !name.is_empty() && name.len() <= LOG_NAME_BYTES_MAX && name.bytes().all(is_allowed)
-        })
+        name.is_some_and(relay::is_log_name)
     }
 }
 

@@ -68,7 +68,9 @@ impl Owner<'_> {
                     input => self.apply(input)?,
                 },
                 Ok(Message::OfWorker { worker: None, bytes }) => self.hear_worker(&bytes)?,
-                Ok(Message::OfWorker { worker: Some(worker), bytes }) => self.hear_far(&worker, &bytes)?,
+                Ok(Message::OfWorker { worker: Some((worker, _waiting)), bytes }) => {
+                    self.hear_far(&worker, &bytes)?;
+                }
                 Ok(Message::Received(bytes)) => self.bytes_fetched += bytes,
                 Ok(Message::Enough) => is_enough = true,
                 Ok(Message::Failed(error)) => return Err(*error),

@@ -1,13 +1,14 @@
 //! The files of a farm's builds: from the door before a build, and to it afterwards.
 
 use super::Needed;
+use crate::signals;
 use kilnyard_artifacts::Artifacts;
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Stage, TestOrder};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{BuildResult, Built, Lease};
+use kilnyard_protocol::{Built, Lease};
 use kilnyard_worker::{Supply, Worker};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +76,7 @@ impl Supply for Remote<'_> {
         })
     }
 
-    fn provide_test(&self, _: Attempt, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String> {
+    fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String> {
         // The outputs are among the inputs, and are here already.
         self.fetch(&Needed::by(&test.root, &test.inputs), cancel)
     }
@@ -96,13 +97,13 @@ impl Supply for Remote<'_> {
         Ok(())
     }
 
-    fn end(&self, lease: &Lease, logs: &[String], _: &BuildResult) {
+    fn end(&self, lease: &Lease, logs: &[String]) {
         let attempt = lease.attempt.to_string();
         for log in logs {
             let Some(name) = name_of_log(log, lease.build) else { continue };
             let path = self.folder.join(format!("{log}.zst"));
             let store = || self.client.store_log(&attempt, name, &path);
-            if let Err(error) = repeated(&AtomicBool::new(false), &store) {
+            if let Err(error) = repeated(signals::cancel(), &store) {
                 say!("warning: the log {log} stays here only: {error}");
             }
         }

@@ -5,7 +5,7 @@ use crate::environment::{self, Digits};
 use crate::next::{EACCES, EINVAL, EPERM, fail, next};
 use crate::session;
 use crate::shared::identity::{
-    IdChange, GROUP_VARIABLES, GROUPS_MAX, GROUPS_VARIABLE, Ids, Refusal, UNCHANGED, USER_VARIABLES,
+    GROUP_VARIABLES, GROUPS_MAX, GROUPS_VARIABLE, IdChange, Ids, Refusal, UNCHANGED, USER_VARIABLES,
 };
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};

@@ -6,7 +6,7 @@ use crate::next::{EPERM, errno, fail, next, result};
 use crate::session;
 use crate::shared::abi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::shared::ownership::{
-    REGULAR, TYPE, is_device, view_of_new, mode_of_new_folder, mode_on_disk, narrow_number, pack_number,
+    REGULAR, TYPE, is_device, mode_of_new_folder, mode_on_disk, narrow_number, pack_number, view_of_new,
 };
 use core::ffi::{c_char, c_int};
 

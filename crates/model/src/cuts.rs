@@ -11,8 +11,9 @@
 //! decides what packages are built with.
 //!
 //! Known downside: the search is a heuristic. The minimum feedback arc set is NP-hard; tests compare the result with an
-//! exhaustive search on small knots.
+//! exhaustive search on small knots, and `bound` says for any knot how many cuts it needs at least.
 
+mod bound;
 mod knot;
 
 use crate::graph::{Graph, PackageId};
@@ -77,6 +78,8 @@ pub struct Cutting {
     pub cuts: Vec<Cut>,
     /// The packages of each cycle, or knot of cycles, in ascending order.
     pub knots: Vec<Vec<PackageId>>,
+    /// A lower bound on the number of cuts that open all cycles, however they are chosen.
+    pub cuts_min: usize,
     /// The packages of each cycle that is left, since none of its edges may be cut.
     pub uncut: Vec<Vec<PackageId>>,
     /// Estimated seconds of the longest path, with these cuts.
@@ -90,6 +93,7 @@ impl Cutting {
     pub const NONE: Cutting = Cutting {
         cuts: Vec::new(),
         knots: Vec::new(),
+        cuts_min: 0,
         uncut: Vec::new(),
         path_seconds: 0.0,
         path_seconds_min: 0.0,
@@ -112,6 +116,7 @@ impl Graph {
             return Cutting { path_seconds, path_seconds_min: path_seconds, ..Cutting::default() };
         }
         let path_seconds_min = Paths::of(self, seconds, &knots).longest_seconds(seconds);
+        let cuts_min = knots.iter().map(|members| bound::fewest_cuts(self, members)).sum();
         let mut cuts = Vec::new();
         let mut limits = Vec::new();
         for (number, members) in knots.iter().enumerate() {
@@ -137,7 +142,7 @@ impl Graph {
         let uncut = self.free_members(may_cut, &knots, &mut cuts);
         self.put_back(seconds, &knots, &limits, &mut cuts);
         let path_seconds = Paths::of(self, seconds, &uncut).longest_seconds(seconds);
-        Cutting { cuts, knots, uncut, path_seconds, path_seconds_min }
+        Cutting { cuts, knots, cuts_min, uncut, path_seconds, path_seconds_min }
     }
 
     /// Puts back cut edges that neither close a cycle nor lengthen the longest path beyond the limit of their knot, and

@@ -423,10 +423,11 @@ fn remark_on_cuts(workshop: &dyn Ecosystem) -> Option<String> {
     let closing = cutting.cuts.iter().filter(|cut| cut.saved_seconds.is_none()).count();
     (cutting.cuts.len() > MANY).then(|| {
         format!(
-            "{} dependencies are cut in {}: {closing} would close a cycle, {} shorten the longest path, which is {} by the estimates \
-             of the index ({} without any dependency inside cycles)",
+            "{} dependencies are cut in {}: {closing} would close a cycle (at least {} cuts are needed), {} shorten the longest path, \
+             which is {} by the estimates of the index ({} without any dependency inside cycles)",
             cutting.cuts.len(),
             words::count(cutting.knots.len() as u64, "cycle"),
+            cutting.cuts_min,
             cutting.cuts.len() - closing,
             words::duration(cutting.path_seconds),
             words::duration(cutting.path_seconds_min),

@@ -128,7 +128,7 @@ fn small_knots_are_cut_as_an_exhaustive_search_does() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % bound
     };
-    let (mut tried, mut more) = (0, 0);
+    let (mut tried, mut more, mut exact) = (0, 0, 0);
     while tried < 500 {
         let len = 3 + draw(9) as u32;
         let count = u64::from(len) + draw(u64::from(len) * 2);
@@ -141,11 +141,15 @@ fn small_knots_are_cut_as_an_exhaustive_search_does() {
         }
         tried += 1;
         let seconds: Vec<f64> = (0..len).map(|_| 1.0 + draw(100) as f64).collect();
-        let found = graph.cut_cycles(&seconds, Effort::ShortPath, ANY).cuts.len();
+        let cutting = graph.cut_cycles(&seconds, Effort::ShortPath, ANY);
+        let found = cutting.cuts.len();
+        assert!((1..=fewest).contains(&cutting.cuts_min), "{cutting:?}");
+        exact += usize::from(cutting.cuts_min == fewest);
         assert!(found >= fewest && found <= fewest + 1, "{found} instead of {fewest}: {edges:?}");
         more += usize::from(found > fewest);
     }
     assert!(more <= 5, "{more} of {tried} are not the fewest");
+    assert!(exact >= 450, "the bound is exact for {exact} of {tried}");
 }
 
 proptest! {

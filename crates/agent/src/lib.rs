@@ -47,8 +47,8 @@ use std::collections::BTreeMap;
 
 /// A message without an answer is repeated after this time, in seconds.
 pub const REPEAT_SECONDS: f64 = 5.0;
-/// The longest time between offers, in seconds. Offers renew leases, which last two minutes.
-pub const OFFER_SECONDS: f64 = 20.0;
+/// The longest time between offers, in seconds. Offers renew leases.
+pub const OFFER_SECONDS: f64 = 10.0;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +78,10 @@ pub enum Event {
     },
     /// The memory pressure of the machine.
     Pressure(Pressure),
+    /// Whether the machine's disk has room for builds. Without it, the worker takes no more.
+    Room(bool),
+    /// Another coordinator may be at the other end of the connection.
+    Reconnected,
     /// Take no more builds, and leave when the running ones have ended.
     Drain,
     /// Cancel all builds and leave.
@@ -146,6 +150,7 @@ pub struct Agent {
     allotted: Vec<(u64, u32)>,
     pressure: Pressure,
     is_draining: bool,
+    has_room: bool,
     now_seconds: f64,
 }
 
@@ -167,6 +172,7 @@ impl Agent {
             allotted: Vec::new(),
             pressure: Pressure::Low,
             is_draining: false,
+            has_room: true,
             now_seconds: 0.0,
         }
     }
@@ -201,6 +207,12 @@ impl Agent {
                     self.renew_offer();
                 }
             }
+            Event::Room(has_room) => {
+                if std::mem::replace(&mut self.has_room, has_room) != has_room {
+                    self.renew_offer();
+                }
+            }
+            Event::Reconnected => self.introduce(),
             Event::Drain => self.drain(),
             Event::Stop => {
                 self.drain();
@@ -228,6 +240,16 @@ impl Agent {
     fn drain(&mut self) {
         if !std::mem::replace(&mut self.is_draining, true) {
             self.renew_offer();
+        }
+    }
+
+    /// Says at once what would otherwise wait for its time: another coordinator answers an offer with a request for a
+    /// hello.
+    fn introduce(&mut self) {
+        match &mut self.link {
+            Link::Greeting(said) => *said = None,
+            Link::Joined(joined) => joined.is_stale = true,
+            Link::Left => {}
         }
     }
 
@@ -386,7 +408,7 @@ impl Agent {
                 held: self.builds.offered(),
                 slots_free: joined.slots.saturating_sub(self.builds.building()),
                 pressure: self.pressure,
-                takes_more: !self.is_draining,
+                takes_more: !self.is_draining && self.has_room,
             };
             actions.push(Action::Send(ToCoordinator::Offer(offer)));
         }

@@ -32,10 +32,12 @@ impl Coordinator {
             }
             Event::Unsendable { build, explanation } => self.unsendable(build, explanation, actions),
             Event::Requested(request) => self.requested(request, actions),
+            Event::Held(held) => self.hold(held, actions),
             Event::Stop => self.stop(actions),
             Event::Tick => {
                 self.forgive(now_seconds);
                 self.expire(now_seconds, actions);
+                self.wake(actions);
                 self.retry_due_packages(now_seconds, actions);
                 self.schedule(ScheduleEvent::Tick, actions);
             }
@@ -442,6 +444,7 @@ impl Coordinator {
         self.packages[id.index()].build = None;
         match result.outcome {
             Ok(outputs) => {
+                self.note_success(&lease.worker, id, actions);
                 let outcome = Outcome::Built { core_seconds: lease.core_seconds };
                 if self.is_same(id, &outputs) {
                     actions.push(record(BuildOutcome::Unchanged, None));
@@ -468,6 +471,7 @@ impl Coordinator {
             Err(failure) => {
                 let kind = failure.kind;
                 let failed = StageFailed::from(&failure);
+                self.note_failure(&lease.worker, id, &failure, actions);
                 actions.push(record(BuildOutcome::Failed, Some(failure)));
                 match self.count_failure(id, kind) {
                     Some((mode, pause_seconds)) => {

@@ -28,6 +28,7 @@
 
 mod apply;
 mod attempts;
+mod health;
 mod lease;
 mod receive;
 mod retry;
@@ -36,6 +37,7 @@ mod seats;
 mod tests;
 
 pub use attempts::Attempts;
+pub use health::{FAULTS_MAX, REST_SECONDS};
 pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
@@ -49,11 +51,12 @@ use kilnyard_protocol::{
 };
 use kilnyard_schedule::{Files, MachineId, Scheduler};
 use kilnyard_store::{Number, Record, Request, RunState};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// How long a lease lasts without a message from its worker, by the coordinator's clock.
-pub const LEASE_SECONDS: f64 = 120.0;
+/// How long a lease lasts without a message from its worker, by the coordinator's clock: a worker that is cut off for a
+/// minute keeps its builds, since its last message is at most ten seconds older.
+pub const LEASE_SECONDS: f64 = 80.0;
 /// After a gap of this length between ticks, which come ten times a second, leases are extended by the gap: messages
 /// could not be handled while the process waited for a disk, or the machine slept.
 const AWAY_SECONDS: f64 = 5.0;
@@ -111,6 +114,8 @@ pub enum Event {
     },
     /// A user's `retry`, `skip` or `bump`, from the store.
     Requested(Request),
+    /// Workers that take no builds until they are no longer named; running builds continue.
+    Held(BTreeSet<String>),
     /// The run ends early: running builds are cancelled.
     Stop,
     /// Time has passed. Ends the leases of silent workers and the pauses before retries.
@@ -200,6 +205,13 @@ pub enum Action {
         package: PackageId,
         /// They replace all earlier outputs of the package.
         outputs: Vec<Output>,
+    },
+    /// A worker failed too much: it gets no builds, in this run and later ones, until the user resumes it.
+    Quarantine {
+        /// Its name.
+        worker: String,
+        /// A sentence without its period.
+        reason: String,
     },
     /// Shows something that is not recorded.
     Notify(Notice),
@@ -419,6 +431,7 @@ pub struct Coordinator {
     counts: [u64; PackageState::ALL.len()],
     scheduler: Scheduler,
     seats: seats::Seats,
+    health: health::Health,
     /// The capabilities that a worker must have.
     required: Vec<String>,
     /// The last [`Action::Allot`].
@@ -484,6 +497,7 @@ impl Coordinator {
             packages,
             counts,
             seats: seats::Seats::default(),
+            health: health::Health::default(),
             required: Vec::new(),
             scheduler,
             allotted: Vec::new(),
@@ -520,9 +534,14 @@ impl Coordinator {
         let required = std::mem::take(&mut self.required);
         let own_retries = std::mem::take(&mut self.own_retries);
         let own_machine = self.own_machine.clone();
+        let health = std::mem::take(&mut self.health);
         let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
-        *self =
-            Coordinator { own_machine, own_retries, ..anew.with_retries(retries).with_required(required) };
+        *self = Coordinator {
+            own_machine,
+            own_retries,
+            health,
+            ..anew.with_retries(retries).with_required(required)
+        };
     }
 
     /// Sets the retry policy.

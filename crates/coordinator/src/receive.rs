@@ -136,8 +136,10 @@ impl Coordinator {
             }
         }
         let slots = self.scheduler.slots_of(&about);
+        let is_open = self.health.admits(&hello.worker);
         self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
-        self.schedule(ScheduleEvent::Joined { machine, about }, actions);
+        self.seats.get_mut(machine).is_open = is_open;
+        self.schedule(ScheduleEvent::Joined { machine, about, is_open }, actions);
     }
 
     /// Handles the departure of a worker. Its builds are lost.
@@ -167,7 +169,7 @@ impl Coordinator {
         }
         let is_first = seat.offer.replace(offer.number).is_none();
         let pressed = std::mem::replace(&mut seat.pressure, offer.pressure) != offer.pressure;
-        let opened = std::mem::replace(&mut seat.takes_more, offer.takes_more) != offer.takes_more;
+        seat.takes_more = offer.takes_more;
         let held: HashMap<Attempt, BuildPhase> =
             offer.held.iter().map(|held| (held.attempt, held.phase)).collect();
         // In the worker's order, so that the same messages give the same actions.
@@ -185,14 +187,7 @@ impl Coordinator {
         if pressed {
             self.schedule(ScheduleEvent::Pressure { machine, pressure: offer.pressure }, actions);
         }
-        if opened {
-            let door = if offer.takes_more {
-                ScheduleEvent::Opened(machine)
-            } else {
-                ScheduleEvent::Closed(machine)
-            };
-            self.schedule(door, actions);
-        }
+        self.set_doors(actions);
         self.seats.get_mut(machine).ranks = None;
         self.send_ranks(actions);
     }
@@ -229,7 +224,7 @@ impl Coordinator {
         held: &HashMap<Attempt, BuildPhase>,
         actions: &mut Vec<Action>,
     ) {
-        let takes_more = self.seats.get(machine).takes_more;
+        let takes_more = self.is_open(machine);
         let now_seconds = self.now_seconds;
         let Some(lease) = self.leases.get_mut(&build) else { return };
         let attempt = lease.attempt;

@@ -37,7 +37,10 @@ pub(crate) struct Seat {
     /// The last ranks sent to it, if that was after its last offer.
     pub ranks: Option<Vec<Ranked>>,
     pub pressure: Pressure,
+    /// Whether the worker takes builds, by its last offer.
     pub takes_more: bool,
+    /// Whether the scheduler may use the machine, as it was last said to it.
+    pub is_open: bool,
     pub slots_free: BTreeSet<u32>,
     /// Its earlier processes, the latest first.
     past: VecDeque<String>,
@@ -161,6 +164,7 @@ impl Seats {
             ranks: None,
             pressure: Pressure::Low,
             takes_more: true,
+            is_open: true,
             slots_free: (0..slots).collect(),
             past: if is_new { VecDeque::new() } else { std::mem::take(&mut self.get_mut(machine).past) },
         };

@@ -108,6 +108,60 @@ fn a_retry_reads_the_recipe_again_and_builds_from_it() {
 }
 
 #[test]
+fn a_worker_that_fails_because_of_its_machine_rests_and_is_then_quarantined() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], 1).elsewhere();
+    let quarantine = |run: &Run| {
+        run.actions.iter().find_map(|action| match action {
+            Action::Quarantine { worker, reason } => Some((worker.clone(), reason.clone())),
+            _ => None,
+        })
+    };
+    assert_eq!(run.send(Event::Begin).len(), 1);
+    for build in 1..FAULTS_MAX as Number {
+        assert_eq!(run.send(bad(build, FailureKind::Machine)), [], "it rests");
+        assert_eq!(run.pass(REST_SECONDS - 1.0), []);
+        run.send(Incoming::Pressure(Pressure::Low));
+        assert_eq!(run.pass(2.0).len(), 1);
+    }
+    assert_eq!(quarantine(&run), None);
+    run.send(bad(FAULTS_MAX as Number, FailureKind::Machine));
+    let (worker, reason) = quarantine(&run).unwrap();
+    assert!(worker == "kiln-1" && reason.contains("3 builds in a row") && reason.contains("no"), "{reason}");
+    for _ in 0..4 {
+        run.send(Incoming::Pressure(Pressure::Low));
+        assert_eq!(run.pass(REST_SECONDS), []);
+    }
+    // Another process of it, or another session, changes nothing; the user does.
+    assert_eq!(run.starts_worker(), []);
+    assert_eq!(run.send(Event::Held(["other".to_owned()].into())).len(), 1);
+}
+
+#[test]
+fn the_own_machine_is_never_quarantined() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c")], 1);
+    run.send(Event::Begin);
+    for build in 1..=9 {
+        run.send(bad(build, FailureKind::Machine));
+    }
+    assert_eq!(run.finished(), Some(RunState::Finished));
+    assert!(!run.actions.iter().any(|action| matches!(action, Action::Quarantine { .. })));
+}
+
+#[test]
+fn a_drained_worker_keeps_its_builds_and_gets_no_more() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c")], 1);
+    run.send(Event::Begin);
+    run.send(Event::Held(["kiln-1".to_owned()].into()));
+    run.send(Incoming::Pressure(Pressure::Low));
+    assert!(!run.is_cancelled(1));
+    assert_eq!(run.send(good(1)), []);
+    assert_eq!(run.state("a"), PackageState::Built);
+    assert_eq!(run.pass(100.0), []);
+    assert_eq!(run.starts_worker(), [], "a new process is drained too");
+    assert_eq!(run.send(Event::Held(BTreeSet::new())).len(), 1);
+}
+
+#[test]
 fn a_bumped_package_comes_before_longer_paths() {
     let mut run = Run::new(&[("c", "b"), ("b", "a"), ("y", "x"), ("other", "other2")], 1);
     run.send(Event::Begin);

@@ -307,6 +307,7 @@ impl World {
             | Action::Allot(_)
             | Action::Send { .. }
             | Action::Ask { .. }
+            | Action::Quarantine { .. }
             | Action::Notify(_) => {}
         }
         match &action {

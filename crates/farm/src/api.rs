@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The header of answers to requests for messages that identifies the run: random text, absent without a run.
+pub const RUN_HEADER: &str = "kilnyard-run";
+
 /// A worker wants to join.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Join {
@@ -29,6 +32,38 @@ pub struct Proof {
     pub challenge: String,
     /// The signature.
     pub proof: String,
+    /// Its machine, for `kilnyard workers` alone.
+    #[serde(default)]
+    pub about: About,
+}
+
+/// A worker's machine and program, as it describes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct About {
+    /// The cores for builds; 0 if it did not say.
+    pub cores: u32,
+    /// The memory that was available when it started, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The model of the CPU.
+    pub cpu: String,
+    /// The processor architecture of its programs.
+    pub architecture: String,
+    /// The version of Kilnyard.
+    pub version: String,
+}
+
+impl About {
+    /// The longest text of a field, in bytes.
+    pub const BYTES_MAX: usize = 256;
+
+    /// Whether a door keeps it.
+    pub(crate) fn is_short(&self) -> bool {
+        let texts = [&self.kernel, &self.cpu, &self.architecture, &self.version];
+        texts.iter().all(|text| text.len() <= About::BYTES_MAX)
+    }
 }
 
 /// A session.
@@ -57,6 +92,13 @@ pub struct Joined {
 pub struct For {
     /// A build that the worker has.
     pub attempt: String,
+}
+
+/// Where a part of a log begins.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Part {
+    /// The number of bytes before it. Absent for a whole log, compressed.
+    pub offset: Option<u64>,
 }
 
 /// The body of a refusal.

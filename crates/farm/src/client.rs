@@ -1,6 +1,6 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
-use crate::api::{Began, Challenge, For, Join, Joined, Proof, Refused, Wait};
+use crate::api::{About, Began, Challenge, For, Join, Joined, Part, Proof, RUN_HEADER, Refused, Wait};
 use crate::identity::{self, Fingerprint};
 use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
@@ -54,6 +54,15 @@ impl ClientError {
     }
 }
 
+/// The answer to a request for messages.
+#[derive(Debug)]
+pub struct Received {
+    /// A message of the run, if there is one.
+    pub message: Option<Vec<u8>>,
+    /// The random id of the run; absent if there is none.
+    pub run: Option<String>,
+}
+
 /// Requests of one worker to one door.
 #[derive(Debug)]
 pub struct Client {
@@ -62,6 +71,7 @@ pub struct Client {
     door: Fingerprint,
     worker: String,
     key: WorkerKey,
+    about: About,
     session: Mutex<Option<String>>,
 }
 
@@ -84,7 +94,13 @@ impl Client {
             .user_agent(concat!("kilnyard/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
-        Ok(Client { http, url, door, worker: worker.to_owned(), key, session: Mutex::default() })
+        let (worker, about) = (worker.to_owned(), About::default());
+        Ok(Client { http, url, door, worker, key, about, session: Mutex::default() })
+    }
+
+    /// The same client, which describes its machine to the door.
+    pub fn with_about(self, about: About) -> Client {
+        Client { about, ..self }
     }
 
     /// Joins with a token's secret. A worker that has joined may repeat this.
@@ -106,18 +122,20 @@ impl Client {
         self.in_session(&request).map(drop)
     }
 
-    /// Takes a message, and waits half a minute for one if `waits`.
+    /// Takes a message, and waits half a minute for one if `waits`, or until another run begins.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn receive(&self, waits: bool) -> Result<Option<Vec<u8>>, ClientError> {
+    pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
         let wait = Wait { wait: if waits { WAIT.as_secs() } else { 0 } };
         let request = || self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX).query(&wait);
         let answer = self.in_session(&request)?;
-        match answer.status() {
-            StatusCode::NO_CONTENT => Ok(None),
-            _ => answer.bytes().map(|bytes| Some(bytes.to_vec())).map_err(broken),
-        }
+        let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);
+        let message = match answer.status() {
+            StatusCode::NO_CONTENT => None,
+            _ => Some(answer.bytes().map_err(broken)?.to_vec()),
+        };
+        Ok(Received { message, run })
     }
 
     /// Stores a file under its hash, for a build.
@@ -137,6 +155,17 @@ impl Client {
     pub fn store_log(&self, attempt: &str, name: &str, path: &Path) -> Result<(), ClientError> {
         let url = self.at(&format!("/v1/logs/{attempt}/{name}"));
         self.upload(path, &|body| self.http.put(url.clone()).body(body))
+    }
+
+    /// Stores a part of a log that is still being written, as text. A part that is repeated changes nothing.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn store_part(&self, attempt: &str, name: &str, offset: u64, text: &[u8]) -> Result<(), ClientError> {
+        let url = self.at(&format!("/v1/logs/{attempt}/{name}"));
+        let part = Part { offset: Some(offset) };
+        let request = || self.http.put(url.clone()).timeout(SILENT_MAX).query(&part).body(text.to_vec());
+        self.in_session(&request).map(drop)
     }
 
     fn upload(&self, path: &Path, put: &dyn Fn(Body) -> RequestBuilder) -> Result<(), ClientError> {
@@ -180,7 +209,8 @@ impl Client {
         let challenge: Challenge = self.post("/v1/challenge", &())?;
         let proof = self.key.prove(self.door, &challenge.challenge);
         let worker = self.worker.clone();
-        let proof = Proof { worker, challenge: challenge.challenge, proof };
+        let about = self.about.clone();
+        let proof = Proof { worker, challenge: challenge.challenge, proof, about };
         let began: Began = self.post("/v1/session", &proof)?;
         *current = Some(began.session.clone());
         Ok(began.session)

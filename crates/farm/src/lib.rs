@@ -25,6 +25,8 @@ pub mod proof;
 pub mod relay;
 pub mod roster;
 
+pub use api::About;
+
 /// The port of a door, unless another is given.
 pub const PORT: u16 = 7878;
 

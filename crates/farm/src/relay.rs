@@ -7,6 +7,8 @@
 //! The first header of a connection says what it is for: [`First`]. A run then sends [`ToDoor`] and receives [`ToRun`];
 //! the bodies are messages of `protocol`. The socket is in the yard's folder `state`, which is closed to other users.
 
+use crate::api::About;
+use crate::roster::Held;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -131,6 +133,10 @@ pub struct WorkerStatus {
     pub silent_seconds: Option<f64>,
     /// The number of builds that it has.
     pub builds: usize,
+    /// Why it gets no builds; absent if it does.
+    pub held: Option<Held>,
+    /// Its machine, as it described it when it connected.
+    pub about: About,
 }
 
 /// A frame as bytes.

@@ -63,6 +63,19 @@ pub struct Member {
     pub key: String,
     /// When it joined, in seconds since 1970.
     pub joined_seconds: u64,
+    /// Why it gets no builds; absent if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+}
+
+/// Why a worker gets no builds, until the user resumes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Held {
+    /// The user drained it.
+    Drained,
+    /// It failed what others build, or the user does not trust it: the reason, as a clause.
+    Quarantined(String),
 }
 
 /// Why a worker cannot join.
@@ -142,10 +155,25 @@ impl Roster {
         if !issued.parse().is_ok_and(is_valid) {
             return Err(JoinError::Expired);
         }
-        let member = Member { name: name.to_owned(), key: key.to_owned(), joined_seconds: now_seconds };
-        let text = serde_json::to_string(&member).map_err(io::Error::from)?;
-        crate::write_private(&self.path(name), &text)?;
+        let (name, key) = (name.to_owned(), key.to_owned());
+        let member = Member { name, key, joined_seconds: now_seconds, held: None };
+        self.write(&member)?;
         Ok(member)
+    }
+
+    /// Decides whether a worker gets builds. Returns false if there is none of this name.
+    ///
+    /// # Errors
+    /// Its file cannot be read or written.
+    pub fn hold(&self, name: &str, held: Option<Held>) -> io::Result<bool> {
+        let Some(member) = self.member(name)? else { return Ok(false) };
+        self.write(&Member { held, ..member })?;
+        Ok(true)
+    }
+
+    fn write(&self, member: &Member) -> io::Result<()> {
+        let text = serde_json::to_string(member).map_err(io::Error::from)?;
+        crate::write_private(&self.path(&member.name), &text)
     }
 
     /// The worker of this name.
@@ -264,6 +292,20 @@ mod tests {
         let token = roster.issue(token.fingerprint, late).unwrap();
         // A clock that was set back.
         roster.join(&token.secret, "w", KEY, 2).unwrap();
+    }
+
+    #[test]
+    fn a_held_worker_stays_held_until_it_is_resumed() {
+        let (_folder, roster, token) = roster();
+        roster.join(&token.secret, "w", KEY, 5).unwrap();
+        let held = Held::Quarantined("it failed everything".to_owned());
+        assert!(roster.hold("w", Some(held.clone())).unwrap());
+        // Joining again does not help it.
+        assert_eq!(roster.join("", "w", KEY, 9).unwrap().held, Some(held));
+        assert!(roster.hold("w", None).unwrap());
+        assert_eq!(roster.member("w").unwrap().unwrap().held, None);
+        assert!(!roster.hold("absent", Some(Held::Drained)).unwrap());
+        assert!(!roster.hold("../w", Some(Held::Drained)).unwrap());
     }
 
     #[test]

@@ -183,16 +183,36 @@ fn messages_pass_both_ways_and_are_lost_without_a_run() {
     for (worker, said) in [("two", "to two"), ("one", "to one"), ("absent", "to absent")] {
         relay::write(&mut run, &to(worker), said.as_bytes()).unwrap();
     }
-    assert_eq!(one.receive(true).unwrap().as_deref(), Some(&b"to one"[..]));
-    assert_eq!(two.receive(true).unwrap().as_deref(), Some(&b"to two"[..]));
+    assert_eq!(one.receive(true).unwrap().message.as_deref(), Some(&b"to one"[..]));
+    assert_eq!(two.receive(true).unwrap().message.as_deref(), Some(&b"to two"[..]));
     // A message that is sent while the worker waits.
     let waiting = std::thread::spawn(move || one.receive(true).unwrap());
     std::thread::sleep(std::time::Duration::from_millis(50));
     relay::write(&mut run, &to("one"), b"later").unwrap();
-    assert_eq!(waiting.join().unwrap().as_deref(), Some(&b"later"[..]));
+    assert_eq!(waiting.join().unwrap().message.as_deref(), Some(&b"later"[..]));
     drop(run);
     served.until_run(false);
     two.send(b"lost again".to_vec()).unwrap();
+}
+
+#[test]
+fn a_waiting_worker_learns_at_once_of_another_run() {
+    let served = Served::new();
+    let one = Arc::new(served.joined("one"));
+    assert_eq!(one.receive(false).unwrap().run, None);
+    let waiting = |one: Arc<Client>| std::thread::spawn(move || one.receive(true).unwrap());
+    let next = waiting(one.clone());
+    let run = served.run();
+    let first = next.join().unwrap();
+    assert!(first.message.is_none() && first.run.is_some(), "{first:?}");
+    assert_eq!(one.receive(false).unwrap().run, first.run);
+    drop(run);
+    served.until_run(false);
+    let next = waiting(one);
+    let mut run = served.run();
+    let second = next.join().unwrap().run;
+    assert!(second.is_some() && second != first.run);
+    relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows: None, ends: None }, b"x").unwrap();
 }
 
 #[test]
@@ -224,7 +244,7 @@ fn files_are_read_and_stored_for_builds_alone() {
     };
     relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows: Some(allows), ends: None }, b"grant")
         .unwrap();
-    assert_eq!(one.receive(true).unwrap().as_deref(), Some(&b"grant"[..]));
+    assert_eq!(one.receive(true).unwrap().message.as_deref(), Some(&b"grant"[..]));
     assert_eq!(text(&one, &input).as_deref(), Ok("input"));
     assert_eq!(text(&one, &base).as_deref(), Ok("base root"));
     assert!(text(&one, &secret).is_err() && text(&two, &input).is_err());
@@ -237,7 +257,18 @@ fn files_are_read_and_stored_for_builds_alone() {
     one.store("a", &hash, &output).unwrap();
     one.store("a", &hash, &output).unwrap();
     assert!(distfiles.contains(&hash).unwrap());
-    // A log: where the run says, with a plain name, and readable.
+    // Parts of a log, while it is being written: in their order, where the run says, and bounded.
+    let part = |offset: u64, text: &str| one.store_part("a", "build", offset, text.as_bytes());
+    part(0, "one ").unwrap();
+    part(4, "two").unwrap();
+    part(0, "one ").unwrap();
+    refused(part(20, "x"), "is missing");
+    refused(part(u64::MAX, "x"), "at most");
+    refused(part(256 << 20, "x"), "at most");
+    refused(two.store_part("a", "build", 0, b"x"), "no build of this worker");
+    refused(one.store_part("a", "..%2f..%2fx", 0, b"x"), "the name of a log");
+    assert_eq!(std::fs::read_to_string(served.path("yard/logs/1/pkg/2-build.log")).unwrap(), "one two");
+    // A log: where the run says, with a plain name, and readable. It replaces its parts.
     let log = write(&served.path("log.zst"), &zstd::encode_all(&b"text"[..], 1).unwrap());
     one.store_log("a", "build", &log).unwrap();
     let kept = || std::fs::read(served.path("yard/logs/1/pkg/2-build.log.zst")).unwrap();
@@ -263,7 +294,7 @@ fn files_are_read_and_stored_for_builds_alone() {
         b"over",
     )
     .unwrap();
-    assert_eq!(one.receive(true).unwrap().as_deref(), Some(&b"over"[..]));
+    assert_eq!(one.receive(true).unwrap().message.as_deref(), Some(&b"over"[..]));
     refused(one.store("a", &hash, &output), "no build of this worker");
     assert!(text(&one, &input).is_err());
 }

@@ -464,6 +464,9 @@ pub struct Log {
     /// Print the whole log, without a pager.
     #[arg(long)]
     pub all: bool,
+    /// Print the log of a running build as it grows, until the build ends.
+    #[arg(long, short, conflicts_with = "path")]
+    pub follow: bool,
     /// Print the path of the log.
     #[arg(long)]
     pub path: bool,
@@ -595,6 +598,24 @@ pub struct Workers {
 pub enum WorkersAction {
     /// Print a new token, which admits one worker.
     Token,
+    /// Give a worker no more builds. Those that it has continue.
+    Drain {
+        /// The worker's name.
+        worker: String,
+    },
+    /// Give builds to a worker again that was drained or quarantined.
+    Resume {
+        /// The worker's name.
+        worker: String,
+    },
+    /// Give a worker no more builds, and say why. Kilnyard does this itself to workers that fail what others build.
+    Quarantine {
+        /// The worker's name.
+        worker: String,
+        /// The reason that `kilnyard workers` shows.
+        #[arg(long, default_value = "on request")]
+        reason: String,
+    },
     /// Remove a worker. Its builds are given to others, and it cannot connect any more.
     Remove {
         /// The worker's name.

@@ -23,6 +23,7 @@ mod owner;
 pub mod picture;
 mod preparer;
 mod stored;
+mod taken;
 pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
@@ -52,7 +53,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
-use view::{Snapshot, View, ViewEvent};
+use taken::{TakenOver, recorded, take_over};
+use view::{BuildSeen, Snapshot, View, ViewEvent};
 
 /// The settings of one run.
 #[derive(Clone, Debug, Default)]
@@ -177,17 +179,28 @@ impl Run<'_> {
         let attempts = Attempts::new(secret);
         let scheduler = self.planned.scheduler()?;
         let own_retries = self.own_retries()?;
+        let builds = match &resumed {
+            Some(run) => self.store.builds_in(run.number).map_err(store_error)?,
+            None => Vec::new(),
+        };
+        // Without a door, no worker can report a build.
+        let taken = match Door::is_open(self.yard) {
+            true => take_over(self.yard, &mut self.planned, &builds, &starts),
+            false => Vec::new(),
+        };
         let coordinator = Coordinator::new(run, starts, scheduler.clone(), lead.next_build, attempts)
             .with_retries(self.yard.config.retries.clone())
             .with_own_retries(own_retries)
             .with_required(capabilities())
-            .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()));
+            .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()))
+            .with_results(recorded(&builds))
+            .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
         let driver = Driver::new(coordinator, scheduler);
         let mut book = Book { store: self.store, run, beginnings };
         if resumed.is_some() {
-            book.resume().map_err(store_error)?;
+            book.resume(&taken).map_err(store_error)?;
         }
-        let parts = Parts { yard: self.yard, planned: &mut self.planned, options: &self.options };
+        let parts = Parts { yard: self.yard, planned: &mut self.planned, options: &self.options, taken };
         parts.drive(book, resumed.is_some(), driver, &self.distfiles, follower, view)
     }
 
@@ -262,6 +275,7 @@ struct Parts<'a> {
     yard: &'a Yard,
     planned: &'a mut Planned,
     options: &'a Options,
+    taken: Vec<TakenOver>,
 }
 
 impl Parts<'_> {
@@ -274,7 +288,7 @@ impl Parts<'_> {
         follower: Follower,
         view: &mut dyn View,
     ) -> Result<RunOutcome> {
-        let Parts { yard, planned, options } = self;
+        let Parts { yard, planned, options, taken } = self;
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
         let left_out = left_out(&rows);
@@ -287,6 +301,10 @@ impl Parts<'_> {
         let (desk, questions) = Desk::new();
         let (jobs, recorded) = mpsc::channel();
         let coordinator = driver.coordinator();
+        let seen = taken
+            .iter()
+            .map(|TakenOver { row, .. }| BuildSeen::of(row, planned.parts().1.seconds(&row.package)));
+        let seen = seen.collect();
         let snapshot = Snapshot {
             run,
             is_resumed,
@@ -295,7 +313,7 @@ impl Parts<'_> {
             slots: planned.shape.slots(),
             expected_seconds: planned.plan.expected_seconds,
             counts: coordinator.counts(),
-            builds: Vec::new(),
+            builds: seen,
             remaining_path_seconds: coordinator.remaining_path_seconds(),
             bytes_fetched: 0,
         };
@@ -310,6 +328,7 @@ impl Parts<'_> {
             ),
             has_jobservers: worker.settings().jobserver != JobserverStyle::Off && planned.shape.jobs > 1,
             capabilities: capabilities(),
+            free_bytes_min: 0,
         };
         let (inbox, incomings) = Inbox::new();
         let transcript = options.transcript.as_deref().map(Transcript::create).transpose()?;
@@ -335,7 +354,7 @@ impl Parts<'_> {
                 checks_reproducible: options.checks_reproducible,
                 tests_outputs: yard.config.build.test,
                 driver,
-                link: Link::new(inbox, transcript, Door::connect(yard, &sender)),
+                link: Link::new(inbox, transcript, Door::connect(yard, &sender, run, &taken)),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,

@@ -49,7 +49,7 @@ pub use clock::{now_seconds, own_cpu_seconds};
 pub use inspector::become_inspector_if_asked;
 pub use leaf::folder_of_groups;
 pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, StagePeaks, written_words};
-pub use log::{Log, LogFacts, LogLimits, read_log};
+pub use log::{Log, LogFacts, LogLimits, read_log, read_log_from};
 pub use snapshot::{ObservedProcess, Snapshot};
 pub use stalls::Stalls;
 pub use watch::{Watched, run, run_watched};

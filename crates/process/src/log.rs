@@ -1,7 +1,7 @@
 //! The log of a stage: bounded in size (head and tail are kept), and compressed when finished.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// How much of a log is kept.
@@ -97,15 +97,26 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Reads a log, compressed or still being written. Invalid UTF-8 is replaced.
 pub fn read_log(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&read_log_from(path, 0)?).into_owned())
+}
+
+/// Reads a log without its first bytes, compressed or still being written.
+pub fn read_log_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match fs_err::File::open(with_suffix(path, ".zst")) {
-        Ok(file) => zstd::Decoder::new(file)?.read_to_end(&mut bytes)?,
+        Ok(file) => {
+            let mut text = zstd::Decoder::new(file)?;
+            io::copy(&mut text.by_ref().take(offset), &mut io::sink())?;
+            text.read_to_end(&mut bytes)?;
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs_err::File::open(path)?.read_to_end(&mut bytes)?
+            let mut file = fs_err::File::open(path)?;
+            file.seek(io::SeekFrom::Start(offset))?;
+            file.read_to_end(&mut bytes)?;
         }
         Err(error) => return Err(error),
     };
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 impl Write for Log {

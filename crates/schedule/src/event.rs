@@ -52,6 +52,8 @@ pub enum Event {
         machine: MachineId,
         /// Cores, speed and memory, which may differ from those it had before.
         about: Machine,
+        /// Whether it takes builds from now on; otherwise it is closed.
+        is_open: bool,
     },
     /// A machine takes no further builds, but keeps those it has.
     Closed(MachineId),

@@ -33,6 +33,7 @@ mod queue;
 pub mod rank;
 mod scheduler;
 mod simulate;
+mod speed;
 pub mod work;
 
 pub use demand::{CoreSample, Demand};

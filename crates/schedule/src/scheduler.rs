@@ -18,7 +18,7 @@
 //! On several machines, a package starts where it finishes first, and waits if that is a machine without a free core.
 //!
 //! Machines come and go. Without a machine, nothing starts and nothing fails. Ranks assume the largest and the
-//! fastest of the present machines.
+//! fastest of the present machines. Their speeds are measured by the builds that they finish.
 //!
 //! Known downside: the rank of a running build is a guess, based on the cores that it was given.
 
@@ -32,6 +32,7 @@ use crate::machine::{Door, Machine, MachineId};
 use crate::priority::effective_priorities;
 use crate::queue::Queue;
 use crate::rank::Ranks;
+use crate::speed::Speed;
 use crate::work::{Basis, Work};
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::BTreeMap;
@@ -156,6 +157,8 @@ pub struct Scheduler {
     surprises: Vec<f64>,
     /// The factor applied to priors.
     prior_factor: f64,
+    /// The measured speed of each machine.
+    speeds: Vec<Speed>,
     is_stopping: bool,
     now_seconds: f64,
 }
@@ -204,6 +207,7 @@ impl Scheduler {
             overtaken: BTreeMap::new(),
             surprises: Vec::new(),
             prior_factor: 1.0,
+            speeds: Vec::new(),
             is_stopping: false,
             now_seconds: 0.0,
             graph,
@@ -320,8 +324,11 @@ impl Policy for Scheduler {
                 self.works[package.index()] = work;
                 self.set_times(&[package]);
             }
-            Event::Joined { machine, about } => {
+            Event::Joined { machine, about, is_open } => {
                 self.put(machine, about);
+                if !is_open {
+                    self.doors[machine.index()] = Door::Closed;
+                }
                 self.renew_ranks();
             }
             Event::Closed(machine) => self.doors[machine.index()] = Door::Closed,
@@ -401,8 +408,10 @@ impl Scheduler {
             self.doors.push(Door::Open);
             self.running.push(Vec::new());
             self.pressures.push(Pressure::Low);
+            self.speeds.push(Speed::default());
         } else {
-            self.machines[machine.index()] = about;
+            let speed = self.speeds[machine.index()].measured(about.speed).unwrap_or(about.speed);
+            self.machines[machine.index()] = Machine { speed, ..about };
             self.doors[machine.index()] = Door::Open;
             self.pressures[machine.index()] = Pressure::Low;
         }
@@ -450,7 +459,8 @@ impl Scheduler {
         match outcome {
             Outcome::Built { core_seconds } => {
                 self.mark_built(package);
-                self.learn(package, core_seconds);
+                self.measure(machine, package, core_seconds);
+                self.learn(package, core_seconds * self.machines[machine.index()].speed);
             }
             Outcome::Lost => {
                 self.packages[package.index()].phase = PackagePhase::Waiting;

@@ -245,7 +245,8 @@ impl Simulation<'_> {
         self.is_built[job.package.index()] = true;
         self.result.makespan_seconds = self.now_seconds;
         self.result.builds.push(Built { end_seconds: self.now_seconds, end_cores: job.cores, ..job.built });
-        let core_seconds = self.works[job.package.index()].core_seconds();
+        let speed = self.machines[job.built.machine.index()].speed;
+        let core_seconds = self.works[job.package.index()].core_seconds() / speed;
         self.pending
             .push_back(Event::Ended { package: job.package, outcome: Outcome::Built { core_seconds } });
     }

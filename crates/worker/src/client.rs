@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(25);
 /// How often the agent gets a tick. It repeats messages after some seconds.
 const TICK: Duration = Duration::from_secs(1);
-/// How often memory pressure is sampled. The kernel updates its averages every two seconds.
+/// How often memory pressure and free space are sampled. The kernel updates its averages every two seconds.
 const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 
 /// Carries messages to a coordinator.
@@ -71,6 +71,11 @@ impl Inbox {
     /// Delivers a message from the coordinator. It is lost if the worker ended.
     pub fn deliver(&self, message: Vec<u8>) {
         let _ = self.0.send(Incoming::Message(message));
+    }
+
+    /// Notes that another coordinator may be at the other end of the connection.
+    pub fn reconnected(&self) {
+        let _ = self.0.send(Incoming::Event(Box::new(Event::Reconnected)));
     }
 
     /// Ends the worker: its builds are cancelled without further messages.
@@ -112,6 +117,9 @@ pub struct Client<'a> {
     pub has_jobservers: bool,
     /// The capabilities of this worker.
     pub capabilities: Vec<String>,
+    /// With less free space in the worker's folder, it takes no builds, in bytes. 0 where builds fail for lack of space
+    /// instead.
+    pub free_bytes_min: u64,
 }
 
 struct Running {
@@ -169,6 +177,17 @@ impl<'env> Client<'env> {
     }
 }
 
+impl Client<'_> {
+    /// Whether the disk has room for builds.
+    fn has_room(&self) -> bool {
+        let facts = rustix::fs::statvfs(&*self.worker.settings.yard);
+        let is_enough =
+            |facts: rustix::fs::StatVfs| facts.f_bavail.saturating_mul(facts.f_frsize) >= self.free_bytes_min;
+        // A folder that cannot be read fails builds with a reason.
+        facts.map_or(true, is_enough)
+    }
+}
+
 impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
     fn run(&mut self, receiver: &Receiver<Incoming>) -> Result<(), ClientError> {
         self.apply(Event::Tick)?;
@@ -198,6 +217,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                     _ => Pressure::Low,
                 };
                 self.apply(Event::Pressure(pressure))?;
+                self.apply(Event::Room(self.client.has_room()))?;
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();

@@ -122,6 +122,7 @@ impl Run {
             reports: BTreeMap::new(),
             held: Vec::new(),
         };
+        let coordinator = coordinator.with_own_machine("kiln-1".to_owned(), slots, None);
         let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0, worker };
         run.starts_worker();
         run
@@ -149,6 +150,12 @@ impl Run {
         });
         self.worker.session = welcome.unwrap();
         self.send(Incoming::Pressure(self.worker.pressure))
+    }
+
+    /// Makes the worker one on another machine than the coordinator's.
+    pub fn elsewhere(mut self) -> Run {
+        self.coordinator = self.coordinator.with_own_machine("own".to_owned(), 1, None);
+        self
     }
 
     pub fn say(&mut self, message: ToCoordinator) -> Vec<(Number, String)> {

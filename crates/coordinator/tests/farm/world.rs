@@ -17,7 +17,7 @@ use kilnyard_protocol::{
 };
 use kilnyard_schedule::{Basis, Limits, Scheduler, Work};
 use kilnyard_store::{Record, RunState};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 const WORKERS: usize = 3;
@@ -609,6 +609,8 @@ impl World {
                     let (build, is_repeated) = (built.build, built.is_repeated);
                     self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
                 }
+                // The user resumes it.
+                Action::Quarantine { .. } => self.boss_hears(500.0, Event::Held(BTreeSet::new())),
                 Action::Finish(state) => self.finished = Some(state),
                 Action::Record(_) | Action::Allot(_) | Action::Adopt { .. } | Action::Notify(_) => {}
             }

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::For;
+use crate::api::{For, Part};
 use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -132,11 +132,12 @@ pub async fn write(
     }
 }
 
-/// Stores a log of a build that the worker has.
+/// Stores a log of a build that the worker has, or a part of it while it is being written.
 pub async fn log(
     State(shared): State<Arc<Shared>>,
     sender: Sender,
     Path((attempt, name)): Path<(String, String)>,
+    Query(part): Query<Part>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
@@ -145,9 +146,23 @@ pub async fn log(
     if !is_log_name(&name) {
         return Err(Refusal(StatusCode::BAD_REQUEST, "the name of a log has lower-case letters".to_owned()));
     }
-    size_of(&headers, LOG_BYTES_MAX)?;
-    let path = files.yard.join(format!("{logs}{name}.log.{COMPRESSED}"));
+    let size = size_of(&headers, LOG_BYTES_MAX)?;
+    let open = files.yard.join(format!("{logs}{name}.log"));
+    let path = open.with_extension(format!("log.{COMPRESSED}"));
     let body = reader(body);
+    if let Some(offset) = part.offset {
+        if offset.saturating_add(size) > LOG_TEXT_BYTES_MAX {
+            let reason = format!("a log may have at most {LOG_TEXT_BYTES_MAX} bytes of text");
+            return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason));
+        }
+        let added = tokio::task::spawn_blocking(move || add(&open, &path, offset, &mut body.take(size)));
+        return match added.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
+            true => Ok(StatusCode::NO_CONTENT),
+            false => {
+                Err(Refusal(StatusCode::CONFLICT, "a part of the log before this one is missing".to_owned()))
+            }
+        };
+    }
     let stored = tokio::task::spawn_blocking(move || keep(&path, &mut body.take(LOG_BYTES_MAX)));
     match stored.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
         true => Ok(StatusCode::NO_CONTENT),
@@ -174,6 +189,31 @@ fn keep(path: &std::path::Path, from: &mut impl Read) -> io::Result<bool> {
     // Logs are readable like those of builds on this machine.
     part.as_file().set_permissions(Permissions::from_mode(0o644))?;
     part.persist(path).map_err(|error| error.error)?;
+    // What arrived while it was being written.
+    match fs_err::remove_file(path.with_extension("")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(true),
+    }
+}
+
+/// Adds a part to a log that is being written, unless the whole log is there. Returns false if a part before it is
+/// missing.
+fn add(
+    open: &std::path::Path,
+    whole: &std::path::Path,
+    offset: u64,
+    from: &mut impl Read,
+) -> io::Result<bool> {
+    if whole.exists() {
+        return Ok(true);
+    }
+    fs_err::create_dir_all(open.parent().ok_or(io::ErrorKind::NotFound)?)?;
+    let mut file = fs_err::OpenOptions::new().write(true).create(true).truncate(false).open(open)?;
+    if offset > file.metadata()?.len() {
+        return Ok(false);
+    }
+    file.seek(io::SeekFrom::Start(offset))?;
+    io::copy(from, &mut file)?;
     Ok(true)
 }
 
@@ -181,6 +221,22 @@ fn keep(path: &std::path::Path, from: &mut impl Read) -> io::Result<bool> {
 mod tests {
     use super::*;
     use kilnyard_artifacts::Folder;
+
+    #[test]
+    fn parts_of_a_log_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (open, whole) =
+            (folder.path().join("logs/1-build.log"), folder.path().join("logs/1-build.log.zst"));
+        let add = |offset: u64, text: &str| add(&open, &whole, offset, &mut text.as_bytes()).unwrap();
+        let text = || fs_err::read_to_string(&open).unwrap();
+        assert!(add(0, "one ") && add(4, "two ") && add(4, "two ") && add(0, "one "));
+        assert!(!add(9, "lost"), "a gap is refused");
+        assert_eq!(text(), "one two ");
+        // The whole log replaces the parts, and late parts change nothing.
+        let bytes = zstd::encode_all(&b"one two three"[..], 1).unwrap();
+        assert!(keep(&whole, &mut &bytes[..]).unwrap());
+        assert!(!open.exists() && add(8, "three") && !open.exists());
+    }
 
     #[test]
     fn content_with_another_hash_is_not_stored() {

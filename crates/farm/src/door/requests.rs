@@ -1,7 +1,7 @@
 //! The requests of workers (`/v1`).
 
 use super::{Shared, files};
-use crate::api::{Began, Challenge, Join, Joined, Proof, Refused, Wait};
+use crate::api::{About, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
 use crate::roster::JoinError;
@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use std::sync::Arc;
@@ -143,7 +143,8 @@ async fn session(
     if !is_proved(&member.key, shared.identity.fingerprint(), &proof.challenge, &proof.proof) {
         return Err(refused("the proof is not that of the worker's key"));
     }
-    Ok(Json(Began { session: shared.state().begin(&member.name, now) }))
+    let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
+    Ok(Json(Began { session: shared.state().begin(&member.name, about, now) }))
 }
 
 /// A message for the run. Without a run it is lost.
@@ -161,21 +162,29 @@ async fn message(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The next message for a worker, which may take a while.
+/// The next message for a worker, which may take a while. Every answer names the run; one without a message comes early
+/// if a run connects meanwhile.
 async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
     Query(wait): Query<Wait>,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
+    let run_before = shared.state().run_id().map(str::to_owned);
     loop {
         let gone = || Refusal(StatusCode::UNAUTHORIZED, "the worker was removed".to_owned());
         let (message, filled) = shared.state().take(&worker).ok_or_else(gone)?;
+        // Before the run is compared, so that no change after that is missed.
+        let mut changed = std::pin::pin!(filled.notified());
+        changed.as_mut().enable();
+        let run = shared.state().run_id().map(str::to_owned);
+        let named = run.iter().map(|run| (RUN_HEADER, run.clone()));
+        let named = AppendHeaders(named.collect::<Vec<_>>());
         if let Some(message) = message {
-            return Ok(Body::from(message).into_response());
+            return Ok((named, Body::from(message)).into_response());
         }
-        if tokio::time::timeout_at(end, filled.notified()).await.is_err() {
-            return Ok(StatusCode::NO_CONTENT.into_response());
+        if run != run_before || tokio::time::timeout_at(end, changed).await.is_err() {
+            return Ok((StatusCode::NO_CONTENT, named).into_response());
         }
     }
 }

@@ -63,8 +63,10 @@ fn status(shared: &Shared) -> io::Result<Status> {
     let members = shared.roster.members()?;
     let (state, now) = (shared.state(), Instant::now());
     let workers = members.into_iter().map(|member| {
-        let (silent, builds) = state.seen(&member.name, now);
+        let (silent, builds, about) = state.seen(&member.name, now);
         WorkerStatus {
+            held: member.held,
+            about,
             joined_seconds: member.joined_seconds,
             silent_seconds: silent.map(|silent| silent.as_secs_f64()),
             builds,

@@ -2,6 +2,7 @@
 //! workers prove their keys again.
 
 use super::Files;
+use crate::api::About;
 use crate::relay::{Allowed, ToDoor};
 use kilnyard_model::sha256::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -39,6 +40,8 @@ pub struct State {
 #[derive(Debug)]
 struct Run {
     number: u64,
+    /// Its random id, by which workers notice that it is another one.
+    id: String,
     /// Takes frames for it.
     sender: mpsc::Sender<Vec<u8>>,
     files: Arc<Files>,
@@ -57,6 +60,7 @@ struct Seat {
     grants: HashMap<String, Grant>,
     /// When it sent its last request.
     seen: Option<Instant>,
+    about: About,
 }
 
 impl Seat {
@@ -71,6 +75,7 @@ impl Seat {
             messages_arriving: Arc::new(Semaphore::new(MESSAGES_ARRIVING_MAX)),
             grants: HashMap::new(),
             seen: None,
+            about: About::default(),
         }
     }
 }
@@ -102,13 +107,13 @@ impl State {
     }
 
     /// Begins a session of a worker, in place of its last one.
-    pub fn begin(&mut self, worker: &str, now: Instant) -> String {
+    pub fn begin(&mut self, worker: &str, about: About, now: Instant) -> String {
         let session = crate::random_hex();
         self.sessions.insert(session.clone(), worker.to_owned());
         let seat = self.seats.entry(worker.to_owned()).or_insert_with(Seat::vacant);
         self.sessions.remove(&seat.session);
         seat.session.clone_from(&session);
-        seat.seen = Some(now);
+        (seat.seen, seat.about) = (Some(now), about);
         session
     }
 
@@ -186,8 +191,10 @@ impl State {
         sender: mpsc::Sender<Vec<u8>>,
     ) -> u64 {
         self.count += 1;
-        self.run = Some(Run { number: self.count, sender, files: Arc::new(files) });
+        self.run = Some(Run { number: self.count, id: crate::random_hex(), sender, files: Arc::new(files) });
         self.forget();
+        // Workers introduce themselves to it at once.
+        self.seats.values().for_each(|seat| seat.filled.notify_waiters());
         for (worker, allowed) in allowed {
             self.allow(&worker, allowed);
         }
@@ -216,15 +223,20 @@ impl State {
         self.run.as_ref().map(|run| run.sender.clone())
     }
 
+    /// The id of the run.
+    pub fn run_id(&self) -> Option<&str> {
+        self.run.as_ref().map(|run| run.id.as_str())
+    }
+
     /// The files of the run.
     pub fn files(&self) -> Option<Arc<Files>> {
         self.run.as_ref().map(|run| run.files.clone())
     }
 
-    /// The time since a worker's last request, if there was one, and the number of its builds.
-    pub fn seen(&self, worker: &str, now: Instant) -> (Option<Duration>, usize) {
-        let Some(seat) = self.seats.get(worker) else { return (None, 0) };
-        (seat.seen.map(|seen| now.duration_since(seen)), seat.grants.len())
+    /// The time since a worker's last request, if there was one, the number of its builds, and its machine.
+    pub fn seen(&self, worker: &str, now: Instant) -> (Option<Duration>, usize, About) {
+        let Some(seat) = self.seats.get(worker) else { return (None, 0, About::default()) };
+        (seat.seen.map(|seen| now.duration_since(seen)), seat.grants.len(), seat.about.clone())
     }
 }
 
@@ -256,7 +268,8 @@ mod tests {
     fn a_worker_reads_what_its_builds_name_while_it_has_them() {
         let (mut state, now) = (State::default(), Instant::now());
         let sha = |digit: &str| Sha256Hex::parse(&digit.repeat(64)).unwrap();
-        let (first, second) = (state.begin("one", now), state.begin("two", now));
+        let (first, second) =
+            (state.begin("one", About::default(), now), state.begin("two", About::default(), now));
         assert_eq!(state.worker(&first, now).as_deref(), Some("one"));
         let allows = |reads: Vec<Sha256Hex>, logs: Option<&str>| {
             Some(Allowed { attempt: "a".to_owned(), reads, logs: logs.map(str::to_owned) })
@@ -271,7 +284,7 @@ mod tests {
         state.deliver(to("one", None, Some("a")), b"over".to_vec());
         assert!(!state.may_read("one", &sha("1")));
         // A new session ends the earlier one; another worker's stays.
-        state.begin("one", now);
+        state.begin("one", About::default(), now);
         assert_eq!((state.worker(&first, now), state.worker(&second, now).as_deref()), (None, Some("two")));
         state.remove("two");
         assert_eq!(state.worker(&second, now), None);
@@ -280,7 +293,7 @@ mod tests {
     #[test]
     fn mailboxes_are_bounded() {
         let (mut state, now) = (State::default(), Instant::now());
-        state.begin("one", now);
+        state.begin("one", About::default(), now);
         for _ in 0..MAILBOX_MAX + 9 {
             state.deliver(to("one", None, None), vec![0; 10]);
         }

@@ -1,5 +1,7 @@
 //! `kilnyard log`: a log, opened at the first relevant line.
 
+mod follow;
+
 use super::{print, unknown};
 use crate::cli;
 use crate::environment_of_process;
@@ -31,6 +33,11 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
                 .hint(Remedy::command(format!("why {}", options.package))),
             None => unknown(yard, &store, &options.package)?,
         });
+    }
+    if options.follow
+        && let Some(code) = follow::run(yard, &store, &options.package, wanted)?
+    {
+        return Ok(code);
     }
     let (build, relative) = builds
         .iter()

@@ -3,6 +3,7 @@
 mod join;
 mod lease;
 mod remote;
+mod stream;
 
 use crate::cli;
 use crate::environment::Environment;

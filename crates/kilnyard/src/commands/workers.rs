@@ -6,9 +6,12 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::words;
 use crate::yard::Yard;
+use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
-use kilnyard_farm::roster::Roster;
+use kilnyard_farm::roster::{Held, Roster};
+use kilnyard_model::foreign::Foreign;
+use kilnyard_model::host::Host;
 use kilnyard_yard::remedy::Remedy;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -34,10 +37,16 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
         Some(WorkersAction::Remove { worker }) => {
             match roster.remove(worker).context(Kind::Machine, format!("remove {worker}"))? {
                 true => print(&format!("{worker} is removed\n")),
-                false => {
-                    Err(Error::usage(format!("there is no worker {worker}")).hint(Remedy::command("workers")))
-                }
+                false => Err(absent(worker)),
             }
+        }
+        Some(WorkersAction::Drain { worker }) => {
+            hold(&roster, worker, Some(Held::Drained), "gets no more builds; those that it has continue")
+        }
+        Some(WorkersAction::Resume { worker }) => hold(&roster, worker, None, "gets builds again"),
+        Some(WorkersAction::Quarantine { worker, reason }) => {
+            let held = Held::Quarantined(reason.clone());
+            hold(&roster, worker, Some(held), "is quarantined: it gets no more builds")
         }
         None => {
             let status = match asked(yard) {
@@ -58,9 +67,22 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     }
 }
 
+fn absent(worker: &str) -> Error {
+    Error::usage(format!("there is no worker {worker}")).hint(Remedy::command("workers"))
+}
+
+/// Decides whether a worker gets builds, and says so.
+fn hold(roster: &Roster, worker: &str, held: Option<Held>, said: &str) -> Result<ExitCode> {
+    let failed = format!("write the entry of {worker}");
+    match roster.hold(worker, held).context(Kind::Machine, failed)? {
+        true => print(&format!("{worker} {said}\n")),
+        false => Err(absent(worker)),
+    }
+}
+
 fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
-    let kilnyard_farm::roster::Member { name, joined_seconds, .. } = member;
-    WorkerStatus { name, joined_seconds, silent_seconds: None, builds: 0 }
+    let kilnyard_farm::roster::Member { name, joined_seconds, held, .. } = member;
+    WorkerStatus { name, joined_seconds, silent_seconds: None, builds: 0, held, about: About::default() }
 }
 
 /// The door's answer; absent if there is none.
@@ -84,6 +106,7 @@ fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
             let _ = writeln!(text, "listening at {address}; {run}");
         }
     }
+    let own = kilnyard_worker::host();
     for worker in &status.workers {
         let state = match worker.silent_seconds {
             None => "not connected".to_owned(),
@@ -93,9 +116,71 @@ fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
             Some(_) => format!("connected, {}", words::count(worker.builds as u64, "build")),
         };
         let _ = writeln!(text, "{}  {state}", worker.name);
+        match &worker.held {
+            Some(Held::Drained) => text.push_str("    drained: it gets no builds\n"),
+            Some(Held::Quarantined(reason)) => {
+                let _ = writeln!(text, "    quarantined: {}", Foreign(reason));
+            }
+            None => {}
+        }
+        if worker.about.cores > 0 {
+            let _ = writeln!(text, "    {}", machine(&worker.about));
+        }
+        for difference in differences(&worker.about, &own) {
+            let _ = writeln!(text, "    differs from this machine: {difference}");
+        }
     }
     if status.workers.is_empty() {
         let _ = writeln!(text, "no worker has joined yet");
     }
     print(&text)
+}
+
+/// The description of a worker's machine, which the worker made itself.
+fn machine(about: &About) -> String {
+    let memory = about.memory_bytes.map_or(String::new(), |bytes| format!(", {}", words::size(bytes)));
+    let cores = words::count(about.cores.into(), "core");
+    let (cpu, kernel, version) = (Foreign(&about.cpu), Foreign(&about.kernel), Foreign(&about.version));
+    format!("{cores}{memory}; {cpu}; {kernel}; kilnyard {version}")
+}
+
+/// In what a worker's machine differs from this one, so that its builds may end otherwise.
+fn differences(about: &About, own: &Host) -> Vec<String> {
+    if about.cores == 0 {
+        return Vec::new();
+    }
+    let pairs = [
+        ("kernel", about.kernel.as_str(), own.kernel.as_str()),
+        ("kilnyard", &about.version, env!("CARGO_PKG_VERSION")),
+        ("architecture", &about.architecture, std::env::consts::ARCH),
+    ];
+    let differing = pairs.into_iter().filter(|(_, its, own)| its != own);
+    differing.map(|(what, its, own)| format!("{what} {} instead of {own}", Foreign(its))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_says_of_itself_is_escaped_and_compared() {
+        let own = Host { kernel: "Linux 6.1".to_owned(), cpu: "x".to_owned() };
+        let about = About {
+            cores: 2,
+            memory_bytes: Some(1 << 30),
+            kernel: "Linux 6.1".to_owned(),
+            cpu: "\u{1b}[2J".to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        assert!(!machine(&about).contains('\u{1b}'));
+        assert_eq!(differences(&about, &own), Vec::<String>::new());
+        let other = About { kernel: "Linux 5\n".to_owned(), ..about };
+        let said = differences(&other, &own);
+        assert!(
+            said.len() == 1 && said[0].contains("instead of Linux 6.1") && !said[0].contains('\n'),
+            "{said:?}"
+        );
+        assert!(differences(&About::default(), &own).is_empty());
+    }
 }

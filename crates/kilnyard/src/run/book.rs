@@ -1,5 +1,6 @@
 //! A run in the store: the initial state of its packages, and the recorder's reads and writes.
 
+use super::taken::TakenOver;
 use crate::plan::Planned;
 use crate::words::now_seconds;
 use kilnyard_coordinator::{KeptOutputs, Start};
@@ -98,11 +99,13 @@ pub struct Book<'a> {
 }
 
 impl Book<'_> {
-    /// Resumes the run: its open builds are lost.
-    pub fn resume(&mut self) -> Result<(), StoreError> {
+    /// Resumes the run: its open builds are lost, except those that are taken over.
+    pub fn resume(&mut self, taken: &[TakenOver]) -> Result<(), StoreError> {
         let mut records =
             vec![Record::Run { run: self.run, state: RunState::Running, at_seconds: now_seconds() }];
-        records.extend(lost(&self.store.builds_in(self.run)?));
+        let mut builds = self.store.builds_in(self.run)?;
+        builds.retain(|build| taken.iter().all(|taken| taken.open.build != build.number));
+        records.extend(lost(&builds));
         self.store.record(&records)
     }
 }
@@ -119,7 +122,7 @@ impl Ledger for Book<'_> {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         // Becoming the leader again fences a commit of unknown outcome; the next number is then above its numbers.
         let next_build = self.store.lead()?.next_build;
-        self.resume()?;
+        self.resume(&[])?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
         let starts = self.beginnings.starts(&current, self.store.packages(self.run)?);
         let graph = self.beginnings.set.graph();

@@ -4,20 +4,23 @@
 //! silent, as after any cut connection.
 
 use super::Message;
+use super::taken::TakenOver;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Channel, Granted};
+use kilnyard_coordinator::{Channel, Event, Granted};
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
+use kilnyard_farm::roster::{Held, Roster};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::{FamilyOrder, FolderContent, Input, RootOrder};
+use kilnyard_model::order::{BuildOrder, FamilyOrder, FolderContent, Input, RootOrder};
 use kilnyard_protocol::{Lease, Progress, Reports, Test, ToCoordinator, ToWorker};
-use std::collections::HashMap;
+use kilnyard_store::Number;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +34,8 @@ const WAITING_MAX: usize = 16;
 
 /// How often a full queue is checked.
 const STEP: Duration = Duration::from_millis(5);
+/// How often the roster is read.
+const ROSTER_STEP: Duration = Duration::from_secs(1);
 /// How often a run looks for a door that it is not connected to.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -42,6 +47,8 @@ pub struct Door {
     builds: HashMap<Attempt, RemoteBuild>,
     /// The workers by channel, which counts from 1.
     workers: Vec<String>,
+    /// Workers to quarantine, with the reason.
+    quarantines: Sender<(String, String)>,
 }
 
 /// What the threads of the connection share with the owner.
@@ -127,9 +134,57 @@ impl Shared {
     }
 }
 
+/// The workers that take no builds, as the roster says.
+struct Watched {
+    /// The folder of the door.
+    folder: PathBuf,
+    /// As last reported.
+    held: BTreeSet<String>,
+}
+
+impl Watched {
+    /// Reports changes until the run is over, and quarantines workers.
+    fn watch(mut self, to_quarantine: &Receiver<(String, String)>, owner: &Sender<Message>) {
+        loop {
+            match to_quarantine.recv_timeout(ROSTER_STEP) {
+                Ok((worker, reason)) => {
+                    // If this fails, it is quarantined in this run only.
+                    let _ = Roster::open(&self.folder)
+                        .and_then(|roster| roster.hold(&worker, Some(Held::Quarantined(reason))));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.report(owner);
+        }
+    }
+
+    fn report(&mut self, owner: &Sender<Message>) {
+        // Without a roster nobody has joined.
+        let members = match self.folder.is_dir() {
+            true => Roster::open(&self.folder).and_then(|roster| roster.members()),
+            false => Ok(Vec::new()),
+        };
+        // One that cannot be read now may be in a second.
+        let Ok(members) = members else { return };
+        let held: BTreeSet<String> =
+            members.into_iter().filter(|member| member.held.is_some()).map(|member| member.name).collect();
+        if held != self.held {
+            self.held.clone_from(&held);
+            let _ = owner.send(Message::Event(Box::new(Event::Held(held))));
+        }
+    }
+}
+
 impl Door {
-    /// Connects to the yard's door whenever there is one. Returns none if other machines cannot take part.
-    pub fn connect(yard: &Yard, owner: &Sender<Message>) -> Option<Door> {
+    /// Whether workers on other machines can reach a run now.
+    pub fn is_open(yard: &Yard) -> bool {
+        yard.config.family.confined().is_none() && relay::connect(&folder(yard)).is_ok()
+    }
+
+    /// Connects to the yard's door whenever there is one. Returns none if other machines cannot take part. The builds that
+    /// were taken over are known from the beginning.
+    pub fn connect(yard: &Yard, owner: &Sender<Message>, run: Number, taken: &[TakenOver]) -> Option<Door> {
         let door = folder(yard);
         if let Some(reason) = yard.config.family.confined() {
             if relay::connect(&door).is_ok() {
@@ -145,11 +200,27 @@ impl Door {
         };
         let (frames, to_write) = mpsc::channel();
         let shared = Arc::new(Shared::default());
-        // Two threads, since the owner of the run never blocks. They end when this is dropped.
+        let (quarantines, to_quarantine) = mpsc::channel();
+        let (builds, workers) = (HashMap::new(), Vec::new());
+        let mut made = Door { frames, shared: shared.clone(), builds, workers, quarantines };
+        for TakenOver { open, order, .. } in taken {
+            let channel = made.channel(&open.worker);
+            let at = (run, order.package.as_str(), open.build);
+            let allows = made.admit(channel, open.attempt, at, order);
+            made.remember(&open.worker, &allows);
+        }
+        // Before any worker can connect.
+        let mut roster = Watched { folder: paths.door.clone(), held: BTreeSet::new() };
+        roster.report(owner);
+        // Three threads, since the owner of the run never blocks. They end when this is dropped.
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
+        std::thread::spawn({
+            let owner = owner.clone();
+            move || roster.watch(&to_quarantine, &owner)
+        });
         std::thread::spawn(move || writing.send(&to_write));
         std::thread::spawn(move || reading.receive(&paths, &owner));
-        Some(Door { frames, shared, builds: HashMap::new(), workers: Vec::new() })
+        Some(made)
     }
 
     /// The channel of a worker.
@@ -164,12 +235,33 @@ impl Door {
 
     /// Sends a lease, and lets the worker read what it names.
     pub fn grant(&mut self, granted: &Granted, lease: &Lease, bytes: Vec<u8>) {
-        let logs = format!("logs/{}/{}/{}-", lease.run, lease.order.package, lease.build);
-        let reads = reads(&lease.order.root, &[]);
-        let allows = Allowed { attempt: lease.attempt.to_string(), reads, logs: Some(logs.clone()) };
-        let build = RemoteBuild { family: lease.order.family.clone(), channel: granted.channel, logs };
-        self.builds.insert(lease.attempt, build);
+        let at = (lease.run, lease.order.package.as_str(), lease.build);
+        let allows = self.admit(granted.channel, lease.attempt, at, &lease.order);
         self.push(granted.channel, Some(allows), None, bytes);
+    }
+
+    /// Notes a build of a worker: its run, package and number. Returns what the worker may do.
+    fn admit(
+        &mut self,
+        channel: Channel,
+        attempt: Attempt,
+        (run, package, build): (Number, &str, Number),
+        order: &BuildOrder,
+    ) -> Allowed {
+        let logs = format!("logs/{run}/{package}/{build}-");
+        let build = RemoteBuild { family: order.family.clone(), channel, logs: logs.clone() };
+        self.builds.insert(attempt, build);
+        Allowed { attempt: attempt.to_string(), reads: reads(&order.root, &[]), logs: Some(logs) }
+    }
+
+    /// Keeps what a worker may do, for a door that is started again.
+    fn remember(&self, worker: &str, allows: &Allowed) {
+        let mut known = self.shared.allowed();
+        let (_, known) = known.entry(allows.attempt.clone()).or_insert_with(|| {
+            (worker.to_owned(), Allowed { attempt: allows.attempt.clone(), ..Allowed::default() })
+        });
+        known.reads.extend(allows.reads.iter().cloned());
+        known.logs = allows.logs.clone().or_else(|| known.logs.take());
     }
 
     /// Sends a message.
@@ -197,18 +289,19 @@ impl Door {
     fn push(&self, to: Channel, allows: Option<Allowed>, ends: Option<String>, bytes: Vec<u8>) {
         let Some(worker) = self.workers.get((to.0 as usize).wrapping_sub(1)) else { return };
         if let Some(allows) = &allows {
-            let mut known = self.shared.allowed();
-            let (_, known) = known.entry(allows.attempt.clone()).or_insert_with(|| {
-                (worker.clone(), Allowed { attempt: allows.attempt.clone(), ..Allowed::default() })
-            });
-            known.reads.extend(allows.reads.iter().cloned());
-            known.logs = allows.logs.clone().or_else(|| known.logs.take());
+            self.remember(worker, allows);
         }
         if let Some(attempt) = &ends {
             self.shared.allowed().remove(attempt);
         }
         // Without its thread the run is over.
         let _ = self.frames.send((ToDoor { to: worker.clone(), allows, ends }, bytes));
+    }
+
+    /// Quarantines a worker in later runs too.
+    pub fn quarantine(&self, worker: &str, reason: &str) {
+        // Without its thread the run is over.
+        let _ = self.quarantines.send((worker.to_owned(), reason.to_owned()));
     }
 
     /// A build of a worker on another machine.

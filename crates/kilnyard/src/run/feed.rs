@@ -30,6 +30,8 @@ pub enum Shown {
     Progress { build: Number, progress: Progress },
     /// The cores of each build.
     Allotted(Vec<(Number, u32)>),
+    /// A worker gets no more builds.
+    Quarantined { worker: String, reason: String },
     /// The disk is full.
     DiskFull,
     /// A commit failed, and the state of the run is read again.
@@ -97,6 +99,9 @@ impl Picture<'_> {
                     let own = cores.iter().find(|(build, _)| *build == seen.build);
                     seen.cores = own.map_or(seen.cores, |(_, cores)| *cores);
                 }
+            }
+            Shown::Quarantined { worker, reason } => {
+                view.see(&ViewEvent::Quarantined { worker: &worker, reason: &reason }, &self.snapshot);
             }
             Shown::DiskFull => view.see(&ViewEvent::DiskFull, &self.snapshot),
             Shown::Reloading => view.see(&ViewEvent::Reloading, &self.snapshot),

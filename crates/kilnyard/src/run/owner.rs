@@ -192,6 +192,12 @@ impl Owner<'_> {
                 self.desk.built(of, built);
             }
             Action::Adopt { package, outputs } => drop(self.desk.adopt(package, outputs)),
+            Action::Quarantine { worker, reason } => {
+                if let Some(door) = &self.link.door {
+                    door.quarantine(&worker, &reason);
+                }
+                self.feed.show(Shown::Quarantined { worker, reason });
+            }
             Action::Notify(Notice::Progress { build, progress }) => {
                 self.feed.show(Shown::Progress { build, progress });
             }

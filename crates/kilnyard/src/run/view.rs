@@ -10,15 +10,24 @@ pub use live::drawn::Drawn;
 pub use live::echo::restore as restore_echo;
 pub use plain::Plain;
 
+use crate::words::{self, now_seconds};
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState};
-use kilnyard_store::{Event, Number, Request, RequestKind, RunState};
-use std::time::Instant;
+use kilnyard_store::{BuildRow, Event, Number, Request, RequestKind, RunState};
+use std::time::{Duration, Instant};
 
 /// The message for [`ViewEvent::Reloading`].
 const RELOADING: &str =
     "writing to the store failed; builds are being cancelled, and the run resumes from its last state";
+
+/// The line for [`ViewEvent::Quarantined`].
+fn quarantine_line(worker: &str, reason: &str) -> String {
+    format!(
+        "worker {worker} is quarantined: {reason} ({})",
+        words::command(&format!("workers resume {worker}"))
+    )
+}
 
 /// The line for [`ViewEvent::Asked`].
 fn request_line(request: &Request) -> String {
@@ -48,6 +57,32 @@ pub struct BuildSeen {
     pub memory_bytes: u64,
     /// Estimated duration of the build.
     pub estimate_seconds: f64,
+}
+
+impl BuildSeen {
+    /// A build that began in another process.
+    pub fn of(build: &BuildRow, estimate_seconds: f64) -> BuildSeen {
+        let started = since(build.started_seconds);
+        BuildSeen {
+            build: build.number,
+            package: build.package.clone(),
+            version: build.version.clone(),
+            slot: build.slot,
+            stage: None,
+            started,
+            stage_started: started,
+            cores: 1,
+            memory_bytes: 0,
+            estimate_seconds,
+        }
+    }
+}
+
+/// The instant of a time in seconds since 1970.
+pub fn since(seconds: f64) -> Instant {
+    let now = Instant::now();
+    let ago = Duration::try_from_secs_f64(now_seconds() - seconds).unwrap_or_default();
+    now.checked_sub(ago).unwrap_or(now)
 }
 
 /// The state of a run.
@@ -115,6 +150,8 @@ pub enum ViewEvent<'a> {
     Asked(&'a Request),
     /// A request was refused.
     Refused { request: &'a Request, reason: &'a str },
+    /// A worker on another machine gets no more builds.
+    Quarantined { worker: &'a str, reason: &'a str },
     /// The disk is full, and the run waits for space.
     DiskFull,
     /// A commit failed: the state is read from the store again, and builds start over.

@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 pub const CASES: &[Trial] = &[
     ("workers_on_other_machines_build_too", build_too),
     ("builds_of_killed_workers_and_doors_are_repeated", killed),
+    ("a_resumed_run_takes_over_builds_of_other_machines", taken_over),
     ("a_worker_that_cannot_join_says_why", cannot_join),
 ];
 
@@ -191,6 +192,37 @@ fn killed(shared: &Shared) {
     drop(served);
     assert!(yard.is_clean());
     assert_eq!(performers(&yard).len(), 6);
+    yard.build().exits(0).says(&["nothing to do"]);
+}
+
+fn taken_over(shared: &Shared) {
+    let pause = "echo it is running; sleep 20";
+    let yard = shared.yard("farm-taken-over", &[slow("one", pause), slow("two", pause)]);
+    let served = Served::start(&yard);
+    let far = Far::join(shared, &yard, &served, "far");
+    let mut build = yard.start(&["build", "--no-scan", "--slots", "1"]);
+    // The log of a build on another machine arrives while it is written.
+    let is_running = |name: &str| {
+        let log = yard.run(&["log", name, "build"]);
+        log.code == Some(0) && log.stdout.contains("it is running")
+    };
+    until("both builds run", || is_running("one") && is_running("two"));
+    let following = yard.command(&["log", "--follow", "one"]).stdout(Stdio::piped()).spawn().unwrap();
+    build.signal(libc::SIGKILL);
+    assert_eq!(build.end().code, None);
+    Ended::from(following.wait_with_output().unwrap()).exits(0).says(&["it is running"]);
+    yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["2 built"]);
+    let (built, others) = builds(&yard);
+    let by_far: Vec<&BuildRow> =
+        built.iter().chain(&others).filter(|build| build.worker.as_deref() == Some("far")).collect();
+    assert_eq!(by_far.len(), 1, "the build of the other machine is not repeated: {by_far:?} {}", far.said());
+    assert_eq!(by_far[0].outcome, BuildOutcome::Built);
+    assert_eq!((built.len(), others.len()), (2, 1), "{others:?}");
+    assert!(
+        by_far[0].stages.iter().any(|stage| stage.log.as_ref().is_some_and(|log| log.ends_with("build.log")))
+    );
+    drop(served);
+    assert!(yard.is_clean());
     yard.build().exits(0).says(&["nothing to do"]);
 }
 

@@ -1,12 +1,16 @@
-//! How packages change state, and how results correct the priors.
+//! How packages change state, and how results correct the priors and the speeds of machines.
 
 use super::{PackagePhase, Running, Scheduler};
+use crate::machine::MachineId;
 use crate::work::{Basis, median};
 use kilnyard_model::graph::PackageId;
 
 /// The number of results after which priors are corrected; further corrections come each time that number doubles.
 /// The first results mean little, and a correction costs a walk over the whole graph.
 const SURPRISES_MIN: usize = 8;
+
+/// A machine's speed changes if its logarithm differs by this much.
+const SPEED_CHANGE_MIN: f64 = 0.05;
 
 impl Scheduler {
     /// Makes a waiting package ready, unless something still holds it.
@@ -102,6 +106,21 @@ impl Scheduler {
         self.surprises.push((core_seconds / expected_seconds).ln());
         if self.surprises.len() >= SURPRISES_MIN && self.surprises.len().is_power_of_two() {
             self.prior_factor = median(self.surprises.clone()).exp();
+            self.renew_ranks();
+        }
+    }
+
+    /// Measures the speed of a machine by a package that was built before.
+    pub(super) fn measure(&mut self, machine: MachineId, package: PackageId, core_seconds: f64) {
+        let work = &self.works[package.index()];
+        if work.basis != Basis::Recorded {
+            return;
+        }
+        let (speed, about) = (&mut self.speeds[machine.index()], &mut self.machines[machine.index()]);
+        let measured = speed.add(about.speed, work.core_seconds(), core_seconds);
+        // New ranks cost a walk over the whole graph.
+        if let Some(measured) = measured.filter(|speed| (speed / about.speed).ln().abs() > SPEED_CHANGE_MIN) {
+            about.speed = measured;
             self.renew_ranks();
         }
     }

@@ -253,7 +253,7 @@ fn machines_come_and_go() {
     let mut scheduler = Scheduler::without_machines(graph, works, Limits::default()).unwrap();
     assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [], "there is no machine, and nothing fails");
     let there = MachineId(1);
-    let joined = |machine, cores| Event::Joined { machine, about: Machine::of_cores(cores) };
+    let joined = |machine, cores| Event::Joined { machine, about: Machine::of_cores(cores), is_open: true };
     assert_eq!(apply(&mut scheduler, 1.0, joined(HERE, 1)), [start(LONG)]);
     let start_there = |package| Action::Start { package, machine: there, cores: 1, files: Files::Memory };
     assert_eq!(apply(&mut scheduler, 2.0, joined(there, 1)), [start_there(SMALL)]);
@@ -272,10 +272,38 @@ fn ranks_follow_the_present_machines() {
     let mut scheduler = scheduler(4);
     let before = scheduler.rank_seconds(LONG);
     let about = Machine { speed: 2.0, ..Machine::of_cores(40) };
-    apply(&mut scheduler, 0.0, Event::Joined { machine: MachineId(1), about });
+    apply(&mut scheduler, 0.0, Event::Joined { machine: MachineId(1), about, is_open: true });
     assert!(scheduler.rank_seconds(LONG) < before / 2.0);
     apply(&mut scheduler, 0.0, Event::Left(MachineId(1)));
     assert_eq!(scheduler.rank_seconds(LONG), before);
+}
+
+#[test]
+fn the_speed_of_a_machine_is_measured_by_its_builds() {
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = (0..9).map(|n| graph.add(&n.to_string())).collect();
+    let works = vec![Work::serial(100.0, Basis::Recorded); 9];
+    let machines = vec![Machine::of_cores(1)];
+    let mut scheduler = Scheduler::new(Arc::new(graph), works, machines, Limits::default()).unwrap();
+    apply(&mut scheduler, 0.0, Event::Begin);
+    let before = scheduler.rank_seconds(ids[8]);
+    for (built, id) in (1..).zip(&ids[..4]) {
+        let outcome = Outcome::Built { core_seconds: 50.0 };
+        apply(&mut scheduler, 50.0 * f64::from(built), Event::Ended { package: *id, outcome });
+    }
+    assert!(
+        (scheduler.rank_seconds(ids[8]) - before / 2.0).abs() < 1e-9,
+        "each took half of the expected time"
+    );
+    // It keeps its speed when it returns.
+    apply(&mut scheduler, 201.0, Event::Closed(HERE));
+    apply(&mut scheduler, 201.0, Event::Ended { package: ids[4], outcome: Outcome::Lost });
+    apply(&mut scheduler, 201.0, Event::Left(HERE));
+    let about = Machine::of_cores(1);
+    let joined = Event::Joined { machine: HERE, about, is_open: false };
+    assert_eq!(apply(&mut scheduler, 202.0, joined), [], "it is closed");
+    assert!((scheduler.rank_seconds(ids[8]) - before / 2.0).abs() < 1e-9);
+    assert_eq!(apply(&mut scheduler, 203.0, Event::Opened(HERE)).len(), 1);
 }
 
 #[test]
@@ -297,7 +325,7 @@ fn a_package_too_large_for_the_present_machines_does_not_hold_up_others() {
     apply(&mut scheduler, 0.0, Event::Left(MachineId(1)));
     assert_eq!(apply(&mut scheduler, 0.0, Event::Begin), [start(SMALL)]);
     assert_eq!(apply(&mut scheduler, OVERTAKEN_SECONDS_MAX + 1.0, built(SMALL)), [start(OTHER)]);
-    let joined = Event::Joined { machine: MachineId(1), about: large };
+    let joined = Event::Joined { machine: MachineId(1), about: large, is_open: true };
     let machine = MachineId(1);
     let files = Files::Memory;
     let expected = [Action::Start { package: LONG, machine, cores: 1, files }];

@@ -129,6 +129,7 @@ fn with_worker(trying: &Trying, coordinate: impl FnOnce(&mut Desk)) -> Result<()
                 cores: Cores::new("client", 2),
                 has_jobservers: true,
                 capabilities: vec!["family:debian".to_owned()],
+                free_bytes_min: 0,
             };
             client.run(hello(), incomings, &Lossy { sender, count: Cell::new(0) })
         });

@@ -3,11 +3,10 @@
 use super::open_stage;
 use crate::error::{Error, Kind, Result};
 use crate::run::picture::{Follower, Picture};
-use crate::run::view::{BuildSeen, Events, Plain, Snapshot, View, ViewEvent};
+use crate::run::view::{self, BuildSeen, Events, Plain, Snapshot, View, ViewEvent};
 use crate::signals;
-use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use kilnyard_store::{BuildRow, RunRow, Store};
+use kilnyard_store::{RunRow, Store};
 use kilnyard_yard::remedy::Remedy;
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -33,7 +32,7 @@ pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Resul
     let estimate = |package: &str| estimates.get(package).copied().unwrap_or(0.0);
     let mut picture = Picture::new(follower, Box::new(estimate), snapshot(run));
     for build in store.builds_open(run.number).map_err(store_error)? {
-        picture.snapshot.builds.push(seen(&build, estimate(&build.package)));
+        picture.snapshot.builds.push(BuildSeen::of(&build, estimate(&build.package)));
     }
     picture.set_states(rows.into_iter().map(|row| (row.name, row.state)).collect());
     view.see(&ViewEvent::Began, &picture.snapshot);
@@ -76,7 +75,7 @@ fn snapshot(run: &RunRow) -> Snapshot {
     Snapshot {
         run: run.number,
         is_resumed: false,
-        started: since(run.started_seconds),
+        started: view::since(run.started_seconds),
         cores: run.cores,
         slots: run.slots,
         expected_seconds: run.expected_seconds,
@@ -85,27 +84,4 @@ fn snapshot(run: &RunRow) -> Snapshot {
         remaining_path_seconds: 0.0,
         bytes_fetched: 0,
     }
-}
-
-fn seen(build: &BuildRow, estimate_seconds: f64) -> BuildSeen {
-    let started = since(build.started_seconds);
-    BuildSeen {
-        build: build.number,
-        package: build.package.clone(),
-        version: build.version.clone(),
-        slot: build.slot,
-        stage: None,
-        started,
-        stage_started: started,
-        cores: 1,
-        memory_bytes: 0,
-        estimate_seconds,
-    }
-}
-
-/// The instant of a time in seconds since 1970.
-fn since(seconds: f64) -> Instant {
-    let now = Instant::now();
-    let ago = Duration::try_from_secs_f64(now_seconds() - seconds).unwrap_or_default();
-    now.checked_sub(ago).unwrap_or(now)
 }

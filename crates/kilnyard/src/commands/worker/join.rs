@@ -1,14 +1,17 @@
 //! `kilnyard worker --join`: takes part in the builds of a yard on another machine.
 
 use super::remote::Remote;
+use super::stream::Streams;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use crate::{environment_of_process, input, signals, worker};
+use kilnyard_farm::About;
 use kilnyard_farm::client::{Client as Connection, ClientError as ConnectionError};
 use kilnyard_farm::identity::Fingerprint;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
+use kilnyard_model::host::Host;
 use kilnyard_process::pressure;
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker};
@@ -26,6 +29,8 @@ use std::time::Duration;
 const MEMBERSHIP: &str = "state/membership.json";
 /// The file of the worker's key.
 const KEY: &str = "state/worker.key";
+/// With less free space in its folder, a worker takes no builds: 1 GiB.
+const FREE_BYTES_MIN: u64 = 1 << 30;
 /// The pause after a request that failed.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -44,7 +49,6 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     Yard::make_folders(&folder)?;
     let _lock = lock(&folder)?;
     let (membership, connection) = connect(options, &folder)?;
-    let connection = Arc::new(connection);
     let environment = environment_of_process();
     let distfiles = super::files(&folder, &environment)?;
     let mut settings = worker::settings_without_yard(&folder, BTreeMap::new(), &environment);
@@ -53,19 +57,28 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         settings.jobs = cores;
     }
     let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(settings.jobs) };
+    let connection = Arc::new(connection.with_about(about(&machine)));
     let worker = Worker::new(settings, distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, format!("prepare {}", folder.display()))? {
         say!("note: {left}");
     }
     let Membership { url, worker: name, .. } = &membership;
     say!("worker {name} of {url}: {} cores; it waits for builds, and Ctrl-C ends it", machine.cores);
-    let supply = Remote { client: &connection, worker: &worker, distfiles: &distfiles, folder: &folder };
+    let streams = Streams::start(connection.clone());
+    let supply = Remote {
+        client: &connection,
+        worker: &worker,
+        distfiles: &distfiles,
+        folder: &folder,
+        streams: &streams,
+    };
     let mut client = Client {
         worker: &worker,
         supply: &supply,
         cores: Cores::new(&folder.display().to_string(), machine.oversubscribed().cores),
         has_jobservers: machine.cores > 1,
         capabilities: crate::run::capabilities(),
+        free_bytes_min: FREE_BYTES_MIN,
     };
     let hello = crate::run::hello(name.clone(), process(), &machine);
     let (inbox, incomings) = Inbox::new();
@@ -94,6 +107,19 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let ended = ended.and_then(|()| refused.try_recv().map_or(Ok(()), Err));
     let _ = worker.keep_layers();
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// The description of this machine for `kilnyard workers`.
+fn about(machine: &Machine) -> About {
+    let Host { kernel, cpu } = kilnyard_worker::host();
+    About {
+        cores: machine.cores,
+        memory_bytes: machine.memory_bytes,
+        kernel,
+        cpu,
+        architecture: std::env::consts::ARCH.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
 }
 
 /// Takes the lock of the worker's folder.
@@ -208,13 +234,18 @@ fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
 /// Receives messages until the door refuses this worker, and returns why.
 fn receive(connection: &Connection, inbox: &Inbox) -> Error {
     let mut is_connected = true;
+    let mut run = None;
     loop {
         match connection.receive(is_connected) {
-            Ok(message) => {
+            Ok(received) => {
                 if !std::mem::replace(&mut is_connected, true) {
                     say!("connected again");
                 }
-                message.into_iter().for_each(|message| inbox.deliver(message));
+                if received.run.is_some() && received.run != run {
+                    run = received.run;
+                    inbox.reconnected();
+                }
+                received.message.into_iter().for_each(|message| inbox.deliver(message));
             }
             Err(error) if error.is_passing() => {
                 if std::mem::replace(&mut is_connected, false) {

@@ -1,6 +1,7 @@
 //! The files of a farm's builds: from the door before a build, and to it afterwards.
 
 use super::Needed;
+use super::stream::Streams;
 use crate::signals;
 use kilnyard_artifacts::Artifacts;
 use kilnyard_farm::client::{Client, ClientError};
@@ -26,6 +27,8 @@ pub struct Remote<'a> {
     pub distfiles: &'a FileStore,
     /// The worker's folder, to which the names of logs are relative.
     pub folder: &'a Path,
+    /// Sends logs while they are being written.
+    pub streams: &'a Streams,
 }
 
 impl Remote<'_> {
@@ -66,6 +69,8 @@ fn pause(seconds: u64, cancel: &AtomicBool) {
 
 impl Supply for Remote<'_> {
     fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure> {
+        let logs = self.folder.join(format!("logs/{}/{}", lease.run, lease.order.package));
+        self.streams.begin(lease.attempt, logs, format!("{}-", lease.build));
         let needed = Needed::by(&lease.order.root, &[]);
         self.fetch(&needed, cancel).map_err(|message| {
             let kind = match cancel.load(Ordering::Relaxed) {
@@ -98,6 +103,7 @@ impl Supply for Remote<'_> {
     }
 
     fn end(&self, lease: &Lease, logs: &[String]) {
+        self.streams.end(lease.attempt);
         let attempt = lease.attempt.to_string();
         for log in logs {
             let Some(name) = name_of_log(log, lease.build) else { continue };

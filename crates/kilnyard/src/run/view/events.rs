@@ -93,6 +93,9 @@ impl View for Events {
                 "package": request.package,
                 "reason": reason,
             }),
+            ViewEvent::Quarantined { worker, reason } => {
+                json!({ "event": "quarantined", "worker": worker, "reason": reason })
+            }
             ViewEvent::DiskFull => json!({ "event": "disk-full" }),
             ViewEvent::Reloading => json!({ "event": "reloading" }),
             ViewEvent::Stopping => json!({ "event": "stopping" }),

@@ -1,6 +1,6 @@
 //! Lines for logs and pipes: one for each decided package, and the relevant log lines of failures.
 
-use super::{RELOADING, Snapshot, View, ViewEvent, request_line};
+use super::{RELOADING, Snapshot, View, ViewEvent, quarantine_line, request_line};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
@@ -108,6 +108,7 @@ impl View for Plain {
             ViewEvent::Refused { request, reason } => {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
             }
+            ViewEvent::Quarantined { worker, reason } => self.say(&quarantine_line(worker, reason)),
             ViewEvent::DiskFull => self.say("the disk is full; waiting for free space"),
             ViewEvent::Reloading => self.say(RELOADING),
             ViewEvent::Stopping => self.say("stopping: builds are being cancelled; finished work is kept"),

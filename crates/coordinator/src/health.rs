@@ -1,0 +1,144 @@
+//! Which workers get builds: those that the user drained do not, and those that fail what others build do not any more.
+//!
+//! A build that failed because of its machine is repeated at once. If its worker took it again, a machine that fails
+//! everything quickly would fail the whole run. It therefore takes no builds for a pause after such a failure, and after
+//! [`FAULTS_MAX`] packages that it failed and another worker built, or as many failures of its machine in a row, it is
+//! quarantined. The worker on the coordinator's own machine never is: without it, runs on one machine would stop.
+
+use crate::{Action, Coordinator};
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_schedule::{Event as ScheduleEvent, MachineId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// See the module documentation.
+pub const FAULTS_MAX: usize = 3;
+/// The pause after a failure of the machine, in seconds.
+pub const REST_SECONDS: f64 = 30.0;
+
+/// What is known of all workers' failures in this run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    /// The workers that take no builds because the user or the coordinator said so.
+    held: BTreeSet<String>,
+    workers: BTreeMap<String, WorkerHealth>,
+    /// The workers on which a package failed, with the failure.
+    failed_on: HashMap<PackageId, BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct WorkerHealth {
+    /// Failures of its machine since its last success.
+    in_a_row: usize,
+    /// The packages that it failed and others built.
+    faults: BTreeSet<PackageId>,
+    /// When it takes builds again.
+    rests_until_seconds: Option<f64>,
+}
+
+impl Health {
+    /// Whether a worker may get builds.
+    pub fn admits(&self, worker: &str) -> bool {
+        let rests = self.workers.get(worker).is_some_and(|health| health.rests_until_seconds.is_some());
+        !self.held.contains(worker) && !rests
+    }
+}
+
+impl Coordinator {
+    /// Replaces the workers that take no builds. Their running builds continue.
+    pub(crate) fn hold(&mut self, held: BTreeSet<String>, actions: &mut Vec<Action>) {
+        let freed: Vec<String> = self.health.held.difference(&held).cloned().collect();
+        // The user has resumed them.
+        for worker in freed {
+            self.health.workers.remove(&worker);
+        }
+        self.health.held = held;
+        self.set_doors(actions);
+    }
+
+    /// Ends the pauses that are over.
+    pub(crate) fn wake(&mut self, actions: &mut Vec<Action>) {
+        let now_seconds = self.now_seconds;
+        let mut is_changed = false;
+        for health in self.health.workers.values_mut() {
+            is_changed |= health.rests_until_seconds.take_if(|until| *until <= now_seconds).is_some();
+        }
+        if is_changed {
+            self.set_doors(actions);
+        }
+    }
+
+    /// Whether a machine takes builds: its worker says so, and so does everything above.
+    pub(crate) fn is_open(&self, machine: MachineId) -> bool {
+        let seat = self.seats.get(machine);
+        seat.takes_more && self.health.admits(&seat.worker)
+    }
+
+    /// Opens and closes machines for the scheduler.
+    pub(crate) fn set_doors(&mut self, actions: &mut Vec<Action>) {
+        for machine in self.seats.in_session() {
+            let is_open = self.is_open(machine);
+            if std::mem::replace(&mut self.seats.get_mut(machine).is_open, is_open) != is_open {
+                let event = match is_open {
+                    true => ScheduleEvent::Opened(machine),
+                    false => ScheduleEvent::Closed(machine),
+                };
+                self.schedule(event, actions);
+            }
+        }
+    }
+
+    /// Notes that a worker failed a package, before the package is scheduled again.
+    pub(crate) fn note_failure(
+        &mut self,
+        worker: &str,
+        package: PackageId,
+        failure: &Failure,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.is_own(worker) {
+            return;
+        }
+        let message = format!("{}: {}", self.graph.name(package), failure.message);
+        self.health.failed_on.entry(package).or_default().insert(worker.to_owned(), message.clone());
+        if failure.kind == FailureKind::Machine {
+            let health = self.health.workers.entry(worker.to_owned()).or_default();
+            health.in_a_row += 1;
+            health.rests_until_seconds = Some(self.now_seconds + REST_SECONDS);
+            if health.in_a_row >= FAULTS_MAX {
+                let count = health.in_a_row;
+                let reason =
+                    format!("{count} builds in a row failed because of its machine; the last: {message}");
+                self.quarantine(worker, reason, actions);
+            }
+            self.set_doors(actions);
+        }
+    }
+
+    /// Notes that a worker built a package, which other workers may have failed.
+    pub(crate) fn note_success(&mut self, worker: &str, package: PackageId, actions: &mut Vec<Action>) {
+        if let Some(health) = self.health.workers.get_mut(worker) {
+            health.in_a_row = 0;
+        }
+        for (failed, message) in self.health.failed_on.remove(&package).unwrap_or_default() {
+            let health = self.health.workers.entry(failed.clone()).or_default();
+            if failed != worker && health.faults.insert(package) && health.faults.len() >= FAULTS_MAX {
+                let count = health.faults.len();
+                let reason =
+                    format!("it failed {count} packages that other workers built; the last: {message}");
+                self.quarantine(&failed, reason, actions);
+                self.set_doors(actions);
+            }
+        }
+    }
+
+    fn quarantine(&mut self, worker: &str, reason: String, actions: &mut Vec<Action>) {
+        if self.health.held.insert(worker.to_owned()) {
+            actions.push(Action::Quarantine { worker: worker.to_owned(), reason });
+        }
+    }
+
+    fn is_own(&self, worker: &str) -> bool {
+        self.own_machine.worker.as_deref() == Some(worker)
+    }
+}

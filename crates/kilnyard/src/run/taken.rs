@@ -1,0 +1,71 @@
+//! Builds of a killed run that workers on other machines still have: the resumed run takes them over.
+//!
+//! A build is taken over only if its package would be built the same way now. The order is therefore made again, and its
+//! key compared with the recorded one. All other open builds are lost.
+
+use super::host_name;
+use crate::plan::Planned;
+use crate::yard::Yard;
+use kilnyard_coordinator::{Open, Start, next_revision};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::order::BuildOrder;
+use kilnyard_model::result::{BuildOutcome, PackageState};
+use kilnyard_store::BuildRow;
+
+/// See the module documentation.
+pub struct TakenOver {
+    /// The build.
+    pub open: Open,
+    /// Its order, as the killed run sent it.
+    pub order: BuildOrder,
+    /// As the killed run recorded it.
+    pub row: BuildRow,
+}
+
+/// The open builds of a run that can be taken over.
+pub fn take_over(
+    yard: &Yard,
+    planned: &mut Planned,
+    builds: &[BuildRow],
+    starts: &[Start],
+) -> Vec<TakenOver> {
+    let own = host_name();
+    let is_elsewhere = |build: &&BuildRow| {
+        build.ended_seconds.is_none() && build.worker.as_ref().is_some_and(|worker| *worker != own)
+    };
+    let take = |build: &BuildRow| {
+        let package = planned.workshop.graph().find(&build.package)?;
+        let start = starts.get(package.index())?;
+        if !start.is_in_run || start.state != PackageState::Waiting {
+            return None;
+        }
+        let (version, published) =
+            (planned.workshop.version(package), planned.workshop.published_revision(package));
+        let revision = next_revision(start.kept.as_ref(), &version, published);
+        let mut order = planned.stock.order(package, revision).ok()?;
+        yard.config.tables.complete(&mut order);
+        let is_same = order.key.digest == build.key && order.version == build.version;
+        let open = Open {
+            build: build.number,
+            attempt: build.attempt?,
+            worker: build.worker.clone()?,
+            slot: build.slot,
+            package,
+            version: build.version.clone(),
+            key: order.key.clone(),
+            stages: build.stages.clone(),
+        };
+        is_same.then_some(TakenOver { open, order, row: build.clone() })
+    };
+    builds.iter().filter(is_elsewhere).filter_map(take).collect()
+}
+
+/// The attempts whose results were recorded, with their workers: a worker that missed the acknowledgement repeats its
+/// result.
+pub fn recorded(builds: &[BuildRow]) -> Vec<(Attempt, String)> {
+    let has_result = |build: &&BuildRow| {
+        build.ended_seconds.is_some() && !matches!(build.outcome, BuildOutcome::Lost | BuildOutcome::Building)
+    };
+    let named = |build: &BuildRow| Some((build.attempt?, build.worker.clone()?));
+    builds.iter().filter(has_result).filter_map(named).collect()
+}

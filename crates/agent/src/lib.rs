@@ -159,6 +159,7 @@ impl Agent {
     pub fn new(hello: Hello) -> Agent {
         let machine = Machine {
             cores: hello.cores,
+            further: 0,
             speed: hello.speed,
             memory_bytes: hello.memory_bytes,
             disk_bytes: hello.disk_bytes,

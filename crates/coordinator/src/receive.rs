@@ -79,7 +79,7 @@ impl Coordinator {
                 version,
                 slots: self.scheduler.slots_of(&about),
                 cores: about.cores,
-                jobs_max: self.scheduler.limits().jobs_max,
+                jobs_max: Some(self.scheduler.jobs_max_of(&about)),
                 lease_seconds: LEASE_SECONDS,
             }),
             Err(reason) => ToWorker::Refused { process, reason },

@@ -201,6 +201,7 @@ pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
     }
     Ok(Machine {
         cores: hello.cores,
+        further: 0,
         speed: hello.speed,
         memory_bytes: hello.memory_bytes,
         disk_bytes: hello.disk_bytes,

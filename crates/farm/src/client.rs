@@ -190,13 +190,13 @@ impl Client {
     fn in_session(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, ClientError> {
         let known = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(session) = &known {
-            let answer = request().bearer_auth(session).send().map_err(broken)?;
+            let answer = sent(&|| request().bearer_auth(session))?;
             if answer.status() != StatusCode::UNAUTHORIZED {
                 return judged(answer);
             }
         }
         let session = self.begin(known)?;
-        judged(request().bearer_auth(session).send().map_err(broken)?)
+        judged(sent(&|| request().bearer_auth(&session))?)
     }
 
     /// Begins a session in place of one that is over. Threads that need one at the same time share it: each would end
@@ -217,6 +217,7 @@ impl Client {
     }
 
     fn post<A: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<A, ClientError> {
+        // Not repeated here: a challenge is answered once.
         let answer = self.http.post(self.at(path)).timeout(SILENT_MAX).json(body).send().map_err(broken)?;
         judged(answer)?.json().map_err(broken)
     }
@@ -243,6 +244,17 @@ impl Artifacts for Client {
 
     fn insert(&self, _: &mut dyn Read, _: Storage) -> Result<(Sha256Hex, u64), ArtifactError> {
         Err(ArtifactError::io("store an artifact without its build", io::ErrorKind::Unsupported.into()))
+    }
+}
+
+/// Sends a request in a session; again if its connection was an earlier one that the door has closed meanwhile. Every such
+/// request may be repeated.
+fn sent(request: &dyn Fn() -> RequestBuilder) -> Result<Response, ClientError> {
+    match request().send() {
+        Err(error) if error.is_request() && !error.is_timeout() && !error.is_connect() => {
+            request().send().map_err(broken)
+        }
+        sent => sent.map_err(broken),
     }
 }
 

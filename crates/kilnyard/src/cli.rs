@@ -366,10 +366,10 @@ pub struct Build {
     /// Update the repository even if kilnyard.toml or a build against the archive says not to.
     #[arg(long, conflicts_with = "no_publish")]
     pub publish: bool,
-    /// Maximum number of parallel builds; by default as many as keep the cores busy.
+    /// Maximum number of parallel builds on each machine; by default as many as keep its cores busy.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
-    /// Maximum number of cores for one build; all by default.
+    /// Maximum number of cores for one build; by default all of its machine.
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
     /// Build this package and its dependencies before all others; may be repeated, in order of priority.

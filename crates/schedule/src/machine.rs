@@ -31,6 +31,8 @@ pub(crate) enum Door {
 pub struct Machine {
     /// Its cores; at least 1.
     pub cores: u32,
+    /// How many of these do not exist; see [`Machine::oversubscribed`].
+    pub further: u32,
     /// The speed of a core, relative to the machine that the estimates come from, which has speed 1.
     pub speed: f64,
     /// Memory available to builds; unlimited when absent.
@@ -42,13 +44,19 @@ pub struct Machine {
 impl Machine {
     /// A machine with this many cores of speed 1, and unlimited memory and disk.
     pub fn of_cores(cores: u32) -> Machine {
-        Machine { cores, speed: 1.0, memory_bytes: None, disk_bytes: None }
+        Machine { cores, further: 0, speed: 1.0, memory_bytes: None, disk_bytes: None }
     }
 
     /// The machine as the scheduler should see it, with a few more cores than it has: real builds wait for disks, for
     /// memory and for processes to start, and these extra cores keep the machine busy. The builds that get them are
-    /// last in rank, and run when an earlier one waits.
+    /// last in rank, and run when an earlier one waits. No single build gets more cores than exist.
     pub fn oversubscribed(self) -> Machine {
-        Machine { cores: self.cores + (self.cores / CORES_PER_FURTHER).max(1), ..self }
+        let further = (self.cores / CORES_PER_FURTHER).max(1);
+        Machine { cores: self.cores + further, further, ..self }
+    }
+
+    /// The most cores that one build can have.
+    pub fn build_cores_max(&self) -> u32 {
+        self.cores.saturating_sub(self.further).max(1)
     }
 }

@@ -259,9 +259,9 @@ impl Scheduler {
         Some((build.memory_bytes, build.memory_per_core_bytes))
     }
 
-    /// The limits set by the user.
-    pub fn limits(&self) -> Limits {
-        self.limits
+    /// The maximum number of cores that one build can have on a machine like this.
+    pub fn jobs_max_of(&self, machine: &Machine) -> u32 {
+        self.build_cores_max(machine)
     }
 
     /// The machines present, in order of their numbers.
@@ -387,8 +387,12 @@ fn check(graph: &Graph, works: &[Work]) -> Result<(), ScheduleError> {
 impl Scheduler {
     /// Maximum number of cores that any build can have.
     fn cores_max(&self) -> u32 {
-        let largest = self.present().map(|machine| machine.cores).max().unwrap_or(1);
-        largest.min(self.limits.jobs_max.unwrap_or(u32::MAX)).max(1)
+        self.present().map(|machine| self.build_cores_max(machine)).max().unwrap_or(1)
+    }
+
+    /// Maximum number of cores that a build on this machine can have.
+    fn build_cores_max(&self, machine: &Machine) -> u32 {
+        machine.build_cores_max().min(self.limits.jobs_max.unwrap_or(u32::MAX)).max(1)
     }
 
     fn speed_max(&self) -> f64 {

@@ -97,7 +97,7 @@ impl Planned {
 
     /// A scheduler for a run of these builds. It starts without machines; workers bring them.
     pub fn scheduler(&self) -> Result<Scheduler> {
-        let limits = self.shape.limits_of_builds();
+        let limits = self.shape.limits;
         let made = Scheduler::without_machines(self.graph.clone(), self.works.clone(), limits);
         made.map(|scheduler| scheduler.with_priorities(&self.priorities)).or_internal(SCHEDULING)
     }

@@ -42,13 +42,6 @@ impl Shape {
     pub fn slots(&self) -> u32 {
         self.machine.oversubscribed().cores.min(self.limits.slots_max.unwrap_or(u32::MAX))
     }
-
-    /// The limits to use when the machine's cores are [oversubscribed](Machine::oversubscribed): no build gets
-    /// more cores than exist.
-    pub fn limits_of_builds(&self) -> Limits {
-        let cores = self.machine.cores;
-        Limits { jobs_max: Some(self.limits.jobs_max.map_or(cores, |jobs| jobs.min(cores))), ..self.limits }
-    }
 }
 
 /// How builds of this yard find their jobserver.

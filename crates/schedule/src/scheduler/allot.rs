@@ -220,7 +220,8 @@ impl Scheduler {
         let place = self.queue.place(package);
         let before = self.running[machine.index()].iter().take_while(|build| build.place() < place);
         let taken: u32 = before.map(|build| 1 + build.extra_wanted(&self.limits)).sum();
-        self.machines[machine.index()].cores.saturating_sub(taken).max(1).min(self.cores_max())
+        let machine = &self.machines[machine.index()];
+        machine.cores.saturating_sub(taken).max(1).min(self.build_cores_max(machine))
     }
 
     /// Whether any present machine has enough memory for a package, if it were idle.
@@ -256,7 +257,8 @@ impl Scheduler {
         if needed_bytes > spare.memory_bytes || is_disk_short {
             return Room::NoSpace;
         }
-        Room::Cores(self.works[package.index()].cores_of(spare.cores.min(self.cores_max())))
+        let cores = spare.cores.min(self.build_cores_max(&self.machines[machine.index()]));
+        Room::Cores(self.works[package.index()].cores_of(cores))
     }
 
     /// Where the files of a package go on a machine, and its memory with one core.
@@ -303,7 +305,7 @@ impl Scheduler {
             memory_bytes,
             memory_per_core_bytes: work.memory_per_core_bytes,
             disk_bytes: self.disk_bytes(files, package),
-            jobs_max: work.jobs_max.unwrap_or(u32::MAX).max(1),
+            jobs_max: work.cores_of(self.build_cores_max(&self.machines[machine.index()])),
             bumped: place.bumped,
             priority: place.priority,
             rank_seconds: place.rank,

@@ -279,6 +279,28 @@ fn ranks_follow_the_present_machines() {
 }
 
 #[test]
+fn a_build_uses_the_cores_of_its_own_machine() {
+    let mut graph = Graph::new();
+    let [large, small] = ["large", "small"].map(|name| graph.add(name));
+    let work =
+        |seconds| Work { steps: vec![Step::Parallel(seconds)], basis: Basis::Recorded, ..Work::default() };
+    let machines = vec![Machine::of_cores(2).oversubscribed(), Machine::of_cores(8).oversubscribed()];
+    let works = vec![work(800.0), work(10.0)];
+    let mut scheduler = Scheduler::new(Arc::new(graph), works, machines, Limits::default()).unwrap();
+    let actions = apply(&mut scheduler, 0.0, Event::Begin);
+    let on = |package, machine| Action::Start { package, machine, cores: 1, files: Files::Memory };
+    assert_eq!(actions, [on(large, MachineId(1)), on(small, HERE)], "{actions:?}");
+    for (package, cores) in [(large, 8), (small, 2)] {
+        let wants = apply(&mut scheduler, 1.0, Event::Wants { package, cores: 99 });
+        assert_eq!(
+            wants,
+            [Action::Cores { package, cores }],
+            "as many as exist, and none of the further ones"
+        );
+    }
+}
+
+#[test]
 fn the_speed_of_a_machine_is_measured_by_its_builds() {
     let mut graph = Graph::new();
     let ids: Vec<PackageId> = (0..9).map(|n| graph.add(&n.to_string())).collect();
@@ -424,6 +446,7 @@ fn made() -> impl Strategy<Value = Made> {
                 machines: machines
                     .map(|(cores, speed, memory_bytes, disk_bytes)| Machine {
                         cores,
+                        further: 0,
                         speed,
                         memory_bytes,
                         disk_bytes,

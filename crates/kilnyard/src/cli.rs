@@ -366,6 +366,9 @@ pub struct Build {
     /// Update the repository even if kilnyard.toml or a build against the archive says not to.
     #[arg(long, conflicts_with = "no_publish")]
     pub publish: bool,
+    /// Build on other machines only: those of `kilnyard worker`.
+    #[arg(long)]
+    pub elsewhere: bool,
     /// Maximum number of parallel builds on each machine; by default as many as keep its cores busy.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,

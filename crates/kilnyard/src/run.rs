@@ -63,6 +63,8 @@ pub struct Options {
     pub forced: Forced,
     /// Whether each package is built twice, to compare the bytes.
     pub checks_reproducible: bool,
+    /// Whether only workers on other machines build.
+    pub is_elsewhere: bool,
     /// The file that records all messages of coordinator and worker; absent if they are not recorded.
     pub transcript: Option<PathBuf>,
 }
@@ -369,17 +371,19 @@ impl Parts<'_> {
                 bytes_fetched: 0,
                 ended: None,
             };
-            let leaving = [Leaving(sender.clone()), Leaving(sender.clone()), Leaving(sender.clone())];
-            let [of_preparer, of_recorder, of_client] = leaving;
+            let [of_preparer, of_recorder] = [Leaving(sender.clone()), Leaving(sender.clone())];
             let to_owner = ToOwner(sender.clone());
-            scope.spawn(move || {
-                let _leaving = of_client;
-                if let Err(error) = client.run(hello, incomings, &to_owner) {
-                    let failed = Err::<(), _>(error).context(Kind::Machine, "perform builds");
-                    // Without an owner the run is over.
-                    let _ = failed.map_err(|error| to_owner.0.send(Message::Failed(Box::new(error))));
-                }
-            });
+            if !options.is_elsewhere {
+                let of_client = Leaving(sender.clone());
+                scope.spawn(move || {
+                    let _leaving = of_client;
+                    if let Err(error) = client.run(hello, incomings, &to_owner) {
+                        let failed = Err::<(), _>(error).context(Kind::Machine, "perform builds");
+                        // Without an owner the run is over.
+                        let _ = failed.map_err(|error| to_owner.0.send(Message::Failed(Box::new(error))));
+                    }
+                });
+            }
             let preparer = scope.spawn(move || {
                 let _leaving = of_preparer;
                 preparer.answer_all(&questions);

@@ -7,6 +7,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::expectations::{Judgement, judge, success_note};
 use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
+use crate::run::door::Door;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
 use crate::run::{Options, Run, RunOutcome};
 use crate::yard::{Lock, Yard, store_error};
@@ -54,6 +55,17 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         code = if second == ExitCode::SUCCESS { code } else { second };
     }
     Ok(code)
+}
+
+/// Fails if no worker on another machine could ever take part.
+fn check_farm(yard: &Yard) -> Result<()> {
+    if let Some(reason) = yard.config.family.confined() {
+        return Err(Error::usage(format!("this yard is built on one machine: {reason}")));
+    }
+    if !Door::is_open(yard) {
+        say!("note: builds wait for workers on other machines: {}", words::command("serve"));
+    }
+    Ok(())
 }
 
 /// Packages with outputs that are out of date after a first pass.
@@ -136,7 +148,15 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     if let Some(more) = planned.plan.remarks.len().checked_sub(REMARKS_MAX + 1) {
         say!("and {} more notes", more + 1);
     }
-    let run_options = Options { forced, checks_reproducible, transcript: options.messages.clone() };
+    if options.elsewhere {
+        check_farm(yard)?;
+    }
+    let run_options = Options {
+        forced,
+        checks_reproducible,
+        is_elsewhere: options.elsewhere,
+        transcript: options.messages.clone(),
+    };
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events::new(Box::new(std::io::stdout())))
     } else if let Some(live) = Live::open() {

@@ -49,6 +49,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         no_scan: false,
         locked: false,
         choices: cli::Choices::default(),
+        elsewhere: false,
         no_publish: false,
         publish: false,
         slots: None,

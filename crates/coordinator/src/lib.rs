@@ -276,6 +276,8 @@ pub struct Open {
     pub slot: u32,
     /// The package that it builds.
     pub package: PackageId,
+    /// Why it is built.
+    pub reason: Reason,
     /// The version of its outputs, which may differ from what a new build would get.
     pub version: String,
     /// The key that it was started with.
@@ -583,13 +585,14 @@ impl Coordinator {
     /// Adds builds that may still be running: their workers have the length of a lease to report them.
     pub fn with_open(mut self, now_seconds: f64, open: Vec<Open>) -> Coordinator {
         for open in open {
-            let Open { build, attempt, worker, slot, package: id, version, key, stages } = open;
+            let Open { build, attempt, worker, slot, package: id, reason, version, key, stages } = open;
             if !self.is_in_run(id) || self.state(id) != PackageState::Waiting {
                 continue;
             }
             self.set_state(id, PackageState::Building);
             let package = &mut self.packages[id.index()];
             package.build = Some(build);
+            package.reason = reason;
             package.version = version;
             package.key = Some(key);
             let lease = LeaseState {

@@ -619,6 +619,14 @@ pub enum WorkersAction {
         #[arg(long, default_value = "on request")]
         reason: String,
     },
+    /// Remove a worker that is not trusted any more, and say what it made.
+    Revoke {
+        /// The worker's name.
+        worker: String,
+        /// Let the next build of the yard rebuild all that it made, and all that was built with it.
+        #[arg(long)]
+        rebuild: bool,
+    },
     /// Remove a worker. Its builds are given to others, and it cannot connect any more.
     Remove {
         /// The worker's name.

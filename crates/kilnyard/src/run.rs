@@ -31,7 +31,7 @@ use crate::plan::{Forced, Planned, inputs_of};
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
-use book::{Beginnings, Book, Broken, lost};
+use book::{Beginnings, Book, Unusable, lost};
 use door::Door;
 use feed::Feed;
 use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
@@ -147,13 +147,16 @@ impl Run<'_> {
             .clone()
             .filter(|run| run.state != RunState::Finished && run.forced == self.options.forced_run())
             .filter(|run| self.is_same_set(run));
-        let beginnings =
-            Beginnings { set: self.planned.workshop.clone(), included, broken: Broken::of(&self.planned) };
+        let beginnings = Beginnings {
+            set: self.planned.workshop.clone(),
+            included,
+            unusable: Unusable::of(&self.planned),
+        };
         let decided = match &resumed {
             Some(run) => self.store.packages(run.number).map_err(store_error)?,
             None => Vec::new(),
         };
-        let starts = beginnings.starts(&self.planned.current, decided);
+        let starts = beginnings.starts(&self.planned.current, &decided);
         let run = match &resumed {
             Some(run) => run.number,
             None => {
@@ -187,7 +190,7 @@ impl Run<'_> {
         };
         // Without a door, no worker can report a build.
         let taken = match Door::is_open(self.yard) {
-            true => take_over(self.yard, &mut self.planned, &builds, &starts),
+            true => take_over(self.yard, &mut self.planned, (&builds, &decided), &starts),
             false => Vec::new(),
         };
         let coordinator = Coordinator::new(run, starts, scheduler.clone(), lead.next_build, attempts)
@@ -294,7 +297,7 @@ impl Parts<'_> {
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
         let left_out = left_out(&rows);
-        let broken = book.beginnings.broken.clone();
+        let unusable = book.beginnings.unusable.clone();
         let worker = worker(yard, distfiles)?;
         let asked = asked(yard, book.store)?;
         let store = Box::new(yard.store()?);
@@ -342,7 +345,7 @@ impl Parts<'_> {
             stock,
             store,
             forced: &options.forced,
-            broken: &broken,
+            unusable: &unusable,
             owner: sender.clone(),
             yard,
             distfiles,

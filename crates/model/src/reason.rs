@@ -37,6 +37,13 @@ pub enum Reason {
         /// The name of the file.
         file: String,
     },
+    /// It is built: a worker that is not trusted any more made it, or something that it was built with.
+    Revoked {
+        /// The worker's name.
+        worker: String,
+        /// The package of the worker that it was built with; absent if the worker made this one.
+        package: Option<String>,
+    },
     /// It is built: an input changed.
     Changed {
         /// The first differences; empty if only the key format changed.
@@ -174,6 +181,10 @@ impl fmt::Display for Reason {
                 }
             },
             Reason::Broken { file } => write!(f, "{file} is missing or damaged"),
+            Reason::Revoked { worker, package: None } => write!(f, "{worker}, which was revoked, made it"),
+            Reason::Revoked { worker, package: Some(package) } => {
+                write!(f, "it was built with {package}, which the revoked worker {worker} made")
+            }
             Reason::Changed { differences, .. } if differences.is_empty() => {
                 f.write_str("the key format changed")
             }
@@ -274,6 +285,11 @@ mod tests {
             (no_outputs(BuildOutcome::Building), "no outputs yet: build 7 in run 3 was interrupted"),
             (no_outputs(BuildOutcome::Built), "the outputs of build 7 in run 3 are no longer kept"),
             (Reason::Broken { file: "a.deb".to_owned() }, "a.deb is missing or damaged"),
+            (Reason::Revoked { worker: "w".to_owned(), package: None }, "w, which was revoked, made it"),
+            (
+                Reason::Revoked { worker: "w".to_owned(), package: Some("a".to_owned()) },
+                "it was built with a, which the revoked worker w made",
+            ),
             (
                 Reason::changed(vec![difference("a"), difference("b")]),
                 "dependency a changed; dependency b changed",

@@ -147,6 +147,10 @@ impl Store for Sqlite {
         outcome.map_err(|e| self.wrap(e))
     }
 
+    fn made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError> {
+        self.read_made_by(worker)
+    }
+
     fn next_build(&self) -> Result<Number, StoreError> {
         let sql = "SELECT builds + 1 FROM store";
         let number: i64 = self.connection.query_row(sql, [], |row| row.get(0)).map_err(|e| self.wrap(e))?;

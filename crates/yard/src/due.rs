@@ -11,8 +11,8 @@ pub struct Known<'a> {
     pub is_forced: bool,
     /// The build whose outputs are kept.
     pub kept: Option<&'a Current>,
-    /// A file of the kept outputs that is missing or damaged.
-    pub broken: Option<&'a str>,
+    /// Why the kept outputs must not be used: a file is missing or damaged, or their worker was revoked.
+    pub unusable: Option<&'a Reason>,
     /// Its last build, whatever the outcome.
     pub last: Option<&'a LastBuild>,
 }
@@ -29,14 +29,14 @@ pub enum Due {
 impl Known<'_> {
     /// Why the package is built regardless of its key. Absent if the key decides.
     pub fn without_key(&self) -> Option<Reason> {
-        match (self.kept, self.broken) {
+        match (self.kept, self.unusable) {
             _ if self.is_forced => Some(Reason::Forced),
             (None, _) => Some(self.last.map_or(Reason::FirstBuild, |last| Reason::NoOutputs {
                 build: last.number,
                 run: last.run,
                 outcome: last.outcome.clone(),
             })),
-            (Some(_), Some(file)) => Some(Reason::Broken { file: file.to_owned() }),
+            (Some(_), Some(reason)) => Some(reason.clone()),
             (Some(_), None) => None,
         }
     }
@@ -73,7 +73,9 @@ mod tests {
             outputs: Vec::new(),
         };
         let last = LastBuild { package: "a".to_owned(), number: 7, run: 3, outcome: BuildOutcome::Failed };
-        let of = |is_forced, kept, broken, last, digest| match (Known { is_forced, kept, broken, last })
+        let broken = Reason::Broken { file: "a.deb".to_owned() };
+        let broken = Some(&broken);
+        let of = |is_forced, kept, unusable, last, digest| match (Known { is_forced, kept, unusable, last })
             .with_key(&key(digest), "")
         {
             Due::UpToDate => "up to date".to_owned(),
@@ -81,10 +83,10 @@ mod tests {
         };
         assert_eq!(of(false, Some(&kept), None, Some(&last), "k1"), "up to date");
         assert_eq!(of(false, Some(&kept), None, None, "k2"), "option checks changed from k1 to k2");
-        assert_eq!(of(false, Some(&kept), Some("a.deb"), None, "k1"), "a.deb is missing or damaged");
+        assert_eq!(of(false, Some(&kept), broken, None, "k1"), "a.deb is missing or damaged");
         assert_eq!(of(false, None, None, None, "k1"), "first build");
         assert_eq!(of(false, None, None, Some(&last), "k1"), "no outputs yet: build 7 in run 3 failed");
-        assert_eq!(of(true, Some(&kept), Some("a.deb"), Some(&last), "k1"), "a rebuild was requested");
+        assert_eq!(of(true, Some(&kept), broken, Some(&last), "k1"), "a rebuild was requested");
         assert_eq!(of(true, None, None, None, "k1"), "a rebuild was requested");
     }
 }

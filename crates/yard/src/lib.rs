@@ -31,6 +31,7 @@ pub mod plan;
 pub mod program;
 pub mod remedy;
 pub mod report;
+pub mod revoked;
 pub mod shape;
 pub mod unpack;
 pub mod words;

@@ -7,6 +7,7 @@ use crate::estimates::Estimates;
 use crate::family::Set;
 use crate::mirror::open_files;
 use crate::remedy::Remedy;
+use crate::revoked;
 use crate::shape::Shape;
 use crate::words;
 use crate::yard::{Yard, store_error};
@@ -32,8 +33,8 @@ pub struct Planned {
     pub stock: Box<dyn Stock>,
     /// The kept build of each package.
     pub current: HashMap<String, Current>,
-    /// Packages with a missing or damaged output, and that file.
-    pub broken: HashMap<String, String>,
+    /// Packages whose outputs must not be used, with the reason.
+    pub unusable: HashMap<String, Reason>,
     /// The plan, as stored.
     pub plan: Plan,
     /// The machine and its configured limits.
@@ -166,7 +167,8 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let config = config.or_internal("read the configuration")?;
     let names = yard.config.package_names(&yard.home)?;
     let build = &yard.config.build;
-    let choices = format!("{:?} {:?} {}", build.against, build.reuse, build.passes);
+    let revoked = revoked::list(yard)?;
+    let choices = format!("{:?} {:?} {} {revoked:?}", build.against, build.reuse, build.passes);
     let text =
         format!("{config}\n{names:?}\n{choices}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
@@ -244,10 +246,13 @@ pub fn compare_all(
     }
     let shape = Shape::of(yard);
     let estimates = Estimates::of(yard, store, shape.machine)?;
-    let broken = broken(&current, distfiles);
-    let predicted = predict(&mut *stock, &current, &last_builds, &broken, store, forced)?;
+    let mut unusable = broken(&current, distfiles);
+    for (package, reason) in revoked::find(yard, store, workshop.graph(), &current)? {
+        unusable.entry(package).or_insert(reason);
+    }
+    let predicted = predict(&mut *stock, &current, &last_builds, &unusable, store, forced)?;
     let tables = &yard.config.tables;
-    let planned = foresee(shape, (set, stock), current, broken, (&estimates, tables), predicted, digest)?;
+    let planned = foresee(shape, (set, stock), current, unusable, (&estimates, tables), predicted, digest)?;
     if *forced == Forced::Nothing {
         match store.save_plan(&planned.plan) {
             // Read-only: the next command computes it again.
@@ -260,14 +265,14 @@ pub fn compare_all(
 
 /// Finds packages with a file that is missing or has the wrong size. Checking more would mean reading every
 /// file.
-fn broken(current: &HashMap<String, Current>, distfiles: &FileStore) -> HashMap<String, String> {
+fn broken(current: &HashMap<String, Current>, distfiles: &FileStore) -> HashMap<String, Reason> {
     let is_whole = |output: &Output| {
         let hash = Sha256Hex::parse(&output.sha256).ok();
         hash.and_then(|hash| distfiles.size_bytes(&hash)) == Some(output.size_bytes)
     };
     let broken = current.values().filter_map(|current| {
         let output = current.outputs.iter().find(|output| !is_whole(output))?;
-        Some((current.package.clone(), output.file.clone()))
+        Some((current.package.clone(), Reason::Broken { file: output.file.clone() }))
     });
     broken.collect()
 }
@@ -287,7 +292,7 @@ fn predict(
     stock: &mut dyn Stock,
     current: &HashMap<String, Current>,
     last_builds: &HashMap<String, LastBuild>,
-    broken: &HashMap<String, String>,
+    unusable: &HashMap<String, Reason>,
     store: &dyn Store,
     forced: &Forced,
 ) -> Result<Vec<Prediction>> {
@@ -310,7 +315,7 @@ fn predict(
         let known = Known {
             is_forced: forced.contains(name),
             kept: current.get(name),
-            broken: broken.get(name).map(String::as_str),
+            unusable: unusable.get(name),
             last: last_builds.get(name),
         };
         let (state, reason) = if let Some(explanation) = left_out.get(name) {
@@ -352,7 +357,7 @@ fn foresee(
     shape: Shape,
     (set, stock): (Set, Box<dyn Stock>),
     current: HashMap<String, Current>,
-    broken: HashMap<String, String>,
+    unusable: HashMap<String, Reason>,
     (estimates, tables): (&Estimates, &PackageTables),
     predictions: Vec<Prediction>,
     digest: String,
@@ -411,7 +416,7 @@ fn foresee(
         packages,
     };
     let mut planned =
-        Planned { set, workshop, stock, current, broken, plan, shape, graph, works, priorities };
+        Planned { set, workshop, stock, current, unusable, plan, shape, graph, works, priorities };
     planned.foresee()?;
     Ok(planned)
 }

@@ -5,6 +5,7 @@ use kilnyard_coordinator::{Granted, Open};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::Key;
+use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState, StageResult};
 use kilnyard_store::{Current, Number, Record, RunState};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -143,6 +144,7 @@ impl Memory {
         let of = |(build, row): (&Number, &Row)| {
             let (attempt, worker) = row.grant.clone()?;
             Some(Open {
+                reason: Reason::default(),
                 build: *build,
                 attempt,
                 worker,

@@ -5,13 +5,14 @@ use crate::cli::{self, WorkersAction};
 use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::words;
-use crate::yard::Yard;
+use crate::yard::{Yard, store_error};
 use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::{Held, Roster};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::host::Host;
+use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
                 .context(Kind::Machine, "make a token")?;
             print(&format!("{token}\n"))
         }
+        Some(WorkersAction::Revoke { worker, rebuild }) => revoke(yard, &roster, worker, *rebuild),
         Some(WorkersAction::Remove { worker }) => {
             match roster.remove(worker).context(Kind::Machine, format!("remove {worker}"))? {
                 true => print(&format!("{worker} is removed\n")),
@@ -69,6 +71,29 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
 
 fn absent(worker: &str) -> Error {
     Error::usage(format!("there is no worker {worker}")).hint(Remedy::command("workers"))
+}
+
+/// Removes a worker, and counts what it made. It may have been removed before.
+fn revoke(yard: &Yard, roster: &Roster, worker: &str, rebuild: bool) -> Result<ExitCode> {
+    let store = yard.store()?;
+    let made = store.made_by(worker).map_err(store_error)?;
+    let is_removed = roster.remove(worker).context(Kind::Machine, format!("remove {worker}"))?;
+    if !is_removed && made.is_empty() {
+        return Err(absent(worker));
+    }
+    let made = words::count(made.len() as u64, "package");
+    if !rebuild {
+        return print(&format!(
+            "{worker} is removed; it has built {made}, which stay: {} has them rebuilt\n",
+            words::command(&format!("workers revoke {worker} --rebuild"))
+        ));
+    }
+    let first_trusted_build = store.next_build().map_err(store_error)?;
+    kilnyard_yard::revoked::add(yard, worker, first_trusted_build)?;
+    print(&format!(
+        "{worker} is removed; it has built {made}: {} rebuilds those that are current, and all that was built with them\n",
+        words::command("build")
+    ))
 }
 
 /// Decides whether a worker gets builds, and says so.

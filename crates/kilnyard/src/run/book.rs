@@ -13,26 +13,26 @@ use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, Request, Run
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Packages whose outputs from before the run are missing or damaged: the file, and the build that made it.
+/// Packages whose outputs from before the run must not be used: the reason, and the build that made them.
 #[derive(Clone, Debug)]
-pub struct Broken(HashMap<String, (String, Number)>);
+pub struct Unusable(HashMap<String, (Reason, Number)>);
 
-impl Broken {
-    pub fn of(planned: &Planned) -> Broken {
-        let broken = planned.broken.iter().filter_map(|(name, file)| {
-            Some((name.clone(), (file.clone(), planned.current.get(name)?.build)))
+impl Unusable {
+    pub fn of(planned: &Planned) -> Unusable {
+        let unusable = planned.unusable.iter().filter_map(|(name, reason)| {
+            Some((name.clone(), (reason.clone(), planned.current.get(name)?.build)))
         });
-        Broken(broken.collect())
+        Unusable(unusable.collect())
     }
 
-    /// Whether these outputs are missing or damaged. Outputs made during the run are not.
+    /// Whether these outputs must not be used. Outputs made during the run may be.
     pub fn is(&self, kept: &Current) -> bool {
         self.0.get(&kept.package).is_some_and(|(_, build)| *build == kept.build)
     }
 
-    /// The missing or damaged file of a package.
-    pub fn file(&self, package: &str) -> &str {
-        self.0.get(package).map_or("", |(file, _)| file)
+    /// Why the outputs of a package must not be used.
+    pub fn reason(&self, package: &str) -> Option<&Reason> {
+        self.0.get(package).map(|(reason, _)| reason)
     }
 }
 
@@ -42,12 +42,12 @@ pub struct Beginnings {
     pub set: Arc<dyn Ecosystem>,
     /// The packages that are part of the run.
     pub included: HashSet<PackageId>,
-    pub broken: Broken,
+    pub unusable: Unusable,
 }
 
 impl Beginnings {
     /// The initial state of each package, from its outputs and the earlier decisions of the run.
-    pub fn starts(&self, current: &HashMap<String, Current>, decided: Vec<PackageRow>) -> Vec<Start> {
+    pub fn starts(&self, current: &HashMap<String, Current>, decided: &[PackageRow]) -> Vec<Start> {
         let graph = self.set.graph();
         let left_out: HashMap<&str, &str> =
             self.set.left_out().iter().map(|l| (l.name.as_str(), l.explanation.as_str())).collect();
@@ -60,8 +60,8 @@ impl Beginnings {
                 contents: current
                     .outputs
                     .iter()
-                    // Damaged outputs are replaced, even by ones of the same content.
-                    .filter(|_| !self.broken.is(current))
+                    // Unusable outputs are replaced, even by ones of the same content.
+                    .filter(|_| !self.unusable.is(current))
                     .map(|output| (output.name.clone(), output.content.clone()))
                     .collect(),
             });
@@ -84,7 +84,7 @@ impl Beginnings {
             );
             if stays && starts[id.index()].state != PackageState::LeftOut {
                 starts[id.index()].state = row.state;
-                starts[id.index()].reason = row.reason;
+                starts[id.index()].reason = row.reason.clone();
             }
         }
         starts
@@ -124,7 +124,7 @@ impl Ledger for Book<'_> {
         let next_build = self.store.lead()?.next_build;
         self.resume(&[])?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
-        let starts = self.beginnings.starts(&current, self.store.packages(self.run)?);
+        let starts = self.beginnings.starts(&current, &self.store.packages(self.run)?);
         let graph = self.beginnings.set.graph();
         let outputs = current.into_iter().filter_map(|(name, row)| Some((graph.find(&name)?, row.outputs)));
         Ok(Loaded { starts, outputs: outputs.collect(), next_build })

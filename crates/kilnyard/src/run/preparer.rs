@@ -4,7 +4,7 @@
 //! answers questions in the order of their arrival.
 
 use super::stored::verify;
-use super::{Broken, Message};
+use super::{Message, Unusable};
 use crate::due::{Due, Known};
 use crate::error::Result;
 use crate::plan::Forced;
@@ -82,7 +82,7 @@ pub struct Preparer<'a> {
     /// A second connection, for reading earlier builds while the recorder's is busy writing.
     pub store: Box<dyn Store>,
     pub forced: &'a Forced,
-    pub broken: &'a Broken,
+    pub unusable: &'a Unusable,
     pub owner: Sender<Message>,
     /// Used to read recipes again.
     pub yard: &'a Yard,
@@ -155,11 +155,11 @@ impl Preparer<'_> {
         let kept = self.store.current(&name).map_err(store_error)?;
         let last = builds.first().map(BuildRow::as_last);
         // Outputs of this run are whole.
-        let is_broken = kept.as_ref().is_some_and(|kept| self.broken.is(kept));
+        let is_unusable = kept.as_ref().is_some_and(|kept| self.unusable.is(kept));
         let known = Known {
             is_forced: self.forced.contains(&name),
             kept: kept.as_ref(),
-            broken: is_broken.then(|| self.broken.file(&name)),
+            unusable: self.unusable.reason(&name).filter(|_| is_unusable),
             last: last.as_ref(),
         };
         let Due::Build(reason) = known.with_key(&order.key, set.former_root()) else {

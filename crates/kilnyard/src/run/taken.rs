@@ -10,7 +10,7 @@ use kilnyard_coordinator::{Open, Start, next_revision};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_model::result::{BuildOutcome, PackageState};
-use kilnyard_store::BuildRow;
+use kilnyard_store::{BuildRow, PackageRow};
 
 /// See the module documentation.
 pub struct TakenOver {
@@ -22,11 +22,11 @@ pub struct TakenOver {
     pub row: BuildRow,
 }
 
-/// The open builds of a run that can be taken over.
+/// The open builds of a run that can be taken over, from its builds and packages in the store.
 pub fn take_over(
     yard: &Yard,
     planned: &mut Planned,
-    builds: &[BuildRow],
+    (builds, decided): (&[BuildRow], &[PackageRow]),
     starts: &[Start],
 ) -> Vec<TakenOver> {
     let own = host_name();
@@ -51,6 +51,7 @@ pub fn take_over(
             worker: build.worker.clone()?,
             slot: build.slot,
             package,
+            reason: decided.iter().find(|row| row.name == build.package)?.reason.clone(),
             version: build.version.clone(),
             key: order.key.clone(),
             stages: build.stages.clone(),

@@ -137,6 +137,10 @@ fn performers(yard: &Yard) -> Vec<String> {
     builds(yard).0.into_iter().filter_map(|build| build.worker).collect()
 }
 
+fn is_by_far(build: &BuildRow) -> bool {
+    build.worker.as_deref() == Some("far")
+}
+
 const NAMES: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 
 fn set(pause: &'static str) -> Vec<Fixture> {
@@ -150,9 +154,9 @@ fn build_too(shared: &Shared) {
     let served = Served::start(&yard);
     let far = Far::join(shared, &yard, &served, "far");
     yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["7 built"]);
-    let performers = performers(&yard);
-    let by_far = performers.iter().filter(|worker| *worker == "far").count();
-    assert!((1..7).contains(&by_far), "{performers:?}: {}", far.said());
+    let workers = performers(&yard);
+    let by_far = workers.iter().filter(|worker| *worker == "far").count();
+    assert!((1..7).contains(&by_far), "{workers:?}: {}", far.said());
     for name in NAMES {
         yard.run(&["log", name, "build"]).exits(0).says(&["dpkg-buildpackage"]);
     }
@@ -161,9 +165,28 @@ fn build_too(shared: &Shared) {
     assert!(!far.folder.join("worker/state/kilnyard.db").exists());
     assert_eq!(yard.published().iter().filter(|line| line.starts_with("Package: ")).count(), 7);
     yard.build().exits(0).says(&["nothing to do"]);
-    // Removed, it cannot return.
-    yard.run(&["workers", "remove", "far"]).exits(0);
+    // Drained, it gets nothing.
+    yard.run(&["workers", "drain", "far"]).exits(0).says(&["no more builds"]);
+    yard.run(&["workers"]).exits(0).says(&["drained", "1 core"]);
+    yard.run(&["workers", "resume", "far"]).exits(0).says(&["gets builds again"]);
+    // Revoked, it cannot return, and what it made is built again, with what was built with that.
+    let made: BTreeSet<String> =
+        builds(&yard).0.into_iter().filter(is_by_far).map(|build| build.package).collect();
+    yard.run(&["workers", "revoke", "far"]).exits(0).says(&["--rebuild"]);
     until("the worker ends", || far.said().contains("does not accept this worker"));
+    yard.run(&["plan"]).exits(0).says(&["0 packages to build"]);
+    yard.run(&["workers", "revoke", "far", "--rebuild"]).exits(0).says(&["rebuilds"]);
+    let planned = yard.run(&["plan", "--json"]).exits(0).json();
+    let due = planned["packages"].as_array().unwrap().iter().filter(|row| row["state"] != "up-to-date");
+    let due: BTreeSet<String> = due.map(|row| row["name"].as_str().unwrap().to_owned()).collect();
+    assert!(made.is_subset(&due), "{made:?} {due:?}");
+    let needs_it = made.iter().any(|name| ["one", "two", "three"].contains(&name.as_str()));
+    assert_eq!(due.contains("after"), needs_it || made.contains("after"), "{made:?} {due:?}");
+    yard.run(&["why", made.first().unwrap()]).exits(0).says(&["far, which was revoked, made it"]);
+    yard.build().exits(0);
+    assert!(performers(&yard).iter().all(|worker| worker != "far"));
+    yard.build().exits(0).says(&["nothing to do"]);
+    yard.run(&["workers", "revoke", "absent"]).exits(2).says(&["no worker absent"]);
 }
 
 fn killed(shared: &Shared) {
@@ -211,7 +234,12 @@ fn taken_over(shared: &Shared) {
     build.signal(libc::SIGKILL);
     assert_eq!(build.end().code, None);
     Ended::from(following.wait_with_output().unwrap()).exits(0).says(&["it is running"]);
-    yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["2 built"]);
+    let resumed = yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0);
+    resumed.says(&["2 built"]);
+    assert_eq!(
+        resumed.stderr.matches(": first build").count() + resumed.stdout.matches(": first build").count(),
+        2
+    );
     let (built, others) = builds(&yard);
     let by_far: Vec<&BuildRow> =
         built.iter().chain(&others).filter(|build| build.worker.as_deref() == Some("far")).collect();

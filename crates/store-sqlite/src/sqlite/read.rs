@@ -184,6 +184,12 @@ impl Sqlite {
         Ok(builds)
     }
 
+    pub(super) fn read_made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError> {
+        let sql = "SELECT package, MIN(number) FROM build
+             WHERE scope = ?2 AND worker = ?1 AND outcome IN ('built', 'unchanged') GROUP BY package";
+        self.rows(sql, (worker, self.number), |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as Number)))
+    }
+
     pub(super) fn read_current(&self, name: Option<&str>) -> Result<Vec<Current>, StoreError> {
         // By the primary key, SQLite would read each row of the scope whole, including the lines of its key. The plus
         // sign makes it scan the table instead, where it skips these lines.

@@ -1,7 +1,7 @@
 //! Outputs of packages, and times of their builds.
 
 use super::{Open, build_row, failure, leading, output, run_row, stage};
-use crate::{Current, MEASURED_MAX, MeasuredStage, Record};
+use crate::{BuildRow, Current, MEASURED_MAX, MeasuredStage, Record};
 use kilnyard_model::order::{Key, Stage};
 use kilnyard_model::result::{BuildOutcome, FailureKind, StageResult};
 
@@ -172,4 +172,35 @@ pub(super) fn a_build_has_its_own_worker_and_its_cores(open: Open) {
     let measured = store.measured().unwrap();
     let cores: Vec<_> = measured.iter().map(|(name, builds)| (name.as_str(), builds[0].cores)).collect();
     assert_eq!((cores, run_row().cores), (vec![("p", 64), ("q", 7)], 2));
+}
+
+pub(super) fn the_packages_of_a_worker_are_found(open: Open) {
+    let mut store = leading(open);
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    let mut records = Vec::new();
+    let all = [
+        (1, "a", "far", BuildOutcome::Failed),
+        (2, "a", "far", BuildOutcome::Built),
+        (3, "a", "far", BuildOutcome::Unchanged),
+        (4, "b", "far", BuildOutcome::Lost),
+        (5, "c", "near", BuildOutcome::Built),
+        (6, "d", "far", BuildOutcome::Unchanged),
+    ];
+    for (number, package, worker, outcome) in all {
+        let row = BuildRow { worker: Some(worker.to_owned()), ..build_row(number, run, package) };
+        records.push(Record::BuildBegan(Box::new(row)));
+        let (failure, is_reproducible) = (None, None);
+        records.push(Record::BuildEnded {
+            build: number,
+            at_seconds: 111.0,
+            outcome,
+            failure,
+            is_reproducible,
+        });
+    }
+    store.record(&records).unwrap();
+    let mut found = store.made_by("far").unwrap();
+    found.sort();
+    assert_eq!(found, [("a".to_owned(), 2), ("d".to_owned(), 6)]);
+    assert_eq!(store.made_by("absent").unwrap(), []);
 }

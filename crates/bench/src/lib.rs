@@ -16,6 +16,7 @@ mod child;
 mod debian;
 mod demo;
 pub mod fakeroot;
+mod farm;
 pub mod figures;
 mod monitor;
 mod overhead;
@@ -61,6 +62,9 @@ pub struct BenchOptions {
     /// Unpacked source with a `configure` script, for `fakeroot` to build.
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
+    /// The workers of one process of `farm`, which starts it.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub workers_of: Option<PathBuf>,
     /// How many pairs of measurements to make.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
@@ -78,6 +82,8 @@ pub enum BenchName {
     Demo,
     /// `kilnyard check` for the whole release.
     Check,
+    /// A run of 2,000 packages by 300 workers, whose builds only wait: what the leader needs, and how long it takes.
+    Farm,
     /// Publishing 2,000 packages after one has changed.
     Publish,
     /// Kilnyard's fakeroot compared with plain calls and with other installed fakeroots.
@@ -129,6 +135,7 @@ pub fn measure(
         BenchName::Overhead => overhead::measure(&yard()?, &options.package, trial, peer),
         BenchName::Demo => demo::measure(&yard()?, trial, peer),
         BenchName::Check => debian::check::measure(&yard()?, trial),
+        BenchName::Farm => farm::measure(&yard()?, trial),
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
         BenchName::Monitor => monitor::measure(trial),
@@ -143,6 +150,11 @@ pub fn measure(
             None => Err(error::Error::usage("no scan file given").hint("--scan FILE, a scan file of pkgsrc")),
         },
     }
+}
+
+/// Runs the workers of one process of the benchmark `farm`, until it is killed.
+pub fn work(path: &Path) -> error::Result<()> {
+    farm::worker::run(path)
 }
 
 /// Runs plans like `kilnyard build`.

@@ -636,6 +636,7 @@ impl Coordinator {
     }
 
     fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+        self.forget_failures(id);
         self.packages[id.index()].failures = Failures::default();
         self.packages[id.index()].is_alone = false;
         self.packages[id.index()].reading = Reading::Fresh;

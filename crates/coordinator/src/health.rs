@@ -4,6 +4,9 @@
 //! everything quickly would fail the whole run. It therefore takes no builds for a pause after such a failure, and after
 //! [`FAULTS_MAX`] packages that it failed and another worker built, or as many failures of its machine in a row, it is
 //! quarantined. The worker on the coordinator's own machine never is: without it, runs on one machine would stop.
+//!
+//! Known downside: a failure that the package seems to be to blame for is not repeated elsewhere. A worker that lies about
+//! that fails packages until the user notices.
 
 use crate::{Action, Coordinator};
 use kilnyard_model::graph::PackageId;
@@ -16,11 +19,16 @@ pub const FAULTS_MAX: usize = 3;
 /// The pause after a failure of the machine, in seconds.
 pub const REST_SECONDS: f64 = 30.0;
 
-/// What is known of all workers' failures in this run.
+/// The longest message of a failure that is kept, in characters: a worker writes it.
+const MESSAGE_CHARACTERS_MAX: usize = 200;
+
+/// The failures of all workers in this run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
-    /// The workers that take no builds because the user or the coordinator said so.
+    /// The workers that take no builds, as the caller last said.
     held: BTreeSet<String>,
+    /// The workers that this coordinator quarantined, until the caller has named them and then no longer does.
+    quarantined: BTreeSet<String>,
     workers: BTreeMap<String, WorkerHealth>,
     /// The workers on which a package failed, with the failure.
     failed_on: HashMap<PackageId, BTreeMap<String, String>>,
@@ -40,17 +48,20 @@ impl Health {
     /// Whether a worker may get builds.
     pub fn admits(&self, worker: &str) -> bool {
         let rests = self.workers.get(worker).is_some_and(|health| health.rests_until_seconds.is_some());
-        !self.held.contains(worker) && !rests
+        !self.held.contains(worker) && !self.quarantined.contains(worker) && !rests
     }
 }
 
 impl Coordinator {
     /// Replaces the workers that take no builds. Their running builds continue.
-    pub(crate) fn hold(&mut self, held: BTreeSet<String>, actions: &mut Vec<Action>) {
+    pub(crate) fn hold(&mut self, mut held: BTreeSet<String>, actions: &mut Vec<Action>) {
+        // A worker may have the name that the coordinator's machine got later.
+        held.retain(|worker| !self.is_own(worker));
         let freed: Vec<String> = self.health.held.difference(&held).cloned().collect();
         // The user has resumed them.
         for worker in freed {
             self.health.workers.remove(&worker);
+            self.health.quarantined.remove(&worker);
         }
         self.health.held = held;
         self.set_doors(actions);
@@ -96,10 +107,13 @@ impl Coordinator {
         failure: &Failure,
         actions: &mut Vec<Action>,
     ) {
-        if self.is_own(worker) {
+        // These say something about the package, or about the network.
+        let kinds = [FailureKind::Memory, FailureKind::Disk, FailureKind::Network];
+        if self.is_own(worker) || kinds.contains(&failure.kind) {
             return;
         }
-        let message = format!("{}: {}", self.graph.name(package), failure.message);
+        let message: String = failure.message.chars().take(MESSAGE_CHARACTERS_MAX).collect();
+        let message = format!("{}: {message}", self.graph.name(package));
         self.health.failed_on.entry(package).or_default().insert(worker.to_owned(), message.clone());
         if failure.kind == FailureKind::Machine {
             let health = self.health.workers.entry(worker.to_owned()).or_default();
@@ -132,8 +146,13 @@ impl Coordinator {
         }
     }
 
+    /// Forgets the failures of a package that the user retries: its recipe may have been mended.
+    pub(crate) fn forget_failures(&mut self, package: PackageId) {
+        self.health.failed_on.remove(&package);
+    }
+
     fn quarantine(&mut self, worker: &str, reason: String, actions: &mut Vec<Action>) {
-        if self.health.held.insert(worker.to_owned()) {
+        if self.health.quarantined.insert(worker.to_owned()) {
             actions.push(Action::Quarantine { worker: worker.to_owned(), reason });
         }
     }

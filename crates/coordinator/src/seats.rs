@@ -12,6 +12,8 @@ pub(crate) const WORKERS_MAX: usize = 4096;
 const PAST_MAX: usize = 64;
 /// The longest name of a worker or process, in bytes: every record of a build has it.
 const NAME_BYTES_MAX: usize = 255;
+/// The speeds that a worker may declare. The scheduler measures the rest.
+const SPEEDS: std::ops::RangeInclusive<f64> = 1.0 / 16.0..=16.0;
 /// More cores than any machine has.
 const CORES_MAX: u32 = 1 << 16;
 
@@ -194,7 +196,7 @@ pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
     if !hello.host.as_ref().is_none_or(is_short) {
         return Err(format!("the kernel and CPU of a worker have at most {} bytes", Host::BYTES_MAX));
     }
-    let is_speed = hello.speed.is_finite() && hello.speed > 0.0;
+    let is_speed = SPEEDS.contains(&hello.speed);
     if !(1..=CORES_MAX).contains(&hello.cores) || !is_speed {
         let (cores, speed) = (hello.cores, hello.speed);
         return Err(format!("a machine with {cores} cores of speed {speed} cannot build"));

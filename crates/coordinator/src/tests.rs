@@ -133,6 +133,8 @@ fn a_worker_that_fails_because_of_its_machine_rests_and_is_then_quarantined() {
     }
     // Another process of it, or another session, changes nothing; the user does.
     assert_eq!(run.starts_worker(), []);
+    assert_eq!(run.send(Event::Held(["other".to_owned()].into())), [], "the roster may not have it yet");
+    run.send(Event::Held(["kiln-1".to_owned(), "other".to_owned()].into()));
     assert_eq!(run.send(Event::Held(["other".to_owned()].into())).len(), 1);
 }
 
@@ -148,8 +150,42 @@ fn the_own_machine_is_never_quarantined() {
 }
 
 #[test]
+fn what_a_package_or_the_network_is_to_blame_for_is_no_fault_of_a_worker() {
+    let edges = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")];
+    let mut run = Run::new(&edges, 1).elsewhere();
+    run.send(Event::Begin);
+    let mut build = 1;
+    for _ in 0..FAULTS_MAX {
+        run.send(bad(build, FailureKind::Command));
+        // The recipe was mended; another worker builds it.
+        let name = run.coordinator.graph.name(PackageId(build as u32 - 1)).to_owned();
+        run.send(asked(RequestKind::Retry, &name));
+        run.coordinator.note_success("another", PackageId(build as u32 - 1), &mut Vec::new());
+        build += 1;
+    }
+    assert!(!run.actions.iter().any(|action| matches!(action, Action::Quarantine { .. })));
+    let mut actions = Vec::new();
+    let failure = |kind| Failure {
+        stage: Stage::Build,
+        kind,
+        message: "x".repeat(1 << 20),
+        line_number: None,
+        lines: Vec::new(),
+    };
+    for (kind, count) in [(FailureKind::Memory, 0), (FailureKind::Network, 0), (FailureKind::Signal, 1)] {
+        for id in (0..FAULTS_MAX as u32).map(PackageId) {
+            run.coordinator.note_failure("far", id, &failure(kind), &mut actions);
+            run.coordinator.note_success("another", id, &mut actions);
+        }
+        assert_eq!(actions.len(), count, "{kind:?}");
+    }
+    let Action::Quarantine { worker, reason } = &actions[0] else { panic!("{actions:?}") };
+    assert!(worker == "far" && reason.len() < 300 && reason.contains("failed 3 packages"), "{reason}");
+}
+
+#[test]
 fn a_drained_worker_keeps_its_builds_and_gets_no_more() {
-    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c")], 1);
+    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c")], 1).elsewhere();
     run.send(Event::Begin);
     run.send(Event::Held(["kiln-1".to_owned()].into()));
     run.send(Incoming::Pressure(Pressure::Low));

@@ -94,6 +94,9 @@ pub struct For {
     pub attempt: String,
 }
 
+/// The reason of a refusal of a part of a log before which another one is missing.
+pub const PART_MISSING: &str = "a part of the log before this one is missing";
+
 /// Where a part of a log begins.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Part {

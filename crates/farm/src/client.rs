@@ -1,6 +1,8 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
-use crate::api::{About, Began, Challenge, For, Join, Joined, Part, Proof, RUN_HEADER, Refused, Wait};
+use crate::api::{
+    About, Began, Challenge, For, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
+};
 use crate::identity::{self, Fingerprint};
 use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
@@ -157,15 +159,26 @@ impl Client {
         self.upload(path, &|body| self.http.put(url.clone()).body(body))
     }
 
-    /// Stores a part of a log that is still being written, as text. A part that is repeated changes nothing.
+    /// Stores a part of a log that is still being written, as text. A part that is repeated changes nothing. Returns false
+    /// if a part before it is missing.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn store_part(&self, attempt: &str, name: &str, offset: u64, text: &[u8]) -> Result<(), ClientError> {
+    pub fn store_part(
+        &self,
+        attempt: &str,
+        name: &str,
+        offset: u64,
+        text: &[u8],
+    ) -> Result<bool, ClientError> {
         let url = self.at(&format!("/v1/logs/{attempt}/{name}"));
         let part = Part { offset: Some(offset) };
         let request = || self.http.put(url.clone()).timeout(SILENT_MAX).query(&part).body(text.to_vec());
-        self.in_session(&request).map(drop)
+        match self.in_session(&request) {
+            Ok(_) => Ok(true),
+            Err(ClientError::Refused(reason)) if reason == PART_MISSING => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn upload(&self, path: &Path, put: &dyn Fn(Body) -> RequestBuilder) -> Result<(), ClientError> {

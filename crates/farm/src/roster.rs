@@ -135,6 +135,7 @@ impl Roster {
             return Err(JoinError::Name);
         }
         crate::from_hex::<32>(key).ok_or(JoinError::Key)?;
+        let _lock = self.lock()?;
         match self.member(name)? {
             Some(member) if member.key == key => return Ok(member),
             Some(_) => return Err(JoinError::Taken(name.to_owned())),
@@ -166,9 +167,17 @@ impl Roster {
     /// # Errors
     /// Its file cannot be read or written.
     pub fn hold(&self, name: &str, held: Option<Held>) -> io::Result<bool> {
+        let _lock = self.lock()?;
         let Some(member) = self.member(name)? else { return Ok(false) };
         self.write(&Member { held, ..member })?;
         Ok(true)
+    }
+
+    /// Waits for the roster's lock: several processes change its files.
+    fn lock(&self) -> io::Result<std::fs::File> {
+        let (file, _) = fs_err::File::create(self.folder.join("roster.lock"))?.into_parts();
+        file.lock()?;
+        Ok(file)
     }
 
     fn write(&self, member: &Member) -> io::Result<()> {
@@ -194,16 +203,19 @@ impl Roster {
         }
     }
 
-    /// All workers, by name.
+    /// All workers, by name. One whose file is damaged is quarantined.
     ///
     /// # Errors
-    /// The folder or a file cannot be read.
+    /// The folder cannot be read.
     pub fn members(&self) -> io::Result<Vec<Member>> {
         let mut members = Vec::new();
         for entry in fs_err::read_dir(self.folder.join("workers"))? {
             let name = entry?.file_name();
             if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".json")) {
-                members.extend(self.member(name)?);
+                members.extend(self.member(name).unwrap_or_else(|error| {
+                    let held = Some(Held::Quarantined(error.to_string()));
+                    Some(Member { name: name.to_owned(), key: String::new(), joined_seconds: 0, held })
+                }));
             }
         }
         members.sort_by(|one, other| one.name.cmp(&other.name));
@@ -218,6 +230,7 @@ impl Roster {
         if !is_name(name) {
             return Ok(false);
         }
+        let _lock = self.lock()?;
         match fs_err::remove_file(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),
@@ -304,6 +317,12 @@ mod tests {
         assert_eq!(roster.join("", "w", KEY, 9).unwrap().held, Some(held));
         assert!(roster.hold("w", None).unwrap());
         assert_eq!(roster.member("w").unwrap().unwrap().held, None);
+        fs_err::write(roster.path("x"), "{").unwrap();
+        let members = roster.members().unwrap();
+        assert!(
+            members.len() == 2
+                && matches!(&members[1].held, Some(Held::Quarantined(why)) if why.contains("damaged"))
+        );
         assert!(!roster.hold("absent", Some(Held::Drained)).unwrap());
         assert!(!roster.hold("../w", Some(Held::Drained)).unwrap());
     }

@@ -259,10 +259,10 @@ fn files_are_read_and_stored_for_builds_alone() {
     assert!(distfiles.contains(&hash).unwrap());
     // Parts of a log, while it is being written: in their order, where the run says, and bounded.
     let part = |offset: u64, text: &str| one.store_part("a", "build", offset, text.as_bytes());
-    part(0, "one ").unwrap();
-    part(4, "two").unwrap();
-    part(0, "one ").unwrap();
-    refused(part(20, "x"), "is missing");
+    assert!(part(0, "one ").unwrap());
+    assert!(part(4, "two").unwrap());
+    assert!(part(0, "one ").unwrap());
+    assert!(!part(20, "x").unwrap(), "a part before it is missing");
     refused(part(u64::MAX, "x"), "at most");
     refused(part(256 << 20, "x"), "at most");
     refused(two.store_part("a", "build", 0, b"x"), "no build of this worker");

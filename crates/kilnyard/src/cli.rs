@@ -601,12 +601,12 @@ pub struct Workers {
 pub enum WorkersAction {
     /// Print a new token, which admits one worker.
     Token,
-    /// Give a worker no more builds. Those that it has continue.
+    /// Give a worker no more builds. Running builds continue.
     Drain {
         /// The worker's name.
         worker: String,
     },
-    /// Give builds to a worker again that was drained or quarantined.
+    /// Give builds again to a worker that was drained or quarantined.
     Resume {
         /// The worker's name.
         worker: String,
@@ -619,7 +619,7 @@ pub enum WorkersAction {
         #[arg(long, default_value = "on request")]
         reason: String,
     },
-    /// Remove a worker that is not trusted any more, and say what it made.
+    /// Remove a worker that is not trusted any more, and print how many packages it built.
     Revoke {
         /// The worker's name.
         worker: String,

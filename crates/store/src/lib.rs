@@ -93,7 +93,7 @@ pub trait Store: Send {
     fn measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError>;
     /// Stores wall and CPU seconds from elsewhere, replacing those imported for the same packages before.
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
-    /// The packages that a worker of this name built with outputs, each with the number of the first such build.
+    /// The builds with outputs of a worker of this name: package and number.
     fn made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError>;
     /// The number that the next build would get. It shows readers whether there were builds in the meantime; to begin
     /// builds, use the number from [`lead`](Store::lead).

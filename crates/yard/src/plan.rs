@@ -238,18 +238,20 @@ pub fn compare_all(
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
     let last_builds = store.last_builds().map_err(store_error)?;
     let last_builds = last_builds.into_iter().map(|build| (build.package.clone(), build)).collect();
+    let mut unusable = broken(&current, distfiles);
+    for (package, reason) in revoked::find(yard, store, &*workshop, &current)? {
+        unusable.entry(package).or_insert(reason);
+    }
     let mut stock = workshop.clone().stock();
     for id in workshop.graph().packages() {
-        if let Some(current) = current.get(workshop.graph().name(id)) {
+        let name = workshop.graph().name(id);
+        let is_revoked = matches!(unusable.get(name), Some(Reason::Revoked { .. }));
+        if let Some(current) = current.get(name).filter(|_| !is_revoked) {
             stock.adopt(id, &current.outputs);
         }
     }
     let shape = Shape::of(yard);
     let estimates = Estimates::of(yard, store, shape.machine)?;
-    let mut unusable = broken(&current, distfiles);
-    for (package, reason) in revoked::find(yard, store, workshop.graph(), &current)? {
-        unusable.entry(package).or_insert(reason);
-    }
     let predicted = predict(&mut *stock, &current, &last_builds, &unusable, store, forced)?;
     let tables = &yard.config.tables;
     let planned = foresee(shape, (set, stock), current, unusable, (&estimates, tables), predicted, digest)?;

@@ -5,11 +5,12 @@
 
 use crate::error::{Context, Kind, Result};
 use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::reason::Reason;
 use kilnyard_store::{Current, Number, Store};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 /// A worker that was revoked.
@@ -60,51 +61,59 @@ pub fn add(yard: &Yard, worker: &str, first_trusted_build: Number) -> Result<()>
 pub fn find(
     yard: &Yard,
     store: &dyn Store,
-    graph: &Graph,
+    set: &dyn Ecosystem,
     current: &HashMap<String, Current>,
 ) -> Result<HashMap<String, Reason>> {
+    // A second pass builds the packages of a knot of cycles with each other.
+    let knots: &[Vec<PackageId>] = if yard.config.build.passes > 1 { &set.cutting().knots } else { &[] };
     let mut found = HashMap::new();
     for revoked in list(yard)? {
         let made = store.made_by(&revoked.worker).map_err(store_error)?;
-        for (package, reason) in distrusted(&revoked, &made, graph, current) {
+        for (package, reason) in distrusted(&revoked, &made, (set.graph(), knots), current) {
             found.entry(package).or_insert(reason);
         }
     }
     Ok(found)
 }
 
-/// The packages that a worker made, or that were built with one of these. `made` has the first build of each package
-/// that it made.
+/// The packages that a worker made, or that were built with one of these. `made` has the builds of the worker.
 fn distrusted(
     revoked: &Revoked,
     made: &[(String, Number)],
-    graph: &Graph,
+    (graph, knots): (&Graph, &[Vec<PackageId>]),
     current: &HashMap<String, Current>,
 ) -> Vec<(String, Reason)> {
-    // The first build of the worker that each package had, or may have been built with, and a package of the worker: the
-    // package itself, if the worker built it.
+    let made: HashSet<(PackageId, Number)> = made
+        .iter()
+        .filter(|(_, build)| *build < revoked.first_trusted_build)
+        .filter_map(|(package, build)| Some((graph.find(package)?, *build)))
+        .collect();
+    // The first build of the worker that each package may have been built with, and its package.
     let mut since: HashMap<PackageId, (Number, PackageId)> = HashMap::new();
-    for (package, build) in made {
-        let Some(id) = graph.find(package).filter(|_| *build < revoked.first_trusted_build) else { continue };
-        for other in graph.descendants(id).into_iter().chain([id]) {
-            let (first, by) = since.entry(other).or_insert((*build, id));
-            *first = (*first).min(*build);
-            if other == id {
-                *by = id;
-            }
+    for (id, build) in &made {
+        let direct = graph.descendants(*id);
+        let touches =
+            |knot: &&Vec<PackageId>| knot.iter().any(|member| member == id || direct.contains(member));
+        let of_knots = knots.iter().filter(touches).flatten();
+        let of_knots: Vec<PackageId> =
+            of_knots.flat_map(|member| graph.descendants(*member).into_iter().chain([*member])).collect();
+        let users: HashSet<PackageId> = direct.iter().copied().chain(of_knots).collect();
+        for user in users {
+            let first = since.entry(user).or_insert((*build, *id));
+            *first = (*first).min((*build, *id));
         }
     }
-    let is_distrusted = |id: &PackageId, first: Number| {
-        let kept = current.get(graph.name(*id));
-        kept.is_some_and(|kept| (first..revoked.first_trusted_build).contains(&kept.build))
+    let reason = |kept: &Current| {
+        let (id, worker) = (graph.find(&kept.package)?, revoked.worker.clone());
+        if made.contains(&(id, kept.build)) {
+            return Some(Reason::Revoked { worker, package: None });
+        }
+        let (_, by) = since
+            .get(&id)
+            .filter(|(first, _)| (*first..revoked.first_trusted_build).contains(&kept.build))?;
+        Some(Reason::Revoked { worker, package: Some(graph.name(*by).to_owned()) })
     };
-    let distrusted = since.into_iter().filter(|(id, (first, _))| is_distrusted(id, *first));
-    distrusted
-        .map(|(id, (_, by))| {
-            let package = (by != id).then(|| graph.name(by).to_owned());
-            (graph.name(id).to_owned(), Reason::Revoked { worker: revoked.worker.clone(), package })
-        })
-        .collect()
+    current.values().filter_map(|kept| Some((kept.package.clone(), reason(kept)?))).collect()
 }
 
 #[cfg(test)]
@@ -132,19 +141,29 @@ mod tests {
         };
         let revoked = Revoked { worker: "w".to_owned(), first_trusted_build: 10 };
         let made = [("lib".to_owned(), 5)];
-        let find = |builds: &[(&str, Number)]| -> Vec<(String, String)> {
-            let found = distrusted(&revoked, &made, &graph, &kept(builds));
+        let find = |knots: &[Vec<PackageId>], builds: &[(&str, Number)]| -> Vec<(String, String)> {
+            let found = distrusted(&revoked, &made, (&graph, knots), &kept(builds));
             let mut found: Vec<_> =
                 found.into_iter().map(|(package, reason)| (package, reason.to_string())).collect();
             found.sort();
             found
         };
-        let before = find(&[("base", 4), ("tool", 6), ("old", 3), ("lib", 5), ("app", 7)]);
+        let before = find(&[], &[("base", 4), ("tool", 6), ("old", 3), ("lib", 5), ("app", 7)]);
         let names: Vec<&str> = before.iter().map(|(package, _)| package.as_str()).collect();
         assert_eq!(names, ["app", "lib"], "built with it, and made by it; not what was built before");
         assert!(before[0].1.contains("built with lib") && before[1].1.contains("made it"), "{before:?}");
         // An interrupted run built one of them again.
-        assert_eq!(find(&[("lib", 11), ("app", 7)]).len(), 1);
-        assert_eq!(find(&[("lib", 11), ("app", 12)]), []);
+        assert_eq!(find(&[], &[("lib", 11), ("app", 7)]).len(), 1);
+        assert_eq!(find(&[], &[("lib", 11), ("app", 12)]), []);
+        // Another worker built it again before the revocation; its users may still have been built with the first.
+        let again = find(&[], &[("lib", 6), ("app", 7)]);
+        assert!(again.len() == 1 && again[0].0 == "app", "{again:?}");
+        // In a knot, packages are built with those that depend on them.
+        let knot = vec![graph.find("base").unwrap(), graph.find("lib").unwrap()];
+        let knotted = find(&[knot], &[("base", 6), ("tool", 7), ("lib", 5)]);
+        assert_eq!(
+            knotted.iter().map(|(package, _)| &**package).collect::<Vec<_>>(),
+            ["base", "lib", "tool"]
+        );
     }
 }

@@ -609,8 +609,14 @@ impl World {
                     let (build, is_repeated) = (built.build, built.is_repeated);
                     self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
                 }
-                // The user resumes it.
-                Action::Quarantine { .. } => self.boss_hears(500.0, Event::Held(BTreeSet::new())),
+                Action::Quarantine { worker, .. } => {
+                    // The roster names it, until the user resumes it.
+                    let life = self.boss_life;
+                    for (seconds, held) in [(1.0, BTreeSet::from([worker])), (500.0, BTreeSet::new())] {
+                        let event = Box::new(Event::Held(held));
+                        self.after(seconds, SimEvent::BossHears { life, event });
+                    }
+                }
                 Action::Finish(state) => self.finished = Some(state),
                 Action::Record(_) | Action::Allot(_) | Action::Adopt { .. } | Action::Notify(_) => {}
             }

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{For, Part};
+use crate::api::{For, PART_MISSING, Part};
 use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -142,10 +142,10 @@ pub async fn log(
     body: Body,
 ) -> Result<StatusCode, Refusal> {
     let files = shared.files()?;
-    let logs = shared.state().logs(&sender.worker, &attempt).ok_or_else(not_yours)?;
     if !is_log_name(&name) {
         return Err(Refusal(StatusCode::BAD_REQUEST, "the name of a log has lower-case letters".to_owned()));
     }
+    let logs = shared.state().logs_with(&sender.worker, &attempt, &name).ok_or_else(not_yours)?;
     let size = size_of(&headers, LOG_BYTES_MAX)?;
     let open = files.yard.join(format!("{logs}{name}.log"));
     let path = open.with_extension(format!("log.{COMPRESSED}"));
@@ -158,9 +158,7 @@ pub async fn log(
         let added = tokio::task::spawn_blocking(move || add(&open, &path, offset, &mut body.take(size)));
         return match added.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
             true => Ok(StatusCode::NO_CONTENT),
-            false => {
-                Err(Refusal(StatusCode::CONFLICT, "a part of the log before this one is missing".to_owned()))
-            }
+            false => Err(Refusal(StatusCode::CONFLICT, PART_MISSING.to_owned())),
         };
     }
     let stored = tokio::task::spawn_blocking(move || keep(&path, &mut body.take(LOG_BYTES_MAX)));
@@ -214,6 +212,10 @@ fn add(
     }
     file.seek(io::SeekFrom::Start(offset))?;
     io::copy(from, &mut file)?;
+    // The whole log may have arrived meanwhile.
+    if whole.exists() {
+        fs_err::remove_file(open)?;
+    }
     Ok(true)
 }
 

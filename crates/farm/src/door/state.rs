@@ -21,6 +21,8 @@ const MAILBOX_MAX: usize = 4096;
 const FILES_ARRIVING_MAX: usize = 16;
 /// The most messages that one worker sends at once.
 const MESSAGES_ARRIVING_MAX: usize = 2;
+/// The most logs of one build: more than it has stages, twice.
+const LOGS_MAX: usize = 64;
 /// The most bytes of messages that wait for a worker.
 const MAILBOX_BYTES_MAX: usize = 256 << 20;
 
@@ -85,6 +87,8 @@ impl Seat {
 struct Grant {
     reads: HashSet<Sha256Hex>,
     logs: String,
+    /// The names of its logs that have arrived.
+    names: HashSet<String>,
 }
 
 impl State {
@@ -181,6 +185,18 @@ impl State {
     /// The beginning of the paths of a build's logs, if the worker has the build.
     pub fn logs(&self, worker: &str, attempt: &str) -> Option<String> {
         Some(self.seats.get(worker)?.grants.get(attempt)?.logs.clone())
+    }
+
+    /// The same, for a log of this name. A build has a bounded number of logs.
+    pub fn logs_with(&mut self, worker: &str, attempt: &str, name: &str) -> Option<String> {
+        let grant = self.seats.get_mut(worker)?.grants.get_mut(attempt)?;
+        if !grant.names.contains(name) {
+            if grant.names.len() >= LOGS_MAX {
+                return None;
+            }
+            grant.names.insert(name.to_owned());
+        }
+        Some(grant.logs.clone())
     }
 
     /// Connects a run, in place of an earlier one, whose grants end. Returns its number.
@@ -280,6 +296,10 @@ mod tests {
         assert!(!state.may_read("two", &sha("1")) && !state.may_read("one", &sha("3")));
         assert_eq!(state.logs("one", "a").as_deref(), Some("logs/1/p/2-"));
         assert_eq!((state.logs("two", "a"), state.logs("one", "b")), (None, None));
+        for number in 0..LOGS_MAX {
+            assert!(state.logs_with("one", "a", &number.to_string()).is_some());
+        }
+        assert!(state.logs_with("one", "a", "0").is_some() && state.logs_with("one", "a", "more").is_none());
         assert_eq!(state.take("one").unwrap().0.as_deref(), Some(&b"grant"[..]));
         state.deliver(to("one", None, Some("a")), b"over".to_vec());
         assert!(!state.may_read("one", &sha("1")));

@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &BenchOptions) -> Result<ExitCode> {
     signals::install();
+    if let Some(workers) = &options.workers_of {
+        return kilnyard_bench::work(workers).map(|()| ExitCode::SUCCESS);
+    }
     let machine = Machine::now();
     let report = with_trial(options.pairs, |trial| kilnyard_bench::measure(options, yard, trial, &machine))?;
     if options.json {

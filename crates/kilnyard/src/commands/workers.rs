@@ -14,6 +14,7 @@ use kilnyard_model::foreign::Foreign;
 use kilnyard_model::host::Host;
 use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -43,7 +44,7 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
             }
         }
         Some(WorkersAction::Drain { worker }) => {
-            hold(&roster, worker, Some(Held::Drained), "gets no more builds; those that it has continue")
+            hold(&roster, worker, Some(Held::Drained), "gets no more builds; running builds continue")
         }
         Some(WorkersAction::Resume { worker }) => hold(&roster, worker, None, "gets builds again"),
         Some(WorkersAction::Quarantine { worker, reason }) => {
@@ -75,8 +76,14 @@ fn absent(worker: &str) -> Error {
 
 /// Removes a worker, and counts what it made. It may have been removed before.
 fn revoke(yard: &Yard, roster: &Roster, worker: &str, rebuild: bool) -> Result<ExitCode> {
+    // A run in progress would go on to use what the worker made.
+    if rebuild && yard.is_locked() {
+        return Err(Error::usage("a run is in progress, which uses what the worker made")
+            .hint("interrupt it (Ctrl-C), then try again; `kilnyard workers quarantine` works at any time"));
+    }
     let store = yard.store()?;
     let made = store.made_by(worker).map_err(store_error)?;
+    let made: BTreeSet<String> = made.into_iter().map(|(package, _)| package).collect();
     let is_removed = roster.remove(worker).context(Kind::Machine, format!("remove {worker}"))?;
     if !is_removed && made.is_empty() {
         return Err(absent(worker));

@@ -140,6 +140,8 @@ struct Watched {
     folder: PathBuf,
     /// As last reported.
     held: BTreeSet<String>,
+    /// All names that the roster has had since the run began.
+    known: BTreeSet<String>,
 }
 
 impl Watched {
@@ -160,15 +162,18 @@ impl Watched {
     }
 
     fn report(&mut self, owner: &Sender<Message>) {
-        // Without a roster nobody has joined.
+        // Without a roster, no worker has joined.
         let members = match self.folder.is_dir() {
             true => Roster::open(&self.folder).and_then(|roster| roster.members()),
             false => Ok(Vec::new()),
         };
         // One that cannot be read now may be in a second.
         let Ok(members) = members else { return };
-        let held: BTreeSet<String> =
-            members.into_iter().filter(|member| member.held.is_some()).map(|member| member.name).collect();
+        let present: BTreeSet<String> = members.iter().map(|member| member.name.clone()).collect();
+        self.known.extend(present.iter().cloned());
+        let held = members.into_iter().filter(|member| member.held.is_some()).map(|member| member.name);
+        // One that was removed is silent from now on.
+        let held: BTreeSet<String> = held.chain(self.known.difference(&present).cloned()).collect();
         if held != self.held {
             self.held.clone_from(&held);
             let _ = owner.send(Message::Event(Box::new(Event::Held(held))));
@@ -210,7 +215,8 @@ impl Door {
             made.remember(&open.worker, &allows);
         }
         // Before any worker can connect.
-        let mut roster = Watched { folder: paths.door.clone(), held: BTreeSet::new() };
+        let mut roster =
+            Watched { folder: paths.door.clone(), held: BTreeSet::new(), known: BTreeSet::new() };
         roster.report(owner);
         // Three threads, since the owner of the run never blocks. They end when this is dropped.
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());

@@ -185,8 +185,8 @@ impl Sqlite {
     }
 
     pub(super) fn read_made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError> {
-        let sql = "SELECT package, MIN(number) FROM build
-             WHERE scope = ?2 AND worker = ?1 AND outcome IN ('built', 'unchanged') GROUP BY package";
+        let sql = "SELECT package, number FROM build
+             WHERE scope = ?2 AND worker = ?1 AND outcome IN ('built', 'unchanged')";
         self.rows(sql, (worker, self.number), |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as Number)))
     }
 

@@ -174,7 +174,7 @@ pub(super) fn a_build_has_its_own_worker_and_its_cores(open: Open) {
     assert_eq!((cores, run_row().cores), (vec![("p", 64), ("q", 7)], 2));
 }
 
-pub(super) fn the_packages_of_a_worker_are_found(open: Open) {
+pub(super) fn the_builds_of_a_worker_are_found(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     let mut records = Vec::new();
@@ -201,6 +201,6 @@ pub(super) fn the_packages_of_a_worker_are_found(open: Open) {
     store.record(&records).unwrap();
     let mut found = store.made_by("far").unwrap();
     found.sort();
-    assert_eq!(found, [("a".to_owned(), 2), ("d".to_owned(), 6)]);
+    assert_eq!(found, [("a".to_owned(), 2), ("a".to_owned(), 3), ("d".to_owned(), 6)]);
     assert_eq!(store.made_by("absent").unwrap(), []);
 }

@@ -15,8 +15,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Pauses between attempts to reach the door: five minutes altogether, for a door that is started again.
+/// Pauses between attempts to reach the door: five minutes altogether, for a door that is started again. Outputs are
+/// kept for longer.
 const PAUSES_SECONDS: [u64; 8] = [1, 2, 5, 12, 30, 60, 60, 120];
+/// The pause after these, for outputs.
+const LAST_PAUSE_SECONDS: u64 = 60;
 /// How often a pause ends early if the build is cancelled.
 const STEP: Duration = Duration::from_millis(200);
 
@@ -45,9 +48,12 @@ impl Remote<'_> {
     }
 }
 
-/// Repeats a request while that may help.
-fn repeated(cancel: &AtomicBool, request: &dyn Fn() -> Result<(), ClientError>) -> Result<(), ClientError> {
-    let mut pauses = PAUSES_SECONDS.iter();
+/// Repeats a request while that may help, with these pauses.
+fn repeated<'a>(
+    cancel: &AtomicBool,
+    mut pauses: impl Iterator<Item = &'a u64>,
+    request: &dyn Fn() -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
     loop {
         let Err(error) = request() else { return Ok(()) };
         match pauses.next() {
@@ -97,7 +103,10 @@ impl Supply for Remote<'_> {
             let sha256 = Sha256Hex::parse(&output.sha256).map_err(|error| error.to_string())?;
             let path = folder.join(&output.file);
             let store = || self.client.store(&attempt.to_string(), &sha256, &path);
-            repeated(cancel, &store).map_err(|error| format!("failed to store {}: {error}", output.file))?;
+            // Until the build is cancelled: without a run, another one may take it over at any time.
+            let pauses = PAUSES_SECONDS.iter().chain(std::iter::repeat(&LAST_PAUSE_SECONDS));
+            repeated(cancel, pauses, &store)
+                .map_err(|error| format!("failed to store {}: {error}", output.file))?;
         }
         Ok(())
     }
@@ -109,7 +118,7 @@ impl Supply for Remote<'_> {
             let Some(name) = name_of_log(log, lease.build) else { continue };
             let path = self.folder.join(format!("{log}.zst"));
             let store = || self.client.store_log(&attempt, name, &path);
-            if let Err(error) = repeated(signals::cancel(), &store) {
+            if let Err(error) = repeated(signals::cancel(), PAUSES_SECONDS.iter(), &store) {
                 say!("warning: the log {log} stays here only: {error}");
             }
         }

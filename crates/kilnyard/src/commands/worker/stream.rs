@@ -85,10 +85,10 @@ impl Streams {
             let mut builds = self.builds();
             let Some(building) = builds.get_mut(&attempt) else { continue };
             let bytes = match sent {
-                Ok(()) => offset + text.len() as u64,
-                Err(error) if error.is_passing() => offset,
-                // Another door, or another run, that lacks what was sent before.
-                Err(_) => 0,
+                Ok(true) => offset + text.len() as u64,
+                // Another run's logs are elsewhere.
+                Ok(false) => 0,
+                Err(_) => offset,
             };
             building.logs.insert(name, Sent { bytes, at: Instant::now() });
         }

@@ -154,14 +154,13 @@ fn what_a_package_or_the_network_is_to_blame_for_is_no_fault_of_a_worker() {
     let edges = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")];
     let mut run = Run::new(&edges, 1).elsewhere();
     run.send(Event::Begin);
-    let mut build = 1;
-    for _ in 0..FAULTS_MAX {
+    for build in 1..=FAULTS_MAX as Number {
+        let id = PackageId(build as u32 - 1);
         run.send(bad(build, FailureKind::Command));
         // The recipe was mended; another worker builds it.
-        let name = run.coordinator.graph.name(PackageId(build as u32 - 1)).to_owned();
+        let name = run.coordinator.graph.name(id).to_owned();
         run.send(asked(RequestKind::Retry, &name));
-        run.coordinator.note_success("another", PackageId(build as u32 - 1), &mut Vec::new());
-        build += 1;
+        run.coordinator.note_success("another", id, &mut Vec::new());
     }
     assert!(!run.actions.iter().any(|action| matches!(action, Action::Quarantine { .. })));
     let mut actions = Vec::new();

@@ -110,7 +110,8 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
         let (build_cpu, build_memory) = usage(build.0.id());
         let (door_cpu, door_memory) = usage(door.0.id());
         cpu_seconds = build_cpu + door_cpu - door_before;
-        memory_bytes = build_memory.max(memory_bytes - door_memory.min(memory_bytes)) + door_memory;
+        // Both are peaks already; a process that ends meanwhile has none.
+        memory_bytes = memory_bytes.max(build_memory + door_memory);
         std::thread::sleep(Duration::from_millis(200));
     };
     if !status.success() {

@@ -4,6 +4,7 @@ pub mod check;
 mod convert;
 pub mod publish;
 pub mod sbuild;
+pub mod sham;
 pub mod synthetic;
 
 use crate::Trial;

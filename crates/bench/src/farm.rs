@@ -7,7 +7,6 @@
 //!
 //! Known downside: leader and workers share this machine, whose cores should not be busy.
 
-mod deb;
 mod sources;
 pub mod worker;
 
@@ -16,7 +15,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::figures::{Report, Series, Unit};
 use crate::scratch::Scratch;
 use crate::yard::{CONFIG, Yard, store_error};
-use crate::{Trial, interrupt};
+use crate::{Trial, interrupt, sham};
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::roster::Roster;
 use kilnyard_schedule::{Limits, Machine, Scheduler, simulate};
@@ -178,7 +177,7 @@ fn configure(own: &Yard) -> Result<()> {
     let text = fs_err::read_to_string(own.path(CONFIG)).context(Kind::Machine, failed)?;
     let (before, rest) = text.split_once("packages = [").unwrap_or((&text, "]"));
     let after = rest.split_once(']').map_or("", |(_, after)| after);
-    let text = format!("{before}packages = [\"own/*.dsc\"]{after}");
+    let text = format!("{before}packages = [\"{}\"]{after}", sham::RULE);
     let text = text.replace("# test = true", "test = false");
     fs_err::write(own.path(CONFIG), text).context(Kind::Machine, failed)
 }

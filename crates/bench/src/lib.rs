@@ -27,8 +27,8 @@ mod schedule;
 mod scratch;
 mod subject;
 
-// Synthetic packages and an empty yard must be of some family; which one makes no difference.
-use debian::{empty_yard, synthetic};
+// Packages that are never built, and an empty yard, must be of some family; which one makes no difference.
+use debian::{empty_yard, sham, synthetic};
 
 // Re-exported under the names that the yard crate uses.
 use clap::{Args, ValueEnum};

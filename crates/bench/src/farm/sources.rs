@@ -1,11 +1,10 @@
 //! Two thousand source packages that depend on each other, with the times of their builds.
 
 use super::worker::Granted;
+use crate::sham;
 use kilnyard_model::graph::Graph;
-use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_schedule::{Basis, Work};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,24 +57,8 @@ impl Sources {
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         fs_err::create_dir_all(folder)?;
         for (number, (dependencies, _)) in self.packages.iter().enumerate() {
-            let name = name(number);
-            let (file, content) = (format!("{name}_1.tar.xz"), format!("the source of {name}\n"));
-            fs_err::write(folder.join(&file), &content)?;
-            let needs: Vec<String> = dependencies.iter().map(|number| self::name(*number)).collect();
-            let mut text = format!(
-                "Format: 3.0 (native)\nSource: {name}\nBinary: {name}\nArchitecture: any\nVersion: 1\n\
-                 Maintainer: Bench <bench@localhost>\nStandards-Version: 4.6.2\n"
-            );
-            if !needs.is_empty() {
-                let _ = writeln!(text, "Build-Depends: {}", needs.join(", "));
-            }
-            let _ = write!(
-                text,
-                "Package-List:\n {name} deb libs optional arch=any\nChecksums-Sha256:\n {} {} {file}\n",
-                Sha256Hex::of(content.as_bytes()),
-                content.len()
-            );
-            fs_err::write(folder.join(format!("{name}_1.dsc")), text)?;
+            let needs: Vec<String> = dependencies.iter().map(|number| name(*number)).collect();
+            sham::write_source(folder, &name(number), &needs)?;
         }
         Ok(())
     }

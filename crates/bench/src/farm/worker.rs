@@ -1,7 +1,7 @@
 //! Workers whose builds only wait.
 
-use super::deb;
 use crate::error::{Context, Error, Kind, Result};
+use crate::sham;
 use kilnyard_agent::{Action, Agent, Event};
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_farm::client::Client;
@@ -246,10 +246,8 @@ impl Sham<'_> {
         let failed = "store a package of the benchmark";
         let folder = self.folder.join(lease.attempt.to_string());
         fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
-        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         let (name, version) = (&lease.order.package, &lease.order.version);
-        let path = folder.join(format!("{name}_{version}_{architecture}.deb"));
-        fs_err::write(&path, deb::package(name, version, architecture)).context(Kind::Machine, failed)?;
+        sham::write_package(&folder, name, version).context(Kind::Machine, failed)?;
         let rules = kilnyard_ecosystem::rules(&lease.order.family).or_internal(failed)?;
         let outputs = rules.read_outputs(&folder, OutputBounds::WIDEST).or_internal(failed)?;
         for output in &outputs {

@@ -1,14 +1,48 @@
-//! A Debian package of about 4 KiB, written without its tools: an ar(5) archive of two tar files (deb(5)).
+//! Small sources and packages for builds that only wait, written without dpkg: a package of about 4 KiB is an ar(5)
+//! archive of two tar files (deb(5)).
 
+use kilnyard_model::sha256::Sha256Hex;
 use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+/// The rule of a yard's packages that selects the sources in its folder `own`.
+pub const RULE: &str = "own/*.dsc";
+/// The architecture of the packages.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 /// The size of the file in the package.
 const CONTENT_BYTES: usize = 1500;
 
+/// Writes a source package of one package, which needs these to build.
+pub fn write_source(folder: &Path, name: &str, needs: &[String]) -> io::Result<()> {
+    let (file, content) = (format!("{name}_1.tar.xz"), format!("the source of {name}\n"));
+    fs_err::write(folder.join(&file), &content)?;
+    let mut text = format!(
+        "Format: 3.0 (native)\nSource: {name}\nBinary: {name}\nArchitecture: any\nVersion: 1\n\
+         Maintainer: Bench <bench@localhost>\nStandards-Version: 4.6.2\n"
+    );
+    if !needs.is_empty() {
+        let _ = writeln!(text, "Build-Depends: {}", needs.join(", "));
+    }
+    let _ = write!(
+        text,
+        "Package-List:\n {name} deb libs optional arch=any\nChecksums-Sha256:\n {} {} {file}\n",
+        Sha256Hex::of(content.as_bytes()),
+        content.len()
+    );
+    fs_err::write(folder.join(format!("{name}_1.dsc")), text)
+}
+
+/// Writes the package of a build.
+pub fn write_package(folder: &Path, name: &str, version: &str) -> io::Result<()> {
+    fs_err::write(folder.join(format!("{name}_{version}_{ARCHITECTURE}.deb")), package(name, version))
+}
+
 /// The bytes of a package with this name and version.
-pub fn package(name: &str, version: &str, architecture: &str) -> Vec<u8> {
+fn package(name: &str, version: &str) -> Vec<u8> {
     let control = format!(
-        "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: Bench <bench@localhost>\n\
+        "Package: {name}\nVersion: {version}\nArchitecture: {ARCHITECTURE}\nMaintainer: Bench <bench@localhost>\n\
          Installed-Size: 4\nSection: libs\nPriority: optional\nDescription: a package of a benchmark\n"
     );
     let content = format!("{name}\n").repeat(CONTENT_BYTES / (name.len() + 1));
@@ -73,9 +107,9 @@ mod tests {
     #[test]
     fn it_is_a_package() {
         let folder = tempfile::tempdir().unwrap();
-        let bytes = package("sham-0001", "1+bk1", "amd64");
-        assert!((3000..8000).contains(&bytes.len()), "{}", bytes.len());
-        std::fs::write(folder.path().join("sham-0001_1+bk1_amd64.deb"), bytes).unwrap();
+        write_package(folder.path(), "sham-0001", "1+bk1").unwrap();
+        let bytes = package("sham-0001", "1+bk1").len();
+        assert!((3000..8000).contains(&bytes), "{bytes}");
         let facts = [("suffix".to_owned(), "+bk".to_owned())].into_iter().collect();
         let rules = kilnyard_ecosystem::rules(&FamilyOrder { name: "debian".to_owned(), facts }).unwrap();
         let outputs = rules.read_outputs(folder.path(), OutputBounds::WIDEST).unwrap();

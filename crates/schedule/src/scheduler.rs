@@ -129,7 +129,7 @@ struct Running {
     memory_bytes: u64,
     memory_per_core_bytes: u64,
     disk_bytes: u64,
-    /// Maximum number of cores that it may have.
+    /// Maximum number of cores that its package may have, on any machine: ranks compare with the best machine.
     jobs_max: u32,
     /// When it was bumped, and its priority; see `Queue`. Together with the longest path from now on, they determine
     /// the order.
@@ -291,8 +291,11 @@ impl Policy for Scheduler {
                 }
             }
             Event::Wants { package, cores } => {
-                if let Some(running) = self.running_mut(package) {
-                    running.wants = cores.clamp(1, running.jobs_max);
+                if let PackagePhase::Running(machine) = self.packages[package.index()].phase {
+                    let exist = self.build_cores_max(&self.machines[machine.index()]);
+                    if let Some(running) = self.running_mut(package) {
+                        running.wants = cores.clamp(1, running.jobs_max.min(exist));
+                    }
                 }
             }
             Event::Ended { package, outcome } => self.ended(package, outcome),

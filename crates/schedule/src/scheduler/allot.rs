@@ -305,7 +305,7 @@ impl Scheduler {
             memory_bytes,
             memory_per_core_bytes: work.memory_per_core_bytes,
             disk_bytes: self.disk_bytes(files, package),
-            jobs_max: work.cores_of(self.build_cores_max(&self.machines[machine.index()])),
+            jobs_max: work.jobs_max.unwrap_or(u32::MAX).max(1),
             bumped: place.bumped,
             priority: place.priority,
             rank_seconds: place.rank,

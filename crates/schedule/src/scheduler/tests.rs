@@ -287,9 +287,10 @@ fn a_build_uses_the_cores_of_its_own_machine() {
     let machines = vec![Machine::of_cores(2).oversubscribed(), Machine::of_cores(8).oversubscribed()];
     let works = vec![work(800.0), work(10.0)];
     let mut scheduler = Scheduler::new(Arc::new(graph), works, machines, Limits::default()).unwrap();
-    let actions = apply(&mut scheduler, 0.0, Event::Begin);
-    let on = |package, machine| Action::Start { package, machine, cores: 1, files: Files::Memory };
-    assert_eq!(actions, [on(large, MachineId(1)), on(small, HERE)], "{actions:?}");
+    for (package, machine) in [(large, MachineId(1)), (small, HERE)] {
+        apply(&mut scheduler, 0.0, Event::Hold(package));
+        apply(&mut scheduler, 0.0, Event::Running { package, machine });
+    }
     for (package, cores) in [(large, 8), (small, 2)] {
         let wants = apply(&mut scheduler, 1.0, Event::Wants { package, cores: 99 });
         assert_eq!(

@@ -313,6 +313,33 @@ fn a_draining_worker_gives_back_waiting_builds_and_leaves() {
 }
 
 #[test]
+fn a_worker_without_room_takes_no_more_until_it_has_some() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    assert!(offers(&worker.after(0.0, Event::Room(true))).is_empty(), "nothing has changed");
+    assert!(!offers(&worker.after(0.0, Event::Room(false)))[0].takes_more);
+    assert!(offers(&worker.after(0.0, Event::Room(true)))[0].takes_more);
+}
+
+#[test]
+fn a_worker_speaks_at_once_to_another_coordinator() {
+    let mut worker = Worker::new();
+    let said_hello = |actions: &[Action]| matches!(actions, [Action::Send(ToCoordinator::Hello(_))]);
+    assert!(said_hello(&worker.after(0.0, Event::Tick)));
+    assert!(worker.after(0.1, Event::Tick).is_empty(), "it waits before it repeats a hello");
+    assert!(said_hello(&worker.after(0.0, Event::Reconnected)));
+    worker.receive(welcome(1, 1));
+    worker.grant(1, 5.0);
+    let actions = worker.after(0.1, Event::Reconnected);
+    let offered = offers(&actions);
+    assert_eq!(
+        (offered.len(), offered[0].held.len()),
+        (1, 1),
+        "the coordinator answers that it must join again"
+    );
+}
+
+#[test]
 fn a_refused_worker_leaves_with_the_reason() {
     let mut worker = Worker::new();
     worker.after(0.0, Event::Tick);

@@ -361,6 +361,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn held_and_removed_workers_get_nothing_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let roster = Roster::open(folder.path()).unwrap();
+        let (owner, events) = mpsc::channel();
+        let (folder, held, known) = (folder.path().to_owned(), BTreeSet::new(), BTreeSet::new());
+        let mut watched = Watched { folder, held, known };
+        let mut reported = || {
+            watched.report(&owner);
+            events.try_iter().last().map(|message| match message {
+                Message::Event(event) => match *event {
+                    Event::Held(held) => held.into_iter().collect::<Vec<String>>(),
+                    other => panic!("{other:?}"),
+                },
+                _ => panic!("another message"),
+            })
+        };
+        let key = "a".repeat(64);
+        for name in ["one", "two"] {
+            let token = roster.issue(key.parse().unwrap(), 1).unwrap();
+            roster.join(&token.secret, name, &key, 1).unwrap();
+        }
+        assert_eq!(reported(), None, "nothing is reported until it changes");
+        roster.hold("one", Some(Held::Drained)).unwrap();
+        assert_eq!(reported().unwrap(), ["one"]);
+        assert_eq!(reported(), None);
+        // Removed, a drained worker does not count as resumed.
+        roster.remove("one").unwrap();
+        roster.remove("two").unwrap();
+        assert_eq!(reported().unwrap(), ["one", "two"]);
+        let token = roster.issue(key.parse().unwrap(), 1).unwrap();
+        roster.join(&token.secret, "two", &key, 1).unwrap();
+        assert_eq!(reported().unwrap(), ["one"]);
+    }
+
+    #[test]
     fn logs_are_where_the_door_writes_them() {
         let build = RemoteBuild {
             family: FamilyOrder::default(),

@@ -158,11 +158,10 @@ impl Agent {
     /// The agent of a worker with this hello.
     pub fn new(hello: Hello) -> Agent {
         let machine = Machine {
-            cores: hello.cores,
-            further: 0,
             speed: hello.speed,
             memory_bytes: hello.memory_bytes,
             disk_bytes: hello.disk_bytes,
+            ..Machine::of_cores(hello.cores)
         };
         Agent {
             hello,

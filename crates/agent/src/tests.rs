@@ -53,6 +53,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         order,
         seen: Vec::new(),
         checks_reproducible: false,
+        to_test: None,
     })
 }
 
@@ -64,7 +65,12 @@ fn result(number: u8) -> Box<BuildResult> {
         line_number: None,
         lines: Vec::new(),
     };
-    Box::new(BuildResult { build: u64::from(number), outcome: Err(failure), is_reproducible: None })
+    Box::new(BuildResult {
+        build: u64::from(number),
+        outcome: Err(failure),
+        is_reproducible: None,
+        provenance: None,
+    })
 }
 
 /// An agent, and the time.

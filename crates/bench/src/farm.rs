@@ -17,7 +17,7 @@ use crate::scratch::Scratch;
 use crate::yard::{CONFIG, Yard, store_error};
 use crate::{Trial, interrupt, sham};
 use kilnyard_farm::identity::Identity;
-use kilnyard_farm::roster::Roster;
+use kilnyard_farm::roster::{Roster, Terms};
 use kilnyard_schedule::{Limits, Machine, Scheduler, simulate};
 use kilnyard_store::Store;
 use serde_json::{Map, json};
@@ -210,7 +210,8 @@ fn farm(own: &Yard, address: &str, sources: &Sources) -> Result<Farm> {
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
     let now = crate::words::now_seconds() as u64;
     let member = |number: usize| -> Result<(String, String)> {
-        let token = roster.issue(identity.fingerprint(), now).context(Kind::Machine, failed)?;
+        let token =
+            roster.issue(identity.fingerprint(), Terms::default(), now).context(Kind::Machine, failed)?;
         Ok((format!("worker-{number:03}"), token.to_string()))
     };
     Ok(Farm {

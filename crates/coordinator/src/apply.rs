@@ -1,19 +1,18 @@
 //! Events, and the decisions that follow from them.
 
+use crate::pools::Round;
 use crate::retry::Failures;
 use crate::{
-    AWAY_SECONDS, Action, Coordinator, Ending, Event, KeptOutputs, LEASE_SECONDS, LeaseState, Notice,
-    PAUSE_SECONDS, Performer, Prepared, Reading, RetryMode, RetryPolicy, ToBuild,
+    AWAY_SECONDS, Action, Coordinator, Event, LEASE_SECONDS, LeaseState, Notice, PAUSE_SECONDS, Performer,
+    Prepared, Reading, RetryMode, RetryPolicy, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::reason::{Reason, RetryPlan, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
-use kilnyard_protocol::{BuildResult, Progress, ToWorker};
-use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Outcome, Policy};
-use kilnyard_store::{BuildRow, Current, Number, Record, Request, RequestKind, RunState};
-use std::collections::BTreeMap;
+use kilnyard_protocol::{Progress, ToWorker};
+use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Policy};
+use kilnyard_store::{BuildRow, Number, Record, Request, RequestKind, RunState};
 use std::sync::Arc;
 
 impl Coordinator {
@@ -32,13 +31,14 @@ impl Coordinator {
             }
             Event::Unsendable { build, explanation } => self.unsendable(build, explanation, actions),
             Event::Requested(request) => self.requested(request, actions),
-            Event::Held(held) => self.hold(held, actions),
+            Event::Workers(standings) => self.rank_workers(standings, actions),
             Event::Stop => self.stop(actions),
             Event::Tick => {
                 self.forgive(now_seconds);
                 self.expire(now_seconds, actions);
                 self.wake(actions);
                 self.retry_due_packages(now_seconds, actions);
+                self.settle_verifications(actions);
                 self.schedule(ScheduleEvent::Tick, actions);
             }
         }
@@ -273,7 +273,7 @@ impl Coordinator {
     }
 
     /// Schedules another try after a pause.
-    fn wait_to_try(
+    pub(crate) fn wait_to_try(
         &mut self,
         id: PackageId,
         kind: FailureKind,
@@ -353,7 +353,13 @@ impl Coordinator {
     }
 
     /// Marks a package as done: its outputs are available.
-    fn arrive(&mut self, id: PackageId, state: PackageState, reason: Reason, actions: &mut Vec<Action>) {
+    pub(crate) fn arrive(
+        &mut self,
+        id: PackageId,
+        state: PackageState,
+        reason: Reason,
+        actions: &mut Vec<Action>,
+    ) {
         self.move_to(id, state, reason, None, actions);
         for dependent in self.graph.dependents(id).to_vec() {
             self.reconsider(dependent, actions);
@@ -361,6 +367,7 @@ impl Coordinator {
     }
 
     pub(crate) fn fail(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
+        self.drop_untested(id, actions);
         self.move_to(id, PackageState::Failed, reason, None, actions);
         self.schedule(ScheduleEvent::Unavailable(id), actions);
         for dependent in self.graph.dependents(id).to_vec() {
@@ -379,12 +386,15 @@ impl Coordinator {
         self.next_build += 1;
         let attempt = self.attempts.next();
         let now_seconds = self.now_seconds;
-        let lease = LeaseState::new(id, attempt, Some(machine), worker, slot, files, now_seconds);
+        let mut lease = LeaseState::new(id, build, attempt, Some(machine), worker, slot, files, now_seconds);
+        match &self.packages[id.index()].round {
+            Some(Round::Test(to_test)) => lease.test_for(to_test),
+            _ => self.begin_build(id, build, attempt, at, slot, actions),
+        }
         self.leases.insert(build, lease);
         self.open.insert(attempt, build);
         let reason = self.packages[id.index()].reason.clone();
         self.packages[id.index()].build = Some(build);
-        self.begin_build(id, build, attempt, at, slot, actions);
         self.move_to(id, PackageState::Building, reason, None, actions);
         self.push_grant(build, actions);
     }
@@ -414,148 +424,18 @@ impl Coordinator {
                 // Time spent waiting counts as work, as in estimates.
                 lease.core_seconds += stage.cpu_seconds.max(stage.wall_seconds);
                 let stage = stamped(stage, now_seconds);
-                actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
+                match lease.row == build {
+                    true => actions.push(Action::Record(Record::StageEnded {
+                        build,
+                        at_seconds: now_seconds,
+                        stage,
+                    })),
+                    // A lost test is repeated, and its stages count once.
+                    false => lease.test_stages.push(stage),
+                }
             }
             Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
             Progress::StageBegan(_) | Progress::Sample { .. } => {}
-        }
-    }
-
-    pub(crate) fn ended(&mut self, now_seconds: f64, result: BuildResult, actions: &mut Vec<Action>) {
-        let Some(worker) = self.leases.get(&result.build).map(|lease| lease.worker.clone()) else { return };
-        let Some(lease) = self.close(result.build, Ending::Acknowledged(worker)) else { return };
-        let id = lease.package;
-        let record = |outcome, failure| {
-            Action::Record(Record::BuildEnded {
-                build: result.build,
-                at_seconds: now_seconds,
-                outcome,
-                failure,
-                is_reproducible: result.is_reproducible,
-            })
-        };
-        if lease.is_cancelled {
-            actions.push(record(BuildOutcome::Lost, result.outcome.err()));
-            let is_gone = self.packages[id.index()].state == PackageState::Skipped;
-            let outcome = if is_gone { Outcome::Failed } else { Outcome::Lost };
-            self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
-            return;
-        }
-        self.packages[id.index()].build = None;
-        match result.outcome {
-            Ok(outputs) => {
-                self.note_success(&lease.worker, id, actions);
-                let outcome = Outcome::Built { core_seconds: lease.core_seconds };
-                if self.is_same(id, &outputs) {
-                    actions.push(record(BuildOutcome::Unchanged, None));
-                    if let Some(key) = self.packages[id.index()].key.clone() {
-                        let package = self.graph.name(id).to_owned();
-                        actions.push(Action::Record(Record::KeyConfirmed { package, key }));
-                    }
-                    self.arrive(id, PackageState::Unchanged, Reason::SameContent, actions);
-                } else {
-                    actions.push(record(BuildOutcome::Built, None));
-                    self.keep(id, result.build, &outputs, actions);
-                    let reason = self.packages[id.index()].reason.clone();
-                    actions.push(Action::Adopt { package: id, outputs });
-                    self.arrive(id, PackageState::Built, reason, actions);
-                }
-                self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
-            }
-            Err(failure) if failure.kind == FailureKind::Cancelled => {
-                actions.push(record(BuildOutcome::Lost, Some(failure)));
-                self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
-                self.reconsider(id, actions);
-                self.schedule(ScheduleEvent::Ended { package: id, outcome: Outcome::Lost }, actions);
-            }
-            Err(failure) => {
-                let kind = failure.kind;
-                let failed = StageFailed::from(&failure);
-                self.note_failure(&lease.worker, id, &failure, actions);
-                actions.push(record(BuildOutcome::Failed, Some(failure)));
-                match self.count_failure(id, kind) {
-                    Some((mode, pause_seconds)) => {
-                        self.try_again(id, kind, mode, pause_seconds, failed, actions);
-                    }
-                    None => {
-                        self.fail(id, Reason::Failed(failed), actions);
-                        self.schedule(
-                            ScheduleEvent::Ended { package: id, outcome: Outcome::Failed },
-                            actions,
-                        );
-                    }
-                }
-            }
-        }
-    }
-
-    /// Schedules another try of a package whose build failed.
-    fn try_again(
-        &mut self,
-        id: PackageId,
-        kind: FailureKind,
-        mode: RetryMode,
-        pause_seconds: f64,
-        failed: StageFailed,
-        actions: &mut Vec<Action>,
-    ) {
-        let mut outcome = Outcome::Lost;
-        match mode {
-            RetryMode::AtOnce => {
-                let reason = Reason::Retry { cause: kind, how: RetryPlan::AtOnce, failed: Some(failed) };
-                self.ready_again(id, reason, actions);
-            }
-            RetryMode::Alone => {
-                // Later tries stay alone too.
-                if !std::mem::replace(&mut self.packages[id.index()].is_alone, true) {
-                    outcome = Outcome::OutOfMemory;
-                }
-                let reason = Reason::Retry { cause: kind, how: RetryPlan::Alone, failed: Some(failed) };
-                self.ready_again(id, reason, actions);
-            }
-            RetryMode::Later => self.wait_to_try(id, kind, pause_seconds, failed, actions),
-        }
-        self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
-    }
-
-    /// Fails the package of a lease that cannot be sent.
-    fn unsendable(&mut self, build: Number, explanation: String, actions: &mut Vec<Action>) {
-        let failure = Failure {
-            stage: Stage::Build,
-            kind: FailureKind::Dependencies,
-            message: explanation,
-            line_number: None,
-            lines: Vec::new(),
-        };
-        let result = BuildResult { build, outcome: Err(failure), is_reproducible: None };
-        self.ended(self.now_seconds, result, actions);
-    }
-
-    fn is_same(&self, id: PackageId, outputs: &[Output]) -> bool {
-        let package = &self.packages[id.index()];
-        package.kept.as_ref().is_some_and(|kept| {
-            kept.recipe_version == package.recipe_version && kept.contents == contents(outputs)
-        })
-    }
-
-    fn keep(&mut self, id: PackageId, build: Number, outputs: &[Output], actions: &mut Vec<Action>) {
-        let revision = self.next_revision(id);
-        let package = &mut self.packages[id.index()];
-        let recipe_version = package.recipe_version.clone();
-        package.kept = Some(KeptOutputs {
-            recipe_version: recipe_version.clone(),
-            revision,
-            contents: contents(outputs),
-        });
-        if let Some(key) = package.key.clone() {
-            actions.push(Action::Record(Record::Outputs(Current {
-                package: self.graph.name(id).to_owned(),
-                build,
-                recipe_version,
-                revision,
-                key,
-                outputs: outputs.to_vec(),
-            })));
         }
     }
 
@@ -579,6 +459,7 @@ impl Coordinator {
         for build in builds {
             self.cancel(build, actions);
         }
+        self.drop_waiting_tests(actions);
     }
 
     fn cancel(&mut self, build: Number, actions: &mut Vec<Action>) {
@@ -622,8 +503,9 @@ impl Coordinator {
                     let reason = format!("it is {state} already");
                     return actions.push(Action::Notify(Notice::Refused { request, reason }));
                 }
-                if let Some(build) = self.packages[id.index()].build {
-                    self.cancel(build, actions);
+                match self.packages[id.index()].build {
+                    Some(build) => self.cancel(build, actions),
+                    None => self.drop_untested(id, actions),
                 }
                 self.move_to(id, PackageState::Skipped, Reason::SkipRequested, None, actions);
                 self.schedule(ScheduleEvent::Unavailable(id), actions);
@@ -703,8 +585,4 @@ impl LeaseState {
 fn stamped(mut stage: Box<StageResult>, now_seconds: f64) -> Box<StageResult> {
     stage.started_seconds = now_seconds - stage.wall_seconds;
     stage
-}
-
-fn contents(outputs: &[Output]) -> BTreeMap<String, String> {
-    outputs.iter().map(|output| (output.name.clone(), output.content.clone())).collect()
 }

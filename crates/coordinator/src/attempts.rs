@@ -22,12 +22,24 @@ impl Attempts {
         Attempts { secret, count: 0 }
     }
 
+    /// A number from 0 to 1 that cannot be known before without the secret.
+    pub(crate) fn draw(&mut self) -> f64 {
+        let hash = self.hash();
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&hash[..4]);
+        f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
+    }
+
     pub(crate) fn next(&mut self) -> Attempt {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&self.hash()[..16]);
+        Attempt::from_bytes(bytes)
+    }
+
+    fn hash(&mut self) -> [u8; 32] {
         let hash = Sha256::new().chain_update(self.secret).chain_update(self.count.to_be_bytes()).finalize();
         self.count += 1;
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&hash[..16]);
-        Attempt::from_bytes(bytes)
+        hash.into()
     }
 }
 

@@ -45,8 +45,8 @@ struct WorkerHealth {
 }
 
 impl Health {
-    /// Whether a worker may get builds.
-    pub fn admits(&self, worker: &str) -> bool {
+    /// Whether the failures of a worker, and the user, let it have builds.
+    fn admits(&self, worker: &str) -> bool {
         let rests = self.workers.get(worker).is_some_and(|health| health.rests_until_seconds.is_some());
         !self.held.contains(worker) && !self.quarantined.contains(worker) && !rests
     }
@@ -54,9 +54,7 @@ impl Health {
 
 impl Coordinator {
     /// Replaces the workers that take no builds. Their running builds continue.
-    pub(crate) fn hold(&mut self, mut held: BTreeSet<String>, actions: &mut Vec<Action>) {
-        // A worker may have the name that the coordinator's machine got later.
-        held.retain(|worker| !self.is_own(worker));
+    pub(crate) fn hold(&mut self, held: BTreeSet<String>, actions: &mut Vec<Action>) {
         let freed: Vec<String> = self.health.held.difference(&held).cloned().collect();
         // The user has resumed them.
         for worker in freed {
@@ -79,10 +77,15 @@ impl Coordinator {
         }
     }
 
+    /// Whether a worker may get builds.
+    pub(crate) fn admits(&self, worker: &str) -> bool {
+        self.health.admits(worker) && !self.standing(worker).is_held
+    }
+
     /// Whether a machine takes builds: its worker says so, and so does everything above.
     pub(crate) fn is_open(&self, machine: MachineId) -> bool {
         let seat = self.seats.get(machine);
-        seat.takes_more && self.health.admits(&seat.worker)
+        seat.takes_more && self.admits(&seat.worker)
     }
 
     /// Opens and closes machines for the scheduler.
@@ -157,7 +160,7 @@ impl Coordinator {
         }
     }
 
-    fn is_own(&self, worker: &str) -> bool {
+    pub(crate) fn is_own(&self, worker: &str) -> bool {
         self.own_machine.worker.as_deref() == Some(worker)
     }
 }

@@ -1,11 +1,12 @@
 //! Sending leases, and ending them without a result.
 
+use crate::pools::{Round, ToTest};
 use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::{Reason, RetryPlan};
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
-use kilnyard_protocol::ToWorker;
+use kilnyard_protocol::{Answer, Test, ToWorker};
 use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Outcome};
 use kilnyard_store::{Number, Record};
 
@@ -28,6 +29,10 @@ impl Coordinator {
             channel,
             session,
             to_build,
+            to_test: match &self.packages[lease.package.index()].round {
+                Some(Round::Test(to_test)) => Some(to_test.clone()),
+                _ => None,
+            },
         }));
     }
 
@@ -47,6 +52,17 @@ impl Coordinator {
         let Some(lease) = self.close_without_result(build, actions) else { return };
         let id = lease.package;
         let mut outcome = Outcome::Lost;
+        if lease.is_cancelled {
+            self.drop_untested(id, actions);
+        }
+        if matches!(self.packages[id.index()].round, Some(Round::Verify { .. })) && !lease.is_cancelled {
+            self.packages[id.index()].build = None;
+            // It is not verified again.
+            self.schedule(ScheduleEvent::Hold(id), actions);
+            self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
+            self.verified(id, None, actions);
+            return self.schedule(ScheduleEvent::Available(id), actions);
+        }
         if !lease.is_cancelled {
             self.packages[id.index()].build = None;
             if self.count_failure(id, FailureKind::Lost).is_none() {
@@ -73,13 +89,16 @@ impl Coordinator {
 
     fn close_without_result(&mut self, build: Number, actions: &mut Vec<Action>) -> Option<LeaseState> {
         let lease = self.close(build, Ending::Superseded)?;
-        actions.push(Action::Record(Record::BuildEnded {
-            build,
-            at_seconds: self.now_seconds,
-            outcome: BuildOutcome::Lost,
-            failure: None,
-            is_reproducible: None,
-        }));
+        // A lost test is repeated, and the build continues.
+        if lease.row == build {
+            actions.push(Action::Record(Record::BuildEnded {
+                build,
+                at_seconds: self.now_seconds,
+                outcome: BuildOutcome::Lost,
+                failure: None,
+                is_reproducible: None,
+            }));
+        }
         if let Some(machine) = lease.machine {
             let (attempt, reason) = (lease.attempt, "its lease is over".to_owned());
             self.say(machine, |session| ToWorker::Superseded { session, attempt, reason }, actions);
@@ -89,6 +108,7 @@ impl Coordinator {
 
     /// Makes a package ready again after its build ended without a result.
     pub(crate) fn ready_again(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
+        let reason = self.round_reason(id).unwrap_or(reason);
         if self.packages[id.index()].to_build.is_some() {
             self.move_to(id, PackageState::Ready, reason, None, actions);
         } else {
@@ -100,8 +120,16 @@ impl Coordinator {
 }
 
 impl LeaseState {
+    /// Makes it the lease of a test of what another worker built.
+    pub(crate) fn test_for(&mut self, to_test: &ToTest) {
+        self.row = to_test.build;
+        let outputs = to_test.outputs.clone();
+        self.answers[0] = Some(Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip });
+    }
+
     pub(crate) fn new(
         package: PackageId,
+        row: Number,
         attempt: Attempt,
         machine: Option<MachineId>,
         worker: String,
@@ -111,6 +139,7 @@ impl LeaseState {
     ) -> LeaseState {
         LeaseState {
             package,
+            row,
             attempt,
             machine,
             worker,
@@ -123,6 +152,8 @@ impl LeaseState {
             is_revoked: false,
             reports: 0,
             recorded: Vec::new(),
+            test: None,
+            test_stages: Vec::new(),
             is_asked: [false; 2],
             answers: [None, None],
             result: None,

@@ -30,6 +30,8 @@ mod apply;
 mod attempts;
 mod health;
 mod lease;
+mod outcome;
+mod pools;
 mod receive;
 mod retry;
 mod seats;
@@ -38,20 +40,21 @@ mod tests;
 
 pub use attempts::Attempts;
 pub use health::{FAULTS_MAX, REST_SECONDS};
+pub use pools::{OWN_POOL, Standing, ToTest};
 pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::host::Host;
-use kilnyard_model::order::{BuildOrder, Key, Output};
+use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Lease, Opened, Progress, Session, ToCoordinator, ToWorker,
+    Answer, BuildResult, Built, Lease, Opened, Progress, Session, TestOnly, ToCoordinator, ToWorker,
 };
-use kilnyard_schedule::{Files, MachineId, Scheduler};
+use kilnyard_schedule::{Classes, Files, MachineId, Scheduler};
 use kilnyard_store::{Number, Record, Request, RunState};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// How long a lease lasts without a message from its worker, by the coordinator's clock: a worker that is cut off for a
@@ -114,8 +117,8 @@ pub enum Event {
     },
     /// A user's `retry`, `skip` or `bump`, from the store.
     Requested(Request),
-    /// Workers that take no builds until they are no longer named; running builds continue.
-    Held(BTreeSet<String>),
+    /// What is known of the workers that have joined, by name: all of them. Running builds of held workers continue.
+    Workers(BTreeMap<String, Standing>),
     /// The run ends early: running builds are cancelled.
     Stop,
     /// Time has passed. Ends the leases of silent workers and the pauses before retries.
@@ -242,6 +245,8 @@ pub struct Granted {
     pub session: Session,
     /// The order, shared with the package's state until the build ends.
     pub to_build: Arc<ToBuild>,
+    /// The outputs to test in place of a build.
+    pub to_test: Option<Arc<ToTest>>,
 }
 
 impl Granted {
@@ -259,6 +264,10 @@ impl Granted {
             order: self.to_build.order.clone(),
             seen: self.to_build.seen.clone(),
             checks_reproducible,
+            to_test: self.to_test.as_ref().map(|to_test| {
+                let ToTest { outputs, order, .. } = &**to_test;
+                Box::new(TestOnly { outputs: outputs.clone(), order: order.clone() })
+            }),
         }
     }
 }
@@ -295,6 +304,13 @@ pub enum Notice {
         build: Number,
         /// As the worker reported it.
         progress: Progress,
+    },
+    /// Another pool built a package with other contents.
+    Differs {
+        /// The package, whose first outputs are kept.
+        package: String,
+        /// A sentence without its period.
+        message: String,
     },
     /// A request was refused.
     Refused {
@@ -365,6 +381,10 @@ struct Package {
     failures: retry::Failures,
     /// Its next builds run while no other build does.
     is_alone: bool,
+    /// What is left after its first build.
+    round: Option<pools::Round>,
+    /// The machines that may take it, as the scheduler knows them.
+    classes: Classes,
     build: Option<Number>,
 }
 
@@ -379,6 +399,8 @@ struct Performer {
 #[derive(Clone, Debug)]
 struct LeaseState {
     package: PackageId,
+    /// The build that its stages and its end are recorded with: its own, or the one whose outputs it tests.
+    row: Number,
     attempt: Attempt,
     /// Absent for a build that began before this coordinator was started, until its worker reports it.
     machine: Option<MachineId>,
@@ -399,6 +421,10 @@ struct LeaseState {
     reports: u64,
     /// Stages that are recorded, and that the worker may report again if their acknowledgement was lost.
     recorded: Vec<StageResult>,
+    /// How the outputs are tested, if its worker does not test them.
+    test: Option<TestOrder>,
+    /// The stages of a test of another worker's outputs.
+    test_stages: Vec<Box<StageResult>>,
     /// Whether [`Action::Ask`] was sent, and the answers: for the first build, and for the second.
     is_asked: [bool; 2],
     answers: [Option<Answer>; 2],
@@ -419,6 +445,8 @@ struct LeaseState {
 enum Ending {
     /// With the result of this worker.
     Acknowledged(String),
+    /// With a result that another worker tests. Its worker keeps it until that is recorded.
+    Pending,
     /// Without a result.
     Superseded,
 }
@@ -434,6 +462,7 @@ pub struct Coordinator {
     scheduler: Scheduler,
     seats: seats::Seats,
     health: health::Health,
+    pools: pools::Pools,
     /// The capabilities that a worker must have.
     required: Vec<String>,
     /// The last [`Action::Allot`].
@@ -486,6 +515,8 @@ impl Coordinator {
                 fetch: None,
                 failures: retry::Failures::default(),
                 is_alone: false,
+                round: None,
+                classes: Classes::ALL,
                 build: None,
             })
             .collect();
@@ -500,6 +531,7 @@ impl Coordinator {
             counts,
             seats: seats::Seats::default(),
             health: health::Health::default(),
+            pools: pools::Pools::default(),
             required: Vec::new(),
             scheduler,
             allotted: Vec::new(),
@@ -537,13 +569,16 @@ impl Coordinator {
         let own_retries = std::mem::take(&mut self.own_retries);
         let own_machine = self.own_machine.clone();
         let health = std::mem::take(&mut self.health);
+        let pools = std::mem::take(&mut self.pools);
         let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
         *self = Coordinator {
             own_machine,
             own_retries,
             health,
+            pools,
             ..anew.with_retries(retries).with_required(required)
         };
+        self.confine_all(actions);
     }
 
     /// Sets the retry policy.
@@ -592,14 +627,14 @@ impl Coordinator {
             self.set_state(id, PackageState::Building);
             let package = &mut self.packages[id.index()];
             package.build = Some(build);
-            package.reason = reason;
+            (package.round, package.reason) = pools::Round::taken_over(reason);
             package.version = version;
             package.key = Some(key);
             let lease = LeaseState {
                 is_confirmed: true,
                 is_started: true,
                 recorded: stages,
-                ..LeaseState::new(id, attempt, None, worker, slot, Files::Disk, now_seconds)
+                ..LeaseState::new(id, build, attempt, None, worker, slot, Files::Disk, now_seconds)
             };
             self.leases.insert(build, lease);
             self.open.insert(attempt, build);

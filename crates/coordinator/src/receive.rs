@@ -4,6 +4,7 @@
 //! records before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow
 //! from the state of the run, not from remembered messages, so a repeat gets the same answer.
 
+use crate::pools::Round;
 use crate::seats::machine_of;
 use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
 use kilnyard_model::attempt::Attempt;
@@ -11,7 +12,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_protocol::{
-    Answer, BuildPhase, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session,
+    Answer, BuildPhase, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session, Test,
     ToCoordinator, ToWorker, Versions, Welcome,
 };
 use kilnyard_schedule::{Event as ScheduleEvent, Machine, MachineId};
@@ -105,6 +106,9 @@ impl Coordinator {
         if let Some(lacking) = self.required.iter().find(|required| !capabilities.contains(required)) {
             return Err(format!("the run needs workers that are capable of {lacking}"));
         }
+        if !self.has_class_for(&hello.worker) {
+            return Err("there are too many combinations of pools and roles in this run".to_owned());
+        }
         if !self.seats.has_place(&hello.worker) {
             return Err("there are too many workers in this run".to_owned());
         }
@@ -127,6 +131,8 @@ impl Coordinator {
     fn join(&mut self, channel: Channel, hello: &Hello, session: Session, actions: &mut Vec<Action>) {
         // `admit` checked it.
         let Ok(about) = machine_of(hello).map(Machine::oversubscribed) else { return };
+        let Some(class) = self.class_of(&hello.worker, actions) else { return };
+        let about = Machine { class, ..about };
         let machine = self.seats.place(&hello.worker);
         if let Some(seat) = self.seats.of_worker(&hello.worker) {
             let is_other = seat.process != hello.process;
@@ -136,9 +142,10 @@ impl Coordinator {
             }
         }
         let slots = self.scheduler.slots_of(&about);
-        let is_open = self.health.admits(&hello.worker);
+        let is_open = self.admits(&hello.worker);
         self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
-        self.seats.get_mut(machine).is_open = is_open;
+        let seat = self.seats.get_mut(machine);
+        (seat.is_open, seat.class) = (is_open, class);
         self.schedule(ScheduleEvent::Joined { machine, about, is_open }, actions);
     }
 
@@ -286,6 +293,9 @@ impl Coordinator {
 
     /// Answers a message about a build that is not, or no longer, the worker's.
     fn say_ended(&self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) {
+        if matches!(self.ended.get(&attempt), Some(Ending::Pending)) {
+            return;
+        }
         let message = |session| match self.ended.get(&attempt) {
             Some(Ending::Acknowledged(worker)) if *worker == self.seats.get(machine).worker => {
                 ToWorker::Acknowledged { session, attempt }
@@ -354,10 +364,19 @@ impl Coordinator {
         &mut self,
         build: Number,
         is_repeated: bool,
-        answer: Answer,
+        mut answer: Answer,
         actions: &mut Vec<Action>,
     ) {
+        let Some(lease) = self.leases.get(&build) else { return };
+        let is_verified = matches!(self.packages[lease.package.index()].round, Some(Round::Verify { .. }));
+        let tests = self.tests(&lease.worker) && !is_verified;
         let Some(lease) = self.leases.get_mut(&build) else { return };
+        if !tests
+            && let Test::Run(order) = std::mem::replace(&mut answer.test, Test::Skip)
+            && !is_verified
+        {
+            lease.test = Some(*order);
+        }
         lease.answers[usize::from(is_repeated)] = Some(answer.clone());
         let (attempt, machine) = (lease.attempt, lease.machine);
         let result = if is_repeated { None } else { lease.result.take() };
@@ -411,7 +430,7 @@ impl Coordinator {
             }
         }
         self.ended(self.now_seconds, result, actions);
-        self.say(machine, |session| ToWorker::Acknowledged { session, attempt }, actions);
+        self.say_ended(machine, attempt, actions);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::Channel;
 use kilnyard_model::host::Host;
 use kilnyard_protocol::{Hello, Ranked, Session};
-use kilnyard_schedule::{Machine, MachineId, Pressure};
+use kilnyard_schedule::{Class, Machine, MachineId, Pressure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// The maximum number of workers of one run, including those that left.
@@ -41,6 +41,8 @@ pub(crate) struct Seat {
     pub pressure: Pressure,
     /// Whether the worker takes builds, by its last offer.
     pub takes_more: bool,
+    /// Its class for the scheduler.
+    pub class: Class,
     /// Whether the scheduler may use the machine, as it was last said to it.
     pub is_open: bool,
     pub slots_free: BTreeSet<u32>,
@@ -166,6 +168,7 @@ impl Seats {
             ranks: None,
             pressure: Pressure::Low,
             takes_more: true,
+            class: Class(0),
             is_open: true,
             slots_free: (0..slots).collect(),
             past: if is_new { VecDeque::new() } else { std::mem::take(&mut self.get_mut(machine).past) },
@@ -202,10 +205,9 @@ pub(crate) fn machine_of(hello: &Hello) -> Result<Machine, String> {
         return Err(format!("a machine with {cores} cores of speed {speed} cannot build"));
     }
     Ok(Machine {
-        cores: hello.cores,
-        further: 0,
         speed: hello.speed,
         memory_bytes: hello.memory_bytes,
         disk_bytes: hello.disk_bytes,
+        ..Machine::of_cores(hello.cores)
     })
 }

@@ -1,10 +1,12 @@
 //! Scripted events, and a seeded simulation with workers that fail, lie, answer late and vanish.
 
+mod pools;
 mod run;
 
 use super::*;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{FailureKind, Measures};
+use kilnyard_model::role::Role;
 use kilnyard_schedule::Pressure;
 use kilnyard_store::RequestKind;
 use run::{Incoming, Run, asked, attempts, bad, good, output, scheduler, start, to_build};
@@ -107,6 +109,18 @@ fn a_retry_reads_the_recipe_again_and_builds_from_it() {
     assert_eq!((kept.recipe_version.as_str(), kept.revision), ("2", 7));
 }
 
+/// All workers of a run, of which these take no builds.
+fn held(held: &[&str]) -> Event {
+    let standing = |name: &str| Standing {
+        is_held: held.contains(&name),
+        // As before they were named, so that they need not join again.
+        pool: OWN_POOL.to_owned(),
+        is_trusted: true,
+        roles: Role::all(),
+    };
+    Event::Workers(["kiln-1", "other"].map(|name| (name.to_owned(), standing(name))).into())
+}
+
 #[test]
 fn a_worker_that_fails_because_of_its_machine_rests_and_is_then_quarantined() {
     let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], 1).elsewhere();
@@ -133,9 +147,9 @@ fn a_worker_that_fails_because_of_its_machine_rests_and_is_then_quarantined() {
     }
     // Another process of it, or another session, changes nothing; the user does.
     assert_eq!(run.starts_worker(), []);
-    assert_eq!(run.send(Event::Held(["other".to_owned()].into())), [], "the roster may not have it yet");
-    run.send(Event::Held(["kiln-1".to_owned(), "other".to_owned()].into()));
-    assert_eq!(run.send(Event::Held(["other".to_owned()].into())).len(), 1);
+    assert_eq!(run.send(held(&["other"])), [], "the roster may not have it yet");
+    run.send(held(&["kiln-1", "other"]));
+    assert_eq!(run.send(held(&["other"])).len(), 1);
 }
 
 #[test]
@@ -186,14 +200,14 @@ fn what_a_package_or_the_network_is_to_blame_for_is_no_fault_of_a_worker() {
 fn a_drained_worker_keeps_its_builds_and_gets_no_more() {
     let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c")], 1).elsewhere();
     run.send(Event::Begin);
-    run.send(Event::Held(["kiln-1".to_owned()].into()));
+    run.send(held(&["kiln-1"]));
     run.send(Incoming::Pressure(Pressure::Low));
     assert!(!run.is_cancelled(1));
     assert_eq!(run.send(good(1)), []);
     assert_eq!(run.state("a"), PackageState::Built);
     assert_eq!(run.pass(100.0), []);
     assert_eq!(run.starts_worker(), [], "a new process is drained too");
-    assert_eq!(run.send(Event::Held(BTreeSet::new())).len(), 1);
+    assert_eq!(run.send(held(&[])).len(), 1);
 }
 
 #[test]
@@ -220,7 +234,7 @@ fn a_build_with_the_same_content_keeps_the_existing_outputs() {
     let mut run = Run::of(coordinator, 1);
     run.send(Event::Begin);
     let outcome = Ok(vec![output("x", "same")]);
-    run.send(Incoming::Ended(BuildResult { build: 7, outcome, is_reproducible: None }));
+    run.send(Incoming::Ended(BuildResult { build: 7, outcome, is_reproducible: None, provenance: None }));
     assert_eq!(run.state("a"), PackageState::Unchanged);
     assert!(run.actions.iter().any(|a| matches!(a, Action::Record(Record::KeyConfirmed { .. }))));
     assert!(!run.actions.iter().any(|a| matches!(a, Action::Adopt { .. })));
@@ -492,7 +506,7 @@ fn records_use_only_the_coordinators_clock() {
             }
             Record::Package { at_seconds, .. } => assert!([50.0, 91.0].contains(at_seconds), "{record:?}"),
             Record::BuildEnded { at_seconds, .. } | Record::Run { at_seconds, .. } => times.push(*at_seconds),
-            Record::Outputs(_) | Record::KeyConfirmed { .. } => {}
+            Record::Outputs(_) | Record::Provenance(_) | Record::KeyConfirmed { .. } => {}
         }
     }
     assert_eq!(times, [50.0, 90.0, 60.0, 30.0, 91.0, 91.0]);

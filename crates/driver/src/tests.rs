@@ -134,7 +134,7 @@ fn outputs(build: Number) -> Vec<Output> {
 }
 
 fn good(build: Number) -> BuildResult {
-    BuildResult { build, outcome: Ok(outputs(build)), is_reproducible: None }
+    BuildResult { build, outcome: Ok(outputs(build)), is_reproducible: None, provenance: None }
 }
 
 fn cancelled(build: Number) -> BuildResult {
@@ -145,7 +145,7 @@ fn cancelled(build: Number) -> BuildResult {
         line_number: None,
         lines: Vec::new(),
     };
-    BuildResult { build, outcome: Err(failure), is_reproducible: None }
+    BuildResult { build, outcome: Err(failure), is_reproducible: None, provenance: None }
 }
 
 fn asked(kind: RequestKind, package: &str) -> Input {

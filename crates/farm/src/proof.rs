@@ -1,10 +1,11 @@
-//! The key of a worker, and the proof that a process has it.
+//! The key of a worker: the proof that a process has it, and its signatures of what it built.
 //!
 //! The door sends a random challenge; the worker signs it, together with the door's fingerprint, so that the answer
 //! counts at this door alone. The signature is Ed25519 (RFC 8032).
 
 use crate::identity::Fingerprint;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use kilnyard_model::provenance::{Signed, signed_bytes};
 use std::io;
 use std::path::Path;
 
@@ -42,12 +43,29 @@ impl WorkerKey {
     }
 }
 
+impl WorkerKey {
+    /// Signs a statement about a build. The bytes that are signed begin otherwise than a proof.
+    pub fn sign(&self, statement: &str) -> Signed {
+        let signature = crate::hex(&self.0.sign(&signed_bytes(statement)).to_bytes());
+        Signed { statement: statement.to_owned(), key: self.public(), signature }
+    }
+}
+
 /// Whether a proof is that of the key with this public part.
 pub fn is_proved(public: &str, door: Fingerprint, challenge: &str, proof: &str) -> bool {
+    is_signed_by(public, &text(door, challenge), proof)
+}
+
+/// Whether the key that a signed statement names has signed it.
+pub fn is_signed(signed: &Signed) -> bool {
+    is_signed_by(&signed.key, &signed_bytes(&signed.statement), &signed.signature)
+}
+
+fn is_signed_by(public: &str, text: &[u8], signature: &str) -> bool {
     let key = crate::from_hex::<32>(public).and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
-    let signature = crate::from_hex::<64>(proof).map(|bytes| Signature::from_bytes(&bytes));
+    let signature = crate::from_hex::<64>(signature).map(|bytes| Signature::from_bytes(&bytes));
     let (Some(key), Some(signature)) = (key, signature) else { return false };
-    key.verify_strict(&text(door, challenge), &signature).is_ok()
+    key.verify_strict(text, &signature).is_ok()
 }
 
 fn text(door: Fingerprint, challenge: &str) -> Vec<u8> {
@@ -71,6 +89,10 @@ mod tests {
         assert!(!is_proved(&other.public(), door, "c", &proof));
         assert!(!is_proved(&key.public(), elsewhere, "c", &proof));
         assert!(!is_proved(&key.public(), door, "d", &proof));
+        let signed = key.sign("{}");
+        assert!(is_signed(&signed));
+        assert!(!is_signed(&Signed { statement: "{ }".to_owned(), ..signed.clone() }));
+        assert!(!is_signed(&Signed { key: other.public(), ..signed }));
         for proof in ["", "00", &"0".repeat(128), &"é".repeat(64)] {
             assert!(!is_proved(&key.public(), door, "c", proof), "{proof}");
         }

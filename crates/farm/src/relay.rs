@@ -9,9 +9,11 @@
 
 use crate::api::About;
 use crate::roster::Held;
+use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -133,6 +135,10 @@ pub struct WorkerStatus {
     pub silent_seconds: Option<f64>,
     /// The number of builds that it has.
     pub builds: usize,
+    /// Its pool.
+    pub pool: String,
+    /// What it takes part in.
+    pub roles: BTreeSet<Role>,
     /// Why it gets no builds; absent if it does.
     pub held: Option<Held>,
     /// Its machine, as it described it when it connected.

@@ -3,15 +3,18 @@
 //! ```text
 //! tokens/HASH          a token that was not used yet, named by the SHA-256 of its secret
 //! workers/NAME.json    a worker that has joined
+//! former/NAME.json     a worker that was removed: its builds are still those of its pool
 //! ```
 //!
 //! A token is used once: joining removes its file first, so that of two workers with the same token one is refused, and a
 //! crash in between loses the token, not the door. It is valid for a day.
 
 use crate::identity::Fingerprint;
+use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,6 +56,35 @@ impl FromStr for Token {
     }
 }
 
+/// The pool of a worker whose token names none.
+pub const DEFAULT_POOL: &str = "default";
+
+/// What a token admits a worker to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// The pool: workers that are trusted alike.
+    pub pool: String,
+    /// What the worker takes part in.
+    pub roles: BTreeSet<Role>,
+    /// Whether it gets nothing until the user approves it.
+    pub needs_approval: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { pool: DEFAULT_POOL.to_owned(), roles: Role::all(), needs_approval: false }
+    }
+}
+
+/// The file of a token.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Issued {
+    at_seconds: u64,
+    terms: Terms,
+}
+
 /// A worker that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,15 +95,27 @@ pub struct Member {
     pub key: String,
     /// When it joined, in seconds since 1970.
     pub joined_seconds: u64,
+    /// Its pool.
+    #[serde(default = "default_pool")]
+    pub pool: String,
+    /// What it takes part in.
+    #[serde(default = "Role::all")]
+    pub roles: BTreeSet<Role>,
     /// Why it gets no builds; absent if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
 }
 
-/// Why a worker gets no builds, until the user resumes it.
+fn default_pool() -> String {
+    DEFAULT_POOL.to_owned()
+}
+
+/// Why a worker gets no builds, until the user resumes or approves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Held {
+    /// The user has not approved it yet.
+    Unapproved,
     /// The user drained it.
     Drained,
     /// It failed what others build, or the user does not trust it: the reason, as a clause.
@@ -112,16 +156,18 @@ pub struct Roster {
 impl Roster {
     /// The roster in this folder, which is created if it is missing.
     pub fn open(folder: &Path) -> io::Result<Roster> {
-        for part in ["tokens", "workers"] {
+        for part in ["tokens", "workers", "former"] {
             fs_err::create_dir_all(folder.join(part))?;
         }
         Ok(Roster { folder: folder.to_owned() })
     }
 
     /// A new token for the door with this fingerprint, valid for a day.
-    pub fn issue(&self, fingerprint: Fingerprint, now_seconds: u64) -> io::Result<Token> {
+    pub fn issue(&self, fingerprint: Fingerprint, terms: Terms, now_seconds: u64) -> io::Result<Token> {
         let token = Token { fingerprint, secret: crate::random_hex() };
-        crate::write_private(&self.token(&token.secret), &now_seconds.to_string())?;
+        let issued = Issued { at_seconds: now_seconds, terms };
+        let text = serde_json::to_string(&issued).map_err(io::Error::from)?;
+        crate::write_private(&self.token(&token.secret), &text)?;
         Ok(token)
     }
 
@@ -152,12 +198,14 @@ impl Roster {
             removed => removed?,
         }
         // A token that is damaged has no age.
-        let is_valid = |issued: u64| now_seconds.saturating_sub(issued) <= TOKEN_SECONDS_MAX;
-        if !issued.parse().is_ok_and(is_valid) {
+        let issued: Issued = serde_json::from_str(&issued).map_err(|_| JoinError::Expired)?;
+        if now_seconds.saturating_sub(issued.at_seconds) > TOKEN_SECONDS_MAX {
             return Err(JoinError::Expired);
         }
+        let Terms { pool, roles, needs_approval } = issued.terms;
         let (name, key) = (name.to_owned(), key.to_owned());
-        let member = Member { name, key, joined_seconds: now_seconds, held: None };
+        let held = needs_approval.then_some(Held::Unapproved);
+        let member = Member { name, key, joined_seconds: now_seconds, pool, roles, held };
         self.write(&member)?;
         Ok(member)
     }
@@ -193,14 +241,7 @@ impl Roster {
         if !is_name(name) {
             return Ok(None);
         }
-        let path = self.path(name);
-        match fs_err::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|error| io::Error::other(format!("{} is damaged: {error}", path.display()))),
-        }
+        read(&self.path(name))
     }
 
     /// All workers, by name. One whose file is damaged is quarantined.
@@ -208,13 +249,28 @@ impl Roster {
     /// # Errors
     /// The folder cannot be read.
     pub fn members(&self) -> io::Result<Vec<Member>> {
+        self.members_in("workers")
+    }
+
+    /// All workers that were removed, by name. One whose file is damaged is in no pool.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn former_members(&self) -> io::Result<Vec<Member>> {
+        self.members_in("former")
+    }
+
+    fn members_in(&self, part: &str) -> io::Result<Vec<Member>> {
         let mut members = Vec::new();
-        for entry in fs_err::read_dir(self.folder.join("workers"))? {
+        for entry in fs_err::read_dir(self.folder.join(part))? {
             let name = entry?.file_name();
             if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".json")) {
-                members.extend(self.member(name).unwrap_or_else(|error| {
+                let path = self.folder.join(part).join(format!("{name}.json"));
+                members.extend(read(&path).unwrap_or_else(|error| {
                     let held = Some(Held::Quarantined(error.to_string()));
-                    Some(Member { name: name.to_owned(), key: String::new(), joined_seconds: 0, held })
+                    let (name, pool) = (name.to_owned(), String::new());
+                    let (key, roles) = (String::new(), BTreeSet::new());
+                    Some(Member { name, key, joined_seconds: 0, pool, roles, held })
                 }));
             }
         }
@@ -231,7 +287,8 @@ impl Roster {
             return Ok(false);
         }
         let _lock = self.lock()?;
-        match fs_err::remove_file(self.path(name)) {
+        let former = self.folder.join("former").join(format!("{name}.json"));
+        match fs_err::rename(self.path(name), former) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),
         }
@@ -243,6 +300,17 @@ impl Roster {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join("workers").join(format!("{name}.json"))
+    }
+}
+
+/// The worker in a file.
+fn read(path: &Path) -> io::Result<Option<Member>> {
+    match fs_err::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| io::Error::other(format!("{} is damaged: {error}", path.display()))),
     }
 }
 
@@ -263,7 +331,7 @@ mod tests {
     fn roster() -> (tempfile::TempDir, Roster, Token) {
         let folder = tempfile::tempdir().unwrap();
         let roster = Roster::open(folder.path()).unwrap();
-        let token = roster.issue("a".repeat(64).parse().unwrap(), 1).unwrap();
+        let token = roster.issue("a".repeat(64).parse().unwrap(), Terms::default(), 1).unwrap();
         (folder, roster, token)
     }
 
@@ -277,6 +345,7 @@ mod tests {
         assert!(matches!(roster.join(&token.secret, "w2", KEY, 5), Err(JoinError::Token)));
         assert_eq!(roster.members().unwrap(), [member]);
         assert!(roster.remove("w1").unwrap() && !roster.remove("w1").unwrap());
+        assert_eq!(roster.former_members().unwrap()[0].name, "w1");
         assert!(matches!(roster.join(&token.secret, "w1", KEY, 5), Err(JoinError::Token)));
     }
 
@@ -291,7 +360,7 @@ mod tests {
         assert!(matches!(roster.join(&other, "w", KEY, 5), Err(JoinError::Token)));
         assert!(matches!(roster.join("../../x", "w", KEY, 5), Err(JoinError::Token)));
         roster.join(&token.secret, "w", KEY, 5).unwrap();
-        let second = roster.issue(token.fingerprint, 1).unwrap();
+        let second = roster.issue(token.fingerprint, Terms::default(), 1).unwrap();
         assert!(matches!(roster.join(&second.secret, "w", &other, 5), Err(JoinError::Taken(_))));
         roster.join(&second.secret, "x", KEY, 5).unwrap();
     }
@@ -302,9 +371,23 @@ mod tests {
         let late = 2 + TOKEN_SECONDS_MAX;
         assert!(matches!(roster.join(&token.secret, "w", KEY, late), Err(JoinError::Expired)));
         assert!(matches!(roster.join(&token.secret, "w", KEY, 2), Err(JoinError::Token)));
-        let token = roster.issue(token.fingerprint, late).unwrap();
+        let token = roster.issue(token.fingerprint, Terms::default(), late).unwrap();
         // A clock that was set back.
         roster.join(&token.secret, "w", KEY, 2).unwrap();
+    }
+
+    #[test]
+    fn a_token_decides_pool_and_roles_and_whether_the_user_approves() {
+        let (_folder, roster, token) = roster();
+        let terms = Terms { pool: "lab".to_owned(), roles: [Role::Build].into(), needs_approval: true };
+        let token = roster.issue(token.fingerprint, terms, 1).unwrap();
+        let member = roster.join(&token.secret, "w", KEY, 5).unwrap();
+        assert_eq!((&*member.pool, member.roles.len(), member.held), ("lab", 1, Some(Held::Unapproved)));
+        // A member of an earlier version has the default pool and all roles.
+        let text = format!("{{\"name\":\"x\",\"key\":\"{KEY}\",\"joined_seconds\":1}}");
+        fs_err::write(roster.path("x"), text).unwrap();
+        let member = roster.member("x").unwrap().unwrap();
+        assert_eq!((&*member.pool, member.roles, member.held), (DEFAULT_POOL, Role::all(), None));
     }
 
     #[test]

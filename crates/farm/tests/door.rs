@@ -6,7 +6,7 @@ use kilnyard_farm::door::Door;
 use kilnyard_farm::identity::{self, Fingerprint, Identity};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, First, Status, ToDoor, ToRun};
-use kilnyard_farm::roster::{Roster, Token};
+use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::Body;
 use std::io::{Read, Write};
@@ -67,7 +67,7 @@ impl Served {
     }
 
     fn token(&self) -> Token {
-        self.roster().issue(self.fingerprint, 1).unwrap()
+        self.roster().issue(self.fingerprint, Terms::default(), 1).unwrap()
     }
 
     fn client(&self, name: &str) -> Client {

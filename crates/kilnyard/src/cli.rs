@@ -1,5 +1,9 @@
 //! The command line.
 
+mod farm;
+
+pub use farm::{Admission, Serve, Worker, Workers, WorkersAction};
+
 use crate::config::{Reuse, Size};
 use crate::environment_of_process;
 use crate::error::{Error, Result};
@@ -10,7 +14,6 @@ use kilnyard_bench::BenchOptions;
 use kilnyard_family::FAMILIES;
 use kilnyard_model::graph::Against;
 use kilnyard_yard::family::FamilyEntry;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Rebuild whole trees of packages: scan, resolve, plan, build each in a clean root, publish.
@@ -32,7 +35,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 33] = [
+const ORDER: [&str; 36] = [
     "demo",
     "init",
     "doctor",
@@ -49,6 +52,7 @@ const ORDER: [&str; 33] = [
     "rdeps",
     "impact",
     "history",
+    "provenance",
     "diff",
     "retry",
     "skip",
@@ -56,7 +60,9 @@ const ORDER: [&str; 33] = [
     "shell",
     "root",
     "lease",
+    "serve",
     "worker",
+    "workers",
     "publish",
     "clean",
     "restore",
@@ -153,6 +159,8 @@ pub enum Command {
     Impact(Impact),
     /// Show runs, or the builds of a package; import build times of another builder.
     History(History),
+    /// Show who built the outputs of a package, from what, and whether that is signed.
+    Provenance(ProvenanceOf),
     /// Compare two runs: newly failing, newly fixed, slower, larger.
     Diff(Diff),
     /// Retry a failed package, in the current run or the next one.
@@ -432,6 +440,16 @@ pub struct Deps {
     pub json: bool,
 }
 
+/// `provenance`.
+#[derive(Debug, Args)]
+pub struct ProvenanceOf {
+    /// A package with outputs.
+    pub package: String,
+    /// Print the signed statement: an in-toto statement with SLSA provenance, in a DSSE envelope.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `impact`.
 #[derive(Debug, Args)]
 pub struct Impact {
@@ -546,92 +564,6 @@ pub struct Lease {
     /// Write `lease.json` and the artifacts to this folder: base root, sources and dependencies, named by digest.
     #[arg(long, value_name = "FOLDER")]
     pub to: PathBuf,
-}
-
-/// `worker`.
-#[derive(Debug, Args)]
-pub struct Worker {
-    /// Join the yard that `kilnyard serve` serves at this address, such as `https://build.example:7878`. Once joined,
-    /// neither this nor the token is needed again.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["lease", "artifacts"])]
-    pub join: Option<String>,
-    /// The file with the token that `kilnyard serve` printed.
-    #[arg(long, value_name = "FILE", requires = "join")]
-    pub token_file: Option<PathBuf>,
-    /// The name of this worker, unique in its farm. Default: the name of the machine.
-    #[arg(long, value_name = "NAME", requires = "join")]
-    pub name: Option<String>,
-    /// The number of cores for builds. Default: all that this process may use.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "lease")]
-    pub cores: Option<u32>,
-    /// Perform a single lease instead: the `lease.json` of `kilnyard lease`.
-    #[arg(long, value_name = "FILE", requires = "artifacts")]
-    pub lease: Option<PathBuf>,
-    /// The folder of artifacts of a single lease: inputs are read from it; outputs, logs and the result are written to it.
-    #[arg(long, value_name = "FOLDER", requires = "lease")]
-    pub artifacts: Option<PathBuf>,
-    /// The worker's folder for layers and roots; created if missing.
-    #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
-    pub folder: PathBuf,
-}
-
-/// `serve`.
-#[derive(Debug, Args)]
-pub struct Serve {
-    /// The address and port to listen at. Port 0 takes any free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], kilnyard_farm::PORT)))]
-    pub listen: SocketAddr,
-    /// The address that workers use, for the command that is printed. Default: the name of this machine and the port.
-    #[arg(long, value_name = "URL")]
-    pub address: Option<String>,
-}
-
-/// `workers`.
-#[derive(Debug, Args)]
-pub struct Workers {
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[command(subcommand)]
-    pub action: Option<WorkersAction>,
-}
-
-/// What to do with the workers of a farm.
-#[derive(Debug, Subcommand)]
-pub enum WorkersAction {
-    /// Print a new token, which admits one worker.
-    Token,
-    /// Give a worker no more builds. Running builds continue.
-    Drain {
-        /// The worker's name.
-        worker: String,
-    },
-    /// Give builds again to a worker that was drained or quarantined.
-    Resume {
-        /// The worker's name.
-        worker: String,
-    },
-    /// Give a worker no more builds, and say why. Kilnyard does this itself to workers that fail what others build.
-    Quarantine {
-        /// The worker's name.
-        worker: String,
-        /// The reason that `kilnyard workers` shows.
-        #[arg(long, default_value = "on request")]
-        reason: String,
-    },
-    /// Remove a worker that is not trusted any more, and print how many packages it built.
-    Revoke {
-        /// The worker's name.
-        worker: String,
-        /// Let the next build of the yard rebuild all that it made, and all that was built with it.
-        #[arg(long)]
-        rebuild: bool,
-    },
-    /// Remove a worker. Its builds are given to others, and it cannot connect any more.
-    Remove {
-        /// The worker's name.
-        worker: String,
-    },
 }
 
 /// `restore`.

@@ -14,6 +14,7 @@ mod lease;
 mod log;
 mod manual;
 mod plan;
+mod provenance;
 mod publish;
 mod requests;
 mod restore;
@@ -80,6 +81,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Rdeps(options) => deps::rdeps(&yard()?, &options),
         Command::Impact(options) => deps::impact(&yard()?, &options),
         Command::History(options) => history::run(&yard()?, &options),
+        Command::Provenance(options) => provenance::run(&yard()?, &options),
         Command::Diff(options) => diff::run(&yard()?, &options),
         Command::Retry(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Retry, &names.packages),
         Command::Skip(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Skip, &names.packages),

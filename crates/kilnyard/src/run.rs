@@ -36,10 +36,13 @@ use door::Door;
 use feed::Feed;
 use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
 use kilnyard_driver::{Driver, Input};
+use kilnyard_farm::proof::WorkerKey;
 use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::PackageId;
+use kilnyard_model::order::Output;
+use kilnyard_model::provenance::Account;
 use kilnyard_model::result::PackageState;
-use kilnyard_protocol::{Hello, Versions};
+use kilnyard_protocol::{Hello, Lease, Versions};
 use kilnyard_schedule::Machine;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, SharedFolder, Worker};
@@ -198,6 +201,7 @@ impl Run<'_> {
             .with_own_retries(own_retries)
             .with_required(capabilities())
             .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()))
+            .with_verified_share(self.yard.config.farm.verify)
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
         let driver = Driver::new(coordinator, scheduler);
@@ -324,9 +328,16 @@ impl Parts<'_> {
         };
         // A process id suffices: this process has only one worker.
         let hello = hello(host_name(), std::process::id().to_string(), &planned.shape.machine);
+        // The key of this machine's worker.
+        let key = WorkerKey::open(&yard.home.join("state/worker.key"));
+        let key = key.context(Kind::Machine, "read the key of this machine's worker")?;
+        let supply = SharedFolder(move |lease: &Lease, outputs: &[Output]| {
+            let account = Account::of(&lease.order, lease.attempt, &host_name());
+            Some(key.sign(&account.statement(outputs)))
+        });
         let mut client = Client {
             worker: &worker,
-            supply: &SharedFolder,
+            supply: &supply,
             cores: Cores::new(
                 &yard.folder.display().to_string(),
                 planned.shape.machine.oversubscribed().cores,

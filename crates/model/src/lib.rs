@@ -4,7 +4,9 @@
 //! - [`graph`] has the dependencies between the packages of a set; [`cuts`] cuts its cycles.
 //! - [`order`] describes a build so that any machine can perform it; [`result`] is its outcome.
 //! - [`artifact`] names files by their content; [`attempt`] is a build's random id.
+//! - [`provenance`] states who built what, from what.
 //! - [`reason`] explains the state of a package; [`difference`] shows changes between keys.
+//! - [`role`] says what a worker takes part in.
 //! - [`target`] is the system that packages are built for; [`identity`] has the ids of farms and yards, made by
 //!   [`random_id`].
 //! - [`text`] makes output of builds safe to display; [`foreign`] prints all other foreign text in messages.
@@ -19,9 +21,11 @@ pub mod host;
 pub mod identity;
 mod key;
 pub mod order;
+pub mod provenance;
 pub mod random_id;
 pub mod reason;
 pub mod result;
+pub mod role;
 pub mod sha256;
 pub mod solver;
 pub mod target;

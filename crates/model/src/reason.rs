@@ -44,6 +44,27 @@ pub enum Reason {
         /// The package of the worker that it was built with; absent if the worker made this one.
         package: Option<String>,
     },
+    /// It is built: a worker of a pool that is not trusted made it, and other packages need it now.
+    Untrusted {
+        /// The worker's name.
+        worker: String,
+    },
+    /// Another worker built it; this one tests it.
+    TestElsewhere {
+        /// The worker that built it.
+        worker: String,
+        /// Why it was built.
+        reason: Box<Reason>,
+    },
+    /// It was built, and is built again in another pool, to compare.
+    Verify {
+        /// The worker that built it.
+        worker: String,
+        /// That worker's pool.
+        pool: String,
+        /// Why it was built.
+        reason: Box<Reason>,
+    },
     /// It is built: an input changed.
     Changed {
         /// The first differences; empty if only the key format changed.
@@ -181,6 +202,15 @@ impl fmt::Display for Reason {
                 }
             },
             Reason::Broken { file } => write!(f, "{file} is missing or damaged"),
+            Reason::Untrusted { worker } => {
+                write!(f, "{worker}, whose pool is not trusted, made it, and other packages need it now")
+            }
+            Reason::TestElsewhere { worker, .. } => {
+                write!(f, "{worker} built it, and another worker tests it")
+            }
+            Reason::Verify { worker, pool, .. } => {
+                write!(f, "{worker} of pool {pool} built it, and another pool builds it again, to compare")
+            }
             Reason::Revoked { worker, package: None } => write!(f, "{worker}, which was revoked, made it"),
             Reason::Revoked { worker, package: Some(package) } => {
                 write!(f, "it was built with {package}, which the revoked worker {worker} made")
@@ -285,6 +315,22 @@ mod tests {
             (no_outputs(BuildOutcome::Building), "no outputs yet: build 7 in run 3 was interrupted"),
             (no_outputs(BuildOutcome::Built), "the outputs of build 7 in run 3 are no longer kept"),
             (Reason::Broken { file: "a.deb".to_owned() }, "a.deb is missing or damaged"),
+            (
+                Reason::Untrusted { worker: "w".to_owned() },
+                "w, whose pool is not trusted, made it, and other packages need it now",
+            ),
+            (
+                Reason::TestElsewhere { worker: "w".to_owned(), reason: Box::new(Reason::Forced) },
+                "w built it, and another worker tests it",
+            ),
+            (
+                Reason::Verify {
+                    worker: "w".to_owned(),
+                    pool: "p".to_owned(),
+                    reason: Box::new(Reason::Forced),
+                },
+                "w of pool p built it, and another pool builds it again, to compare",
+            ),
             (Reason::Revoked { worker: "w".to_owned(), package: None }, "w, which was revoked, made it"),
             (
                 Reason::Revoked { worker: "w".to_owned(), package: Some("a".to_owned()) },

@@ -13,6 +13,7 @@ pub use wire::{MESSAGE_BYTES_MAX, Opened, VERSION, Versions, WireError, decode, 
 
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{BuildOrder, Output, Stage, TestOrder};
+use kilnyard_model::provenance::Signed;
 use kilnyard_model::result::{Failure, StageResult, StageSeen};
 use kilnyard_schedule::Files;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,18 @@ pub struct Lease {
     pub seen: Vec<StageSeen>,
     /// Whether it is built twice, to compare the results byte by byte.
     pub checks_reproducible: bool,
+    /// Outputs of another worker, which are tested in place of a build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_test: Option<Box<TestOnly>>,
+}
+
+/// Outputs of another worker, and how they are tested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestOnly {
+    /// The result, if the test succeeds.
+    pub outputs: Vec<Output>,
+    /// The test.
+    pub order: TestOrder,
 }
 
 /// The outputs of a build, before any of them is kept.
@@ -110,4 +123,8 @@ pub struct BuildResult {
     pub outcome: Result<Vec<Output>, Failure>,
     /// Whether a second build gave the same bytes; absent if there was none.
     pub is_reproducible: Option<bool>,
+    /// The worker's signature of the outputs and of what they were built from. A worker on another machine leaves out the
+    /// statement, which follows from the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Signed>,
 }

@@ -170,6 +170,7 @@ fn lease() -> Lease {
         order,
         seen: vec![seen],
         checks_reproducible,
+        to_test: None,
     }
 }
 
@@ -237,7 +238,7 @@ fn outputs_and_their_answers() {
 
 #[test]
 fn results() {
-    let result = |outcome| BuildResult { build: 7, outcome, is_reproducible: Some(false) };
+    let result = |outcome| BuildResult { build: 7, outcome, is_reproducible: Some(false), provenance: None };
     check("result", &result(Ok(vec![output()])));
     check("result-failed", &result(Err(failure())));
 }
@@ -275,7 +276,8 @@ fn messages_of_a_worker() {
     check("reports", &ToCoordinator::Progress(Reports { session, attempt, first: 4, reports }));
     let built = Built { build: 7, outputs: vec![output()], is_repeated: false };
     check("said-built", &ToCoordinator::Built { session, attempt, built });
-    let result = BuildResult { build: 7, outcome: Ok(vec![output()]), is_reproducible: None };
+    let result =
+        BuildResult { build: 7, outcome: Ok(vec![output()]), is_reproducible: None, provenance: None };
     check("said-result", &ToCoordinator::Result { session, attempt, result: Box::new(result) });
     check("leave", &ToCoordinator::Leave { session });
 }

@@ -1,6 +1,6 @@
 //! The inputs and outputs of the scheduler.
 
-use crate::machine::{Machine, MachineId};
+use crate::machine::{Classes, Machine, MachineId};
 use crate::work::Work;
 use kilnyard_model::graph::PackageId;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,13 @@ pub enum Event {
     Bump(PackageId),
     /// A failed package should be tried again.
     Retry(PackageId),
+    /// From now on, a package starts on machines of these classes only.
+    Confine {
+        /// The package.
+        package: PackageId,
+        /// [`Classes::ALL`] ends the confinement.
+        to: Classes,
+    },
     /// The estimate of a package has changed.
     Estimated {
         /// A package of the graph.

@@ -38,7 +38,7 @@ pub mod work;
 
 pub use demand::{CoreSample, Demand};
 pub use event::{Action, EXPECTED_SECONDS_MAX, Event, Files, Outcome, Policy, Pressure};
-pub use machine::{Machine, MachineId};
+pub use machine::{Class, Classes, Machine, MachineId};
 pub use noise::noisy;
 pub use priority::effective_priorities;
 pub use queue::Queue;

@@ -15,6 +15,36 @@ impl MachineId {
     }
 }
 
+/// The class of a machine, from 0 to 63. Packages may be confined to machines of some classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Class(pub u8);
+
+/// A set of classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes(u64);
+
+impl Classes {
+    /// All classes, also those of machines that join later.
+    pub const ALL: Classes = Classes(u64::MAX);
+    /// No class.
+    pub const NONE: Classes = Classes(0);
+
+    /// The set with a further class.
+    pub fn with(self, class: Class) -> Classes {
+        Classes(self.0 | 1 << (class.0 & 63))
+    }
+
+    /// The set without a class.
+    pub fn without(self, class: Class) -> Classes {
+        Classes(self.0 & !(1 << (class.0 & 63)))
+    }
+
+    /// Whether a class is in the set.
+    pub fn contains(self, class: Class) -> bool {
+        self.0 >> (class.0 & 63) & 1 == 1
+    }
+}
+
 /// Whether a machine takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
@@ -33,6 +63,8 @@ pub struct Machine {
     pub cores: u32,
     /// How many of these do not exist; see [`Machine::oversubscribed`].
     pub further: u32,
+    /// Its class.
+    pub class: Class,
     /// The speed of a core, relative to the machine that the estimates come from, which has speed 1.
     pub speed: f64,
     /// Memory available to builds; unlimited when absent.
@@ -44,7 +76,7 @@ pub struct Machine {
 impl Machine {
     /// A machine with this many cores of speed 1, and unlimited memory and disk.
     pub fn of_cores(cores: u32) -> Machine {
-        Machine { cores, further: 0, speed: 1.0, memory_bytes: None, disk_bytes: None }
+        Machine { cores, further: 0, class: Class(0), speed: 1.0, memory_bytes: None, disk_bytes: None }
     }
 
     /// The machine as the scheduler should see it, with a few more cores than it has: real builds wait for disks, for

@@ -28,7 +28,7 @@ mod state;
 pub use allot::{Sharer, share_out};
 
 use crate::event::{Action, EXPECTED_SECONDS_MAX, Event, Outcome, Policy, Pressure};
-use crate::machine::{Door, Machine, MachineId};
+use crate::machine::{Classes, Door, Machine, MachineId};
 use crate::priority::effective_priorities;
 use crate::queue::Queue;
 use crate::rank::Ranks;
@@ -116,6 +116,8 @@ struct Package {
     is_held: bool,
     /// Whether it ran out of memory and must be built alone.
     is_alone: bool,
+    /// The machines that it may start on.
+    classes: Classes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +196,7 @@ impl Scheduler {
                 waits: graph.dependencies(id).len() as u32,
                 is_held: false,
                 is_alone: false,
+                classes: Classes::ALL,
             })
             .collect();
         let mut scheduler = Scheduler {
@@ -323,6 +326,7 @@ impl Policy for Scheduler {
                 self.queue.bump(all);
             }
             Event::Retry(package) => self.retry(package),
+            Event::Confine { package, to } => self.packages[package.index()].classes = to,
             Event::Estimated { package, work } => {
                 self.works[package.index()] = work;
                 self.set_times(&[package]);

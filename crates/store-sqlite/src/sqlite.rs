@@ -10,6 +10,7 @@ pub use backup::{check_file, files};
 
 use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
+use kilnyard_store::Provenance;
 use kilnyard_store::{
     BuildRow, Current, Event, LastBuild, Leadership, Measurement, Number, OutputRow, PackageRow, Plan,
     PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
@@ -149,6 +150,10 @@ impl Store for Sqlite {
 
     fn made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError> {
         self.read_made_by(worker)
+    }
+
+    fn provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError> {
+        self.read_provenance(package)
     }
 
     fn next_build(&self) -> Result<Number, StoreError> {

@@ -23,7 +23,7 @@ pub use error::{Cause, StoreError};
 pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, EventKind, Ids};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
-    Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, RunState,
+    Plan, PlanRow, PlanRowSeen, Provenance, Record, Request, RequestKind, RunRow, RunState,
 };
 
 use kilnyard_model::identity::Scope;
@@ -95,6 +95,8 @@ pub trait Store: Send {
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
     /// The builds with outputs of a worker of this name: package and number.
     fn made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError>;
+    /// Who built the current outputs of a package; absent if that is not known.
+    fn provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError>;
     /// The number that the next build would get. It shows readers whether there were builds in the meantime; to begin
     /// builds, use the number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;

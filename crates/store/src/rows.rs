@@ -4,6 +4,7 @@ use crate::Number;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
 use kilnyard_model::order::{Key, Output, Stage};
+use kilnyard_model::provenance::Signed;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
 use serde::{Deserialize, Serialize};
@@ -261,6 +262,21 @@ pub struct PlanRowSeen<'a> {
     pub dependencies: &'a str,
 }
 
+/// Who built the current outputs of a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provenance {
+    /// A package with current outputs.
+    pub package: String,
+    /// The build that made them.
+    pub build: Number,
+    /// Its worker.
+    pub worker: String,
+    /// The pool of that worker at the time.
+    pub pool: String,
+    /// The statement, signed by the worker.
+    pub signed: Signed,
+}
+
 /// Part of a decision. All times are by one clock, the coordinator's: workers send durations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
@@ -305,6 +321,8 @@ pub enum Record {
     },
     /// Replaces the current outputs of a package.
     Outputs(Current),
+    /// Who built the current outputs of a package, until others replace them.
+    Provenance(Box<Provenance>),
     /// The current outputs of a package are valid for this key, too.
     KeyConfirmed {
         /// A package with current outputs.

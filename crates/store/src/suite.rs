@@ -52,6 +52,7 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("a_build_has_its_own_worker_and_its_cores", packages::a_build_has_its_own_worker_and_its_cores),
     ("a_lead_fences_earlier_leads", leads::a_lead_fences_earlier_leads),
     ("numbers_and_attempts_are_used_once", leads::numbers_and_attempts_are_used_once),
+    ("provenance_is_that_of_the_current_outputs", packages::provenance_is_that_of_the_current_outputs),
     ("the_builds_of_a_worker_are_found", packages::the_builds_of_a_worker_are_found),
     ("each_target_has_its_own_rows", leads::each_target_has_its_own_rows),
     ("a_yard_keeps_its_ids", leads::a_yard_keeps_its_ids),

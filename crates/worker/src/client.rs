@@ -359,6 +359,14 @@ fn check(said: &impl Serialize) -> Result<(), String> {
     encode(said).map(drop).map_err(|error| error.to_string())
 }
 
+/// Signs a result with outputs that this worker built.
+fn signed(mut result: BuildResult, lease: &Lease, link: &OfBuild<'_>) -> BuildResult {
+    if let (Ok(outputs), None) = (&result.outcome, &lease.to_test) {
+        result.provenance = link.supply.sign(lease, outputs);
+    }
+    result
+}
+
 /// Performs a build. A panic fails this build only.
 fn perform(worker: &Worker, lease: &Lease, share: &Share, link: &OfBuild<'_>) -> BuildResult {
     let failed = |message: String| BuildResult {
@@ -371,10 +379,13 @@ fn perform(worker: &Worker, lease: &Lease, share: &Share, link: &OfBuild<'_>) ->
             lines: Vec::new(),
         }),
         is_reproducible: None,
+        provenance: None,
     };
     let perform = || match link.supply.provide(lease, &link.cancel) {
-        Ok(()) => worker.perform(lease, share, &link.cancel, link),
-        Err(failure) => BuildResult { build: lease.build, outcome: Err(failure), is_reproducible: None },
+        Ok(()) => signed(worker.perform(lease, share, &link.cancel, link), lease, link),
+        Err(failure) => {
+            BuildResult { build: lease.build, outcome: Err(failure), is_reproducible: None, provenance: None }
+        }
     };
     match catch_unwind(AssertUnwindSafe(perform)) {
         Ok(result) => match check(&result) {

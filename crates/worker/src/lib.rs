@@ -44,7 +44,7 @@ pub use link::{Link, Silent};
 pub use local::{Local, ShownFolder};
 pub use roots::{BaseFolders, BaseSandbox, BuildFacts, RootFolder, run_in_base};
 pub use runner::{Entering, RunnerError};
-pub use supply::{SharedFolder, Supply};
+pub use supply::{SharedFolder, Supply, unsigned};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use trees::{ARCHIVES, TreeError, Trees};
 pub use verdict::of_fetch as kind_of_fetch_failure;

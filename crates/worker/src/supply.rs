@@ -1,7 +1,8 @@
 //! How files of a lease reach the worker, and files of a build the coordinator, if they do not share a folder.
 
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::TestOrder;
+use kilnyard_model::order::{Output, TestOrder};
+use kilnyard_model::provenance::Signed;
 use kilnyard_model::result::Failure;
 use kilnyard_protocol::{Built, Lease};
 use std::path::Path;
@@ -28,16 +29,24 @@ pub trait Supply: Sync {
         cancel: &AtomicBool,
     ) -> Result<(), String>;
 
+    /// Signs what was built; none if this worker signs nothing.
+    fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed>;
+
     /// Brings logs to the coordinator: their names, relative to the worker's folder and without the extension of
     /// compression. The result is reported after that.
     fn end(&self, lease: &Lease, logs: &[String]);
 }
 
 /// Coordinator and worker share a folder.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedFolder;
+#[derive(Debug)]
+pub struct SharedFolder<Sign>(pub Sign);
 
-impl Supply for SharedFolder {
+/// Signs nothing.
+pub fn unsigned(_: &Lease, _: &[Output]) -> Option<Signed> {
+    None
+}
+
+impl<Sign: Fn(&Lease, &[Output]) -> Option<Signed> + Sync> Supply for SharedFolder<Sign> {
     fn provide(&self, _: &Lease, _: &AtomicBool) -> Result<(), Failure> {
         Ok(())
     }
@@ -48,6 +57,10 @@ impl Supply for SharedFolder {
 
     fn deliver(&self, _: Attempt, _: &Built, _: &Path, _: &AtomicBool) -> Result<(), String> {
         Ok(())
+    }
+
+    fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {
+        self.0(lease, outputs)
     }
 
     fn end(&self, _: &Lease, _: &[String]) {}

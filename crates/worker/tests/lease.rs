@@ -276,6 +276,7 @@ fn lease(script: &str) -> Lease {
         },
         seen: Vec::new(),
         checks_reproducible: false,
+        to_test: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `kilnyard.toml`: the configuration of a yard.
 
 pub mod edit;
+pub mod farm;
 pub mod limits;
 pub mod packages;
 mod roots;
@@ -41,13 +42,15 @@ struct File {
     package: packages::Tables,
     #[serde(default)]
     repository: Repository,
+    #[serde(default)]
+    farm: farm::Farm,
     /// Tables of families, which parse them, and unknown keys.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "packages",
     "packages-file",
     "package",
@@ -56,6 +59,7 @@ const KEYS: [&str; 10] = [
     "limits",
     "retry",
     "repository",
+    "farm",
     "target",
     "a family's table",
 ];
@@ -84,6 +88,8 @@ pub struct Config {
     pub tables: packages::PackageTables,
     /// What the repository states about itself.
     pub repository: Repository,
+    /// Workers on other machines.
+    pub farm: farm::Farm,
     /// The targets of the yard. If there are none, the yard itself is the only one.
     pub targets: Vec<TargetConfig>,
 }
@@ -381,6 +387,12 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # origin = "Kilnyard"
 # publish = true                   # default: unless against = "archive"
 
+[farm]                             # workers on other machines (docs/farm.md)
+# approve = "automatically"        # or "by-hand": workers that join wait for `kilnyard workers approve`
+# verify = 0.05                    # the share of packages that another pool builds again, to compare
+# [farm.pool.NAME] has approve, roles = ["scan", "build", "test"], and trusted = false for workers whose outputs are
+# not used for other packages.
+
 # [package.NAME] and [package."PATTERN*"] have settings of single packages: checks, environment, network, limits, jobs,
 # priority, retries, whether a failure is expected, and a note for the report (docs/packages.md).
 "#;
@@ -505,6 +517,7 @@ impl Config {
             retries,
             tables,
             repository: file.repository,
+            farm: file.farm,
             targets: Vec::new(),
         };
         config.check().map_err(wrong)?;
@@ -520,6 +533,7 @@ impl Config {
         self.family.check()?;
         self.check_against()?;
         self.limits_of_builds.check()?;
+        self.farm.check()?;
         self.build.check()
     }
 

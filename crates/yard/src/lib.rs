@@ -34,6 +34,7 @@ pub mod report;
 pub mod revoked;
 pub mod shape;
 pub mod unpack;
+pub mod untrusted;
 pub mod words;
 pub mod worker;
 pub mod yard;

@@ -9,6 +9,7 @@ use crate::mirror::open_files;
 use crate::remedy::Remedy;
 use crate::revoked;
 use crate::shape::Shape;
+use crate::untrusted;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::{Ecosystem, Stock};
@@ -168,7 +169,8 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let names = yard.config.package_names(&yard.home)?;
     let build = &yard.config.build;
     let revoked = revoked::list(yard)?;
-    let choices = format!("{:?} {:?} {} {revoked:?}", build.against, build.reuse, build.passes);
+    let untrusted = untrusted::workers(yard)?;
+    let choices = format!("{:?} {:?} {} {revoked:?} {untrusted:?}", build.against, build.reuse, build.passes);
     let text =
         format!("{config}\n{names:?}\n{choices}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
@@ -242,11 +244,15 @@ pub fn compare_all(
     for (package, reason) in revoked::find(yard, store, &*workshop, &current)? {
         unusable.entry(package).or_insert(reason);
     }
+    for (package, reason) in untrusted::find(yard, store, &*workshop, &current)? {
+        unusable.entry(package).or_insert(reason);
+    }
     let mut stock = workshop.clone().stock();
     for id in workshop.graph().packages() {
         let name = workshop.graph().name(id);
-        let is_revoked = matches!(unusable.get(name), Some(Reason::Revoked { .. }));
-        if let Some(current) = current.get(name).filter(|_| !is_revoked) {
+        let is_distrusted =
+            matches!(unusable.get(name), Some(Reason::Revoked { .. } | Reason::Untrusted { .. }));
+        if let Some(current) = current.get(name).filter(|_| !is_distrusted) {
             stock.adopt(id, &current.outputs);
         }
     }

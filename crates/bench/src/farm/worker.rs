@@ -9,6 +9,7 @@ use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, Stage};
+use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Measures, StageResult};
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::{BuildResult, Built, Hello, Lease, Progress, ToWorker, Versions, encode_as, open};
@@ -120,7 +121,9 @@ fn work(farm: &Farm, name: &str, token: &str, log: &Mutex<File>) -> Result<()> {
         disk_bytes: None,
         host: None,
     };
-    let mut worker = Sham { farm, client, folder, log, agent: Agent::new(hello), waiting: HashMap::new() };
+    let key = WorkerKey::open(&folder.join("key")).context(Kind::Machine, failed)?;
+    let (name, agent, waiting) = (name.to_owned(), Agent::new(hello), HashMap::new());
+    let mut worker = Sham { farm, client, name, key, folder, log, agent, waiting };
     worker.apply(Event::Tick)?;
     let mut ticked = Instant::now();
     loop {
@@ -165,6 +168,8 @@ fn receive(client: &Client, events: &Sender<Event>) {
 struct Sham<'a> {
     farm: &'a Farm,
     client: Arc<Client>,
+    name: String,
+    key: WorkerKey,
     folder: PathBuf,
     log: &'a Mutex<File>,
     agent: Agent,
@@ -192,9 +197,14 @@ impl Sham<'_> {
                 }
                 Action::Answer { attempt, answer } => {
                     let Some(build) = self.waiting.remove(&attempt) else { continue };
-                    let number = build.lease.build;
-                    let result =
-                        BuildResult { build: number, outcome: Ok(answer.outputs), is_reproducible: None };
+                    let account = Account::of(&build.lease.order, attempt, &self.name);
+                    let signed = self.key.sign(&account.statement(&answer.outputs));
+                    let result = BuildResult {
+                        build: build.lease.build,
+                        outcome: Ok(answer.outputs),
+                        is_reproducible: None,
+                        provenance: Some(Signed { statement: String::new(), ..signed }),
+                    };
                     self.note(&build)?;
                     self.apply(Event::Ended { attempt, result: Box::new(result) })?;
                 }

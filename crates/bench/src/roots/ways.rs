@@ -96,6 +96,7 @@ impl Maker {
             order: subject.order.clone(),
             seen: Vec::new(),
             checks_reproducible: false,
+            to_test: None,
         };
         let distfiles = Arc::new(crate::mirror::open_files(yard)?);
         Ok(Maker { settings, lease, ids: ids.clone(), distfiles })

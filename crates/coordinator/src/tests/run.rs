@@ -14,6 +14,10 @@ pub struct Run {
     pub actions: Vec<Action>,
     pub now_seconds: f64,
     pub worker: Worker,
+    /// The session of a second worker, if there is one.
+    second: Option<Session>,
+    /// How outputs are tested.
+    pub test: Test,
 }
 
 /// The state of the run's worker.
@@ -123,7 +127,14 @@ impl Run {
             held: Vec::new(),
         };
         let coordinator = coordinator.with_own_machine("kiln-1".to_owned(), slots, None);
-        let mut run = Run { coordinator, actions: Vec::new(), now_seconds: 0.0, worker };
+        let mut run = Run {
+            coordinator,
+            actions: Vec::new(),
+            now_seconds: 0.0,
+            worker,
+            second: None,
+            test: Test::Skip,
+        };
         run.starts_worker();
         run
     }
@@ -133,9 +144,15 @@ impl Run {
         self.worker.processes += 1;
         self.worker.held.clear();
         self.worker.offers = 0;
+        self.worker.session = self.greet("kiln-1", &self.worker.processes.to_string());
+        self.send(Incoming::Pressure(self.worker.pressure))
+    }
+
+    /// Says hello as a worker. Returns its session.
+    fn greet(&mut self, worker: &str, process: &str) -> Session {
         let hello = Hello {
-            worker: "kiln-1".to_owned(),
-            process: self.worker.processes.to_string(),
+            worker: worker.to_owned(),
+            process: process.to_owned(),
             versions: Versions::OURS,
             cores: self.worker.cores,
             speed: 1.0,
@@ -148,8 +165,31 @@ impl Run {
             Action::Send { message: ToWorker::Welcome(welcome), .. } => Some(welcome.session),
             _ => None,
         });
-        self.worker.session = welcome.unwrap();
-        self.send(Incoming::Pressure(self.worker.pressure))
+        welcome.unwrap()
+    }
+
+    /// A second worker is started.
+    pub fn starts_another(&mut self, worker: &str) -> Vec<(Number, String)> {
+        let session = self.greet(worker, "other");
+        self.second = Some(session);
+        self.say(ToCoordinator::Offer(Offer {
+            session,
+            number: 1,
+            held: Vec::new(),
+            slots_free: 0,
+            pressure: Pressure::Low,
+            takes_more: true,
+        }))
+    }
+
+    /// The second worker built outputs, and reports the result.
+    pub fn builds_another(&mut self, build: Number, outputs: Vec<Output>) -> Vec<(Number, String)> {
+        let (session, attempt) = (self.second.unwrap(), self.worker.attempts[&build]);
+        let built = Built { build, outputs: outputs.clone(), is_repeated: false };
+        self.say(ToCoordinator::Built { session, attempt, built });
+        let result =
+            Box::new(BuildResult { build, outcome: Ok(outputs), is_reproducible: None, provenance: None });
+        self.say(ToCoordinator::Result { session, attempt, result })
     }
 
     /// Makes the worker one on another machine than the coordinator's.
@@ -254,7 +294,8 @@ impl Run {
                     }
                     Action::Ask { built: Built { build, outputs, is_repeated }, .. } => {
                         let (build, is_repeated) = (*build, *is_repeated);
-                        let answer = Box::new(answer(outputs.clone()));
+                        let test = self.test.clone();
+                        let answer = Box::new(Answer { test, ..answer(outputs.clone()) });
                         events.push_back(Event::Answered { build, is_repeated, answer });
                     }
                     _ => {}
@@ -294,13 +335,13 @@ pub fn received(message: ToCoordinator) -> Event {
 
 pub fn good(build: Number) -> Incoming {
     let outcome = Ok(vec![output("x", &build.to_string())]);
-    Incoming::Ended(BuildResult { build, outcome, is_reproducible: None })
+    Incoming::Ended(BuildResult { build, outcome, is_reproducible: None, provenance: None })
 }
 
 pub fn bad(build: Number, kind: FailureKind) -> Incoming {
     let failure =
         Failure { stage: Stage::Build, kind, message: "no".into(), line_number: None, lines: Vec::new() };
-    Incoming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None })
+    Incoming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None, provenance: None })
 }
 
 pub fn asked(kind: RequestKind, package: &str) -> Event {

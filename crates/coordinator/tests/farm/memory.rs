@@ -25,6 +25,7 @@ pub struct Row {
 pub struct Memory {
     pub builds: BTreeMap<Number, Row>,
     pub states: BTreeMap<String, PackageState>,
+    reasons: BTreeMap<String, Reason>,
     pub current: BTreeMap<String, Current>,
     pub run: Option<RunState>,
 }
@@ -35,6 +36,8 @@ pub struct History {
     decided: BTreeMap<String, PackageState>,
     adopted: BTreeSet<String>,
     attempts: HashSet<Attempt>,
+    /// The builds that tests belong to.
+    pub tests: BTreeMap<Attempt, Number>,
 }
 
 impl Memory {
@@ -48,7 +51,8 @@ impl Memory {
         let mut ended = BTreeSet::new();
         for record in records {
             match record {
-                Record::Package { name, state, .. } => {
+                Record::Package { name, state, reason, .. } => {
+                    self.reasons.insert(name.clone(), reason.clone());
                     // Blocked states follow from other packages, and a restarted coordinator derives them again.
                     let before = history.decided.get(name);
                     if before.is_some_and(|before| before != state || *before != PackageState::Blocked) {
@@ -93,11 +97,21 @@ impl Memory {
                     ended.insert(*build);
                 }
                 Record::Outputs(current) => self.adopt(history, current, &ended)?,
+                Record::Provenance(_) => {}
                 Record::KeyConfirmed { package, .. } => return Err(format!("{package} was there before")),
                 Record::Run { state, .. } => self.run = Some(*state),
             }
         }
         for (granted, worker) in grants {
+            // A test belongs to the build that it tests.
+            if let Some(to_test) = &granted.to_test {
+                let tested = self.builds.get(&to_test.build);
+                if tested.is_none_or(|row| row.outcome != BuildOutcome::Building) {
+                    return Err(format!("a test of build {}, which is {tested:?}", to_test.build));
+                }
+                history.tests.insert(granted.attempt, to_test.build);
+                continue;
+            }
             let row = self.builds.get_mut(&granted.build);
             let row = row.ok_or_else(|| format!("a grant of the unknown build {}", granted.build))?;
             if row.grant.is_none() {
@@ -144,7 +158,7 @@ impl Memory {
         let of = |(build, row): (&Number, &Row)| {
             let (attempt, worker) = row.grant.clone()?;
             Some(Open {
-                reason: Reason::default(),
+                reason: self.reasons.get(&row.package).cloned().unwrap_or_default(),
                 build: *build,
                 attempt,
                 worker,
@@ -168,6 +182,12 @@ impl Memory {
     pub fn outcome_of(&self, attempt: Attempt) -> Option<&BuildOutcome> {
         let is_its = |row: &&Row| row.grant.as_ref().is_some_and(|(other, _)| *other == attempt);
         self.builds.values().find(is_its).map(|row| &row.outcome)
+    }
+
+    /// The worker that an attempt was granted to.
+    pub fn worker_of(&self, attempt: Attempt) -> Option<&String> {
+        let grants = self.builds.values().filter_map(|row| row.grant.as_ref());
+        grants.into_iter().find(|(other, _)| *other == attempt).map(|(_, worker)| worker)
     }
 
     /// The attempt of a package's open build, with its worker.

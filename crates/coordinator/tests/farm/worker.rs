@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 struct Building {
     build: u64,
     package: String,
+    /// The outputs of another worker, if it tests them.
+    to_test: Option<Vec<Output>>,
     outcome: Option<FailureKind>,
     is_cancelled: bool,
     /// Incremented whenever the next step changes.
@@ -66,6 +68,8 @@ pub struct Process {
     cores: u32,
     building: BTreeMap<Attempt, Building>,
     fates: Fates,
+    /// Whether it tests what it builds.
+    tests: bool,
 }
 
 /// The outputs of a build, which name their attempt.
@@ -83,7 +87,7 @@ pub fn outputs(package: &str, attempt: Attempt) -> Vec<Output> {
 }
 
 impl Process {
-    pub fn new(worker: usize, life: u64, cores: u32, fates: Fates) -> Process {
+    pub fn new(worker: usize, life: u64, cores: u32, fates: Fates, tests: bool) -> Process {
         let hello = Hello {
             worker: name(worker),
             process: format!("{worker}-{life}"),
@@ -94,7 +98,7 @@ impl Process {
             disk_bytes: None,
             host: None,
         };
-        Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates }
+        Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates, tests }
     }
 
     pub fn apply(&mut self, now_seconds: f64, event: Event, random: &mut Random) -> Done {
@@ -119,8 +123,11 @@ impl Process {
                 }
                 Action::Answer { attempt, answer } => {
                     let Some(building) = self.building.get_mut(&attempt) else { continue };
-                    if answer.refused.is_some() || answer.test != Test::Skip {
+                    if answer.refused.is_some() {
                         building.outcome = Some(FailureKind::Outputs);
+                    }
+                    if answer.test != Test::Skip && !self.tests {
+                        done.complaint = Some("a worker that only builds was asked to test".to_owned());
                     }
                     self.next(attempt, Step::Ends, 20.0, random, &mut done);
                 }
@@ -151,7 +158,11 @@ impl Process {
         let fails = random.happens(self.fates.failures_per_mille);
         let outcome = fails.then(|| kinds[random.below(4) as usize]);
         let (build, package) = (lease.build, lease.order.package.clone());
-        let building = Building { build, package, outcome, is_cancelled: false, step: 0 };
+        let to_test = lease.to_test.as_ref().map(|to_test| to_test.outputs.clone());
+        if to_test.is_some() && !self.tests {
+            done.complaint = Some("a worker that only builds got a test".to_owned());
+        }
+        let building = Building { build, package, to_test, outcome, is_cancelled: false, step: 0 };
         self.building.insert(attempt, building);
         self.next(attempt, Step::Wants, self.fates.build_seconds_max / 2.0, random, done);
     }
@@ -172,6 +183,7 @@ impl Process {
             return Done::default();
         };
         let (build, package) = (building.build, building.package.clone());
+        let to_test = building.to_test.clone();
         let report = |progress| Event::Reported { attempt, progress };
         let mut done = match due.step {
             Step::Wants => {
@@ -179,10 +191,11 @@ impl Process {
                 self.apply(now_seconds, report(Progress::Wants(cores)), random)
             }
             Step::StageEnds => {
-                let stage = Box::new(stage(due.after_seconds));
+                let kind = if to_test.is_some() { Stage::Test } else { Stage::Build };
+                let stage = Box::new(stage(kind, due.after_seconds));
                 self.apply(now_seconds, report(Progress::StageEnded(stage)), random)
             }
-            Step::Builds if building.outcome.is_none() => {
+            Step::Builds if building.outcome.is_none() && to_test.is_none() => {
                 let outputs = outputs(&package, attempt);
                 let built = Built { build, outputs, is_repeated: false };
                 return self.apply(now_seconds, Event::Built { attempt, built }, random);
@@ -191,9 +204,11 @@ impl Process {
             Step::Ends => {
                 let kind =
                     if building.is_cancelled { Some(FailureKind::Cancelled) } else { building.outcome };
-                let outcome = kind.map_or_else(|| Ok(outputs(&package, attempt)), |kind| Err(failure(kind)));
+                let made = || to_test.unwrap_or_else(|| outputs(&package, attempt));
+                let outcome = kind.map_or_else(|| Ok(made()), |kind| Err(failure(kind)));
                 self.building.remove(&attempt);
-                let result = Box::new(BuildResult { build, outcome, is_reproducible: None });
+                let result =
+                    Box::new(BuildResult { build, outcome, is_reproducible: None, provenance: None });
                 return self.apply(now_seconds, Event::Ended { attempt, result }, random);
             }
         };
@@ -216,9 +231,9 @@ pub fn name(worker: usize) -> String {
     format!("kiln-{worker}")
 }
 
-fn stage(wall_seconds: f64) -> StageResult {
+fn stage(stage: Stage, wall_seconds: f64) -> StageResult {
     StageResult {
-        stage: Stage::Build,
+        stage,
         started_seconds: 0.0,
         wall_seconds,
         cpu_seconds: wall_seconds,

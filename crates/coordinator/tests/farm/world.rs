@@ -1,26 +1,38 @@
 //! The world around the coordinator and the agents: time, network, store, threads and disasters.
 
+#[path = "trouble.rs"]
+mod trouble;
+
 use crate::memory::{History, Memory};
 use crate::random::Random;
 use crate::worker::{Done, Due, Fates, Process, failure, name};
 use kilnyard_agent::Event as AgentEvent;
 use kilnyard_coordinator::{
-    Action, Attempts, Channel, Coordinator, Event, Granted, Prepared, RetryPolicy, Start, ToBuild,
+    Action, Attempts, Channel, Coordinator, Event, Granted, Prepared, RetryPolicy, Standing, Start, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
-use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder};
+use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage, StageOrder, TestOrder};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
+use kilnyard_model::role::Role;
 use kilnyard_protocol::{
     Answer, Session, Test, ToCoordinator, ToWorker, VERSION, decode, encode, encode_as, open,
 };
 use kilnyard_schedule::{Basis, Limits, Scheduler, Work};
 use kilnyard_store::{Record, RunState};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 const WORKERS: usize = 3;
+/// The contents of outputs that a lying worker claims.
+const LIE: &str = "poison";
+/// How much clocks differ, in seconds.
+const CLOCKS_SECONDS_MAX: f64 = 3.0 * 3600.0;
+/// The worker that builds and does not test, in a world with pools.
+const BUILDS_ONLY: usize = 1;
+/// The worker whose pool is not trusted.
+const UNTRUSTED: usize = 2;
 const TICK_SECONDS: f64 = 2.0;
 /// After this time, nothing is killed, paused or cut off.
 const CALM_SECONDS: f64 = 1500.0;
@@ -50,23 +62,29 @@ pub struct Setting {
     repeats_per_mille: u64,
     late_per_mille: u64,
     disasters: Vec<Disaster>,
+    /// How many of a thousand messages of the worker whose pool is not trusted are lies.
+    lies_per_mille: u64,
     /// The mean interval between disasters.
     disaster_seconds: f64,
     fates: Fates,
+    /// Whether workers have pools and roles, and packages are verified.
+    has_pools: bool,
     flaw: Option<Flaw>,
     is_traced: bool,
 }
 
 impl Setting {
     pub fn rough() -> Setting {
-        use Disaster::{Cut, Drain, KillBoss, KillWorker, PauseBoss, PauseWorker, Press};
+        use Disaster::{Cut, Drain, FillDisk, KillBoss, KillWorker, PauseBoss, PauseWorker, Press};
         Setting {
             drops_per_mille: 100,
             repeats_per_mille: 100,
             late_per_mille: 50,
-            disasters: vec![KillWorker, KillBoss, PauseWorker, PauseBoss, Cut, Cut, Drain, Press],
+            lies_per_mille: 30,
+            disasters: vec![KillWorker, KillBoss, PauseWorker, PauseBoss, Cut, Cut, Drain, Press, FillDisk],
             disaster_seconds: 100.0,
             fates: Fates { build_seconds_max: 250.0, failures_per_mille: 80 },
+            has_pools: true,
             flaw: None,
             is_traced: true,
         }
@@ -77,9 +95,11 @@ impl Setting {
         Setting {
             drops_per_mille: 0,
             late_per_mille: 0,
+            lies_per_mille: 0,
             disasters: vec![Disaster::KillBoss],
             disaster_seconds: 60.0,
             fates: Fates { build_seconds_max: 250.0, failures_per_mille: 0 },
+            has_pools: false,
             ..Setting::rough()
         }
     }
@@ -103,6 +123,7 @@ enum Disaster {
     Cut,
     Drain,
     Press,
+    FillDisk,
 }
 
 /// Something that is due. Anything of a process belongs to one life of that process.
@@ -117,6 +138,7 @@ enum SimEvent {
     BossHears { life: u64, event: Box<Event> },
     WorkerTicks { worker: usize, life: u64 },
     WorkerStarts { worker: usize },
+    DiskHasRoom { worker: usize, life: u64 },
     Steps { worker: usize, life: u64, due: Due },
     Strikes,
 }
@@ -143,6 +165,8 @@ struct Place {
     paused_until: f64,
     cut_until: f64,
     cores: u32,
+    /// What the clock of its process differs by, in seconds.
+    clock_seconds: f64,
 }
 
 /// See the module documentation.
@@ -162,6 +186,8 @@ pub struct World {
     boss: Option<Boss>,
     boss_life: u64,
     boss_paused_until: f64,
+    /// What the clock of its process differs by, in seconds.
+    boss_clock_seconds: f64,
     places: Vec<Place>,
     sessions: HashMap<String, Session>,
     said: HashSet<Vec<u8>>,
@@ -189,6 +215,7 @@ impl World {
             life: 0,
             paused_until: 0.0,
             cut_until: 0.0,
+            clock_seconds: 0.0,
             cores: 1 + random.below(3) as u32,
         };
         let places = (0..WORKERS).map(|_| place()).collect();
@@ -207,6 +234,7 @@ impl World {
             boss: None,
             boss_life: 0,
             boss_paused_until: 0.0,
+            boss_clock_seconds: 0.0,
             places,
             sessions: HashMap::new(),
             said: HashSet::new(),
@@ -265,7 +293,12 @@ impl World {
                 Some(PackageState::Built) if !self.memory.current.contains_key(name) => {
                     return Err(format!("{name} was built, but its outputs are lost"));
                 }
-                Some(PackageState::Built | PackageState::Failed | PackageState::Blocked) => {}
+                Some(
+                    PackageState::Built
+                    | PackageState::UpToDate
+                    | PackageState::Failed
+                    | PackageState::Blocked,
+                ) => {}
                 _ => return Err(format!("the run ended, but {name} is {state:?}")),
             }
         }
@@ -294,8 +327,15 @@ impl World {
             SimEvent::WorkerStarts { worker } => {
                 let place = &mut self.places[worker];
                 place.life += 1;
+                place.clock_seconds = self.random.seconds(CLOCKS_SECONDS_MAX);
                 let life = place.life;
-                place.process = Some(Process::new(worker, life, place.cores, self.setting.fates));
+                place.process = Some(Process::new(
+                    worker,
+                    life,
+                    place.cores,
+                    self.setting.fates,
+                    !self.setting.has_pools || worker != BUILDS_ONLY,
+                ));
                 self.note(|| format!("{} starts", name(worker)));
                 self.after(0.0, SimEvent::WorkerTicks { worker, life });
             }
@@ -354,6 +394,9 @@ impl World {
                 self.work(worker, AgentEvent::Tick);
                 self.after(TICK_SECONDS, SimEvent::WorkerTicks { worker, life });
             }
+            SimEvent::DiskHasRoom { worker, life } if self.lives(worker, life) => {
+                self.work(worker, AgentEvent::Room(true));
+            }
             SimEvent::Steps { worker, life, due } if self.lives(worker, life) => {
                 let place = &mut self.places[worker];
                 if self.now < place.paused_until {
@@ -361,44 +404,15 @@ impl World {
                     return self.after(wait, SimEvent::Steps { worker, life, due });
                 }
                 let Some(process) = &mut place.process else { return };
-                let done = process.step(self.now, &due, &mut self.random);
+                let done = process.step(self.now + place.clock_seconds, &due, &mut self.random);
                 self.did(worker, done);
             }
-            SimEvent::WorkerTicks { .. } | SimEvent::Steps { .. } => {}
+            SimEvent::WorkerTicks { .. } | SimEvent::DiskHasRoom { .. } | SimEvent::Steps { .. } => {}
         }
     }
 
     fn lives(&self, worker: usize, life: u64) -> bool {
         self.places[worker].life == life && self.places[worker].process.is_some()
-    }
-
-    fn strike(&mut self) {
-        let disaster =
-            self.setting.disasters[self.random.below(self.setting.disasters.len() as u64) as usize];
-        let worker = self.random.below(WORKERS as u64) as usize;
-        let seconds = self.random.seconds(250.0);
-        self.note(|| format!("{disaster:?} {} {seconds:.0} s", name(worker)));
-        match disaster {
-            Disaster::KillWorker if self.places[worker].process.take().is_some() => {
-                self.after(seconds / 3.0, SimEvent::WorkerStarts { worker });
-            }
-            Disaster::KillBoss if self.boss.take().is_some() => {
-                self.boss_paused_until = 0.0;
-                if self.setting.flaw == Some(Flaw::StoreForgets) {
-                    self.memory = self.before.clone();
-                }
-                self.after(seconds / 3.0, SimEvent::BossStarts);
-            }
-            Disaster::PauseWorker => self.places[worker].paused_until = self.now + seconds,
-            Disaster::PauseBoss => self.boss_paused_until = self.now + seconds / 2.0,
-            Disaster::Cut => self.places[worker].cut_until = self.now + seconds,
-            Disaster::Drain => self.work(worker, AgentEvent::Drain),
-            Disaster::Press => {
-                let event = Process::pressure(&mut self.random);
-                self.work(worker, event);
-            }
-            Disaster::KillWorker | Disaster::KillBoss => {}
-        }
     }
 
     /// Sends bytes between a worker and the coordinator, unless the network drops them.
@@ -418,8 +432,10 @@ impl World {
     }
 
     fn work(&mut self, worker: usize, event: AgentEvent) {
-        let Some(process) = &mut self.places[worker].process else { return };
-        let done = process.apply(self.now, event, &mut self.random);
+        let place = &mut self.places[worker];
+        let now_seconds = self.now + place.clock_seconds;
+        let Some(process) = &mut place.process else { return };
+        let done = process.apply(now_seconds, event, &mut self.random);
         self.did(worker, done);
     }
 
@@ -462,6 +478,9 @@ impl World {
     fn deliver_to_boss(&mut self, worker: usize, bytes: &[u8]) {
         match open::<ToCoordinator>(bytes) {
             Ok(mut message) => {
+                if worker == UNTRUSTED && self.random.happens(self.setting.lies_per_mille) {
+                    self.lie(&mut message.body);
+                }
                 if self.setting.flaw == Some(Flaw::Unfenced) {
                     self.take_for_the_live_one(&mut message.body);
                 }
@@ -472,22 +491,9 @@ impl World {
         }
     }
 
-    /// Changes a result as if the coordinator had no fencing.
-    fn take_for_the_live_one(&self, message: &mut ToCoordinator) {
-        let ToCoordinator::Result { session, attempt, result } = message else { return };
-        let Ok(outputs) = &result.outcome else { return };
-        if self.memory.outcome_of(*attempt) != Some(&BuildOutcome::Lost) {
-            return;
-        }
-        if let Some((live, worker)) = outputs.first().and_then(|output| self.memory.live(&output.name))
-            && let Some(its_session) = self.sessions.get(&worker)
-        {
-            (*attempt, *session) = (live, *its_session);
-        }
-    }
-
     fn start_boss(&mut self) {
         self.boss_life += 1;
+        self.boss_clock_seconds = self.random.seconds(CLOCKS_SECONDS_MAX);
         let life = self.boss_life;
         let mut secret = [0; Attempts::SECRET_BYTES];
         if self.setting.flaw != Some(Flaw::SameSecret) {
@@ -497,7 +503,8 @@ impl World {
         let scheduler = Scheduler::without_machines(self.graph.clone(), works, Limits::default()).unwrap();
         let start = |package| {
             let state = self.memory.states.get(self.graph.name(package)).copied();
-            let stays = matches!(state, Some(PackageState::Built | PackageState::Failed));
+            let stays =
+                matches!(state, Some(PackageState::Built | PackageState::UpToDate | PackageState::Failed));
             Start {
                 state: state.filter(|_| stays).unwrap_or(PackageState::Waiting),
                 reason: Reason::default(),
@@ -515,10 +522,14 @@ impl World {
         let coordinator = Coordinator::new(1, starts, scheduler, next_build, Attempts::new(secret))
             .with_retries(retries)
             .with_required(vec![CAPABILITY.to_owned()])
+            .with_verified_share(if self.setting.has_pools { 0.3 } else { 0.0 })
             .with_results(self.memory.results())
-            .with_open(self.now, self.memory.open(&self.graph));
+            .with_open(self.now + self.boss_clock_seconds, self.memory.open(&self.graph));
         self.note(|| "the coordinator starts".to_owned());
         self.boss = Some(Boss { coordinator, waiting: Vec::new(), is_writing: false, recorded: Vec::new() });
+        if self.setting.has_pools {
+            self.decide(Event::Workers(self.standings(None)));
+        }
         self.decide(Event::Begin);
         self.after(TICK_SECONDS, SimEvent::BossTicks { life });
     }
@@ -527,7 +538,7 @@ impl World {
     fn decide(&mut self, event: Event) {
         let Some(boss) = &mut self.boss else { return };
         let mut actions = Vec::new();
-        boss.coordinator.apply(self.now, event, &mut actions);
+        boss.coordinator.apply(self.now + self.boss_clock_seconds, event, &mut actions);
         let mut records = Vec::new();
         let mut grants = Vec::new();
         actions.retain(|action| match action {
@@ -593,7 +604,12 @@ impl World {
         for action in actions {
             match action {
                 Action::Prepare { package, .. } => {
-                    let prepared = to_build(self.graph.name(package));
+                    let name = self.graph.name(package);
+                    // A coordinator that dies while a package is verified leaves its outputs.
+                    let prepared = match self.memory.current.contains_key(name) {
+                        true => Prepared::UpToDate,
+                        false => to_build(name),
+                    };
                     self.boss_hears(2.0, Event::Prepared { package, prepared });
                 }
                 Action::Fetch { package, .. } => {
@@ -601,19 +617,28 @@ impl World {
                     let outcome = if fails { Err(failure(FailureKind::Network)) } else { Ok(()) };
                     self.boss_hears(2.0, Event::Fetched { package, stage: None, outcome });
                 }
-                Action::Grant(granted) => self.grant(&granted),
+                Action::Grant(granted) => {
+                    self.check_grant(&granted);
+                    self.grant(&granted);
+                }
                 Action::Send { to, message } => self.say(to.0 as usize, &message),
                 Action::Ask { built, .. } => {
-                    let answer =
-                        Answer { refused: None, outputs: built.outputs, notes: Vec::new(), test: Test::Skip };
+                    let test = match self.setting.has_pools && built.build % 2 == 0 {
+                        true => Test::Run(Box::new(test_order())),
+                        false => Test::Skip,
+                    };
+                    // What the files contain is checked where they are stored.
+                    let is_lie = built.outputs.iter().any(|output| output.content == LIE);
+                    let refused = is_lie.then(|| "the file has other contents".to_owned());
+                    let answer = Answer { refused, outputs: built.outputs, notes: Vec::new(), test };
                     let (build, is_repeated) = (built.build, built.is_repeated);
                     self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
                 }
                 Action::Quarantine { worker, .. } => {
                     // The roster names it, until the user resumes it.
                     let life = self.boss_life;
-                    for (seconds, held) in [(1.0, BTreeSet::from([worker])), (500.0, BTreeSet::new())] {
-                        let event = Box::new(Event::Held(held));
+                    for (seconds, held) in [(1.0, Some(&*worker)), (500.0, None)] {
+                        let event = Box::new(Event::Workers(self.standings(held)));
                         self.after(seconds, SimEvent::BossHears { life, event });
                     }
                 }
@@ -642,14 +667,16 @@ impl World {
             ToWorker::Welcome(welcome) => {
                 self.sessions.insert(name(worker), welcome.session);
             }
-            ToWorker::Acknowledged { attempt, .. } => match self.memory.outcome_of(*attempt) {
+            ToWorker::Acknowledged { attempt, .. } => match self.outcome_of(*attempt) {
                 None | Some(BuildOutcome::Building) => {
                     self.complaint = Some(format!("{attempt} is acknowledged, but not recorded"));
                 }
                 Some(_) => {}
             },
+            // Another worker may ask about it.
             ToWorker::Superseded { attempt, .. }
-                if self.memory.outcome_of(*attempt) == Some(&BuildOutcome::Built) =>
+                if self.memory.outcome_of(*attempt) == Some(&BuildOutcome::Built)
+                    && self.memory.worker_of(*attempt) == Some(&name(worker)) =>
             {
                 self.complaint = Some(format!("{attempt} is superseded, but its outputs were adopted"));
             }
@@ -683,6 +710,15 @@ fn brief(value: &impl std::fmt::Debug) -> String {
 }
 
 /// The prepared build of a package.
+fn test_order() -> TestOrder {
+    TestOrder {
+        root: RootOrder::default(),
+        inputs: Vec::new(),
+        texts: Vec::new(),
+        stage: StageOrder { stage: Stage::Test, commands: Vec::new() },
+    }
+}
+
 fn to_build(package: &str) -> Prepared {
     let order = BuildOrder {
         package: package.to_owned(),

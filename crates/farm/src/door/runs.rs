@@ -65,6 +65,8 @@ fn status(shared: &Shared) -> io::Result<Status> {
     let workers = members.into_iter().map(|member| {
         let (silent, builds, about) = state.seen(&member.name, now);
         WorkerStatus {
+            pool: member.pool,
+            roles: member.roles,
             held: member.held,
             about,
             joined_seconds: member.joined_seconds,

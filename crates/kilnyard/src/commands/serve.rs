@@ -6,6 +6,8 @@ use crate::run::door;
 use crate::yard::Yard;
 use crate::{run, signals};
 use kilnyard_farm::door::Door;
+use kilnyard_farm::roster::Terms;
+use kilnyard_yard::config::farm::Approval;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,7 +30,11 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     say!("workers of {} connect to {}", yard.home.display(), door.address());
     let token = door
         .roster()
-        .issue(door.identity().fingerprint(), crate::words::now_seconds() as u64)
+        .issue(
+            door.identity().fingerprint(),
+            terms(yard, &options.admission)?,
+            crate::words::now_seconds() as u64,
+        )
         .context(Kind::Machine, "make a token")?;
     say!("on another machine, as any user:");
     say!("  echo {token} > token");
@@ -37,6 +43,24 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a token admits a worker to, by options and configuration.
+pub fn terms(yard: &Yard, options: &cli::Admission) -> Result<Terms> {
+    let farm = &yard.config.farm;
+    let pool = farm.pool(&options.pool).ok_or_else(|| {
+        Error::usage(format!("there is no pool {} in kilnyard.toml", options.pool)).hint(format!(
+            "[farm.pool.{}] in kilnyard.toml, or one of: {}",
+            options.pool,
+            farm.pools().join(", ")
+        ))
+    })?;
+    let roles = match options.roles.is_empty() {
+        true => pool.roles,
+        false => options.roles.iter().copied().collect(),
+    };
+    let approval = options.approve.unwrap_or(farm.approval(&options.pool));
+    Ok(Terms { pool: options.pool.clone(), roles, needs_approval: approval == Approval::ByHand })
 }
 
 /// The folder of the yard's door, made if it is missing.

@@ -9,9 +9,10 @@ use crate::yard::{Yard, store_error};
 use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
-use kilnyard_farm::roster::{Held, Roster};
+use kilnyard_farm::roster::{DEFAULT_POOL, Held, Roster};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::host::Host;
+use kilnyard_model::role::Role;
 use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
 use std::collections::BTreeSet;
@@ -29,10 +30,10 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     let folder = serve::folder(yard)?;
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
     match &options.action {
-        Some(WorkersAction::Token) => {
+        Some(WorkersAction::Token(admission)) => {
             let identity = Identity::open(&folder).context(Kind::Machine, "read the identity of the door")?;
             let token = roster
-                .issue(identity.fingerprint(), words::now_seconds() as u64)
+                .issue(identity.fingerprint(), serve::terms(yard, admission)?, words::now_seconds() as u64)
                 .context(Kind::Machine, "make a token")?;
             print(&format!("{token}\n"))
         }
@@ -46,7 +47,15 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
         Some(WorkersAction::Drain { worker }) => {
             hold(&roster, worker, Some(Held::Drained), "gets no more builds; running builds continue")
         }
-        Some(WorkersAction::Resume { worker }) => hold(&roster, worker, None, "gets builds again"),
+        Some(WorkersAction::Approve { worker }) => hold(&roster, worker, None, "is approved: it gets builds"),
+        Some(WorkersAction::Resume { worker }) => {
+            let member = roster.member(worker).context(Kind::Machine, failed)?;
+            if member.is_some_and(|member| member.held == Some(Held::Unapproved)) {
+                return Err(Error::usage(format!("{worker} was never approved"))
+                    .hint(Remedy::command(format!("workers approve {worker}"))));
+            }
+            hold(&roster, worker, None, "gets builds again")
+        }
         Some(WorkersAction::Quarantine { worker, reason }) => {
             let held = Held::Quarantined(reason.clone());
             hold(&roster, worker, Some(held), "is quarantined: it gets no more builds")
@@ -113,8 +122,9 @@ fn hold(roster: &Roster, worker: &str, held: Option<Held>, said: &str) -> Result
 }
 
 fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
-    let kilnyard_farm::roster::Member { name, joined_seconds, held, .. } = member;
-    WorkerStatus { name, joined_seconds, silent_seconds: None, builds: 0, held, about: About::default() }
+    let kilnyard_farm::roster::Member { name, joined_seconds, pool, roles, held, .. } = member;
+    let about = About::default();
+    WorkerStatus { name, joined_seconds, silent_seconds: None, builds: 0, pool, roles, held, about }
 }
 
 /// The door's answer; absent if there is none.
@@ -149,11 +159,18 @@ fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
         };
         let _ = writeln!(text, "{}  {state}", worker.name);
         match &worker.held {
+            Some(Held::Unapproved) => {
+                let approve = words::command(&format!("workers approve {}", worker.name));
+                let _ = writeln!(text, "    not approved: it gets no builds until {approve}");
+            }
             Some(Held::Drained) => text.push_str("    drained: it gets no builds\n"),
             Some(Held::Quarantined(reason)) => {
                 let _ = writeln!(text, "    quarantined: {}", Foreign(reason));
             }
             None => {}
+        }
+        if worker.pool != DEFAULT_POOL || worker.roles.len() < Role::ALL.len() {
+            let _ = writeln!(text, "    pool {}; {}", worker.pool, listed(&worker.roles));
         }
         if worker.about.cores > 0 {
             let _ = writeln!(text, "    {}", machine(&worker.about));
@@ -166,6 +183,10 @@ fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
         let _ = writeln!(text, "no worker has joined yet");
     }
     print(&text)
+}
+
+fn listed(roles: &BTreeSet<Role>) -> String {
+    roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The description of a worker's machine, which the worker made itself.

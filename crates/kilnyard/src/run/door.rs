@@ -6,16 +6,20 @@
 use super::Message;
 use super::taken::TakenOver;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Channel, Event, Granted};
+use kilnyard_coordinator::{Channel, Event, Granted, Standing};
+use kilnyard_farm::proof::is_signed;
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
-use kilnyard_farm::roster::{Held, Roster};
+use kilnyard_farm::roster::{Held, Member, Roster};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::{BuildOrder, FamilyOrder, FolderContent, Input, RootOrder};
+use kilnyard_model::order::{BuildOrder, FamilyOrder, FolderContent, Input, Output, RootOrder, Stage};
+use kilnyard_model::provenance::{Account, Signed};
+use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_protocol::{Lease, Progress, Reports, Test, ToCoordinator, ToWorker};
 use kilnyard_store::Number;
-use std::collections::{BTreeSet, HashMap};
+use kilnyard_yard::config::farm::Farm;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -24,10 +28,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The folder of a yard's door.
-pub fn folder(yard: &Yard) -> PathBuf {
-    yard.home.join("state/farm")
-}
+pub use kilnyard_yard::untrusted::folder;
 
 /// The most messages of workers that wait for the owner of the run.
 const WAITING_MAX: usize = 16;
@@ -57,6 +58,8 @@ struct Shared {
     is_over: AtomicBool,
     /// The connection, if there is one.
     stream: Mutex<Option<UnixStream>>,
+    /// The public keys of workers, by name.
+    keys: Mutex<HashMap<String, String>>,
     /// What workers may do, by attempt: for a door that is started again.
     allowed: Mutex<HashMap<String, (String, Allowed)>>,
 }
@@ -74,6 +77,8 @@ struct Paths {
 pub struct RemoteBuild {
     pub family: FamilyOrder,
     channel: Channel,
+    /// What its worker signs, with the outputs; none for a test of what another worker built.
+    account: Option<Account>,
     /// The beginning of the paths of its logs, relative to the yard.
     logs: String,
 }
@@ -81,6 +86,10 @@ pub struct RemoteBuild {
 impl Shared {
     fn stream(&self) -> MutexGuard<'_, Option<UnixStream>> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn allowed(&self) -> MutexGuard<'_, HashMap<String, (String, Allowed)>> {
@@ -134,14 +143,15 @@ impl Shared {
     }
 }
 
-/// The workers that take no builds, as the roster says.
+/// The workers, as the roster says.
 struct Watched {
     /// The folder of the door.
     folder: PathBuf,
+    /// Which pools are trusted.
+    farm: Farm,
+    shared: Arc<Shared>,
     /// As last reported.
-    held: BTreeSet<String>,
-    /// All names that the roster has had since the run began.
-    known: BTreeSet<String>,
+    reported: Option<BTreeMap<String, Standing>>,
 }
 
 impl Watched {
@@ -169,14 +179,18 @@ impl Watched {
         };
         // One that cannot be read now may be in a second.
         let Ok(members) = members else { return };
-        let present: BTreeSet<String> = members.iter().map(|member| member.name.clone()).collect();
-        self.known.extend(present.iter().cloned());
-        let held = members.into_iter().filter(|member| member.held.is_some()).map(|member| member.name);
-        // One that was removed is silent from now on.
-        let held: BTreeSet<String> = held.chain(self.known.difference(&present).cloned()).collect();
-        if held != self.held {
-            self.held.clone_from(&held);
-            let _ = owner.send(Message::Event(Box::new(Event::Held(held))));
+        let keys = members.iter().map(|member| (member.name.clone(), member.key.clone()));
+        *self.shared.keys() = keys.collect();
+        let standing = |member: Member| {
+            let Member { name, pool, roles, held, .. } = member;
+            let is_trusted = self.farm.trusts(&pool);
+            (name, Standing { is_held: held.is_some(), pool, is_trusted, roles })
+        };
+        // One that was removed is unknown from now on, and gets nothing.
+        let standings: BTreeMap<String, Standing> = members.into_iter().map(standing).collect();
+        if self.reported.as_ref() != Some(&standings) {
+            self.reported = Some(standings.clone());
+            let _ = owner.send(Message::Event(Box::new(Event::Workers(standings))));
         }
     }
 }
@@ -215,8 +229,8 @@ impl Door {
             made.remember(&open.worker, &allows);
         }
         // Before any worker can connect.
-        let mut roster =
-            Watched { folder: paths.door.clone(), held: BTreeSet::new(), known: BTreeSet::new() };
+        let (folder, farm) = (paths.door.clone(), yard.config.farm.clone());
+        let mut roster = Watched { folder, farm, shared: shared.clone(), reported: None };
         roster.report(owner);
         // Three threads, since the owner of the run never blocks. They end when this is dropped.
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
@@ -241,8 +255,7 @@ impl Door {
 
     /// Sends a lease, and lets the worker read what it names.
     pub fn grant(&mut self, granted: &Granted, lease: &Lease, bytes: Vec<u8>) {
-        let at = (lease.run, lease.order.package.as_str(), lease.build);
-        let allows = self.admit(granted.channel, lease.attempt, at, &lease.order);
+        let allows = self.allowed(granted, lease);
         self.push(granted.channel, Some(allows), None, bytes);
     }
 
@@ -255,9 +268,24 @@ impl Door {
         order: &BuildOrder,
     ) -> Allowed {
         let logs = format!("logs/{run}/{package}/{build}-");
-        let build = RemoteBuild { family: order.family.clone(), channel, logs: logs.clone() };
+        let worker = self.name(channel).unwrap_or_default();
+        let account = Some(Account::of(order, attempt, worker));
+        let build = RemoteBuild { family: order.family.clone(), channel, account, logs: logs.clone() };
         self.builds.insert(attempt, build);
         Allowed { attempt: attempt.to_string(), reads: reads(&order.root, &[]), logs: Some(logs) }
+    }
+
+    /// What a lease lets its worker read.
+    fn allowed(&mut self, granted: &Granted, lease: &Lease) -> Allowed {
+        let at = (lease.run, lease.order.package.as_str(), lease.build);
+        let mut allows = self.admit(granted.channel, lease.attempt, at, &lease.order);
+        if let Some(to_test) = &lease.to_test {
+            if let Some(build) = self.builds.get_mut(&lease.attempt) {
+                build.account = None;
+            }
+            allows.reads = reads(&to_test.order.root, &to_test.order.inputs);
+        }
+        allows
     }
 
     /// Keeps what a worker may do, for a door that is started again.
@@ -293,7 +321,7 @@ impl Door {
     }
 
     fn push(&self, to: Channel, allows: Option<Allowed>, ends: Option<String>, bytes: Vec<u8>) {
-        let Some(worker) = self.workers.get((to.0 as usize).wrapping_sub(1)) else { return };
+        let Some(worker) = self.name(to) else { return };
         if let Some(allows) = &allows {
             self.remember(worker, allows);
         }
@@ -301,7 +329,12 @@ impl Door {
             self.shared.allowed().remove(attempt);
         }
         // Without its thread the run is over.
-        let _ = self.frames.send((ToDoor { to: worker.clone(), allows, ends }, bytes));
+        let _ = self.frames.send((ToDoor { to: worker.to_owned(), allows, ends }, bytes));
+    }
+
+    /// The worker of a channel.
+    fn name(&self, channel: Channel) -> Option<&str> {
+        self.workers.get((channel.0 as usize).wrapping_sub(1)).map(String::as_str)
     }
 
     /// Quarantines a worker in later runs too.
@@ -315,15 +348,31 @@ impl Door {
         self.builds.get(attempt)
     }
 
-    /// Replaces what a worker must not decide: the places of logs.
-    pub fn correct(&self, message: &mut ToCoordinator) {
-        let ToCoordinator::Progress(Reports { attempt, reports, .. }) = message else { return };
-        let build = self.builds.get(attempt);
-        for report in reports {
-            if let Progress::StageEnded(stage) = report {
-                let log = stage.log.take();
-                stage.log = log.filter(|log| build.is_some_and(|build| build.has_log(log)));
+    /// Replaces what a worker must not decide: the places of logs, and the statement that it signs.
+    pub fn correct(&self, worker: &str, message: &mut ToCoordinator) {
+        match message {
+            ToCoordinator::Progress(Reports { attempt, reports, .. }) => {
+                let build = self.builds.get(attempt);
+                for report in reports {
+                    if let Progress::StageEnded(stage) = report {
+                        let log = stage.log.take();
+                        stage.log = log.filter(|log| build.is_some_and(|build| build.has_log(log)));
+                    }
+                }
             }
+            ToCoordinator::Result { attempt, result, .. } => {
+                let signed = result.provenance.take();
+                // Of any other build, the result does not count.
+                let account = self.builds.get(attempt).and_then(|build| build.account.as_ref());
+                if let (Some(account), Ok(outputs)) = (account, &result.outcome) {
+                    let key = self.shared.keys().get(worker).cloned();
+                    match attested(account, outputs, signed, key.as_deref()) {
+                        Some(signed) => result.provenance = Some(signed),
+                        None => result.outcome = Err(unsigned(worker)),
+                    }
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -344,6 +393,28 @@ impl RemoteBuild {
     }
 }
 
+/// The signed statement about these outputs, if the worker with this key signed it.
+fn attested(
+    account: &Account,
+    outputs: &[Output],
+    signed: Option<Signed>,
+    key: Option<&str>,
+) -> Option<Signed> {
+    let signed = Signed { statement: account.statement(outputs), ..signed? };
+    (key == Some(signed.key.as_str()) && is_signed(&signed)).then_some(signed)
+}
+
+/// The failure of a build whose result is not its worker's.
+fn unsigned(worker: &str) -> Failure {
+    Failure {
+        stage: Stage::Collect,
+        kind: FailureKind::Machine,
+        message: format!("the result is not signed by the key of {worker}, or for another order"),
+        line_number: None,
+        lines: Vec::new(),
+    }
+}
+
 /// The files that a root and further inputs name.
 fn reads(root: &RootOrder, inputs: &[Input]) -> Vec<Sha256Hex> {
     let of_folder = |content: &FolderContent| match content {
@@ -359,40 +430,78 @@ fn reads(root: &RootOrder, inputs: &[Input]) -> Vec<Sha256Hex> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_farm::proof::WorkerKey;
+    use kilnyard_farm::roster::Terms;
+    use kilnyard_model::order::Key;
+    use kilnyard_model::role::Role;
 
     #[test]
     fn held_and_removed_workers_get_nothing_more() {
         let folder = tempfile::tempdir().unwrap();
         let roster = Roster::open(folder.path()).unwrap();
         let (owner, events) = mpsc::channel();
-        let (folder, held, known) = (folder.path().to_owned(), BTreeSet::new(), BTreeSet::new());
-        let mut watched = Watched { folder, held, known };
+        let farm = toml::from_str("[pool.lab]\ntrusted = false").unwrap();
+        let (shared, folder) = (Arc::new(Shared::default()), folder.path().to_owned());
+        let mut watched = Watched { folder, farm, shared, reported: None };
         let mut reported = || {
             watched.report(&owner);
             events.try_iter().last().map(|message| match message {
                 Message::Event(event) => match *event {
-                    Event::Held(held) => held.into_iter().collect::<Vec<String>>(),
+                    Event::Workers(standings) => standings,
                     other => panic!("{other:?}"),
                 },
                 _ => panic!("another message"),
             })
         };
+        assert_eq!(reported(), Some(BTreeMap::new()), "the first report closes the run to unknown workers");
         let key = "a".repeat(64);
-        for name in ["one", "two"] {
-            let token = roster.issue(key.parse().unwrap(), 1).unwrap();
+        for (name, pool) in [("one", "default"), ("two", "lab")] {
+            let terms = Terms { pool: pool.to_owned(), ..Terms::default() };
+            let token = roster.issue(key.parse().unwrap(), terms, 1).unwrap();
             roster.join(&token.secret, name, &key, 1).unwrap();
         }
-        assert_eq!(reported(), None, "nothing is reported until it changes");
+        let first = reported().unwrap();
+        assert!(first["one"].is_trusted && !first["two"].is_trusted && first["two"].roles == Role::all());
+        assert_eq!(reported(), None, "nothing more is reported until it changes");
         roster.hold("one", Some(Held::Drained)).unwrap();
-        assert_eq!(reported().unwrap(), ["one"]);
-        assert_eq!(reported(), None);
-        // Removed, a drained worker does not count as resumed.
+        let held = reported().unwrap();
+        assert!(held["one"].is_held && !held["two"].is_held);
         roster.remove("one").unwrap();
-        roster.remove("two").unwrap();
-        assert_eq!(reported().unwrap(), ["one", "two"]);
-        let token = roster.issue(key.parse().unwrap(), 1).unwrap();
-        roster.join(&token.secret, "two", &key, 1).unwrap();
-        assert_eq!(reported().unwrap(), ["one"]);
+        assert_eq!(reported().unwrap().keys().collect::<Vec<_>>(), ["two"]);
+    }
+
+    #[test]
+    fn a_result_counts_only_with_the_signature_of_its_worker() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |name: &str| WorkerKey::open(&folder.path().join(name)).unwrap();
+        let (own, other) = (key("own"), key("other"));
+        let order = BuildOrder {
+            package: "zlib".to_owned(),
+            version: "1".to_owned(),
+            family: FamilyOrder::default(),
+            key: Key { digest: "k".to_owned(), lines: Vec::new() },
+            root: RootOrder::default(),
+            work: None,
+            fetch: None,
+            stages: Vec::new(),
+            clients: Vec::new(),
+            fakeroots: Vec::new(),
+            output_folder: String::new(),
+            terms: Default::default(),
+        };
+        let account = |attempt| Account::of(&order, Attempt::from_bytes([attempt; 16]), "far");
+        let check = |signed: Option<Signed>, key: Option<&str>| attested(&account(1), &[], signed, key);
+        let signed = own.sign(&account(1).statement(&[]));
+        let public = own.public();
+        assert!(check(Some(signed.clone()), Some(&public)).is_some());
+        // Without a signature, by an unknown worker, by another key, for another build.
+        assert_eq!(check(None, Some(&public)), None);
+        assert_eq!(check(Some(signed.clone()), None), None);
+        assert_eq!(check(Some(other.sign(&signed.statement)), Some(&public)), None);
+        assert_eq!(check(Some(own.sign(&account(2).statement(&[]))), Some(&public)), None);
+        // What the worker states itself does not count.
+        let lie = Signed { statement: "{}".to_owned(), ..own.sign("{}") };
+        assert_eq!(check(Some(lie), Some(&public)), None);
     }
 
     #[test]
@@ -400,6 +509,7 @@ mod tests {
         let build = RemoteBuild {
             family: FamilyOrder::default(),
             channel: Channel(1),
+            account: None,
             logs: "logs/3/zlib/17-".to_owned(),
         };
         for log in ["logs/3/zlib/17-build.log", "logs/3/zlib/17-again-build.log"] {

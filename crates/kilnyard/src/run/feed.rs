@@ -32,6 +32,8 @@ pub enum Shown {
     Allotted(Vec<(Number, u32)>),
     /// A worker gets no more builds.
     Quarantined { worker: String, reason: String },
+    /// Another pool built a package with other contents.
+    Differs { package: String, message: String },
     /// The disk is full.
     DiskFull,
     /// A commit failed, and the state of the run is read again.
@@ -102,6 +104,9 @@ impl Picture<'_> {
             }
             Shown::Quarantined { worker, reason } => {
                 view.see(&ViewEvent::Quarantined { worker: &worker, reason: &reason }, &self.snapshot);
+            }
+            Shown::Differs { package, message } => {
+                view.see(&ViewEvent::Differs { package: &package, message: &message }, &self.snapshot);
             }
             Shown::DiskFull => view.see(&ViewEvent::DiskFull, &self.snapshot),
             Shown::Reloading => view.see(&ViewEvent::Reloading, &self.snapshot),

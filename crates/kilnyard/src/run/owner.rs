@@ -122,7 +122,7 @@ impl Owner<'_> {
             return Ok(());
         }
         let from = door.channel(worker);
-        door.correct(&mut message.body);
+        door.correct(worker, &mut message.body);
         self.link.received(bytes)?;
         if let ToCoordinator::Hello(hello) = &message.body
             && hello.worker == host_name()
@@ -200,6 +200,9 @@ impl Owner<'_> {
             }
             Action::Notify(Notice::Progress { build, progress }) => {
                 self.feed.show(Shown::Progress { build, progress });
+            }
+            Action::Notify(Notice::Differs { package, message }) => {
+                self.feed.show(Shown::Differs { package, message });
             }
             Action::Notify(Notice::Refused { request, reason }) => {
                 self.feed.show(Shown::Refused { request, reason });

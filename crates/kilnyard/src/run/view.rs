@@ -29,6 +29,11 @@ fn quarantine_line(worker: &str, reason: &str) -> String {
     )
 }
 
+/// The line for [`ViewEvent::Differs`].
+fn difference_line(package: &str, message: &str) -> String {
+    format!("warning: {message} ({})", words::command(&format!("history {package}")))
+}
+
 /// The line for [`ViewEvent::Asked`].
 fn request_line(request: &Request) -> String {
     let package = &request.package;
@@ -152,6 +157,8 @@ pub enum ViewEvent<'a> {
     Refused { request: &'a Request, reason: &'a str },
     /// A worker on another machine gets no more builds.
     Quarantined { worker: &'a str, reason: &'a str },
+    /// Another pool built a package with other contents.
+    Differs { package: &'a str, message: &'a str },
     /// The disk is full, and the run waits for space.
     DiskFull,
     /// A commit failed: the state is read from the store again, and builds start over.

@@ -2,6 +2,7 @@
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::{self, Ended, Yard, until};
+use kilnyard_model::order::Stage;
 use kilnyard_model::result::BuildOutcome;
 use kilnyard_store::{BuildRow, Store};
 use kilnyard_store_sqlite::Sqlite;
@@ -14,6 +15,7 @@ pub const CASES: &[Trial] = &[
     ("workers_on_other_machines_build_too", build_too),
     ("builds_of_killed_workers_and_doors_are_repeated", killed),
     ("a_resumed_run_takes_over_builds_of_other_machines", taken_over),
+    ("pools_and_roles_decide_which_worker_builds_and_tests", pools),
     ("a_worker_that_cannot_join_says_why", cannot_join),
 ];
 
@@ -72,10 +74,15 @@ struct Far {
 impl Far {
     /// Joins a yard.
     fn join(shared: &Shared, yard: &Yard, served: &Served, name: &str) -> Far {
+        Far::join_with(shared, yard, served, name, &[])
+    }
+
+    /// Joins with a token that these options of `workers token` decide.
+    fn join_with(shared: &Shared, yard: &Yard, served: &Served, name: &str, options: &[&str]) -> Far {
         let folder = shared.path(&format!("{name}-of-{}", yard.folder.file_name().unwrap().display()));
         fs::create_dir_all(&folder).unwrap();
         let token = folder.join("token");
-        fs::write(&token, yard.run(&["workers", "token"]).exits(0).stdout).unwrap();
+        fs::write(&token, yard.run(&[&["workers", "token"], options].concat()).exits(0).stdout).unwrap();
         let mut far = Far { folder, child: None };
         let token = token.display().to_string();
         far.start(yard, &["--join", &served.url, "--token-file", &token, "--name", name]);
@@ -188,6 +195,65 @@ fn build_too(shared: &Shared) {
     assert!(performers(&yard).iter().all(|worker| worker != "far"));
     yard.build().exits(0).says(&["nothing to do"]);
     yard.run(&["workers", "revoke", "absent"]).exits(2).says(&["no worker absent"]);
+}
+
+fn pools(shared: &Shared) {
+    let yard = shared.yard("farm-pools", &[good("lib", ""), good("app", "lib"), good("leaf", "")]);
+    let template = yard.read("kilnyard.toml");
+    let set_farm = |text: &str| {
+        let farm = format!("{text}\n[repository]");
+        fs::write(
+            yard.path("kilnyard.toml"),
+            template.replace("[farm]", "# farm").replace("[repository]", &farm),
+        )
+        .unwrap();
+    };
+    set_farm("[farm.pool.lab]\napprove = \"by-hand\"");
+    let served = Served::start(&yard);
+    yard.run(&["workers", "token", "--pool", "lba"]).exits(2).says(&["no pool lba", "default, lab"]);
+    yard.run(&["workers", "token", "--roles", "cook"]).exits(2).says(&["scan, build or test"]);
+    let far = Far::join_with(shared, &yard, &served, "far", &["--pool", "lab"]);
+    yard.run(&["workers"]).exits(0).says(&["not approved", "pool lab"]);
+    yard.run(&["workers", "resume", "far"]).exits(2).says(&["never approved", "workers approve far"]);
+    yard.run(&["workers", "approve", "far"]).exits(0).says(&["gets builds"]);
+    yard.run(&["build", "--no-scan", "--elsewhere"]).exits(0).says(&["3 built"]);
+    assert_eq!(performers(&yard), ["far"; 3], "{}", far.said());
+    // It signed what it built.
+    yard.run(&["provenance", "app"]).exits(0).says(&[
+        "built by far of pool lab",
+        "lib_",
+        "signature is valid",
+    ]);
+    let envelope = yard.run(&["provenance", "lib", "--json"]).exits(0).json();
+    assert_eq!(envelope["payloadType"], "application/vnd.in-toto+json");
+    yard.run(&["provenance", "absent"]).exits(2);
+    // Without trust, what others need is built again, and what none need is not.
+    set_farm("[farm]\nverify = 1.0\n[farm.pool.lab]\ntrusted = false");
+    let plan = yard.run(&["plan", "--all"]).exits(0);
+    plan.says(&["far, whose pool is not trusted, made it"]);
+    yard.run(&["build", "--no-scan"]).exits(0).says(&["1 built"]);
+    yard.run(&["provenance", "lib"]).exits(0).says(&["of pool yard"]);
+    let (built, others) = builds(&yard);
+    let verified: Vec<&BuildRow> = others.iter().filter(|build| build.package == "lib").collect();
+    assert!(built.iter().all(|build| !is_by_far(build)), "{built:?}");
+    assert_eq!((verified.len(), &verified[0].outcome), (1, &BuildOutcome::Unchanged), "{others:?}");
+    assert!(is_by_far(verified[0]));
+    // What one worker built, another tests.
+    yard.run(&["workers", "drain", "far"]).exits(0);
+    set_farm("");
+    let builder = Far::join_with(shared, &yard, &served, "builder", &["--roles", "build"]);
+    let tester = Far::join_with(shared, &yard, &served, "tester", &["--roles", "test"]);
+    yard.run(&["workers"]).exits(0).says(&["pool default; build", "pool default; test"]);
+    yard.run(&["build", "--no-scan", "--elsewhere", "--force", "leaf"]).exits(0).says(&["leaf"]);
+    let (built, others) = builds(&yard);
+    let all: Vec<&BuildRow> = built.iter().chain(&others).collect();
+    assert_eq!(all.len(), 1, "{all:?} {} {}", builder.said(), tester.said());
+    assert_eq!(all[0].worker.as_deref(), Some("builder"));
+    assert_eq!(all[0].stages.iter().filter(|stage| stage.stage == Stage::Test).count(), 1);
+    yard.run(&["log", "leaf", "test"]).exits(0);
+    assert!(tester.folder.join("worker/logs").exists(), "{}", tester.said());
+    drop(served);
+    assert!(yard.is_clean());
 }
 
 fn killed(shared: &Shared) {

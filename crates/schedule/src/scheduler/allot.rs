@@ -2,12 +2,16 @@
 
 use super::{Limits, OVERTAKEN_SECONDS_MAX, PackagePhase, Running, Scheduler, Sharing};
 use crate::event::{Action, Files, Pressure};
-use crate::machine::{Door, Machine, MachineId};
+use crate::machine::{Classes, Door, Machine, MachineId};
 use crate::queue::QueuePlace;
 use kilnyard_model::graph::PackageId;
 
 /// Maximum number of ready packages that one decision passes over because their memory does not fit.
 const PASSED_OVER_MAX: usize = 16;
+
+/// Maximum number of ready packages that one decision passes over because the machines that they are confined to are
+/// busy.
+const CONFINED_MAX: usize = 1024;
 
 /// Whether a package can start on a machine.
 enum Room {
@@ -140,7 +144,8 @@ impl Scheduler {
             }
         }
         let mut passed_over = Vec::new();
-        while passed_over.len() < PASSED_OVER_MAX {
+        let mut confined = Vec::new();
+        while passed_over.len() < PASSED_OVER_MAX && confined.len() < CONFINED_MAX {
             let Some(package) = self.queue.first() else { break };
             if self.queue.is_overtaking(package, self.now_seconds) {
                 break;
@@ -157,11 +162,16 @@ impl Scheduler {
                     self.queue.remove(package);
                     passed_over.push(package);
                 }
+                // Other machines may have cores for later packages.
+                Err(_) if self.packages[package.index()].classes != Classes::ALL => {
+                    self.queue.remove(package);
+                    confined.push(package);
+                }
                 // No cores are left for later packages.
                 Err(_) => break,
             }
         }
-        for package in passed_over {
+        for package in passed_over.into_iter().chain(confined) {
             self.queue.push(package);
         }
     }
@@ -206,7 +216,8 @@ impl Scheduler {
             return false;
         }
         let ids = (0..self.machines.len() as u32).map(MachineId);
-        let mut others = ids.filter(|id| *id != here && self.doors[id.index()] == Door::Open);
+        let is_other = |id: &MachineId| *id != here && self.doors[id.index()] == Door::Open;
+        let mut others = ids.filter(|id| is_other(id) && self.admits(*id, package));
         others.any(|machine| {
             let speed = self.machines[machine.index()].speed;
             let left = self.running[machine.index()].iter().map(|build| build.left_seconds(speed));
@@ -224,15 +235,24 @@ impl Scheduler {
         machine.cores.saturating_sub(taken).max(1).min(self.build_cores_max(machine))
     }
 
-    /// Whether any present machine has enough memory for a package, if it were idle.
+    /// Whether any present machine may build a package and has enough memory for it, if it were idle.
     fn fits_anywhere(&self, package: PackageId) -> bool {
         let needed_bytes = self.works[package.index()].memory_bytes;
-        self.present().any(|machine| machine.memory_bytes.is_none_or(|bytes| bytes >= needed_bytes))
+        let classes = self.packages[package.index()].classes;
+        self.present().any(|machine| {
+            classes.contains(machine.class) && machine.memory_bytes.is_none_or(|bytes| bytes >= needed_bytes)
+        })
+    }
+
+    /// Whether a package may start on a machine, by its class.
+    fn admits(&self, machine: MachineId, package: PackageId) -> bool {
+        self.packages[package.index()].classes.contains(self.machines[machine.index()].class)
     }
 
     fn room(&self, machine: MachineId, package: PackageId) -> Room {
         let running = &self.running[machine.index()];
-        if self.doors[machine.index()] != Door::Open || running.len() >= self.slots(machine) as usize {
+        let is_full = running.len() >= self.slots(machine) as usize;
+        if self.doors[machine.index()] != Door::Open || is_full || !self.admits(machine, package) {
             return Room::NoCores;
         }
         let place = self.queue.place(package);

@@ -446,11 +446,10 @@ fn made() -> impl Strategy<Value = Made> {
                 priorities,
                 machines: machines
                     .map(|(cores, speed, memory_bytes, disk_bytes)| Machine {
-                        cores,
-                        further: 0,
                         speed,
                         memory_bytes,
                         disk_bytes,
+                        ..Machine::of_cores(cores)
                     })
                     .collect(),
                 limits: Limits {

@@ -4,8 +4,10 @@ use super::Sqlite;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
 use kilnyard_model::order::Key;
+use kilnyard_model::provenance::Signed;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
+use kilnyard_store::Provenance;
 use kilnyard_store::{
     BuildRow, Current, LastBuild, Measurement, Number, OutputRow, PackageRow, Plan, PlanRow, PlanRowSeen,
     RunRow, RunState, StoreError,
@@ -188,6 +190,28 @@ impl Sqlite {
         let sql = "SELECT package, number FROM build
              WHERE scope = ?2 AND worker = ?1 AND outcome IN ('built', 'unchanged')";
         self.rows(sql, (worker, self.number), |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as Number)))
+    }
+
+    pub(super) fn read_provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError> {
+        let sql = "SELECT provenance.build, worker, pool, provenance.key, signature, statement
+             FROM provenance JOIN current USING (scope, package, build)
+             WHERE scope = ?2 AND package = ?1";
+        let row = self.connection.query_row(sql, (package, self.number), |row| {
+            let statement: Vec<u8> = row.get(5)?;
+            let (key, signature) = (row.get(3)?, row.get(4)?);
+            let made = Provenance {
+                package: package.to_owned(),
+                build: row.get::<_, i64>(0)? as Number,
+                worker: row.get(1)?,
+                pool: row.get(2)?,
+                signed: Signed { statement: String::new(), key, signature },
+            };
+            Ok((made, statement))
+        });
+        let Some((mut made, statement)) = row.optional().map_err(|e| self.wrap(e))? else { return Ok(None) };
+        let statement = zstd::decode_all(&statement[..]).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        made.signed.statement = statement.unwrap_or_default();
+        Ok(Some(made))
     }
 
     pub(super) fn read_current(&self, name: Option<&str>) -> Result<Vec<Current>, StoreError> {

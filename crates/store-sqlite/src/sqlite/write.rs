@@ -2,6 +2,7 @@
 
 use super::{Sqlite, database};
 use kilnyard_model::result::{FailureKind, StageResult};
+use kilnyard_store::Provenance;
 use kilnyard_store::{
     BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, MEASURED_MAX, Measurement, Number, PackageRow, Plan,
     PlanRow, Record, Request, RequestKind, RunRow, RunState, StoreError,
@@ -12,6 +13,9 @@ use serde_json::{Value, json};
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
+
+/// The level of zstd for statements, which are mostly digits of hashes.
+const COMPRESSION: i32 = 3;
 
 fn text_of(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
@@ -179,6 +183,7 @@ impl Writer<'_> {
                 }
             }
             Record::Outputs(current) => self.outputs(current)?,
+            Record::Provenance(provenance) => self.provenance(provenance)?,
             Record::KeyConfirmed { package, key } => self.execute(
                 "UPDATE current SET key = ?3, key_lines = ?4 WHERE scope = ?1 AND package = ?2",
                 params![self.scope, package, key.digest, key.lines.join("\n")],
@@ -307,7 +312,32 @@ impl Writer<'_> {
         Ok(self.event("build-began", about, build.started_seconds, None)?)
     }
 
+    fn provenance(&self, provenance: &Provenance) -> Result<()> {
+        let Provenance { package, build, worker, pool, signed } = provenance;
+        let statement = zstd::encode_all(signed.statement.as_bytes(), COMPRESSION)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        self.execute(
+            "INSERT OR REPLACE INTO provenance
+               (scope, package, build, worker, pool, key, signature, statement)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                self.scope,
+                package,
+                *build as i64,
+                worker,
+                pool,
+                signed.key,
+                signed.signature,
+                statement
+            ],
+        )
+    }
+
     fn outputs(&self, current: &Current) -> Result<()> {
+        self.execute(
+            "DELETE FROM provenance WHERE scope = ?1 AND package = ?2",
+            params![self.scope, current.package],
+        )?;
         self.execute(
             "INSERT OR REPLACE INTO current (scope, package, build, recipe_version, revision, key, key_lines)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",

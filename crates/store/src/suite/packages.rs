@@ -1,8 +1,9 @@
 //! Outputs of packages, and times of their builds.
 
 use super::{Open, build_row, failure, leading, output, run_row, stage};
-use crate::{BuildRow, Current, MEASURED_MAX, MeasuredStage, Record};
+use crate::{BuildRow, Current, MEASURED_MAX, MeasuredStage, Provenance, Record};
 use kilnyard_model::order::{Key, Stage};
+use kilnyard_model::provenance::Signed;
 use kilnyard_model::result::{BuildOutcome, FailureKind, StageResult};
 
 pub(super) fn outputs_replace_only_those_of_the_same_package(open: Open) {
@@ -203,4 +204,38 @@ pub(super) fn the_builds_of_a_worker_are_found(open: Open) {
     found.sort();
     assert_eq!(found, [("a".to_owned(), 2), ("a".to_owned(), 3), ("d".to_owned(), 6)]);
     assert_eq!(store.made_by("absent").unwrap(), []);
+}
+
+pub(super) fn provenance_is_that_of_the_current_outputs(open: Open) {
+    let mut store = leading(open);
+    let outputs = |build| {
+        Record::Outputs(Current {
+            package: "p".into(),
+            build,
+            recipe_version: "1".into(),
+            revision: 1,
+            key: Key { digest: "k1".into(), lines: Vec::new() },
+            outputs: vec![output("x")],
+        })
+    };
+    let provenance = |build| Provenance {
+        package: "p".into(),
+        build,
+        worker: "far".into(),
+        pool: "lab".into(),
+        signed: Signed {
+            statement: "{\"é\":1}".repeat(1000),
+            key: "a".repeat(64),
+            signature: "b".repeat(128),
+        },
+    };
+    assert_eq!(store.provenance("p").unwrap(), None);
+    store.record(&[outputs(1), Record::Provenance(Box::new(provenance(1)))]).unwrap();
+    assert_eq!(store.provenance("p").unwrap(), Some(provenance(1)));
+    assert_eq!(store.provenance("q").unwrap(), None);
+    // Other outputs do not inherit it.
+    store.record(&[outputs(2)]).unwrap();
+    assert_eq!(store.provenance("p").unwrap(), None);
+    store.record(&[Record::Provenance(Box::new(provenance(1)))]).unwrap();
+    assert_eq!(store.provenance("p").unwrap(), None, "it is that of another build");
 }

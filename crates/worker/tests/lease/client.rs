@@ -124,7 +124,7 @@ fn with_worker(trying: &Trying, coordinate: impl FnOnce(&mut Desk)) -> Result<()
     std::thread::scope(|scope| {
         let client = scope.spawn(move || {
             let mut client = Client {
-                supply: &kilnyard_worker::SharedFolder,
+                supply: &kilnyard_worker::SharedFolder(kilnyard_worker::unsigned),
                 worker: &worker,
                 cores: Cores::new("client", 2),
                 has_jobservers: true,

@@ -26,7 +26,7 @@ pub struct TargetConfig {
 pub(super) const TABLE: &str = "target";
 
 /// Tables that all targets share.
-const SHARED: [&str; 6] = ["limits", "package", "repository", "retry", "root", TABLE];
+const SHARED: [&str; 7] = ["farm", "limits", "package", "repository", "retry", "root", TABLE];
 
 /// More than the releases and architectures of any collection.
 const TARGETS_MAX: usize = 256;

@@ -64,12 +64,15 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     }
     let Membership { url, worker: name, .. } = &membership;
     say!("worker {name} of {url}: {} cores; it waits for builds, and Ctrl-C ends it", machine.cores);
+    let key = open_key(&folder)?;
     let streams = Streams::start(connection.clone());
     let supply = Remote {
         client: &connection,
         worker: &worker,
         distfiles: &distfiles,
         folder: &folder,
+        name,
+        key: &key,
         streams: &streams,
     };
     let mut client = Client {
@@ -146,7 +149,7 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(error).context(Kind::Machine, failed),
     };
-    let key = WorkerKey::open(&folder.join(KEY)).context(Kind::Machine, "read the worker's key")?;
+    let key = open_key(folder)?;
     let token = options.token_file.as_deref().map(token).transpose()?;
     let membership = match (&options.join, token, known) {
         (Some(url), Some(token), known) => {
@@ -177,6 +180,10 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
     let connection = Connection::new(&membership.url, membership.door, &membership.worker, key);
     let connection = connection.map_err(|error| explained(&error, &membership.url))?;
     Ok((membership, connection))
+}
+
+fn open_key(folder: &Path) -> Result<WorkerKey> {
+    WorkerKey::open(&folder.join(KEY)).context(Kind::Machine, "read the worker's key")
 }
 
 fn token(path: &Path) -> Result<Token> {

@@ -5,9 +5,11 @@ use super::stream::Streams;
 use crate::signals;
 use kilnyard_artifacts::Artifacts;
 use kilnyard_farm::client::{Client, ClientError};
+use kilnyard_farm::proof::WorkerKey;
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::{Stage, TestOrder};
+use kilnyard_model::order::{Output, Stage, TestOrder};
+use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_protocol::{Built, Lease};
 use kilnyard_worker::{Supply, Worker};
@@ -30,6 +32,10 @@ pub struct Remote<'a> {
     pub distfiles: &'a FileStore,
     /// The worker's folder, to which the names of logs are relative.
     pub folder: &'a Path,
+    /// The worker's name.
+    pub name: &'a str,
+    /// Signs results.
+    pub key: &'a WorkerKey,
     /// Sends logs while they are being written.
     pub streams: &'a Streams,
 }
@@ -77,7 +83,10 @@ impl Supply for Remote<'_> {
     fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure> {
         let logs = self.folder.join(format!("logs/{}/{}", lease.run, lease.order.package));
         self.streams.begin(lease.attempt, logs, format!("{}-", lease.build));
-        let needed = Needed::by(&lease.order.root, &[]);
+        let needed = match &lease.to_test {
+            Some(to_test) => Needed::by(&to_test.order.root, &to_test.order.inputs),
+            None => Needed::by(&lease.order.root, &[]),
+        };
         self.fetch(&needed, cancel).map_err(|message| {
             let kind = match cancel.load(Ordering::Relaxed) {
                 true => FailureKind::Cancelled,
@@ -109,6 +118,12 @@ impl Supply for Remote<'_> {
                 .map_err(|error| format!("failed to store {}: {error}", output.file))?;
         }
         Ok(())
+    }
+
+    fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {
+        let statement = Account::of(&lease.order, lease.attempt, self.name).statement(outputs);
+        // The coordinator derives the statement itself.
+        Some(Signed { statement: String::new(), ..self.key.sign(&statement) })
     }
 
     fn end(&self, lease: &Lease, logs: &[String]) {

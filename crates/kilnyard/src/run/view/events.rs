@@ -96,6 +96,9 @@ impl View for Events {
             ViewEvent::Quarantined { worker, reason } => {
                 json!({ "event": "quarantined", "worker": worker, "reason": reason })
             }
+            ViewEvent::Differs { package, message } => {
+                json!({ "event": "differs", "package": package, "message": message })
+            }
             ViewEvent::DiskFull => json!({ "event": "disk-full" }),
             ViewEvent::Reloading => json!({ "event": "reloading" }),
             ViewEvent::Stopping => json!({ "event": "stopping" }),

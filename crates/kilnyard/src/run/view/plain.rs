@@ -1,6 +1,6 @@
 //! Lines for logs and pipes: one for each decided package, and the relevant log lines of failures.
 
-use super::{RELOADING, Snapshot, View, ViewEvent, quarantine_line, request_line};
+use super::{RELOADING, Snapshot, View, ViewEvent, difference_line, quarantine_line, request_line};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
 use kilnyard_model::foreign;
@@ -109,6 +109,7 @@ impl View for Plain {
                 self.say(&format!("cannot {} {}: {reason}", request.kind.as_str(), request.package));
             }
             ViewEvent::Quarantined { worker, reason } => self.say(&quarantine_line(worker, reason)),
+            ViewEvent::Differs { package, message } => self.say(&difference_line(package, message)),
             ViewEvent::DiskFull => self.say("the disk is full; waiting for free space"),
             ViewEvent::Reloading => self.say(RELOADING),
             ViewEvent::Stopping => self.say("stopping: builds are being cancelled; finished work is kept"),

@@ -1,6 +1,8 @@
 //! The lines that scroll up above the picture.
 
-use super::super::{BuildEnd, BuildSeen, RELOADING, Snapshot, ViewEvent, quarantine_line, request_line};
+use super::super::{
+    BuildEnd, BuildSeen, RELOADING, Snapshot, ViewEvent, difference_line, quarantine_line, request_line,
+};
 use super::{columns, lines::clock};
 use crate::causes::{COUNTED, Report, Reported};
 use crate::words;
@@ -78,6 +80,7 @@ impl Renderer {
                 text::line(reason)
             )),
             ViewEvent::Quarantined { worker, reason } => one(text::line(&quarantine_line(worker, reason))),
+            ViewEvent::Differs { package, message } => one(text::line(&difference_line(package, message))),
             ViewEvent::DiskFull => one("the disk is full; waiting for free space".to_owned()),
             ViewEvent::Reloading => one(RELOADING.to_owned()),
             ViewEvent::Stopping => {

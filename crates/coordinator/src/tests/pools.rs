@@ -1,0 +1,155 @@
+//! Pools and roles, with two workers whose messages the tests send.
+
+use super::run::{Incoming, Run, bad, good, output};
+use crate::*;
+use kilnyard_model::order::{RootOrder, Stage, StageOrder, TestOrder};
+use kilnyard_model::result::{BuildOutcome, FailureKind};
+use kilnyard_model::role::Role;
+use kilnyard_protocol::{Test, ToWorker};
+
+fn standing(pool: &str, is_trusted: bool, roles: &[Role]) -> Standing {
+    Standing { is_held: false, pool: pool.to_owned(), is_trusted, roles: roles.iter().copied().collect() }
+}
+
+fn workers(standings: &[(&str, Standing)]) -> Event {
+    let named = standings.iter().map(|(name, standing)| ((*name).to_owned(), standing.clone()));
+    Event::Workers(named.collect())
+}
+
+/// A run whose only worker has this standing.
+fn run_of(edges: &[(&str, &str)], standing: Standing) -> Run {
+    let mut run = Run::new(edges, 2).elsewhere();
+    run.send(workers(&[("kiln-1", standing)]));
+    run.starts_worker();
+    run
+}
+
+fn test_order() -> Test {
+    Test::Run(Box::new(TestOrder {
+        root: RootOrder::default(),
+        inputs: Vec::new(),
+        texts: Vec::new(),
+        stage: StageOrder { stage: Stage::Test, commands: Vec::new() },
+    }))
+}
+
+#[test]
+fn a_pool_without_trust_builds_only_what_no_other_package_needs() {
+    let edges = [("app", "lib"), ("tool", "tool")];
+    let mut run = run_of(&edges, standing("lab", false, &Role::ALL));
+    assert_eq!(run.send(Event::Begin), [(1, "tool".to_owned())]);
+    // A worker that the caller has not named gets nothing at all.
+    let mut unknown = Run::new(&edges, 2).elsewhere();
+    unknown.send(workers(&[]));
+    unknown.starts_worker();
+    assert_eq!(unknown.send(Event::Begin), []);
+    // Named, it says hello again, and gets what its pool may have.
+    unknown.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
+    assert_eq!(unknown.starts_worker().len(), 2);
+}
+
+#[test]
+fn roles_decide_what_a_worker_gets() {
+    let mut run = run_of(&[("a", "a")], standing("default", true, &[Role::Scan, Role::Test]));
+    assert_eq!(run.send(Event::Begin), []);
+    let mut run = run_of(&[("a", "a"), ("b", "a")], standing("default", true, &[Role::Build]));
+    run.test = test_order();
+    assert_eq!(run.send(Event::Begin).len(), 1);
+    assert_eq!(run.send(good(1)), [], "it waits for a worker that tests");
+    assert_eq!(run.state("a"), PackageState::Ready);
+    assert!(matches!(run.coordinator.reason(run.id("a")), Reason::TestElsewhere { .. }));
+    let is_acknowledged =
+        |action: &Action| matches!(action, Action::Send { message: ToWorker::Acknowledged { .. }, .. });
+    assert!(!run.actions.iter().any(is_acknowledged), "the worker keeps its result until it is recorded");
+    // The same worker may test from now on.
+    run.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
+    let tests = run.starts_worker();
+    assert_eq!(tests.len(), 1);
+    let granted = run.actions.iter().rev().find_map(|action| match action {
+        Action::Grant(granted) => Some(granted.clone()),
+        _ => None,
+    });
+    let to_test = granted.unwrap().to_test.unwrap();
+    assert_eq!((to_test.build, &to_test.outputs[..]), (1, &[output("x", "1")][..]));
+    let ended = BuildResult {
+        build: tests[0].0,
+        outcome: Ok(vec![output("x", "1")]),
+        is_reproducible: None,
+        provenance: None,
+    };
+    run.send(Incoming::Ended(ended));
+    assert_eq!(run.state("a"), PackageState::Built);
+    assert_eq!(run.coordinator.reason(run.id("a")), &Reason::FirstBuild);
+    let began = |action: &Action| matches!(action, Action::Record(Record::BuildBegan(_)));
+    assert_eq!(
+        run.actions.iter().filter(|action| began(action)).count(),
+        2,
+        "a test is not a build: a and b"
+    );
+}
+
+#[test]
+fn a_failed_test_of_another_worker_fails_the_build() {
+    let mut run = run_of(&[("a", "a")], standing("default", true, &[Role::Build]));
+    run.test = test_order();
+    run.send(Event::Begin);
+    run.send(good(1));
+    run.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
+    let tests = run.starts_worker();
+    run.send(bad(tests[0].0, FailureKind::Test));
+    assert_eq!(run.state("a"), PackageState::Failed);
+    let failed = |action: &Action| {
+        matches!(action, Action::Record(Record::BuildEnded { build: 1, outcome: BuildOutcome::Failed, .. }))
+    };
+    assert!(run.actions.iter().any(failed), "the failure is that of the build");
+    assert_eq!(run.finished(), Some(RunState::Finished));
+}
+
+/// A run in which another pool builds a package again, up to that build's grant.
+fn verified_run() -> (Run, Number) {
+    let lab = |name| (name, standing(name, true, &Role::ALL));
+    let mut run = run_of(&[("a", "a"), ("b", "a")], standing("kiln-1", true, &Role::ALL));
+    run.coordinator = run.coordinator.with_verified_share(1.0);
+    run.send(workers(&[lab("kiln-1"), lab("kiln-2")]));
+    run.starts_another("kiln-2");
+    run.send(Event::Begin);
+    let grants = run.send(good(1));
+    assert_eq!(grants, [(2, "a".to_owned())], "b waits until a is verified");
+    assert!(run.coordinator.kept(run.id("a")).is_some(), "a crash loses nothing");
+    (run, grants[0].0)
+}
+
+#[test]
+fn another_pool_builds_a_share_of_packages_again() {
+    let (mut run, second) = verified_run();
+    let grants = run.builds_another(second, vec![output("x", "1")]);
+    assert_eq!(grants.len(), 1, "b can begin");
+    assert_eq!(run.state("a"), PackageState::Built);
+    assert!(!run.actions.iter().any(|action| matches!(action, Action::Notify(Notice::Differs { .. }))));
+}
+
+#[test]
+fn other_contents_are_reported_and_the_first_are_kept() {
+    let (mut run, second) = verified_run();
+    run.builds_another(second, vec![output("x", "poison")]);
+    assert_eq!(run.state("a"), PackageState::Built);
+    let message = run.actions.iter().find_map(|action| match action {
+        Action::Notify(Notice::Differs { message, .. }) => Some(message.clone()),
+        _ => None,
+    });
+    let message = message.unwrap();
+    assert!(
+        message.contains("kiln-1 of pool kiln-1 built a") && message.contains("kiln-2 of pool kiln-2"),
+        "{message}"
+    );
+    assert_eq!(run.coordinator.kept(run.id("a")).unwrap().contents["x"], "1");
+}
+
+#[test]
+fn a_verification_without_a_worker_ends() {
+    let (mut run, _) = verified_run();
+    run.send(workers(&[("kiln-1", standing("kiln-1", true, &Role::ALL))]));
+    run.pass(1.0);
+    assert_eq!(run.state("a"), PackageState::Built);
+    assert_eq!(run.state("b"), PackageState::Building);
+}

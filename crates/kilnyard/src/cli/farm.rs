@@ -1,0 +1,114 @@
+//! Options of the commands of a farm.
+
+use crate::config::farm::Approval;
+use clap::{Args, Subcommand};
+use kilnyard_model::role::Role;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// `worker`.
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// Join the yard that `kilnyard serve` serves at this address, such as `https://build.example:7878`. Once joined,
+    /// neither this nor the token is needed again.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["lease", "artifacts"])]
+    pub join: Option<String>,
+    /// The file with the token that `kilnyard serve` printed.
+    #[arg(long, value_name = "FILE", requires = "join")]
+    pub token_file: Option<PathBuf>,
+    /// The name of this worker, unique in its farm. Default: the name of the machine.
+    #[arg(long, value_name = "NAME", requires = "join")]
+    pub name: Option<String>,
+    /// The number of cores for builds. Default: all that this process may use.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "lease")]
+    pub cores: Option<u32>,
+    /// Perform a single lease instead: the `lease.json` of `kilnyard lease`.
+    #[arg(long, value_name = "FILE", requires = "artifacts")]
+    pub lease: Option<PathBuf>,
+    /// The folder of artifacts of a single lease: inputs are read from it; outputs, logs and the result are written to it.
+    #[arg(long, value_name = "FOLDER", requires = "lease")]
+    pub artifacts: Option<PathBuf>,
+    /// The worker's folder for layers and roots; created if missing.
+    #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
+    pub folder: PathBuf,
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The address and port to listen at. Port 0 takes any free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], kilnyard_farm::PORT)))]
+    pub listen: SocketAddr,
+    /// The address that workers use, for the command that is printed. Default: the name of this machine and the port.
+    #[arg(long, value_name = "URL")]
+    pub address: Option<String>,
+    #[command(flatten)]
+    pub admission: Admission,
+}
+
+/// `workers`.
+#[derive(Debug, Args)]
+pub struct Workers {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub action: Option<WorkersAction>,
+}
+
+/// To what a token admits a worker.
+#[derive(Debug, Args)]
+pub struct Admission {
+    /// The worker's pool, of those in kilnyard.toml.
+    #[arg(long, default_value = kilnyard_farm::roster::DEFAULT_POOL)]
+    pub pool: String,
+    /// What the worker takes part in: scan, build, test. Default: the roles of its pool.
+    #[arg(long, value_name = "ROLE", value_delimiter = ',')]
+    pub roles: Vec<Role>,
+    /// Whether the worker gets builds at once: automatically or by-hand. Default: as kilnyard.toml says.
+    #[arg(long, value_name = "HOW")]
+    pub approve: Option<Approval>,
+}
+
+/// What to do with the workers of a farm.
+#[derive(Debug, Subcommand)]
+pub enum WorkersAction {
+    /// Print a new token, which admits one worker.
+    Token(Admission),
+    /// Let a worker have builds that joined a pool with approval by hand.
+    Approve {
+        /// The worker's name.
+        worker: String,
+    },
+    /// Give a worker no more builds. Running builds continue.
+    Drain {
+        /// The worker's name.
+        worker: String,
+    },
+    /// Give builds again to a worker that was drained or quarantined.
+    Resume {
+        /// The worker's name.
+        worker: String,
+    },
+    /// Give a worker no more builds, and say why. Kilnyard does this itself to workers that fail what others build.
+    Quarantine {
+        /// The worker's name.
+        worker: String,
+        /// The reason that `kilnyard workers` shows.
+        #[arg(long, default_value = "on request")]
+        reason: String,
+    },
+    /// Remove a worker that is not trusted any more, and print how many packages it built.
+    Revoke {
+        /// The worker's name.
+        worker: String,
+        /// Let the next build of the yard rebuild all that it made, and all that was built with it.
+        #[arg(long)]
+        rebuild: bool,
+    },
+    /// Remove a worker. Its builds are given to others, and it cannot connect any more.
+    Remove {
+        /// The worker's name.
+        worker: String,
+    },
+}

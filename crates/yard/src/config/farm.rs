@@ -1,0 +1,158 @@
+//! The table `farm`: workers on other machines.
+
+use kilnyard_coordinator::OWN_POOL;
+use kilnyard_model::role::Role;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The pool that always exists.
+pub const DEFAULT_POOL: &str = "default";
+
+/// More are a mistake: the scheduler distinguishes few classes.
+const POOLS_MAX: usize = 16;
+/// The longest name of a pool, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The table `farm`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Farm {
+    /// Whether workers that join get builds at once, unless their pool says otherwise.
+    pub approve: Approval,
+    /// The share of packages, from 0 to 1, that a worker of another pool builds again, to compare.
+    pub verify: f64,
+    /// Pools of workers by name.
+    pub pool: BTreeMap<String, Pool>,
+}
+
+/// How a worker that joins is approved.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Approval {
+    /// Its token is enough.
+    #[default]
+    Automatically,
+    /// By `kilnyard workers approve`.
+    ByHand,
+}
+
+impl std::str::FromStr for Approval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Approval, String> {
+        match text {
+            "automatically" => Ok(Approval::Automatically),
+            "by-hand" => Ok(Approval::ByHand),
+            _ => Err(format!("`{text}` is neither `automatically` nor `by-hand`")),
+        }
+    }
+}
+
+/// Workers that are trusted alike.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Pool {
+    /// Overrides [`Farm::approve`].
+    pub approve: Option<Approval>,
+    /// Whether other packages may be built with what its workers make.
+    pub trusted: bool,
+    /// What its workers take part in, unless their token says otherwise.
+    pub roles: BTreeSet<Role>,
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        Pool { approve: None, trusted: true, roles: Role::all() }
+    }
+}
+
+impl Farm {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.verify) {
+            return Err(format!("farm: verify is {}, but must be from 0 to 1", self.verify));
+        }
+        if self.pool.len() > POOLS_MAX {
+            return Err(format!("farm: there are {} pools; the maximum is {POOLS_MAX}", self.pool.len()));
+        }
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_name =
+            |name: &String| !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed);
+        if let Some(name) = self.pool.keys().find(|name| !is_name(name)) {
+            return Err(format!(
+                "farm: `{name}` cannot name a pool: letters, digits, dots, dashes and underscores, at most {NAME_BYTES_MAX}"
+            ));
+        }
+        if self.pool.contains_key(OWN_POOL) {
+            return Err(format!("farm: the pool {OWN_POOL} is this machine itself, and has no table"));
+        }
+        match self.pool.iter().find(|(_, pool)| pool.roles.is_empty()) {
+            Some((name, _)) => Err(format!("farm: pool {name} has no roles: scan, build or test")),
+            None => Ok(()),
+        }
+    }
+
+    /// The settings of a pool; none if it is not configured.
+    pub fn pool(&self, name: &str) -> Option<Pool> {
+        let configured = self.pool.get(name).cloned();
+        configured.or_else(|| (name == DEFAULT_POOL).then(Pool::default))
+    }
+
+    /// The names of all pools.
+    pub fn pools(&self) -> Vec<&str> {
+        let mut names: BTreeSet<&str> = self.pool.keys().map(String::as_str).collect();
+        names.insert(DEFAULT_POOL);
+        names.into_iter().collect()
+    }
+
+    /// Whether other packages may be built with what workers of this pool make. A pool that is no longer configured is
+    /// not trusted.
+    pub fn trusts(&self, pool: &str) -> bool {
+        self.pool(pool).is_some_and(|pool| pool.trusted)
+    }
+
+    /// How workers of this pool are approved.
+    pub fn approval(&self, pool: &str) -> Approval {
+        self.pool(pool).and_then(|pool| pool.approve).unwrap_or(self.approve)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Farm, String> {
+        let farm: Farm = toml::from_str(text).map_err(|error| error.to_string())?;
+        farm.check().map(|()| farm)
+    }
+
+    #[test]
+    fn pools_are_trusted_unless_they_say_otherwise() {
+        let text = "approve = \"by-hand\"\nverify = 0.05\n[pool.lab]\ntrusted = false\napprove = \"automatically\"\n[pool.ci]\nroles = [\"build\"]";
+        let farm = parsed(text).unwrap();
+        assert!(
+            farm.trusts(DEFAULT_POOL) && farm.trusts("ci") && !farm.trusts("lab") && !farm.trusts("gone")
+        );
+        assert_eq!(farm.pools(), ["ci", "default", "lab"]);
+        assert_eq!(farm.approval("lab"), Approval::Automatically);
+        assert_eq!(farm.approval("ci"), Approval::ByHand);
+        assert_eq!(farm.pool("ci").unwrap().roles, [Role::Build].into());
+        assert!(farm.pool("gone").is_none());
+    }
+
+    #[test]
+    fn wrong_tables_are_explained() {
+        for (text, expected) in [
+            ("verify = 1.5", "from 0 to 1"),
+            ("verify = nan", "from 0 to 1"),
+            ("[pool.\"a b\"]", "cannot name a pool"),
+            ("[pool.yard]", "is this machine itself"),
+            ("[pool.a]\nroles = []", "has no roles"),
+            ("[pool.a]\nroles = [\"cook\"]", "unknown variant"),
+            ("[pool.a]\ntrust = true", "unknown field"),
+            ("approve = \"yes\"", "unknown variant"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -645,7 +645,7 @@ pub struct Simulate {
 }
 
 const SIMULATE: &str = "The bound is the time that no schedule can beat: the longest path with each package alone on the \
-best machine, or all the work spread over all cores. The simulation assumes that parallel parts use all cores they get; \
+best machine, or all the work spread over all cores, in all but the beginning and the end of the run. The simulation assumes that parallel parts use all cores they get; \
 jobs beyond the number of cores share them equally.";
 
 /// A scheduling policy of the simulation.

@@ -115,8 +115,8 @@ fn the_recorded_run_ends_near_its_bound() {
         let (makespan, bound) = (number(&answer, "makespan_seconds"), number(&answer, "bound_seconds"));
         assert!(makespan <= ratio_max * bound, "{cores} cores: {makespan} of {bound}");
         assert!((number(&answer, "ratio") - makespan / bound).abs() < 1e-9);
-        let parts = number(&answer, "bound_path_seconds").max(number(&answer, "bound_work_seconds"));
-        assert_eq!(bound, parts);
+        let parts = ["path", "work", "window"].map(|part| number(&answer, &format!("bound_{part}_seconds")));
+        assert_eq!(bound, parts.into_iter().fold(0.0, f64::max));
         assert!(number(&answer, "jobs_per_core_max") <= 1.0);
         let trace = std::fs::read_to_string(&trace_path).unwrap();
         let times = check(&trace, &dependencies, cores as usize, cores);
@@ -195,6 +195,24 @@ fn a_run_on_several_machines_respects_each_machine() {
     let svg = std::fs::read_to_string(&svg).unwrap();
     assert_eq!(svg.matches("<title>").count(), 1 + dependencies(&graph).len());
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("class=\"path\""));
+}
+
+#[test]
+fn several_machines_end_near_the_bound() {
+    let Some(folder) = data("several_machines_end_near_the_bound") else { return };
+    let machines = [
+        ("4x8", 1.06),
+        ("2x16", 1.03),
+        ("2x16,1x32@1.5", 1.10),
+        ("2x16,1x64@1.5", 1.10),
+        ("3x16,1x64", 1.08),
+        ("2x8,2x32", 1.06),
+        ("4x8@2,1x64", 1.06),
+    ];
+    for (machines, ratio_max) in machines {
+        let answer = recorded(&folder, "bulk-large", &["--machines", machines]);
+        assert!(number(&answer, "ratio") <= ratio_max, "{machines}: {answer}");
+    }
 }
 
 #[test]

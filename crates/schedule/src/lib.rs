@@ -8,7 +8,7 @@
 //! From the bottom up:
 //!
 //! - [`work`] models what a build takes, from what earlier builds took ([`estimate`]) or from a prior;
-//! - [`rank`](mod@rank) computes ranks, updates them as estimates change, and gives the [`Bound`] that no schedule
+//! - [`rank`](mod@rank) computes ranks, and updates them as estimates change; [`Bound`] is the time that no schedule
 //!   can beat;
 //! - [`Queue`] hands out the ready package of the highest [priority](effective_priorities) and rank, with bumped
 //!   packages before all others;
@@ -23,6 +23,7 @@
 //! Invariants: nothing here reads a clock, touches the system, or knows a package family; the same events give the
 //! same actions.
 
+mod bound;
 mod demand;
 mod event;
 mod machine;
@@ -36,13 +37,14 @@ mod simulate;
 mod speed;
 pub mod work;
 
+pub use bound::Bound;
 pub use demand::{CoreSample, Demand};
 pub use event::{Action, EXPECTED_SECONDS_MAX, Event, Files, Outcome, Policy, Pressure};
 pub use machine::{Class, Classes, Machine, MachineId};
 pub use noise::noisy;
 pub use priority::effective_priorities;
 pub use queue::Queue;
-pub use rank::{Bound, Ranks, path, ranks};
+pub use rank::{Ranks, path, ranks};
 pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out};
 pub use simulate::{Built, Busy, Simulated, SimulationError, simulate};
 pub use work::{Basis, Measured, Step, Work, estimate};

@@ -1,7 +1,5 @@
-//! Ranks: the longest remaining path in seconds, and the lower bounds that follow from it.
+//! Ranks: the longest remaining path in seconds.
 
-use crate::machine::Machine;
-use crate::work::Work;
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::BinaryHeap;
 
@@ -32,44 +30,6 @@ pub fn path(graph: &Graph, ranks: &[f64]) -> Vec<PackageId> {
         next = longest(&mut graph.dependents(package).iter().copied());
     }
     path
-}
-
-/// The lower bound of the time for these builds on these machines, which no schedule can beat.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// The longest path, with every package alone on the best machine for it.
-    pub path_seconds: f64,
-    /// The total work, spread over the cores of all machines.
-    pub work_seconds: f64,
-    /// The packages of the longest path, in build order.
-    pub path: Vec<PackageId>,
-}
-
-impl Bound {
-    /// The bound for a graph whose packages take these works. A build stays on one machine, so the path assumes the
-    /// capacity of the best machine, not of all machines together.
-    pub fn of(graph: &Graph, works: &[Work], machines: &[Machine]) -> Bound {
-        let best = |work: &Work| {
-            machines
-                .iter()
-                .map(|machine| work.seconds_at(machine.cores, machine.speed))
-                .fold(f64::INFINITY, f64::min)
-        };
-        let own: Vec<f64> = works.iter().map(best).collect();
-        let ranks = ranks(graph, &own);
-        let path = path(graph, &ranks);
-        let power: f64 = machines.iter().map(|machine| f64::from(machine.cores) * machine.speed).sum();
-        Bound {
-            path_seconds: path.first().map_or(0.0, |id| ranks[id.index()]),
-            work_seconds: works.iter().map(Work::core_seconds).sum::<f64>() / power,
-            path,
-        }
-    }
-
-    /// The larger of both bounds.
-    pub fn seconds(&self) -> f64 {
-        self.path_seconds.max(self.work_seconds)
-    }
 }
 
 /// Differences in rank below this are rounding errors, and are not propagated.

@@ -15,7 +15,8 @@
 //! is finite, each build progresses, and a package that others overtook because its memory did not fit becomes, after
 //! [`OVERTAKEN_SECONDS_MAX`], the only one that may start.
 //!
-//! On several machines, a package starts where it finishes first, and waits if that is a machine without a free core.
+//! On several machines, a package starts where it is expected to end first, and waits if that is a machine without a free
+//! core, unless it has time.
 //!
 //! Machines come and go. Without a machine, nothing starts and nothing fails. Ranks assume the largest and the
 //! fastest of the present machines. Their speeds are measured by the builds that they finish.
@@ -23,6 +24,7 @@
 //! Known downside: the rank of a running build is a guess, based on the cores that it was given.
 
 mod allot;
+mod choose;
 mod state;
 
 pub use allot::{Sharer, share_out};
@@ -161,6 +163,11 @@ pub struct Scheduler {
     prior_factor: f64,
     /// The measured speed of each machine.
     speeds: Vec<Speed>,
+    /// Maximum number of cores that any build can have, and the highest speed, of the machines present.
+    cores_max: u32,
+    speed_max: f64,
+    /// The expected work of all packages that wait or are ready, in core-seconds.
+    unstarted_seconds: f64,
     is_stopping: bool,
     now_seconds: f64,
 }
@@ -211,6 +218,9 @@ impl Scheduler {
             surprises: Vec::new(),
             prior_factor: 1.0,
             speeds: Vec::new(),
+            cores_max: 1,
+            speed_max: 1.0,
+            unstarted_seconds: 0.0,
             is_stopping: false,
             now_seconds: 0.0,
             graph,
@@ -311,7 +321,7 @@ impl Policy for Scheduler {
                 self.packages[package.index()].is_held = true;
                 self.queue.stop_waiting_for(package);
                 if self.queue.remove(package) {
-                    self.packages[package.index()].phase = PackagePhase::Waiting;
+                    self.set_phase(package, PackagePhase::Waiting);
                     self.overtaken.remove(&package);
                 }
             }
@@ -328,7 +338,10 @@ impl Policy for Scheduler {
             Event::Retry(package) => self.retry(package),
             Event::Confine { package, to } => self.packages[package.index()].classes = to,
             Event::Estimated { package, work } => {
+                let phase = self.packages[package.index()].phase;
+                self.unstarted_seconds -= self.unstarted_in(package, phase);
                 self.works[package.index()] = work;
+                self.unstarted_seconds += self.unstarted_in(package, phase);
                 self.set_times(&[package]);
             }
             Event::Joined { machine, about, is_open } => {
@@ -392,18 +405,9 @@ fn check(graph: &Graph, works: &[Work]) -> Result<(), ScheduleError> {
 }
 
 impl Scheduler {
-    /// Maximum number of cores that any build can have.
-    fn cores_max(&self) -> u32 {
-        self.present().map(|machine| self.build_cores_max(machine)).max().unwrap_or(1)
-    }
-
     /// Maximum number of cores that a build on this machine can have.
     fn build_cores_max(&self, machine: &Machine) -> u32 {
         machine.build_cores_max().min(self.limits.jobs_max.unwrap_or(u32::MAX)).max(1)
-    }
-
-    fn speed_max(&self) -> f64 {
-        self.present().map(|machine| machine.speed).reduce(f64::max).unwrap_or(1.0)
     }
 
     /// The machines present.
@@ -434,7 +438,7 @@ impl Scheduler {
             PackagePhase::Failed | PackagePhase::Blocked => 0.0,
             _ => {
                 let work = &self.works[package.index()];
-                work.seconds_at(self.cores_max(), self.speed_max()) * self.factor(work)
+                work.seconds_at(self.cores_max, self.speed_max) * self.factor(work)
             }
         }
     }
@@ -446,8 +450,14 @@ impl Scheduler {
         }
     }
 
-    /// Computes all ranks from scratch.
+    /// Computes all ranks, and all else that follows from the machines and the works, from scratch.
     fn renew_ranks(&mut self) {
+        let cores_max = self.present().map(|machine| self.build_cores_max(machine)).max();
+        self.cores_max = cores_max.unwrap_or(1);
+        self.speed_max = self.present().map(|machine| machine.speed).reduce(f64::max).unwrap_or(1.0);
+        let unstarted =
+            self.graph.packages().map(|id| self.unstarted_in(id, self.packages[id.index()].phase));
+        self.unstarted_seconds = unstarted.sum();
         let own = self.graph.packages().map(|id| self.own_seconds(id)).collect();
         self.ranks.replace(&self.graph, own);
         for package in self.graph.packages() {
@@ -474,12 +484,12 @@ impl Scheduler {
                 self.learn(package, core_seconds * self.machines[machine.index()].speed);
             }
             Outcome::Lost => {
-                self.packages[package.index()].phase = PackagePhase::Waiting;
+                self.set_phase(package, PackagePhase::Waiting);
                 self.make_ready(package);
             }
             Outcome::OutOfMemory if !self.packages[package.index()].is_alone => {
                 self.packages[package.index()].is_alone = true;
-                self.packages[package.index()].phase = PackagePhase::Waiting;
+                self.set_phase(package, PackagePhase::Waiting);
                 self.make_ready(package);
             }
             Outcome::Failed | Outcome::OutOfMemory => self.fail(package),

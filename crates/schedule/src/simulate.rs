@@ -169,6 +169,9 @@ impl Simulation<'_> {
         match action {
             Action::Start { package, machine, cores, files } => self.begin(package, machine, cores, files),
             Action::Cores { package, cores } => {
+                if self.has_unknown_end(package) {
+                    return Ok(());
+                }
                 let at = self.at[package.index()];
                 let jobs = at.and_then(|machine| self.jobs.get_mut(machine.index()));
                 let job = jobs.and_then(|jobs| jobs.iter_mut().find(|job| job.package == package));
@@ -180,6 +183,13 @@ impl Simulation<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a build has ended at this moment, and the policy does not know it yet.
+    fn has_unknown_end(&self, package: PackageId) -> bool {
+        let is_its_end =
+            |event: &Event| matches!(event, Event::Ended { package: ended, .. } if *ended == package);
+        self.pending.iter().any(is_its_end)
     }
 
     fn begin(

@@ -100,6 +100,15 @@ fn a_faster_machine_and_moved_cores_are_counted() {
 }
 
 #[test]
+fn cores_for_a_build_that_ended_at_the_same_moment_have_no_effect() {
+    let works = [serial(10.0), serial(1.0), serial(10.0)];
+    // When the end of `a` is reported, that of `c` is not known yet.
+    let script: [&[Action]; 2] = [&[start(0, 1), start(2, 1)], &[start(1, 1), cores(2, 3)]];
+    let played = play(&works, &[Machine::of_cores(4)], &script).unwrap();
+    assert_eq!(played.makespan_seconds, 11.0);
+}
+
+#[test]
 fn expected_memory_is_added_up() {
     let work = Work { memory_bytes: 10, memory_per_core_bytes: 3, files_bytes: 100, ..parallel(8.0) };
     let works = [work.clone(), serial(0.0), work];

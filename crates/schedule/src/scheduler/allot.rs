@@ -1,5 +1,6 @@
 //! Decides which packages start, and how many cores each build gets.
 
+use super::choose::Waiting;
 use super::{Limits, OVERTAKEN_SECONDS_MAX, PackagePhase, Running, Scheduler, Sharing};
 use crate::event::{Action, Files, Pressure};
 use crate::machine::{Classes, Door, Machine, MachineId};
@@ -13,10 +14,14 @@ const PASSED_OVER_MAX: usize = 16;
 /// busy.
 const CONFINED_MAX: usize = 1024;
 
+/// Maximum number of ready packages that one decision lets wait for a machine without a free core; it bounds the time of
+/// the decision.
+const WAITS_MAX: usize = 64;
+
 /// Whether a package can start on a machine.
-enum Room {
-    /// It can start, and would get this many cores if it can use them.
-    Cores(u32),
+pub(super) enum Room {
+    /// It can start.
+    Free,
     /// Packages before it take all cores.
     NoCores,
     /// Its memory or disk space does not fit now.
@@ -24,13 +29,13 @@ enum Room {
 }
 
 impl Running {
-    fn place(&self) -> QueuePlace {
+    pub(super) fn place(&self) -> QueuePlace {
         let Running { package, bumped, priority, rank_seconds: rank, .. } = *self;
         QueuePlace { bumped, priority, rank, package }
     }
 
     /// The time that it still takes with its cores, on a machine of this speed.
-    fn left_seconds(&self, speed: f64) -> f64 {
+    pub(super) fn left_seconds(&self, speed: f64) -> f64 {
         (self.serial_left_seconds + self.parallel_left_seconds / f64::from(self.cores)) / speed
     }
 
@@ -118,7 +123,7 @@ impl Scheduler {
 
     /// Sorts running builds by rank.
     pub(super) fn order_running(&mut self) {
-        let (cores_max, speed_max) = (self.cores_max(), self.speed_max());
+        let (cores_max, speed_max) = (self.cores_max, self.speed_max);
         for running in &mut self.running {
             for build in running.iter_mut() {
                 let cores = f64::from(cores_max.min(build.jobs_max));
@@ -136,27 +141,33 @@ impl Scheduler {
         let is_overdue = |(_, since): &(&PackageId, &f64)| self.now_seconds - **since > OVERTAKEN_SECONDS_MAX;
         let overdue = self.overtaken.iter().filter(is_overdue).min_by(|a, b| a.1.total_cmp(b.1));
         if let Some(package) = overdue.map(|(package, _)| *package) {
-            match self.best_machine(package) {
-                Ok(machine) => self.start_on(package, machine, actions),
+            match self.soonest_here(package, &Waiting::new()) {
+                Ok(here) => self.start_on(package, here.machine, actions),
                 // The machines that it fits on have left: it waits for one, and does not hold up others.
                 Err(_) if !self.fits_anywhere(package) => {}
                 Err(_) => return,
             }
         }
-        let mut passed_over = Vec::new();
-        let mut confined = Vec::new();
-        while passed_over.len() < PASSED_OVER_MAX && confined.len() < CONFINED_MAX {
+        let (mut passed_over, mut waiting) = (Vec::new(), Waiting::new());
+        let (mut waits, mut confined) = (Vec::new(), Vec::new());
+        while passed_over.len() < PASSED_OVER_MAX
+            && waits.len() < WAITS_MAX
+            && confined.len() < CONFINED_MAX
+        {
             let Some(package) = self.queue.first() else { break };
             if self.queue.is_overtaking(package, self.now_seconds) {
                 break;
             }
-            match self.best_machine(package) {
-                // It is still first in the queue when a core is free there.
-                Ok(machine) if self.is_sooner_elsewhere(package, machine) => {
-                    self.queue.remove(package);
-                    passed_over.push(package);
-                }
-                Ok(machine) => self.start_on(package, machine, actions),
+            match self.soonest_here(package, &waiting) {
+                Ok(here) => match self.sooner_elsewhere(package, here, &waiting) {
+                    // It is still first in the queue when a core is free there.
+                    Some(machine) => {
+                        waiting.entry(machine).or_default().push(self.ahead(package));
+                        self.queue.remove(package);
+                        waits.push(package);
+                    }
+                    None => self.start_on(package, here.machine, actions),
+                },
                 Err(Room::NoSpace) => {
                     self.overtaken.entry(package).or_insert(self.now_seconds);
                     self.queue.remove(package);
@@ -171,68 +182,28 @@ impl Scheduler {
                 Err(_) => break,
             }
         }
-        for package in passed_over.into_iter().chain(confined) {
-            self.queue.push(package);
-        }
-    }
-
-    /// The machine on which a package would finish first if it started now, or why there is none.
-    fn best_machine(&self, package: PackageId) -> Result<MachineId, Room> {
-        let work = &self.works[package.index()];
-        // No machine takes less.
-        let least_seconds = work.seconds_at(self.cores_max(), self.speed_max());
-        let mut best: Option<(f64, MachineId)> = None;
-        let mut refusal = Room::NoCores;
-        for (index, machine) in self.machines.iter().enumerate() {
-            let id = MachineId(index as u32);
-            match self.room(id, package) {
-                Room::Cores(cores) => {
-                    let seconds = work.seconds_at(cores, machine.speed);
-                    if seconds <= least_seconds {
-                        return Ok(id);
-                    }
-                    if best.is_none_or(|(other, _)| seconds < other) {
-                        best = Some((seconds, id));
-                    }
-                }
-                Room::NoSpace => refusal = Room::NoSpace,
-                Room::NoCores => {}
+        self.start_those_with_time(&waits, actions);
+        for package in passed_over.into_iter().chain(waits).chain(confined) {
+            if matches!(self.packages[package.index()].phase, PackagePhase::Ready) {
+                self.queue.push(package);
             }
         }
-        best.map(|(_, machine)| machine).ok_or(refusal)
     }
 
-    /// Whether a package would finish sooner on another machine than on this one, although it has to wait there until a
-    /// build ends.
-    fn is_sooner_elsewhere(&self, package: PackageId, here: MachineId) -> bool {
-        let work = &self.works[package.index()];
-        let seconds = |machine: MachineId| {
-            let cores = self.cores_by_rank(machine, package);
-            work.seconds_at(cores, self.machines[machine.index()].speed)
-        };
-        let here_seconds = seconds(here);
-        // In a farm of equal machines with free cores, this decides at once.
-        if here_seconds <= work.seconds_at(self.cores_max(), self.speed_max()) {
-            return false;
+    /// Starts packages that wait for a machine elsewhere, if that does not prolong the run.
+    fn start_those_with_time(&mut self, waits: &[PackageId], actions: &mut Vec<Action>) {
+        let mut waiting = Waiting::new();
+        let longest_seconds = waits.iter().map(|package| self.ranks.seconds(*package)).fold(0.0, f64::max);
+        let end_seconds = if waits.is_empty() { 0.0 } else { self.end_seconds(longest_seconds) };
+        for package in waits {
+            let Ok(here) = self.soonest_here(*package, &waiting) else { continue };
+            match self.sooner_elsewhere(*package, here, &waiting) {
+                Some(machine) if !self.has_time(*package, here, end_seconds) => {
+                    waiting.entry(machine).or_default().push(self.ahead(*package));
+                }
+                _ => self.start_on(*package, here.machine, actions),
+            }
         }
-        let ids = (0..self.machines.len() as u32).map(MachineId);
-        let is_other = |id: &MachineId| *id != here && self.doors[id.index()] == Door::Open;
-        let mut others = ids.filter(|id| is_other(id) && self.admits(*id, package));
-        others.any(|machine| {
-            let speed = self.machines[machine.index()].speed;
-            let left = self.running[machine.index()].iter().map(|build| build.left_seconds(speed));
-            left.fold(f64::INFINITY, f64::min) + seconds(machine) < here_seconds
-        })
-    }
-
-    /// The cores that builds of higher rank leave to a package on a machine. Builds of lower rank end, and no others take
-    /// their cores.
-    fn cores_by_rank(&self, machine: MachineId, package: PackageId) -> u32 {
-        let place = self.queue.place(package);
-        let before = self.running[machine.index()].iter().take_while(|build| build.place() < place);
-        let taken: u32 = before.map(|build| 1 + build.extra_wanted(&self.limits)).sum();
-        let machine = &self.machines[machine.index()];
-        machine.cores.saturating_sub(taken).max(1).min(self.build_cores_max(machine))
     }
 
     /// Whether any present machine may build a package and has enough memory for it, if it were idle.
@@ -245,11 +216,11 @@ impl Scheduler {
     }
 
     /// Whether a package may start on a machine, by its class.
-    fn admits(&self, machine: MachineId, package: PackageId) -> bool {
+    pub(super) fn admits(&self, machine: MachineId, package: PackageId) -> bool {
         self.packages[package.index()].classes.contains(self.machines[machine.index()].class)
     }
 
-    fn room(&self, machine: MachineId, package: PackageId) -> Room {
+    pub(super) fn room(&self, machine: MachineId, package: PackageId) -> Room {
         let running = &self.running[machine.index()];
         let is_full = running.len() >= self.slots(machine) as usize;
         if self.doors[machine.index()] != Door::Open || is_full || !self.admits(machine, package) {
@@ -277,8 +248,7 @@ impl Scheduler {
         if needed_bytes > spare.memory_bytes || is_disk_short {
             return Room::NoSpace;
         }
-        let cores = spare.cores.min(self.build_cores_max(&self.machines[machine.index()]));
-        Room::Cores(self.works[package.index()].cores_of(cores))
+        Room::Free
     }
 
     /// Where the files of a package go on a machine, and its memory with one core.
@@ -311,7 +281,7 @@ impl Scheduler {
         let (files, memory_bytes) = self.placed(machine, package);
         self.queue.remove(package);
         self.overtaken.remove(&package);
-        self.packages[package.index()].phase = PackagePhase::Running(machine);
+        self.set_phase(package, PackagePhase::Running(machine));
         let work = &self.works[package.index()];
         let (serial, parallel) = work.parts_seconds();
         let factor = self.factor(work);

@@ -15,9 +15,9 @@ const SPEED_CHANGE_MIN: f64 = 0.05;
 impl Scheduler {
     /// Makes a waiting package ready, unless something still holds it.
     pub(super) fn make_ready(&mut self, package: PackageId) {
-        let state = &mut self.packages[package.index()];
+        let state = &self.packages[package.index()];
         if state.phase == PackagePhase::Waiting && state.waits == 0 && !state.is_held {
-            state.phase = PackagePhase::Ready;
+            self.set_phase(package, PackagePhase::Ready);
             self.queue.push(package);
         }
     }
@@ -27,7 +27,7 @@ impl Scheduler {
         self.queue.remove(package);
         self.queue.stop_waiting_for(package);
         self.overtaken.remove(&package);
-        let before = std::mem::replace(&mut self.packages[package.index()].phase, PackagePhase::Built);
+        let before = self.set_phase(package, PackagePhase::Built);
         if before != PackagePhase::Built {
             let graph = self.graph.clone();
             for dependent in graph.dependents(package) {
@@ -50,11 +50,11 @@ impl Scheduler {
 
     /// Marks a package as failed, and blocks the packages that wait for it.
     pub(super) fn fail(&mut self, package: PackageId) {
-        self.packages[package.index()].phase = PackagePhase::Failed;
+        self.set_phase(package, PackagePhase::Failed);
         let mut gone = vec![package];
         for descendant in self.graph.descendants(package) {
             if self.packages[descendant.index()].phase == PackagePhase::Waiting {
-                self.packages[descendant.index()].phase = PackagePhase::Blocked;
+                self.set_phase(descendant, PackagePhase::Blocked);
                 gone.push(descendant);
             }
         }
@@ -69,17 +69,17 @@ impl Scheduler {
             return;
         }
         if !self.is_free(package) {
-            self.packages[package.index()].phase = PackagePhase::Blocked;
+            self.set_phase(package, PackagePhase::Blocked);
             return;
         }
-        self.packages[package.index()].phase = PackagePhase::Waiting;
+        self.set_phase(package, PackagePhase::Waiting);
         let descendants = self.graph.descendants(package);
         let mut back = vec![package];
         for index in 0..self.ranks.order().len() {
             let other = self.ranks.order()[index];
             let is_blocked = self.packages[other.index()].phase == PackagePhase::Blocked;
             if is_blocked && descendants.contains(&other) && self.is_free(other) {
-                self.packages[other.index()].phase = PackagePhase::Waiting;
+                self.set_phase(other, PackagePhase::Waiting);
                 back.push(other);
             }
         }

@@ -544,7 +544,7 @@ proptest! {
         prop_assert_eq!(simulated.builds.len(), made.graph.len());
         prop_assert!(watched.running.is_empty());
         prop_assert!(simulated.jobs_per_core_max <= 1.0);
-        let bound = crate::rank::Bound::of(&made.graph, &actual, &made.machines);
+        let bound = crate::Bound::of(&made.graph, &actual, &made.machines);
         prop_assert!(simulated.makespan_seconds >= bound.seconds() * (1.0 - 1e-9));
         let mut again = Watched::new(made);
         for (now_seconds, event, actions) in watched.heard {

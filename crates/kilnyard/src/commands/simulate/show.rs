@@ -48,6 +48,7 @@ pub fn as_json(set: &SimulatedSet, played: &Played, machines: &[Machine], option
         "bound_seconds": played.bound_seconds,
         "bound_path_seconds": played.bound.path_seconds,
         "bound_work_seconds": played.bound.work_seconds,
+        "bound_window_seconds": played.bound.window_seconds,
         "ratio": played.ratio,
         "ratios": played.ratios,
         "path": path,
@@ -96,9 +97,10 @@ pub fn as_text(set: &SimulatedSet, played: &Played, machines: &[Machine], option
     );
     let _ = writeln!(
         text,
-        "bound: the longest path takes {}, the work spread over all cores {}",
+        "bound: the longest path takes {}, the work spread over all cores {}, with the run's beginning and end {}",
         words::duration(played.bound.path_seconds),
         words::duration(played.bound.work_seconds),
+        words::duration(played.bound.window_seconds),
     );
     let percents: Vec<String> = utilisation(&played.first, machines, STRETCHES)
         .iter()

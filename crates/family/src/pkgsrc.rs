@@ -145,10 +145,6 @@ impl family::FamilyEntry for PkgsrcEntry {
 }
 
 impl Family for Pkgsrc {
-    fn confined(&self) -> Option<&'static str> {
-        Some("builds of a tree use folders of this machine")
-    }
-
     fn located(&self, yard: &Path) -> Arc<dyn Family> {
         let mut located = self.clone();
         located.locate(yard);

@@ -14,6 +14,7 @@
 //! They share no mutable state, except for the flag that signals set.
 
 mod book;
+mod contents;
 pub mod door;
 mod feed;
 mod fetch;
@@ -32,6 +33,7 @@ use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Unusable, lost};
+use contents::{Contents, Outgoing};
 use door::Door;
 use feed::Feed;
 use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
@@ -110,6 +112,8 @@ pub enum Message {
     OfWorker { worker: Option<(String, Arc<()>)>, bytes: Vec<u8> },
     /// This number of bytes arrived from a mirror.
     Received(u64),
+    /// A message to a worker on another machine is complete, or cannot be completed for this reason.
+    Completed(Box<(Outgoing, std::result::Result<(), String>)>),
     /// The user asked the view to end the run.
     Enough,
     /// The run cannot continue.
@@ -371,6 +375,7 @@ impl Parts<'_> {
                 tests_outputs: yard.config.build.test,
                 driver,
                 link: Link::new(inbox, transcript, Door::connect(yard, &sender, run, &taken)),
+                contents: Contents::start(yard, sender.clone()),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,

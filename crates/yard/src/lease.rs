@@ -42,7 +42,14 @@ pub fn of_input(input: &Input) -> Result<Artifact> {
     Ok(Artifact { sha256, size_bytes: input.size_bytes, media: Media::Bytes })
 }
 
-fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<FolderContent> {
+/// The folder of a yard for the content of folders that other machines need.
+pub const SHARED: &str = "state/shared";
+
+/// Copies a folder of this machine into a store of artifacts, as far as an order needs it.
+///
+/// # Errors
+/// The folder is missing, or cannot be read or copied.
+pub fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<FolderContent> {
     let folders = yard.config.family.folders();
     let lacks = || Error::new(Kind::Internal, format!("this machine has no folder `{}`", folder.name));
     let source = folders.get(&folder.name).ok_or_else(lacks)?;
@@ -50,12 +57,17 @@ fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<FolderCont
     let file = |name: &String| {
         let path = source.join(name);
         let failed = || format!("copy {}", path.display());
-        let mut file = fs_err::File::open(&path).context(Kind::Machine, failed())?;
+        let mut file = match fs_err::File::open(&path) {
+            // The build reports it, if it needs it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.context(Kind::Machine, failed())?,
+        };
         let (sha256, size_bytes) = to.insert(&mut file, Storage::Plain).context(Kind::Machine, failed())?;
         let artifact = Artifact { sha256, size_bytes, media: Media::Bytes };
-        Ok(FolderFile { name: name.clone(), artifact })
+        Ok(Some(FolderFile { name: name.clone(), artifact }))
     };
-    Ok(FolderContent::Files(names.iter().map(file).collect::<Result<_>>()?))
+    let files: Vec<Option<FolderFile>> = names.iter().map(file).collect::<Result<_>>()?;
+    Ok(FolderContent::Files(files.into_iter().flatten().collect()))
 }
 
 /// Packs a tree of recipes into the store.

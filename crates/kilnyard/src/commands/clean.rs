@@ -10,6 +10,7 @@ use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
 use kilnyard_store::Store;
 use kilnyard_worker::ARCHIVES;
+use kilnyard_yard::lease::SHARED;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -157,6 +158,9 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         } else if options.base || is_beside_none(yard, &path) {
             add(path, "the list of layers", false);
         }
+    }
+    for (path, _) in entries(yard, Path::new(SHARED))? {
+        add(path, "copies for workers on other machines", false);
     }
     if options.index {
         let locked = yard.config.family.kept_index_files(yard);

@@ -4,6 +4,7 @@
 //! silent, as after any cut connection.
 
 use super::Message;
+use super::contents;
 use super::taken::TakenOver;
 use crate::yard::Yard;
 use kilnyard_coordinator::{Channel, Event, Granted, Standing};
@@ -215,7 +216,7 @@ impl Door {
             door,
             yard: yard.folder.clone(),
             distfiles: yard.path("distfiles"),
-            archives: vec![yard.trees().archives().folder().to_owned()],
+            archives: vec![yard.trees().archives().folder().to_owned(), contents::folder(yard)],
         };
         let (frames, to_write) = mpsc::channel();
         let shared = Arc::new(Shared::default());
@@ -225,7 +226,10 @@ impl Door {
         for TakenOver { open, order, .. } in taken {
             let channel = made.channel(&open.worker);
             let at = (run, order.package.as_str(), open.build);
-            let allows = made.admit(channel, open.attempt, at, order);
+            let mut order = order.clone();
+            // If it cannot be read, the build is repeated.
+            let _ = contents::fill(yard, &mut order.root);
+            let allows = made.admit(channel, open.attempt, at, &order);
             made.remember(&open.worker, &allows);
         }
         // Before any worker can connect.

@@ -2,6 +2,7 @@
 //! solver and the view have threads of their own.
 
 use super::Message;
+use super::contents::{Contents, Outgoing};
 use super::feed::{Feed, Shown};
 use super::fetch::Fetchers;
 use super::host_name;
@@ -13,7 +14,7 @@ use crate::signals;
 use crate::words::now_seconds;
 use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice};
 use kilnyard_driver::{Driver, Input, Job, Task};
-use kilnyard_protocol::{Built, ToCoordinator, ToWorker, encode, open};
+use kilnyard_protocol::{Built, Lease, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -38,6 +39,7 @@ pub struct Owner<'a> {
     pub tests_outputs: bool,
     pub driver: Driver,
     pub link: Link,
+    pub contents: Contents,
     pub fetchers: Fetchers,
     pub jobs: Sender<Job>,
     pub desk: Desk,
@@ -72,6 +74,7 @@ impl Owner<'_> {
                     self.hear_far(&worker, &bytes)?;
                 }
                 Ok(Message::Received(bytes)) => self.bytes_fetched += bytes,
+                Ok(Message::Completed(completed)) => self.send_completed(*completed)?,
                 Ok(Message::Enough) => is_enough = true,
                 Ok(Message::Failed(error)) => return Err(*error),
                 Ok(Message::Gone) => {
@@ -101,6 +104,8 @@ impl Owner<'_> {
     fn apply_event(&mut self, event: Event) -> Result<()> {
         if let Event::Requested(request) = &event {
             self.feed.show(Shown::Asked(request.clone()));
+            // The recipe may have been mended.
+            self.contents.forget_trees();
         }
         self.apply(Input::Event(event))
     }
@@ -216,6 +221,44 @@ impl Owner<'_> {
     fn grant(&mut self, granted: &Granted) -> Result<()> {
         let written_bytes = self.expected.written_bytes(granted.package);
         let lease = Box::new(granted.lease(self.run, written_bytes, self.checks_reproducible));
+        let mut outgoing = Outgoing::Lease(Box::new(granted.clone()), lease);
+        if granted.channel != WORKER && outgoing.is_incomplete() {
+            self.contents.complete(outgoing);
+            return Ok(());
+        }
+        match outgoing {
+            Outgoing::Lease(granted, lease) => self.send_lease(&granted, lease),
+            Outgoing::Answer(..) => Ok(()),
+        }
+    }
+
+    /// Sends what other machines can use now.
+    fn send_completed(
+        &mut self,
+        (outgoing, outcome): (Outgoing, std::result::Result<(), String>),
+    ) -> Result<()> {
+        match (outgoing, outcome) {
+            (Outgoing::Lease(granted, lease), Ok(())) => {
+                self.contents.completed(&granted.attempt);
+                self.send_lease(&granted, lease)
+            }
+            (Outgoing::Lease(granted, _), Err(explanation)) => {
+                self.contents.completed(&granted.attempt);
+                self.apply_event(Event::Unsendable { build: granted.build, explanation })
+            }
+            (Outgoing::Answer(to, message), Ok(())) => self.send_now(to, *message),
+            (Outgoing::Answer(to, message), Err(reason)) => match *message {
+                ToWorker::Answer { session, attempt, is_repeated, .. } => {
+                    let answer = Box::new(refused(reason));
+                    self.send_now(to, ToWorker::Answer { session, attempt, is_repeated, answer })
+                }
+                message => self.send_now(to, message),
+            },
+        }
+    }
+
+    /// Sends a lease that its worker can use.
+    fn send_lease(&mut self, granted: &Granted, lease: Box<Lease>) -> Result<()> {
         let (build, session) = (granted.build, granted.session);
         let message = ToWorker::Grant { session, lease };
         match (encode(&message), message) {
@@ -227,6 +270,19 @@ impl Owner<'_> {
 
     /// Sends a message other than a lease.
     fn send(&mut self, to: Channel, message: ToWorker) -> Result<()> {
+        if to == WORKER || !matches!(message, ToWorker::Answer { .. }) {
+            return self.send_now(to, message);
+        }
+        let mut outgoing = Outgoing::Answer(to, Box::new(message));
+        match outgoing.is_incomplete() {
+            true => self.contents.complete(outgoing),
+            false => self.send_completed((outgoing, Ok(())))?,
+        }
+        Ok(())
+    }
+
+    /// Sends a message that its worker can use.
+    fn send_now(&mut self, to: Channel, message: ToWorker) -> Result<()> {
         let (bytes, message) = match (encode(&message), message) {
             (Ok(bytes), message) => (bytes, message),
             // A test may have a large order; all other messages are small.

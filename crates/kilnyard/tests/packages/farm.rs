@@ -1,15 +1,16 @@
 //! Workers on other machines: processes in a mount namespace without the yard, which have only its address.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
-use crate::support::{self, Ended, Yard, until};
+use crate::support::farm::{Far, Served};
+use crate::support::{Ended, Yard, until};
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::BuildOutcome;
 use kilnyard_store::{BuildRow, Store};
 use kilnyard_store_sqlite::Sqlite;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 pub const CASES: &[Trial] = &[
     ("workers_on_other_machines_build_too", build_too),
@@ -19,118 +20,10 @@ pub const CASES: &[Trial] = &[
     ("a_worker_that_cannot_join_says_why", cannot_join),
 ];
 
+/// The folder of workers.
+const FAR: &str = "workers";
+
 const TARGET: &str = "debian/linux/bookworm/amd64";
-
-/// Hides the first argument under an empty folder, then executes the rest.
-const HIDDEN: &str = r#"mount -t tmpfs none "$1"; test -z "$(ls "$1")"; shift; exec "$@""#;
-
-/// `kilnyard serve` of a yard.
-struct Served {
-    process: Child,
-    url: String,
-}
-
-impl Served {
-    fn start(yard: &Yard) -> Served {
-        Served::start_at(yard, "127.0.0.1:0")
-    }
-
-    fn start_at(yard: &Yard, address: &str) -> Served {
-        let log = yard.path("serve-log");
-        let mut command = yard.command(&["serve", "--listen", address]);
-        command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
-        let process = command.spawn().unwrap();
-        let said = || fs::read_to_string(&log).unwrap();
-        until("the door is open", || said().contains("Ctrl-C"));
-        let said = said();
-        let address = said.split("connect to ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-        Served { url: format!("https://{address}"), process }
-    }
-}
-
-impl Served {
-    fn signal(&mut self, signal: i32) {
-        // SAFETY: the child was not waited for, so the number is its own.
-        unsafe { libc::kill(self.process.id() as i32, signal) };
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended.
-        if self.process.try_wait().unwrap().is_none() {
-            self.signal(libc::SIGINT);
-        }
-    }
-}
-
-/// A worker in a folder of its own.
-struct Far {
-    folder: PathBuf,
-    child: Option<Child>,
-}
-
-impl Far {
-    /// Joins a yard.
-    fn join(shared: &Shared, yard: &Yard, served: &Served, name: &str) -> Far {
-        Far::join_with(shared, yard, served, name, &[])
-    }
-
-    /// Joins with a token that these options of `workers token` decide.
-    fn join_with(shared: &Shared, yard: &Yard, served: &Served, name: &str, options: &[&str]) -> Far {
-        let folder = shared.path(&format!("{name}-of-{}", yard.folder.file_name().unwrap().display()));
-        fs::create_dir_all(&folder).unwrap();
-        let token = folder.join("token");
-        fs::write(&token, yard.run(&[&["workers", "token"], options].concat()).exits(0).stdout).unwrap();
-        let mut far = Far { folder, child: None };
-        let token = token.display().to_string();
-        far.start(yard, &["--join", &served.url, "--token-file", &token, "--name", name]);
-        until("the worker is connected", || connected(yard).contains(name));
-        far
-    }
-
-    /// Starts the worker, or starts it again.
-    fn start(&mut self, yard: &Yard, arguments: &[&str]) {
-        let program = support::command();
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "--", "/bin/sh", "-euc", HIDDEN, "sh"]);
-        command.arg(&yard.folder).arg(program.get_program()).args(["worker", "--cores", "1", "--folder"]);
-        command.arg(self.folder.join("worker")).args(arguments).current_dir("/");
-        support::quiet(&mut command);
-        let log = fs::File::create(self.folder.join("log")).unwrap();
-        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-    }
-
-    fn signal(&mut self, signal: i32) -> Ended {
-        let child = self.child.take().unwrap();
-        // SAFETY: the child was not waited for, so the number is its own.
-        unsafe { libc::kill(child.id() as i32, signal) };
-        child.wait_with_output().unwrap().into()
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        if self.child.is_some() {
-            self.signal(libc::SIGINT);
-        }
-        // Layers and roots belong to the ids of roots, so Kilnyard removes them.
-        Yard { folder: self.folder.join("worker") }.run(&["clean", "--base"]);
-    }
-}
-
-/// The names of the connected workers.
-fn connected(yard: &Yard) -> BTreeSet<String> {
-    let status = yard.run(&["workers", "--json"]).exits(0).json();
-    let workers = status["workers"].as_array().unwrap().iter();
-    let seen = workers.filter(|worker| worker["silent_seconds"].as_f64().is_some());
-    seen.map(|worker| worker["name"].as_str().unwrap().to_owned()).collect()
-}
 
 /// The builds of the last run that ended with outputs, and the others.
 fn builds(yard: &Yard) -> (Vec<BuildRow>, Vec<BuildRow>) {
@@ -159,7 +52,7 @@ fn build_too(shared: &Shared) {
     let set: Vec<Fixture> = set("sleep 3").into_iter().chain([good("after", "one, two, three")]).collect();
     let yard = shared.yard("farm", &set);
     let served = Served::start(&yard);
-    let far = Far::join(shared, &yard, &served, "far");
+    let far = Far::join(&shared.path(FAR), &yard, &served, "far");
     yard.run(&["build", "--no-scan", "--slots", "1"]).exits(0).says(&["7 built"]);
     let workers = performers(&yard);
     let by_far = workers.iter().filter(|worker| *worker == "far").count();
@@ -212,7 +105,7 @@ fn pools(shared: &Shared) {
     let served = Served::start(&yard);
     yard.run(&["workers", "token", "--pool", "lba"]).exits(2).says(&["no pool lba", "default, lab"]);
     yard.run(&["workers", "token", "--roles", "cook"]).exits(2).says(&["scan, build or test"]);
-    let far = Far::join_with(shared, &yard, &served, "far", &["--pool", "lab"]);
+    let far = Far::join_with(&shared.path(FAR), &yard, &served, "far", &["--pool", "lab"]);
     yard.run(&["workers"]).exits(0).says(&["not approved", "pool lab"]);
     yard.run(&["workers", "resume", "far"]).exits(2).says(&["never approved", "workers approve far"]);
     yard.run(&["workers", "approve", "far"]).exits(0).says(&["gets builds"]);
@@ -241,8 +134,8 @@ fn pools(shared: &Shared) {
     // What one worker built, another tests.
     yard.run(&["workers", "drain", "far"]).exits(0);
     set_farm("");
-    let builder = Far::join_with(shared, &yard, &served, "builder", &["--roles", "build"]);
-    let tester = Far::join_with(shared, &yard, &served, "tester", &["--roles", "test"]);
+    let builder = Far::join_with(&shared.path(FAR), &yard, &served, "builder", &["--roles", "build"]);
+    let tester = Far::join_with(&shared.path(FAR), &yard, &served, "tester", &["--roles", "test"]);
     yard.run(&["workers"]).exits(0).says(&["pool default; build", "pool default; test"]);
     yard.run(&["build", "--no-scan", "--elsewhere", "--force", "leaf"]).exits(0).says(&["leaf"]);
     let (built, others) = builds(&yard);
@@ -259,7 +152,7 @@ fn pools(shared: &Shared) {
 fn killed(shared: &Shared) {
     let yard = shared.yard("farm-killed", &set("sleep 4"));
     let mut served = Served::start(&yard);
-    let mut far = Far::join(shared, &yard, &served, "far");
+    let mut far = Far::join(&shared.path(FAR), &yard, &served, "far");
     let mut build = yard.start(&["build", "--no-scan", "--slots", "1"]);
     let has_build = || {
         let status = yard.run(&["workers", "--json"]).exits(0).json();
@@ -289,7 +182,7 @@ fn taken_over(shared: &Shared) {
     let pause = "echo it is running; sleep 20";
     let yard = shared.yard("farm-taken-over", &[slow("one", pause), slow("two", pause)]);
     let served = Served::start(&yard);
-    let far = Far::join(shared, &yard, &served, "far");
+    let far = Far::join(&shared.path(FAR), &yard, &served, "far");
     let mut build = yard.start(&["build", "--no-scan", "--slots", "1"]);
     // The log of a build on another machine arrives while it is written.
     let is_running = |name: &str| {

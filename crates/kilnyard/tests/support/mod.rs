@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod elsewhere;
+pub mod farm;
 pub mod ordinary;
 pub mod server;
 pub mod tiny;

@@ -4,7 +4,8 @@
 //! odd packages, and `misbehaves` one run of all misbehaving packages; `backends` tests the ways to make roots,
 //! `changes` what is rebuilt and why, `cores` how cores and memory are shared, `scans` scans of a tree in a root,
 //! `tables` settings of single packages, `terminal` the output on a terminal, `refusals` invalid input, `ordinary`
-//! builds without root, `elsewhere` a lease without its yard, and `disasters` events that hit Kilnyard during a run.
+//! builds without root, `elsewhere` a lease without its yard, `farm` workers on other
+//! machines, and `disasters` events that hit Kilnyard during a run.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,6 +15,7 @@ mod changes;
 mod cores;
 mod disasters;
 mod elsewhere;
+mod farm;
 mod fixtures;
 mod misbehaves;
 mod odd;
@@ -42,6 +44,7 @@ fn main() {
         refusals::CASES,
         disasters::CASES,
         elsewhere::CASES,
+        farm::CASES,
         ordinary::CASES,
     ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {

@@ -150,9 +150,7 @@ impl Scheduler {
         }
         let (mut passed_over, mut waiting) = (Vec::new(), Waiting::new());
         let (mut waits, mut confined) = (Vec::new(), Vec::new());
-        while passed_over.len() < PASSED_OVER_MAX
-            && waits.len() < WAITS_MAX
-            && confined.len() < CONFINED_MAX
+        while passed_over.len() < PASSED_OVER_MAX && waits.len() < WAITS_MAX && confined.len() < CONFINED_MAX
         {
             let Some(package) = self.queue.first() else { break };
             if self.queue.is_overtaking(package, self.now_seconds) {

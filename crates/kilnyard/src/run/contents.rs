@@ -1,0 +1,147 @@
+//! What folders of this machine contain, for workers on other machines: a tree of recipes, and distfiles.
+//!
+//! An order names such folders. Before it is sent to another machine, a thread replaces the names by references to
+//! artifacts, since packing a tree takes seconds. The artifacts are in `state/shared`, which the next run reuses.
+
+use super::Message;
+use crate::error::{Context, Kind, Result};
+use crate::lease;
+use crate::yard::Yard;
+use kilnyard_artifacts::Folder;
+use kilnyard_coordinator::{Channel, Granted};
+use kilnyard_model::attempt::Attempt;
+use kilnyard_model::order::{FolderContent, RootOrder};
+use kilnyard_protocol::{Lease, Test, ToWorker};
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+/// The folder of the artifacts in a yard.
+pub fn folder(yard: &Yard) -> PathBuf {
+    yard.path(lease::SHARED)
+}
+
+/// Something for a worker on another machine.
+pub enum Outgoing {
+    /// A lease.
+    Lease(Box<Granted>, Box<Lease>),
+    /// An answer with a test.
+    Answer(Channel, Box<ToWorker>),
+}
+
+impl Outgoing {
+    /// The roots that it orders.
+    fn roots(&mut self) -> Vec<&mut RootOrder> {
+        match self {
+            Outgoing::Lease(_, lease) => {
+                let test = lease.to_test.as_mut().map(|to_test| &mut to_test.order.root);
+                std::iter::once(&mut lease.order.root).chain(test).collect()
+            }
+            Outgoing::Answer(_, message) => match &mut **message {
+                ToWorker::Answer { answer, .. } => match &mut answer.test {
+                    Test::Run(order) => vec![&mut order.root],
+                    _ => Vec::new(),
+                },
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// Whether it names folders of this machine.
+    pub fn is_incomplete(&mut self) -> bool {
+        let mut folders = self.roots().into_iter().flat_map(|root| &root.folders);
+        folders.any(|folder| folder.content.is_none())
+    }
+}
+
+/// See the module documentation.
+pub struct Contents {
+    outgoing: Sender<Outgoing>,
+    is_stale: Arc<AtomicBool>,
+    /// The leases that are being completed: the coordinator repeats a grant that does not arrive.
+    pending: HashSet<Attempt>,
+}
+
+impl Contents {
+    /// Starts the thread. It ends when this is dropped.
+    pub fn start(yard: &Yard, owner: Sender<Message>) -> Contents {
+        let (outgoing, incoming) = mpsc::channel();
+        let is_stale = Arc::new(AtomicBool::new(false));
+        let packer = Packer { yard: yard.clone(), is_stale: is_stale.clone(), trees: HashMap::new() };
+        std::thread::spawn(move || packer.complete_all(&incoming, &owner));
+        Contents { outgoing, is_stale, pending: HashSet::new() }
+    }
+
+    /// Completes something, which comes back as [`Message::Completed`].
+    pub fn complete(&mut self, outgoing: Outgoing) {
+        if let Outgoing::Lease(granted, _) = &outgoing
+            && !self.pending.insert(granted.attempt)
+        {
+            return;
+        }
+        // Without the thread the run is over.
+        let _ = self.outgoing.send(outgoing);
+    }
+
+    /// A lease came back.
+    pub fn completed(&mut self, attempt: &Attempt) {
+        self.pending.remove(attempt);
+    }
+
+    /// The tree may have changed: it is packed again before the next lease.
+    pub fn forget_trees(&self) {
+        self.is_stale.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Completes the roots of one order, for a build that is taken over.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn fill(yard: &Yard, root: &mut RootOrder) -> Result<()> {
+    let is_stale = Arc::default();
+    Packer { yard: yard.clone(), is_stale, trees: HashMap::new() }.fill(root)
+}
+
+struct Packer {
+    yard: Yard,
+    is_stale: Arc<AtomicBool>,
+    /// The trees that were packed, by the name of their folder.
+    trees: HashMap<String, FolderContent>,
+}
+
+impl Packer {
+    fn complete_all(mut self, incoming: &Receiver<Outgoing>, owner: &Sender<Message>) {
+        for mut outgoing in incoming {
+            if self.is_stale.swap(false, Ordering::Relaxed) {
+                self.trees.clear();
+            }
+            let filled = outgoing.roots().into_iter().try_for_each(|root| self.fill(root));
+            let outcome = filled.map_err(|error| error.one_line());
+            if owner.send(Message::Completed(Box::new((outgoing, outcome)))).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn fill(&mut self, root: &mut RootOrder) -> Result<()> {
+        for folder in root.folders.iter_mut().filter(|folder| folder.content.is_none()) {
+            let known = self.trees.get(&folder.name).filter(|_| folder.names.is_none());
+            let content = match known {
+                Some(tree) => tree.clone(),
+                None => {
+                    let to = Folder::open(&self::folder(&self.yard))
+                        .context(Kind::Machine, "create a folder for other machines")?;
+                    lease::content(&self.yard, folder, &to)?
+                }
+            };
+            if folder.names.is_none() {
+                self.trees.insert(folder.name.clone(), content.clone());
+            }
+            folder.content = Some(content);
+        }
+        Ok(())
+    }
+}

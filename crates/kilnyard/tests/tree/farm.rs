@@ -1,0 +1,62 @@
+//! Workers on other machines, without the tree and the yard.
+
+use crate::fixtures::{Packages, Shared, Trial, serve};
+use crate::support::farm::{Far, Served};
+use crate::support::tree::{MiniTree, source};
+use crate::support::{Yard, until};
+use kilnyard_store::{BuildRow, Store};
+use kilnyard_store_sqlite::Sqlite;
+use std::collections::BTreeMap;
+
+pub const CASES: &[Trial] = &[("packages_of_a_tree_are_built_by_other_machines", build)];
+
+const TARGET: &str = "pkgsrc/linux/bookworm/amd64";
+
+fn store(yard: &Yard) -> Sqlite {
+    Sqlite::open_to_read(&yard.path("state/kilnyard.db"), &TARGET.parse().unwrap()).unwrap()
+}
+
+/// The builds of the last run.
+fn builds(yard: &Yard) -> Vec<BuildRow> {
+    let store = store(yard);
+    let run = store.last_run().unwrap().unwrap().number;
+    store.builds_in(run).unwrap()
+}
+
+/// The contents of all outputs, by name.
+fn contents(yard: &Yard) -> BTreeMap<String, String> {
+    let outputs = store(yard).outputs().unwrap();
+    outputs.into_iter().map(|row| (row.output.name, row.output.content)).collect()
+}
+
+fn build(shared: &Shared) {
+    let tree = MiniTree::new(&[
+        ("a/base", ""),
+        (
+            "a/top",
+            "DEPENDS= base>=1:../../a/base\nDISTFILES= top-1.0.tar.gz\ndo-build:\n\t@cat ${WRKSRC}/content",
+        ),
+        ("b/one", ""),
+        ("b/other", ""),
+    ]);
+    tree.distfile("a/top", "top-1.0.tar.gz", &source("top-1.0", "a source\n"));
+    let server = serve(&tree);
+    let yard = shared.yard("farm", &tree, &[]);
+    let served = Served::start(&yard);
+    let far = Far::join_without(&shared.path("workers"), &yard, &served, "far", &[&tree.path()]);
+    yard.run(&["build", "--elsewhere"]).exits(0).says(&["4 built"]);
+    let all = builds(&yard);
+    assert!(all.iter().all(|build| build.worker.as_deref() == Some("far")), "{all:?} {}", far.said());
+    // What a machine with the tree builds is the same.
+    let alone = shared.yard("farm-alone", &tree, &[]);
+    alone.build().exits(0);
+    assert_eq!(contents(&yard), contents(&alone));
+    yard.run(&["provenance", "a/top"]).exits(0).says(&["built by far", "top-1.0.tar.gz", "tree"]);
+    // A recipe that changes reaches the worker.
+    tree.package("b/other", "PKGREVISION= 2");
+    yard.run(&["build", "--elsewhere"]).exits(0).says(&["1 built"]);
+    until("the worker has logged it", || far.folder.join("worker/logs/2").exists());
+    yard.run(&["log", "b/other", "build"]).exits(0);
+    drop((server, served));
+    yard.is_clean();
+}

@@ -53,7 +53,7 @@ fn build(shared: &Shared) {
     assert_eq!(contents(&yard), contents(&alone));
     yard.run(&["provenance", "a/top"]).exits(0).says(&["built by far", "top-1.0.tar.gz", "tree"]);
     // A recipe that changes reaches the worker.
-    tree.package("b/other", "PKGREVISION= 2");
+    tree.package("b/other", "VERSION= 2.0");
     yard.run(&["build", "--elsewhere"]).exits(0).says(&["1 built"]);
     until("the worker has logged it", || far.folder.join("worker/logs/2").exists());
     yard.run(&["log", "b/other", "build"]).exits(0);

@@ -54,6 +54,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         seen: Vec::new(),
         checks_reproducible: false,
         to_test: None,
+        is_captured: false,
     })
 }
 

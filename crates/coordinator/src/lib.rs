@@ -27,6 +27,7 @@
 //! are applied one at a time, which is enough for thousands per second.
 
 mod apply;
+mod asker;
 mod attempts;
 mod health;
 mod lease;
@@ -38,6 +39,7 @@ mod seats;
 #[cfg(test)]
 mod tests;
 
+pub use asker::{Asker, AskerAction, AskerEvent};
 pub use attempts::Attempts;
 pub use health::{FAULTS_MAX, REST_SECONDS};
 pub use pools::{OWN_POOL, Standing, ToTest};
@@ -268,6 +270,7 @@ impl Granted {
                 let ToTest { outputs, order, .. } = &**to_test;
                 Box::new(TestOnly { outputs: outputs.clone(), order: order.clone() })
             }),
+            is_captured: false,
         }
     }
 }

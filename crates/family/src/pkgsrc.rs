@@ -6,6 +6,7 @@ mod changed;
 pub mod config;
 mod doctor;
 mod graph;
+mod helped_make;
 mod history;
 mod index;
 mod init;
@@ -41,6 +42,7 @@ use kilnyard_yard::config::ALL;
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
+use kilnyard_yard::helpers::{Helpers, NoHelpers};
 use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
@@ -188,7 +190,17 @@ impl Family for Pkgsrc {
     }
 
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
-        scan::scan(yard, self, cancel, say)
+        scan::scan(yard, self, &NoHelpers, cancel, say)
+    }
+
+    fn scan_with(
+        &self,
+        yard: &Yard,
+        helpers: &dyn Helpers,
+        cancel: &AtomicBool,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> Result<Scanned> {
+        scan::scan(yard, self, helpers, cancel, say)
     }
 
     fn check_scanned(&self, yard: &Yard) -> Result<()> {
@@ -243,7 +255,7 @@ impl Family for Pkgsrc {
     }
 
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
-        scan::scan(yard, self, cancel, say).map(drop)
+        scan::scan(yard, self, &NoHelpers, cancel, say).map(drop)
     }
 
     fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Recovered> {

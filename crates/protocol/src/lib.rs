@@ -46,6 +46,9 @@ pub struct Lease {
     /// Outputs of another worker, which are tested in place of a build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_test: Option<Box<TestOnly>>,
+    /// Whether it is a command whose output is the result, in place of a build.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_captured: bool,
 }
 
 /// Outputs of another worker, and how they are tested.

@@ -171,6 +171,7 @@ fn lease() -> Lease {
         seen: vec![seen],
         checks_reproducible,
         to_test: None,
+        is_captured: false,
     }
 }
 

@@ -27,11 +27,11 @@ const DEPENDS: &str = "depends-";
 /// A build in progress.
 pub(crate) struct Performance<'a> {
     pub(crate) worker: &'a Worker,
-    lease: &'a Lease,
+    pub(crate) lease: &'a Lease,
     pub(crate) rules: Box<dyn Rules>,
     pub(crate) share: &'a Share,
     pub(crate) cancel: &'a AtomicBool,
-    link: &'a dyn Link,
+    pub(crate) link: &'a dyn Link,
     /// Whether a failed root of this lease is already kept.
     is_kept: Cell<bool>,
 }
@@ -48,6 +48,9 @@ impl Worker {
     pub fn perform(&self, lease: &Lease, share: &Share, cancel: &AtomicBool, link: &dyn Link) -> BuildResult {
         let mut is_reproducible = None;
         let outcome = Performance::new(self, lease, share, cancel, link).and_then(|performance| {
+            if lease.is_captured {
+                return performance.capture(&lease.order);
+            }
             if let Some(to_test) = &lease.to_test {
                 return performance.test(&to_test.order).map(|()| to_test.outputs.clone());
             }

@@ -11,6 +11,7 @@
 
 mod apart;
 mod build;
+mod capture;
 mod client;
 mod cores;
 mod damage;
@@ -32,6 +33,7 @@ mod tools;
 mod trees;
 mod verdict;
 
+pub use capture::{CAPTURED, OUT_OF_TIME, TOO_LONG};
 pub use client::{Client, ClientError, Inbox, Incomings, Transport};
 pub use cores::{Cores, Share};
 pub use damage::find_damage;

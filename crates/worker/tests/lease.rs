@@ -277,6 +277,7 @@ fn lease(script: &str) -> Lease {
         seen: Vec::new(),
         checks_reproducible: false,
         to_test: None,
+        is_captured: false,
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::causes::KnownCause;
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
+use crate::helpers::Helpers;
 use crate::key::SigningKey;
 use crate::program::Program;
 use crate::remedy::Remedy;
@@ -191,6 +192,17 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// Updates the index. `say` receives progress messages.
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned>;
+
+    /// Updates the index; other machines help if that is worth it.
+    fn scan_with(
+        &self,
+        yard: &Yard,
+        _: &dyn Helpers,
+        cancel: &AtomicBool,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> Result<Scanned> {
+        self.scan(yard, cancel, say)
+    }
 
     /// Fails if there is no index.
     fn check_scanned(&self, yard: &Yard) -> Result<()>;

@@ -20,6 +20,7 @@ pub mod expectations;
 pub mod family;
 pub mod files;
 pub mod finding;
+pub mod helpers;
 pub mod host;
 pub mod init;
 pub mod interrupt;

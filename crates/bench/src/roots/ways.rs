@@ -97,6 +97,7 @@ impl Maker {
             seen: Vec::new(),
             checks_reproducible: false,
             to_test: None,
+            is_captured: false,
         };
         let distfiles = Arc::new(crate::mirror::open_files(yard)?);
         Ok(Maker { settings, lease, ids: ids.clone(), distfiles })

@@ -38,7 +38,7 @@ impl Rules {
     }
 
     /// The facts that orders carry under these settings.
-    pub(super) fn order(settings: &Settings) -> FamilyOrder {
+    pub fn order(settings: &Settings) -> FamilyOrder {
         let environment = stages::environment(settings);
         let lines: String = environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         let facts = [(ARCHITECTURE, settings.architecture.clone()), (ENVIRONMENT, lines)];

@@ -5,6 +5,7 @@ use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
 use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::helpers::Helpers;
 use kilnyard_yard::{interrupt, words};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -30,6 +31,8 @@ pub struct ScanResult {
     pub failed: Vec<(String, TreeError)>,
     /// Number of directories that were not scanned because nothing changed.
     pub reused: u64,
+    /// Number of directories that other machines scanned.
+    pub elsewhere: u64,
 }
 
 /// Lists all directories of the tree, `jobs` categories at once.
@@ -77,6 +80,30 @@ pub fn expand(names: &[String], categories: &BTreeMap<String, Vec<String>>) -> V
     names.iter().flat_map(locations).collect()
 }
 
+/// Directories for each core of this machine below which other machines are not asked: it would take them longer to get
+/// the tree.
+const HELPED_MIN: usize = 20;
+/// The most commands that other machines run at once.
+const HELPED_MAX: u32 = 1024;
+
+/// Where make ran.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Here,
+    Elsewhere,
+    /// Nowhere: another machine could not run it.
+    Unable,
+}
+
+/// A tree whose make runs on other machines.
+#[derive(Clone, Copy)]
+pub struct Helped<'a> {
+    /// Runs make there.
+    pub tree: Tree<'a>,
+    /// The other machines.
+    pub helpers: &'a dyn Helpers,
+}
+
 /// A running scan.
 pub struct Work<'a> {
     /// Runs make in the tree's directories.
@@ -90,6 +117,7 @@ pub struct Work<'a> {
     /// The result so far.
     pub found: ScanResult,
     known: HashSet<String>,
+    helped: Option<Helped<'a>>,
 }
 
 impl<'a> Work<'a> {
@@ -100,7 +128,20 @@ impl<'a> Work<'a> {
         kept: HashMap<String, Vec<u8>>,
         is_partial: bool,
     ) -> Work<'a> {
-        Work { tree, folder, kept, is_partial, found: ScanResult::default(), known: HashSet::new() }
+        Work {
+            tree,
+            folder,
+            kept,
+            is_partial,
+            found: ScanResult::default(),
+            known: HashSet::new(),
+            helped: None,
+        }
+    }
+
+    /// Scans on other machines too, if that is worth it.
+    pub fn helped_by(self, helped: Helped<'a>) -> Work<'a> {
+        Work { helped: Some(helped), ..self }
     }
 
     /// Scans these locations and, in a partial scan, their dependencies. Returns all of them in the order in which
@@ -117,9 +158,18 @@ impl<'a> Work<'a> {
         let work = Mutex::new(work);
         let (answers, answered) = mpsc::channel();
         let is_over = AtomicBool::new(false);
-        let (tree, work, is_over) = (self.tree, &work, &is_over);
+        let (work, is_over) = (&work, &is_over);
+        let new_ones = first.iter().filter(|location| !self.kept.contains_key(*location)).count();
+        let helped = self.helped.filter(|_| new_ones >= HELPED_MIN * jobs as usize);
+        let slots = helped.map_or(0, |helped| helped.helpers.slots().min(HELPED_MAX));
+        if slots > 0 {
+            say(&format!("other machines scan too, {slots} directories at once"));
+        }
+        let here = std::iter::repeat_n((self.tree, false), jobs as usize);
+        let elsewhere =
+            helped.into_iter().flat_map(|helped| std::iter::repeat_n((helped.tree, true), slots as usize));
         std::thread::scope(|scope| {
-            for _ in 0..jobs {
+            for (tree, is_elsewhere) in here.chain(elsewhere) {
                 let answers = answers.clone();
                 scope.spawn(move || {
                     loop {
@@ -129,7 +179,13 @@ impl<'a> Work<'a> {
                             return;
                         }
                         let answer = tree.index(&location, interrupt::cancel());
-                        if answers.send((location, answer)).is_err() {
+                        // A machine that cannot run make at all leaves the rest to others.
+                        let place = match (is_elsewhere, &answer) {
+                            (false, _) => Place::Here,
+                            (true, Err(TreeError::Start { .. })) => Place::Unable,
+                            (true, _) => Place::Elsewhere,
+                        };
+                        if answers.send((location, answer, place)).is_err() || place == Place::Unable {
                             return;
                         }
                     }
@@ -166,9 +222,14 @@ impl<'a> Work<'a> {
                 if open == 0 {
                     return Ok(order);
                 }
-                if let Ok((location, answer)) = answered.recv_timeout(Duration::from_millis(100)) {
+                if let Ok((location, answer, place)) = answered.recv_timeout(Duration::from_millis(100)) {
+                    if place == Place::Unable {
+                        let _ = to_workers.send(location);
+                        continue;
+                    }
                     open -= 1;
                     asked += 1;
+                    self.found.elsewhere += u64::from(place == Place::Elsewhere);
                     match answer {
                         Ok(stanzas) => {
                             journal.add(&location, &stanzas).context(Kind::Machine, failed)?;

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 /// Runs make and prints its standard error only if it fails: the output and the errors share one pipe.
-const SCRIPT: &str = r#"
+pub(super) const SCRIPT: &str = r#"
 "$@" 2> /tmp/kilnyard-said && exit 0
 code=$?
 echo

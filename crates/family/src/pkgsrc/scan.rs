@@ -5,8 +5,9 @@
 //! scan.
 
 use super::asking::{
-    ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
+    Helped, ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
+use super::helped_make::HelpedMake;
 use super::root_make::RootMake;
 use super::set::settings;
 use crate::debian::base;
@@ -15,12 +16,13 @@ use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_category};
 use kilnyard_ecosystem::pkgsrc::stages::TREE;
-use kilnyard_ecosystem::pkgsrc::tree::Tree;
+use kilnyard_ecosystem::pkgsrc::tree::{Make, Tree};
 use kilnyard_ecosystem::pkgsrc::{Scan, ScanSettings, Settings};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::{Family, Scanned};
 use kilnyard_yard::files::write_whole;
+use kilnyard_yard::helpers::Helpers;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::shape::Shape;
 use kilnyard_yard::unpack;
@@ -53,6 +55,7 @@ pub struct Index {
 pub fn scan(
     yard: &Yard,
     pkgsrc: &Pkgsrc,
+    helpers: &dyn Helpers,
     cancel: &AtomicBool,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Scanned> {
@@ -77,7 +80,9 @@ pub fn scan(
     let there = wanted.as_ref().map(|wanted| {
         wanted.iter().filter(|location| !missing.contains(location)).cloned().collect::<Vec<_>>()
     });
-    let asked = ask(yard, pkgsrc, &settings, &make, there.as_deref(), cores, say);
+    let helped = HelpedMake::new(helpers, &settings, make.time_limit());
+    let helped = Helped { tree: Tree { make: &helped }, helpers };
+    let asked = ask((yard, pkgsrc), &settings, &make, helped, there.as_deref(), cores, say);
     make.remove(yard, &ids);
     keep(yard, pkgsrc, (wanted, missing), asked?, say)
 }
@@ -103,10 +108,10 @@ struct Asked {
 
 /// Scans these directories and categories of the tree, or all of it.
 fn ask(
-    yard: &Yard,
-    pkgsrc: &Pkgsrc,
+    (yard, pkgsrc): (&Yard, &Pkgsrc),
     settings: &Settings,
     make: &RootMake,
+    helped: Helped<'_>,
     wanted: Option<&[String]>,
     jobs: u32,
     say: &dyn Fn(&str),
@@ -134,7 +139,7 @@ fn ask(
             locations(&tree, jobs)?
         }
     };
-    let mut work = Work::new(tree, &pkgsrc.tree, kept.stanzas, wanted.is_some());
+    let mut work = Work::new(tree, &pkgsrc.tree, kept.stanzas, wanted.is_some()).helped_by(helped);
     let mut order = work.scan(first, jobs, &mut journal, failed, say)?;
     if wanted.is_some() {
         order.sort_unstable();
@@ -157,8 +162,12 @@ fn keep(
         found.failed.into_iter().map(|(location, error)| (location, error.to_string())).collect();
     let absent = format!("not a directory of {}", pkgsrc.tree.display());
     failed.extend(missing.into_iter().map(|location| (location, absent.clone())));
+    let elsewhere = match found.elsewhere {
+        0 => String::new(),
+        count => format!(" ({count} on other machines)"),
+    };
     say(&format!(
-        "{} directories: {asked} scanned, {} unchanged, {} failed",
+        "{} directories: {asked} scanned{elsewhere}, {} unchanged, {} failed",
         order.len(),
         found.reused,
         failed.len()

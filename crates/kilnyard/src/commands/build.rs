@@ -97,7 +97,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let note = |phase: &str| drop(lock.note(phase));
     if needs_scan && !options.no_scan {
         note("scanning");
-        yard.config.family.scan(yard, signals::cancel(), &say)?;
+        super::scan::scan(yard, &say)?;
     }
     if let (false, Some((reason, remedy))) = (options.dry_run, yard.config.family.foreign()) {
         let target = yard.target()?;

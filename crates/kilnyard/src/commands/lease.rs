@@ -68,6 +68,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
         seen: StageSeen::of(builds.iter().flat_map(|build| &build.stages)),
         checks_reproducible: false,
         to_test: None,
+        is_captured: false,
     };
     let path = options.to.join(FILE);
     fs_err::write(&path, encode(&lease).or_internal(&failed)?).context(Kind::Machine, &failed)?;

@@ -69,7 +69,7 @@ impl Contents {
     pub fn start(yard: &Yard, owner: Sender<Message>) -> Contents {
         let (outgoing, incoming) = mpsc::channel();
         let is_stale = Arc::new(AtomicBool::new(false));
-        let packer = Packer { yard: yard.clone(), is_stale: is_stale.clone(), trees: HashMap::new() };
+        let packer = Packer { is_stale: is_stale.clone(), ..Packer::new(yard) };
         std::thread::spawn(move || packer.complete_all(&incoming, &owner));
         Contents { outgoing, is_stale, pending: HashSet::new() }
     }
@@ -101,11 +101,11 @@ impl Contents {
 /// # Errors
 /// A folder cannot be read.
 pub fn fill(yard: &Yard, root: &mut RootOrder) -> Result<()> {
-    let is_stale = Arc::default();
-    Packer { yard: yard.clone(), is_stale, trees: HashMap::new() }.fill(root)
+    Packer::new(yard).fill(root)
 }
 
-struct Packer {
+/// Packs folders.
+pub struct Packer {
     yard: Yard,
     is_stale: Arc<AtomicBool>,
     /// The trees that were packed, by the name of their folder.
@@ -113,6 +113,11 @@ struct Packer {
 }
 
 impl Packer {
+    /// Nothing is packed yet.
+    pub fn new(yard: &Yard) -> Packer {
+        Packer { yard: yard.clone(), is_stale: Arc::default(), trees: HashMap::new() }
+    }
+
     fn complete_all(mut self, incoming: &Receiver<Outgoing>, owner: &Sender<Message>) {
         for mut outgoing in incoming {
             if self.is_stale.swap(false, Ordering::Relaxed) {
@@ -126,7 +131,8 @@ impl Packer {
         }
     }
 
-    fn fill(&mut self, root: &mut RootOrder) -> Result<()> {
+    /// Completes a root.
+    pub fn fill(&mut self, root: &mut RootOrder) -> Result<()> {
         for folder in root.folders.iter_mut().filter(|folder| folder.content.is_none()) {
             let known = self.trees.get(&folder.name).filter(|_| folder.names.is_none());
             let content = match known {

@@ -7,7 +7,7 @@ use super::Message;
 use super::contents;
 use super::taken::TakenOver;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Channel, Event, Granted, Standing};
+use kilnyard_coordinator::{Channel, Event, Standing};
 use kilnyard_farm::proof::is_signed;
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
 use kilnyard_farm::roster::{Held, Member, Roster};
@@ -258,9 +258,9 @@ impl Door {
     }
 
     /// Sends a lease, and lets the worker read what it names.
-    pub fn grant(&mut self, granted: &Granted, lease: &Lease, bytes: Vec<u8>) {
-        let allows = self.allowed(granted, lease);
-        self.push(granted.channel, Some(allows), None, bytes);
+    pub fn grant(&mut self, to: Channel, lease: &Lease, bytes: Vec<u8>) {
+        let allows = self.allowed(to, lease);
+        self.push(to, Some(allows), None, bytes);
     }
 
     /// Notes a build of a worker: its run, package and number. Returns what the worker may do.
@@ -280,9 +280,9 @@ impl Door {
     }
 
     /// What a lease lets its worker read.
-    fn allowed(&mut self, granted: &Granted, lease: &Lease) -> Allowed {
+    fn allowed(&mut self, channel: Channel, lease: &Lease) -> Allowed {
         let at = (lease.run, lease.order.package.as_str(), lease.build);
-        let mut allows = self.admit(granted.channel, lease.attempt, at, &lease.order);
+        let mut allows = self.admit(channel, lease.attempt, at, &lease.order);
         if let Some(to_test) = &lease.to_test {
             if let Some(build) = self.builds.get_mut(&lease.attempt) {
                 build.account = None;

@@ -61,7 +61,7 @@ impl Link {
                 self.own.insert(granted.attempt);
                 self.inbox.deliver(bytes);
             }
-            Some(door) => door.grant(granted, lease, bytes),
+            Some(door) => door.grant(granted.channel, lease, bytes),
             None => {}
         }
         Ok(())

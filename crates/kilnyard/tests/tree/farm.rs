@@ -8,7 +8,13 @@ use kilnyard_store::{BuildRow, Store};
 use kilnyard_store_sqlite::Sqlite;
 use std::collections::BTreeMap;
 
-pub const CASES: &[Trial] = &[("packages_of_a_tree_are_built_by_other_machines", build)];
+pub const CASES: &[Trial] = &[
+    ("packages_of_a_tree_are_built_by_other_machines", build),
+    ("directories_of_a_tree_are_scanned_by_other_machines", scan),
+];
+
+/// Directories of a tree that is large enough for other machines to help.
+const DIRECTORIES: usize = 60;
 
 const TARGET: &str = "pkgsrc/linux/bookworm/amd64";
 
@@ -58,5 +64,41 @@ fn build(shared: &Shared) {
     until("the worker has logged it", || far.folder.join("worker/logs/2").exists());
     yard.run(&["log", "b/other", "build"]).exits(0);
     drop((server, served));
+    yard.is_clean();
+}
+
+fn scan(shared: &Shared) {
+    // The make of each directory takes a while.
+    let slow = "WAITED!= sleep 0.4; echo waited";
+    let locations: Vec<String> = (0..DIRECTORIES).map(|number| format!("a/p{number:02}")).collect();
+    let packages: Vec<(&str, &str)> = locations.iter().map(|location| (location.as_str(), slow)).collect();
+    let tree = MiniTree::new(&packages);
+    let yard = shared.yard("farm-scan", &tree, &[]);
+    let served = Served::start(&yard);
+    let far = Far::join_without(&shared.path("workers"), &yard, &served, "far", &[&tree.path()]);
+    let builder = Far::join_with(&shared.path("workers"), &yard, &served, "builder", &["--roles", "build"]);
+    let ended = yard.run(&["scan"]).exits(0).says(&["1 directories at once", "on other machines"]);
+    assert!(ended.stderr.contains(&format!("{DIRECTORIES} directories")), "{} {}", ended.stderr, far.said());
+    // Killed while it scans, it leaves its directories to others.
+    for location in &locations {
+        tree.package(location, &format!("{slow}\nVERSION= 2.0"));
+    }
+    let mut scanning = yard.start(&["scan"]);
+    until("other machines scan", || scanning.stderr().contains("directories at once"));
+    let mut far = far;
+    far.signal(libc::SIGKILL);
+    far.start(&yard, &[]);
+    let counted = format!("{DIRECTORIES} directories: {DIRECTORIES} scanned");
+    scanning.end().exits(0).says(&[&counted, "0 failed"]);
+    // The same index as without help.
+    let alone = shared.yard("farm-scan-alone", &tree, &[]);
+    alone.run(&["scan"]).exits(0);
+    let digest = |yard: &Yard| yard.read("index/index.json");
+    assert_eq!(digest(&yard), digest(&alone));
+    drop((builder, served));
+    // Outputs of make are not kept, except those whose answer was lost.
+    let folders = yard.names("distfiles").into_iter().filter(|name| name.len() == 2);
+    let files: usize = folders.map(|folder| yard.names(&format!("distfiles/{folder}")).len()).sum();
+    assert!(files < DIRECTORIES / 2, "{files} files");
     yard.is_clean();
 }

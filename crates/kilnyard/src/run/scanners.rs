@@ -1,0 +1,235 @@
+//! Workers on other machines that help with a scan: each runs single commands, whose output is stored by the door.
+
+use super::contents::Packer;
+use super::door::Door;
+use super::{Message, capabilities};
+use crate::error::Result;
+use crate::words::now_seconds;
+use crate::yard::Yard;
+use crate::{mirror, signals};
+use kilnyard_coordinator::{Asker, AskerAction, AskerEvent, Attempts, Event};
+use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::order::{BuildOrder, Output};
+use kilnyard_model::result::Failure;
+use kilnyard_process::{CaptureEnd, Captured};
+use kilnyard_protocol::{ToCoordinator, ToWorker, encode, open};
+use kilnyard_worker::{OUT_OF_TIME, TOO_LONG};
+use kilnyard_yard::helpers::Helpers;
+use rand::RngCore;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often workers are checked for silence.
+const TICK: Duration = Duration::from_millis(500);
+/// How long the first caller waits for workers to introduce themselves: they wait at the door.
+const WAIT: Duration = Duration::from_secs(2);
+/// How often a caller checks whether it is cancelled.
+const STEP: Duration = Duration::from_millis(100);
+
+/// The answer to a command.
+type Answer = std::result::Result<Vec<Output>, Failure>;
+
+/// What the thread that asks workers receives.
+enum Incoming {
+    OfDoor(Message),
+    Ask(BuildOrder, Sender<Answer>),
+}
+
+/// See the module documentation. It connects to the yard's door when it is first needed.
+pub struct Scanners<'a> {
+    yard: &'a Yard,
+    connected: OnceLock<Option<Connected>>,
+}
+
+impl Scanners<'_> {
+    /// The scanners of a yard.
+    pub fn new(yard: &Yard) -> Scanners<'_> {
+        Scanners { yard, connected: OnceLock::new() }
+    }
+
+    /// None if the yard has no door, or cannot use it.
+    fn connected(&self) -> Option<&Connected> {
+        self.connected.get_or_init(|| Connected::to(self.yard).unwrap_or_default()).as_ref()
+    }
+}
+
+impl Helpers for Scanners<'_> {
+    fn slots(&self) -> u32 {
+        self.connected().map_or(0, Connected::slots)
+    }
+
+    fn run(&self, order: BuildOrder, cancel: &AtomicBool) -> io::Result<Captured> {
+        let connected = self.connected().ok_or(io::ErrorKind::NotConnected)?;
+        connected.run(order, cancel)
+    }
+}
+
+/// The connection of a scan to workers. Its thread ends when this is dropped.
+struct Connected {
+    incoming: Sender<Incoming>,
+    slots: Arc<AtomicU32>,
+    started: Instant,
+    packer: Mutex<Packer>,
+    distfiles: FileStore,
+}
+
+impl Connected {
+    /// Connects to the yard's door; none if there is none.
+    fn to(yard: &Yard) -> Result<Option<Connected>> {
+        if !Door::is_open(yard) {
+            return Ok(None);
+        }
+        let (incoming, received) = mpsc::channel();
+        let (owner, of_door) = mpsc::channel();
+        let Some(door) = Door::connect(yard, &owner, 0, &[]) else { return Ok(None) };
+        std::thread::spawn({
+            let incoming = incoming.clone();
+            move || {
+                // Until the door's threads end.
+                for message in of_door {
+                    if incoming.send(Incoming::OfDoor(message)).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        let slots = Arc::new(AtomicU32::new(0));
+        let asking = Asking { door, slots: slots.clone(), answers: HashMap::new(), count: 0 };
+        std::thread::spawn(move || asking.run(&received));
+        Ok(Some(Connected {
+            incoming,
+            slots,
+            started: Instant::now(),
+            packer: Mutex::new(Packer::new(yard)),
+            distfiles: mirror::open_files(yard)?,
+        }))
+    }
+
+    /// The output of a command that a worker stored, which is not needed any longer.
+    fn output(&self, output: &Output) -> io::Result<Captured> {
+        let sha256 = Sha256Hex::parse(&output.sha256).map_err(io::Error::other)?;
+        let bytes = fs_err::read(self.distfiles.path(&sha256))?;
+        let _ = self.distfiles.artifacts().remove(&sha256);
+        let end = match output.description.as_str() {
+            OUT_OF_TIME => CaptureEnd::WallLimit,
+            TOO_LONG => CaptureEnd::OutputLimit,
+            code => CaptureEnd::Exit(code.parse().map_err(io::Error::other)?),
+        };
+        Ok(Captured { end, output: bytes, errors: Vec::new() })
+    }
+
+    fn slots(&self) -> u32 {
+        loop {
+            let slots = self.slots.load(Ordering::Relaxed);
+            if slots > 0 || self.started.elapsed() >= WAIT || signals::count() > 0 {
+                return slots;
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    fn run(&self, mut order: BuildOrder, cancel: &AtomicBool) -> io::Result<Captured> {
+        let filled = self.packer.lock().unwrap_or_else(PoisonError::into_inner).fill(&mut order.root);
+        filled.map_err(|error| io::Error::other(error.one_line()))?;
+        let (answer, answered) = mpsc::channel();
+        let gone = || io::Error::other("the connection to other machines ended");
+        self.incoming.send(Incoming::Ask(order, answer)).map_err(|_| gone())?;
+        loop {
+            match answered.recv_timeout(STEP) {
+                Ok(Ok(outputs)) => {
+                    let output = outputs.first().ok_or_else(|| io::Error::other("there is no output"))?;
+                    return self.output(output);
+                }
+                Ok(Err(failure)) => return Err(io::Error::other(failure.message)),
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                Err(RecvTimeoutError::Timeout) if cancel.load(Ordering::Relaxed) => {
+                    return Ok(Captured {
+                        end: CaptureEnd::Cancelled,
+                        output: Vec::new(),
+                        errors: Vec::new(),
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+/// The thread that asks workers.
+struct Asking {
+    door: Door,
+    slots: Arc<AtomicU32>,
+    answers: HashMap<u64, Sender<Answer>>,
+    count: u64,
+}
+
+impl Asking {
+    fn run(mut self, received: &Receiver<Incoming>) {
+        let mut secret = [0; Attempts::SECRET_BYTES];
+        rand::rngs::OsRng.fill_bytes(&mut secret);
+        let mut asker = Asker::new(Attempts::new(secret), capabilities());
+        let mut ticked = Instant::now();
+        loop {
+            let event = match received.recv_timeout(TICK) {
+                Ok(Incoming::Ask(order, answer)) => {
+                    self.count += 1;
+                    self.answers.insert(self.count, answer);
+                    Some(AskerEvent::Ask(self.count, Arc::new(order)))
+                }
+                Ok(Incoming::OfDoor(message)) => self.of_door(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut actions = Vec::new();
+            event.into_iter().for_each(|event| asker.apply(now_seconds(), event, &mut actions));
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                asker.apply(now_seconds(), AskerEvent::Tick, &mut actions);
+            }
+            self.slots.store(asker.slots(), Ordering::Relaxed);
+            actions.into_iter().for_each(|action| self.perform(action));
+        }
+    }
+
+    /// The event of a message of the door. A worker may send anything.
+    fn of_door(&mut self, message: Message) -> Option<AskerEvent> {
+        match message {
+            Message::Event(event) => match *event {
+                Event::Workers(standings) => Some(AskerEvent::Workers(standings)),
+                _ => None,
+            },
+            Message::OfWorker { worker: Some((worker, _waiting)), bytes } => {
+                let message = open::<ToCoordinator>(&bytes).ok()?;
+                if matches!(&message.body, ToCoordinator::Hello(hello) if hello.worker != worker) {
+                    return None;
+                }
+                let from = self.door.channel(&worker);
+                Some(AskerEvent::Received { from, message: Box::new(message) })
+            }
+            _ => None,
+        }
+    }
+
+    fn perform(&mut self, action: AskerAction) {
+        match action {
+            AskerAction::Grant(to, message) => {
+                if let (Ok(bytes), ToWorker::Grant { lease, .. }) = (encode(&message), &*message) {
+                    self.door.grant(to, lease, bytes);
+                }
+            }
+            AskerAction::Send(to, message) => {
+                if let Ok(bytes) = encode(&message) {
+                    self.door.send(to, &message, bytes);
+                }
+            }
+            AskerAction::Answered(number, answer) => {
+                // A cancelled caller has left.
+                let _ = self.answers.remove(&number).map(|caller| caller.send(answer));
+            }
+        }
+    }
+}

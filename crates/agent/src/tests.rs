@@ -99,6 +99,7 @@ impl Worker {
             memory_bytes: None,
             disk_bytes: None,
             host: None,
+            warm: Vec::new(),
         };
         Worker { agent: Agent::new(hello), now_seconds: 0.0 }
     }

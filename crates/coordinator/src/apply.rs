@@ -225,6 +225,7 @@ impl Coordinator {
             Ok(()) => {
                 self.packages[id.index()].is_fetched = true;
                 self.packages[id.index()].fetch = stage.map(|stage| stamped(stage, now_seconds));
+                self.say_needs(id, actions);
                 self.schedule(ScheduleEvent::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
@@ -435,7 +436,8 @@ impl Coordinator {
                 }
             }
             Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
-            Progress::StageBegan(_) | Progress::Sample { .. } => {}
+            Progress::StageBegan(_) => self.measure_rate(build, actions),
+            Progress::Sample { .. } => {}
         }
     }
 

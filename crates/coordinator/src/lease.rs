@@ -157,6 +157,7 @@ impl LeaseState {
             is_asked: [false; 2],
             answers: [None, None],
             result: None,
+            has_begun: false,
             is_cancelled: false,
             core_seconds: 0.0,
             is_parallel_since: None,

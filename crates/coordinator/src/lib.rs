@@ -30,6 +30,7 @@ mod apply;
 mod asker;
 mod attempts;
 mod health;
+mod inputs;
 mod lease;
 mod outcome;
 mod pools;
@@ -433,6 +434,8 @@ struct LeaseState {
     answers: [Option<Answer>; 2],
     /// A result that arrived before its answer.
     result: Option<Box<BuildResult>>,
+    /// Whether its first stage began.
+    has_begun: bool,
     /// A cancelled build keeps its slot until its worker has ended it.
     is_cancelled: bool,
     /// The core time of its finished stages.
@@ -466,6 +469,7 @@ pub struct Coordinator {
     seats: seats::Seats,
     health: health::Health,
     pools: pools::Pools,
+    inputs: inputs::Inputs,
     /// The capabilities that a worker must have.
     required: Vec<String>,
     /// The last [`Action::Allot`].
@@ -535,6 +539,7 @@ impl Coordinator {
             seats: seats::Seats::default(),
             health: health::Health::default(),
             pools: pools::Pools::default(),
+            inputs: inputs::Inputs::default(),
             required: Vec::new(),
             scheduler,
             allotted: Vec::new(),

@@ -146,6 +146,8 @@ impl Coordinator {
         self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
         let seat = self.seats.get_mut(machine);
         (seat.is_open, seat.class) = (is_open, class);
+        self.say_rate(machine, actions);
+        self.say_warm(machine, &hello.warm, actions);
         self.schedule(ScheduleEvent::Joined { machine, about, is_open }, actions);
     }
 

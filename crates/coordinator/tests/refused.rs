@@ -25,6 +25,7 @@ fn hello() -> Hello {
         memory_bytes: None,
         disk_bytes: None,
         host: None,
+        warm: Vec::new(),
     }
 }
 

@@ -173,6 +173,7 @@ impl World {
             memory_bytes: None,
             disk_bytes: None,
             host: None,
+            warm: Vec::new(),
         };
         let attempts = Attempts::new([7; Attempts::SECRET_BYTES]);
         let coordinator = Coordinator::new(1, starts, scheduler.clone(), 1, attempts);

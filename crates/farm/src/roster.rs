@@ -56,6 +56,9 @@ impl FromStr for Token {
     }
 }
 
+/// The folder of the workers, whose time changes with each of them.
+pub const WORKERS: &str = "workers";
+
 /// The pool of a worker whose token names none.
 pub const DEFAULT_POOL: &str = "default";
 
@@ -156,7 +159,7 @@ pub struct Roster {
 impl Roster {
     /// The roster in this folder, which is created if it is missing.
     pub fn open(folder: &Path) -> io::Result<Roster> {
-        for part in ["tokens", "workers", "former"] {
+        for part in ["tokens", WORKERS, "former"] {
             fs_err::create_dir_all(folder.join(part))?;
         }
         Ok(Roster { folder: folder.to_owned() })
@@ -249,7 +252,7 @@ impl Roster {
     /// # Errors
     /// The folder cannot be read.
     pub fn members(&self) -> io::Result<Vec<Member>> {
-        self.members_in("workers")
+        self.members_in(WORKERS)
     }
 
     /// All workers that were removed, by name. One whose file is damaged is in no pool.
@@ -299,7 +302,7 @@ impl Roster {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join("workers").join(format!("{name}.json"))
+        self.folder.join(WORKERS).join(format!("{name}.json"))
     }
 }
 

@@ -476,6 +476,7 @@ pub fn hello(worker: String, process: String, machine: &Machine) -> Hello {
         memory_bytes: machine.memory_bytes,
         disk_bytes: machine.disk_bytes,
         host: Some(kilnyard_worker::host()),
+        warm: Vec::new(),
     }
 }
 

@@ -209,6 +209,14 @@ pub struct Hello {
     /// The kernel and CPU, for records; absent from earlier programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// Artifacts that it has from earlier runs, by hash; not all, if there are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm: Vec<String>,
+}
+
+impl Hello {
+    /// The most artifacts that a worker names.
+    pub const WARM_MAX: usize = 4096;
 }
 
 /// The answer to a hello: the worker takes part.

@@ -256,6 +256,7 @@ fn messages_of_a_worker() {
         memory_bytes: Some(64 << 30),
         disk_bytes: None,
         host: None,
+        warm: Vec::new(),
     };
     // As sent by programs from before the host was added.
     check("hello", &ToCoordinator::Hello(hello.clone()));

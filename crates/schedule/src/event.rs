@@ -1,6 +1,7 @@
 //! The inputs and outputs of the scheduler.
 
 use crate::machine::{Classes, Machine, MachineId};
+use crate::transfer::Needed;
 use crate::work::Work;
 use kilnyard_model::graph::PackageId;
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,27 @@ pub enum Event {
         package: PackageId,
         /// The new estimate.
         work: Work,
+    },
+    /// The inputs of a package, for machines that do not have all.
+    Needs {
+        /// A package that is not built yet.
+        package: PackageId,
+        /// Replaces what it needed before.
+        inputs: Vec<Needed>,
+    },
+    /// Inputs that a machine has.
+    Has {
+        /// A machine with a [`Event::Rate`].
+        machine: MachineId,
+        /// The numbers of artifacts.
+        artifacts: Vec<u32>,
+    },
+    /// How fast a machine receives inputs. Without this event, it has all that it needs.
+    Rate {
+        /// A machine that takes part.
+        machine: MachineId,
+        /// In bytes a second; above 0.
+        bytes_per_second: f64,
     },
     /// A machine joins: either a new one, with the next number, or one that has returned.
     Joined {

@@ -35,6 +35,7 @@ pub mod rank;
 mod scheduler;
 mod simulate;
 mod speed;
+mod transfer;
 pub mod work;
 
 pub use bound::Bound;
@@ -47,4 +48,5 @@ pub use queue::Queue;
 pub use rank::{Ranks, path, ranks};
 pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out};
 pub use simulate::{Built, Busy, Simulated, SimulationError, simulate};
+pub use transfer::Needed;
 pub use work::{Basis, Measured, Step, Work, estimate};

@@ -35,6 +35,7 @@ use crate::priority::effective_priorities;
 use crate::queue::Queue;
 use crate::rank::Ranks;
 use crate::speed::Speed;
+use crate::transfer::Transfers;
 use crate::work::{Basis, Work};
 use kilnyard_model::graph::{Graph, PackageId};
 use std::collections::BTreeMap;
@@ -133,6 +134,8 @@ struct Running {
     memory_bytes: u64,
     memory_per_core_bytes: u64,
     disk_bytes: u64,
+    /// The bytes of inputs that its machine lacked.
+    missing_bytes: u64,
     /// Maximum number of cores that its package may have, on any machine: ranks compare with the best machine.
     jobs_max: u32,
     /// When it was bumped, and its priority; see `Queue`. Together with the longest path from now on, they determine
@@ -163,6 +166,8 @@ pub struct Scheduler {
     prior_factor: f64,
     /// The measured speed of each machine.
     speeds: Vec<Speed>,
+    /// What machines have of the inputs of packages.
+    transfers: Transfers,
     /// Maximum number of cores that any build can have, and the highest speed, of the machines present.
     cores_max: u32,
     speed_max: f64,
@@ -218,6 +223,7 @@ impl Scheduler {
             surprises: Vec::new(),
             prior_factor: 1.0,
             speeds: Vec::new(),
+            transfers: Transfers::default(),
             cores_max: 1,
             speed_max: 1.0,
             unstarted_seconds: 0.0,
@@ -270,6 +276,12 @@ impl Scheduler {
         let mut running = self.running[machine.index()].iter();
         let build = running.find(|build| build.package == package)?;
         Some((build.memory_bytes, build.memory_per_core_bytes))
+    }
+
+    /// The bytes of inputs that a machine lacked when a running build was started there.
+    pub fn missing_bytes_of(&self, machine: MachineId, package: PackageId) -> u64 {
+        let running = self.running[machine.index()].iter();
+        running.filter(|build| build.package == package).map(|build| build.missing_bytes).sum()
     }
 
     /// The maximum number of cores that one build can have on a machine like this.
@@ -336,6 +348,11 @@ impl Policy for Scheduler {
                 self.queue.bump(all);
             }
             Event::Retry(package) => self.retry(package),
+            Event::Needs { package, inputs } => self.transfers.set_needs(package, inputs),
+            Event::Has { machine, artifacts } => self.transfers.add(machine, &artifacts),
+            Event::Rate { machine, bytes_per_second } => {
+                self.transfers.set_rate(machine, Some(bytes_per_second));
+            }
             Event::Confine { package, to } => self.packages[package.index()].classes = to,
             Event::Estimated { package, work } => {
                 let phase = self.packages[package.index()].phase;

@@ -120,6 +120,7 @@ fn work(farm: &Farm, name: &str, token: &str, log: &Mutex<File>) -> Result<()> {
         memory_bytes: None,
         disk_bytes: None,
         host: None,
+        warm: Vec::new(),
     };
     let key = WorkerKey::open(&folder.join("key")).context(Kind::Machine, failed)?;
     let (name, agent, waiting) = (name.to_owned(), Agent::new(hello), HashMap::new());

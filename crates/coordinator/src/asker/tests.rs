@@ -59,6 +59,7 @@ impl Farm {
             memory_bytes: None,
             disk_bytes: None,
             host: None,
+            warm: Vec::new(),
         };
         let actions = self.say(from, ToCoordinator::Hello(hello));
         let welcome = actions.iter().find_map(|action| match action {

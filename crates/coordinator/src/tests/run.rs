@@ -159,6 +159,7 @@ impl Run {
             memory_bytes: None,
             disk_bytes: None,
             host: None,
+            warm: Vec::new(),
         };
         self.say(ToCoordinator::Hello(hello));
         let welcome = self.actions.iter().rev().find_map(|action| match action {

@@ -97,6 +97,7 @@ impl Process {
             memory_bytes: None,
             disk_bytes: None,
             host: None,
+            warm: Vec::new(),
         };
         Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates, tests }
     }

@@ -10,7 +10,7 @@ use crate::yard::Yard;
 use kilnyard_coordinator::{Channel, Event, Standing};
 use kilnyard_farm::proof::is_signed;
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
-use kilnyard_farm::roster::{Held, Member, Roster};
+use kilnyard_farm::roster::{Held, Member, Roster, WORKERS};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use kilnyard_yard::untrusted::folder;
 
@@ -153,6 +153,10 @@ struct Watched {
     shared: Arc<Shared>,
     /// As last reported.
     reported: Option<BTreeMap<String, Standing>>,
+    /// When the folder of the workers changed, as last seen: each change of a worker renames a file there.
+    changed: Option<SystemTime>,
+    /// Whether it was read a second after that. File times are too coarse to show a second change at once.
+    is_settled: bool,
 }
 
 impl Watched {
@@ -173,6 +177,12 @@ impl Watched {
     }
 
     fn report(&mut self, owner: &Sender<Message>) {
+        let changed = fs_err::metadata(self.folder.join(WORKERS)).and_then(|folder| folder.modified()).ok();
+        let is_same = self.reported.is_some() && changed == self.changed;
+        if is_same && self.is_settled {
+            return;
+        }
+        (self.changed, self.is_settled) = (changed, is_same);
         // Without a roster, no worker has joined.
         let members = match self.folder.is_dir() {
             true => Roster::open(&self.folder).and_then(|roster| roster.members()),
@@ -234,7 +244,14 @@ impl Door {
         }
         // Before any worker can connect.
         let (folder, farm) = (paths.door.clone(), yard.config.farm.clone());
-        let mut roster = Watched { folder, farm, shared: shared.clone(), reported: None };
+        let mut roster = Watched {
+            folder,
+            farm,
+            shared: shared.clone(),
+            reported: None,
+            changed: None,
+            is_settled: false,
+        };
         roster.report(owner);
         // Three threads, since the owner of the run never blocks. They end when this is dropped.
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
@@ -446,7 +463,7 @@ mod tests {
         let (owner, events) = mpsc::channel();
         let farm = toml::from_str("[pool.lab]\ntrusted = false").unwrap();
         let (shared, folder) = (Arc::new(Shared::default()), folder.path().to_owned());
-        let mut watched = Watched { folder, farm, shared, reported: None };
+        let mut watched = Watched { folder, farm, shared, reported: None, changed: None, is_settled: false };
         let mut reported = || {
             watched.report(&owner);
             events.try_iter().last().map(|message| match message {

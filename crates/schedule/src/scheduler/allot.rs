@@ -276,6 +276,8 @@ impl Scheduler {
 
     /// Records that a package is being built on a machine, with one core.
     pub(super) fn begin(&mut self, package: PackageId, machine: MachineId) {
+        let missing_bytes = self.transfers.missing_bytes(package, machine);
+        self.transfers.begin(package, machine);
         let (files, memory_bytes) = self.placed(machine, package);
         self.queue.remove(package);
         self.overtaken.remove(&package);
@@ -293,6 +295,7 @@ impl Scheduler {
             memory_bytes,
             memory_per_core_bytes: work.memory_per_core_bytes,
             disk_bytes: self.disk_bytes(files, package),
+            missing_bytes,
             jobs_max: work.jobs_max.unwrap_or(u32::MAX).max(1),
             bumped: place.bumped,
             priority: place.priority,

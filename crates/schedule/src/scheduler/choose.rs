@@ -1,6 +1,6 @@
 //! Decides on which machine a package starts, or for which one it waits.
 //!
-//! A package starts on the machine where it is expected to end first. The builds before it in rank get their cores
+//! A package starts on the machine where it is expected to end first, with the time in which its inputs get there. The builds before it in rank get their cores
 //! first, so its end is estimated as in a queue: each of them is serial for what is left of its serial part, and
 //! then takes the whole machine for its parallel part; the package does its parallel part in the time that they leave.
 //! A build after it keeps one core, if it is still running by then.
@@ -155,8 +155,10 @@ impl Scheduler {
         });
         let ahead = ahead.chain(waiting.get(&machine).into_iter().flatten().copied());
         let ahead_seconds = ahead.clone().map(|one| one.serial_seconds + one.parallel_seconds).sum();
+        let transfer_seconds = self.transfers.seconds(package, machine);
         if core == Core::Free && own.parallel_seconds <= 0.0 {
-            return Outlook { machine, seconds: own.serial_seconds / about.speed, ahead_seconds };
+            let seconds = transfer_seconds + own.serial_seconds / about.speed;
+            return Outlook { machine, seconds, ahead_seconds };
         }
         let mut parallel: Vec<Ahead> = ahead.filter(|one| one.parallel_seconds > 0.0).collect();
         parallel.sort_by(|a, b| a.serial_seconds.total_cmp(&b.serial_seconds));
@@ -173,7 +175,7 @@ impl Scheduler {
         let cores = cores.min(about.cores.saturating_sub(kept.count() as u32).max(1));
         let serial_seconds = start_seconds + own.serial_seconds;
         let end = end_behind(&parallel, all, serial_seconds, own.parallel_seconds / f64::from(cores));
-        Outlook { machine, seconds: end / about.speed, ahead_seconds }
+        Outlook { machine, seconds: transfer_seconds + end / about.speed, ahead_seconds }
     }
 
     /// The time until a build ends whose core is not for a package that waits already, at speed 1.

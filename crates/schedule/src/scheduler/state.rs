@@ -24,6 +24,7 @@ impl Scheduler {
 
     /// Records that the outputs of a package are available.
     pub(super) fn mark_built(&mut self, package: PackageId) {
+        self.transfers.end(package);
         self.queue.remove(package);
         self.queue.stop_waiting_for(package);
         self.overtaken.remove(&package);

@@ -4,6 +4,7 @@ use super::*;
 use crate::event::Files;
 use crate::machine::Machine;
 use crate::simulate::simulate;
+use crate::transfer::Needed;
 use crate::work::Step;
 use proptest::prelude::*;
 
@@ -687,4 +688,43 @@ fn a_package_waits_for_a_fast_machine_if_it_ends_there_first() {
     assert_eq!(on_uneven_machines(8.0, 100.0, 2.0), [vec![], vec![start(1)]]);
     // 100 s until it is free, and 25 s there.
     assert_eq!(on_uneven_machines(400.0, 100.0, 100.0), [vec![start(0)], vec![]]);
+}
+
+#[test]
+fn a_package_starts_where_it_ends_first_with_the_time_for_its_inputs() {
+    let mut graph = Graph::new();
+    for name in ["a", "b", "c"] {
+        graph.add(name);
+    }
+    let works = vec![Work::serial(100.0, Basis::Recorded); 3];
+    let machines = vec![Machine::of_cores(1), Machine::of_cores(1)];
+    let mut scheduler = Scheduler::new(Arc::new(graph), works, machines, Limits::default()).unwrap();
+    let mut actions = Vec::new();
+    for package in 0..3 {
+        scheduler.apply(0.0, Event::Hold(PackageId(package)), &mut actions);
+        let inputs = vec![Needed { artifact: package / 2, bytes: 1000 }];
+        scheduler.apply(0.0, Event::Needs { package: PackageId(package), inputs }, &mut actions);
+    }
+    for machine in 0..2 {
+        let machine = MachineId(machine);
+        scheduler.apply(0.0, Event::Rate { machine, bytes_per_second: 100.0 }, &mut actions);
+    }
+    let starts = |scheduler: &mut Scheduler, now_seconds: f64, event: Event| -> Vec<(u32, u32)> {
+        let mut actions = Vec::new();
+        scheduler.apply(now_seconds, event, &mut actions);
+        let start = |action: &Action| match action {
+            Action::Start { package, machine, .. } => Some((package.0, machine.0)),
+            _ => None,
+        };
+        actions.iter().filter_map(start).collect()
+    };
+    starts(&mut scheduler, 0.0, Event::Begin);
+    assert_eq!(starts(&mut scheduler, 0.0, Event::Release(PackageId(0))), [(0, 0)]);
+    assert_eq!(scheduler.missing_bytes_of(MachineId(0), PackageId(0)), 1000);
+    let ended = Event::Ended { package: PackageId(0), outcome: Outcome::Built { core_seconds: 100.0 } };
+    starts(&mut scheduler, 100.0, ended);
+    // The second needs what the first machine has; the third does not, and takes the other.
+    assert_eq!(starts(&mut scheduler, 100.0, Event::Release(PackageId(1))), [(1, 0)]);
+    assert_eq!(scheduler.missing_bytes_of(MachineId(0), PackageId(1)), 0);
+    assert_eq!(starts(&mut scheduler, 100.0, Event::Release(PackageId(2))), [(2, 1)]);
 }

@@ -113,6 +113,7 @@ fn hello() -> Hello {
         memory_bytes: None,
         disk_bytes: None,
         host: None,
+        warm: Vec::new(),
     }
 }
 

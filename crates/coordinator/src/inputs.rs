@@ -1,0 +1,91 @@
+//! What packages need, and how fast machines get it: for the scheduler, which counts that time, and thereby prefers
+//! machines that have it already.
+//!
+//! The rate of a machine is measured by the time from a lease to the first stage of its build. That includes the time until
+//! a core is free, so that a rate may be too low, and never too high.
+
+use crate::{Action, Coordinator};
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::sha256::Sha256Hex;
+use kilnyard_protocol::Hello;
+use kilnyard_schedule::{Event as ScheduleEvent, MachineId, Needed};
+use kilnyard_store::Number;
+use std::collections::{BTreeMap, HashMap};
+
+/// The rate of a machine before it is measured, in bytes a second: three quarters of a gigabit Ethernet.
+const RATE: f64 = 90e6;
+/// A transfer of fewer bytes says nothing about the rate: 8 MiB.
+const MEASURED_BYTES_MIN: u64 = 8 << 20;
+/// The weight of a new measurement.
+const WEIGHT: f64 = 0.5;
+
+/// See the module documentation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inputs {
+    /// The numbers of artifacts, by hash.
+    numbers: HashMap<String, u32>,
+    /// The measured rates of workers.
+    rates: BTreeMap<String, f64>,
+}
+
+impl Inputs {
+    fn number(&mut self, sha256: &str) -> u32 {
+        let next = self.numbers.len() as u32;
+        *self.numbers.entry(sha256.to_owned()).or_insert(next)
+    }
+}
+
+impl Coordinator {
+    /// Says what a prepared package needs, if any machine may lack it.
+    pub(crate) fn say_needs(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+        let has_others = self.seats.in_session().into_iter().any(|machine| !self.is_own_machine(machine));
+        let Some(to_build) = self.packages[id.index()].to_build.clone().filter(|_| has_others) else {
+            return;
+        };
+        let root = &to_build.order.root;
+        let layers = root.layers.iter().map(|layer| (layer.sha256.as_str(), layer.size_bytes));
+        let inputs = root.inputs.iter().map(|input| (input.sha256.as_str(), input.size_bytes));
+        let needed = |(sha256, bytes)| Needed { artifact: self.inputs.number(sha256), bytes };
+        let inputs = layers.chain(inputs).map(needed).collect();
+        self.schedule(ScheduleEvent::Needs { package: id, inputs }, actions);
+    }
+
+    /// Says how fast a machine gets inputs. The coordinator's own has them.
+    pub(crate) fn say_rate(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
+        if !self.is_own_machine(machine) {
+            let worker = &self.seats.get(machine).worker;
+            let bytes_per_second = self.inputs.rates.get(worker).copied().unwrap_or(RATE);
+            self.schedule(ScheduleEvent::Rate { machine, bytes_per_second }, actions);
+        }
+    }
+
+    /// Says what a machine has from earlier runs, as its worker says. A lie makes its own builds wait.
+    pub(crate) fn say_warm(&mut self, machine: MachineId, warm: &[String], actions: &mut Vec<Action>) {
+        let valid = warm.iter().take(Hello::WARM_MAX).filter_map(|sha256| Sha256Hex::parse(sha256).ok());
+        let artifacts: Vec<u32> = valid.map(|sha256| self.inputs.number(sha256.as_str())).collect();
+        if !artifacts.is_empty() && !self.is_own_machine(machine) {
+            self.schedule(ScheduleEvent::Has { machine, artifacts }, actions);
+        }
+    }
+
+    /// Measures the rate of the machine on which a build begins its first stage.
+    pub(crate) fn measure_rate(&mut self, build: Number, actions: &mut Vec<Action>) {
+        let now_seconds = self.now_seconds;
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        let (package, seconds) = (lease.package, now_seconds - lease.granted_seconds);
+        let is_first = !std::mem::replace(&mut lease.has_begun, true);
+        let Some(machine) = lease.machine.filter(|_| is_first) else { return };
+        let bytes = self.scheduler.missing_bytes_of(machine, package);
+        if bytes < MEASURED_BYTES_MIN || seconds <= 0.0 {
+            return;
+        }
+        let worker = self.seats.get(machine).worker.clone();
+        let rate = self.inputs.rates.entry(worker).or_insert(RATE);
+        *rate += WEIGHT * (bytes as f64 / seconds - *rate);
+        self.say_rate(machine, actions);
+    }
+
+    fn is_own_machine(&self, machine: MachineId) -> bool {
+        self.is_own(&self.seats.get(machine).worker)
+    }
+}

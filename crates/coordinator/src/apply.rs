@@ -489,7 +489,9 @@ impl Coordinator {
         let state = self.state(id);
         match request.kind {
             RequestKind::Retry => match state {
-                PackageState::Failed | PackageState::Skipped => self.retry(id, actions),
+                PackageState::Failed | PackageState::Skipped => {
+                    self.retry(id, Reason::RetryRequested, actions);
+                }
                 // It will be tried anyway.
                 PackageState::Waiting | PackageState::Ready | PackageState::Building => {}
                 _ => {
@@ -519,7 +521,8 @@ impl Coordinator {
         }
     }
 
-    fn retry(&mut self, id: PackageId, actions: &mut Vec<Action>) {
+    /// Tries a failed package again, for this reason.
+    pub(crate) fn retry(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.forget_failures(id);
         self.packages[id.index()].failures = Failures::default();
         self.packages[id.index()].is_alone = false;
@@ -527,7 +530,7 @@ impl Coordinator {
         self.due_seconds.remove(&id);
         self.schedule(ScheduleEvent::Hold(id), actions);
         self.schedule(ScheduleEvent::Retry(id), actions);
-        self.move_to(id, PackageState::Waiting, Reason::RetryRequested, None, actions);
+        self.move_to(id, PackageState::Waiting, reason, None, actions);
         self.reconsider(id, actions);
         // What it blocked waits again, unless another package blocks it too.
         let descendants = self.graph.descendants(id);

@@ -5,17 +5,21 @@
 //! [`FAULTS_MAX`] packages that it failed and another worker built, or as many failures of its machine in a row, it is
 //! quarantined. The worker on the coordinator's own machine never is: without it, runs on one machine would stop.
 //!
-//! Known downside: a failure that the package seems to be to blame for is not repeated elsewhere. A worker that lies about
-//! that fails packages until the user notices.
+//! A worker that fails [`BLAMES_MAX`] packages in a row for reasons that seem to be theirs may be the reason itself. From
+//! then on, what it fails is tried once more, by another worker; if that builds it, the first one is quarantined. All packages
+//! that a quarantined worker alone failed are tried again.
 
 use crate::{Action, Coordinator};
 use kilnyard_model::graph::PackageId;
-use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_model::reason::{Reason, RetryPlan};
+use kilnyard_model::result::{Failure, FailureKind, PackageState};
 use kilnyard_schedule::{Event as ScheduleEvent, MachineId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// See the module documentation.
 pub const FAULTS_MAX: usize = 3;
+/// A worker that failed this many packages in a row is doubted.
+pub const BLAMES_MAX: usize = 3;
 /// The pause after a failure of the machine, in seconds.
 pub const REST_SECONDS: f64 = 30.0;
 
@@ -38,6 +42,8 @@ pub(crate) struct Health {
 struct WorkerHealth {
     /// Failures of its machine since its last success.
     in_a_row: usize,
+    /// Failures that packages seem to be to blame for, since its last success, or the last one that others confirmed.
+    blames: usize,
     /// The packages that it failed and others built.
     faults: BTreeSet<PackageId>,
     /// When it takes builds again.
@@ -112,13 +118,25 @@ impl Coordinator {
     ) {
         // These say something about the package, or about the network.
         let kinds = [FailureKind::Memory, FailureKind::Disk, FailureKind::Network];
-        if self.is_own(worker) || kinds.contains(&failure.kind) {
+        // The coordinator's own machine counts only against what others say.
+        let is_own = self.is_own(worker);
+        let is_known = self.health.failed_on.contains_key(&package);
+        if kinds.contains(&failure.kind) || is_own && !is_known {
             return;
         }
         let message: String = failure.message.chars().take(MESSAGE_CHARACTERS_MAX).collect();
         let message = format!("{}: {message}", self.graph.name(package));
-        self.health.failed_on.entry(package).or_default().insert(worker.to_owned(), message.clone());
-        if failure.kind == FailureKind::Machine {
+        let failed_on = self.health.failed_on.entry(package).or_default();
+        failed_on.insert(worker.to_owned(), message.clone());
+        if failed_on.len() > 1 {
+            // They were right.
+            for worker in failed_on.keys() {
+                self.health.workers.entry(worker.clone()).or_default().blames = 0;
+            }
+        } else if failure.kind != FailureKind::Machine {
+            self.health.workers.entry(worker.to_owned()).or_default().blames += 1;
+        }
+        if failure.kind == FailureKind::Machine && !is_own {
             let health = self.health.workers.entry(worker.to_owned()).or_default();
             health.in_a_row += 1;
             health.rests_until_seconds = Some(self.now_seconds + REST_SECONDS);
@@ -135,28 +153,69 @@ impl Coordinator {
     /// Notes that a worker built a package, which other workers may have failed.
     pub(crate) fn note_success(&mut self, worker: &str, package: PackageId, actions: &mut Vec<Action>) {
         if let Some(health) = self.health.workers.get_mut(worker) {
-            health.in_a_row = 0;
+            (health.in_a_row, health.blames) = (0, 0);
         }
         for (failed, message) in self.health.failed_on.remove(&package).unwrap_or_default() {
-            let health = self.health.workers.entry(failed.clone()).or_default();
-            if failed != worker && health.faults.insert(package) && health.faults.len() >= FAULTS_MAX {
-                let count = health.faults.len();
-                let reason =
-                    format!("it failed {count} packages that other workers built; the last: {message}");
-                self.quarantine(&failed, reason, actions);
-                self.set_doors(actions);
+            if failed == worker || self.is_own(&failed) {
+                continue;
             }
+            let health = self.health.workers.entry(failed.clone()).or_default();
+            health.faults.insert(package);
+            let (faults, blames) = (health.faults.len(), health.blames);
+            if faults >= FAULTS_MAX {
+                let reason =
+                    format!("it failed {faults} packages that other workers built; the last: {message}");
+                self.quarantine(&failed, reason, actions);
+            } else if blames >= BLAMES_MAX {
+                let reason =
+                    format!("it failed {blames} packages in a row, and {worker} built one: {message}");
+                self.quarantine(&failed, reason, actions);
+            }
+        }
+    }
+
+    /// Whether the failure of a package may be its worker's, so that another should try it. The worker rests until then.
+    pub(crate) fn doubts(&mut self, worker: &str, package: PackageId, actions: &mut Vec<Action>) -> bool {
+        let is_first = self.health.failed_on.get(&package).is_some_and(|failed_on| failed_on.len() == 1);
+        let blames = self.health.workers.get(worker).map_or(0, |health| health.blames);
+        if self.is_stopping || !is_first || blames < BLAMES_MAX || !self.has_other_taker(package, worker) {
+            return false;
+        }
+        let rests_until_seconds = Some(self.now_seconds + REST_SECONDS);
+        self.health.workers.entry(worker.to_owned()).or_default().rests_until_seconds = rests_until_seconds;
+        self.set_doors(actions);
+        true
+    }
+
+    /// Tries again what workers that were just quarantined failed, and nobody else did.
+    fn retry_failed_by(&mut self, worker: &str, actions: &mut Vec<Action>) {
+        let failed = self.health.failed_on.iter().filter(|(package, failed_on)| {
+            failed_on.len() == 1
+                && failed_on.contains_key(worker)
+                && self.state(**package) == PackageState::Failed
+        });
+        let mut failed: Vec<PackageId> = failed.map(|(package, _)| *package).collect();
+        failed.sort_unstable();
+        for package in failed {
+            let (cause, how) = (FailureKind::Machine, RetryPlan::AtOnce);
+            self.retry(package, Reason::Retry { cause, how, failed: None }, actions);
         }
     }
 
     /// Forgets the failures of a package that the user retries: its recipe may have been mended.
     pub(crate) fn forget_failures(&mut self, package: PackageId) {
-        self.health.failed_on.remove(&package);
+        for worker in self.health.failed_on.remove(&package).unwrap_or_default().keys() {
+            if let Some(health) = self.health.workers.get_mut(worker) {
+                health.blames = health.blames.saturating_sub(1);
+            }
+        }
     }
 
     fn quarantine(&mut self, worker: &str, reason: String, actions: &mut Vec<Action>) {
         if self.health.quarantined.insert(worker.to_owned()) {
             actions.push(Action::Quarantine { worker: worker.to_owned(), reason });
+            self.set_doors(actions);
+            self.retry_failed_by(worker, actions);
         }
     }
 

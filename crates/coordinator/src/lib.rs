@@ -42,7 +42,7 @@ mod tests;
 
 pub use asker::{Asker, AskerAction, AskerEvent};
 pub use attempts::Attempts;
-pub use health::{FAULTS_MAX, REST_SECONDS};
+pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
 pub use pools::{OWN_POOL, Standing, ToTest};
 pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 

@@ -113,6 +113,9 @@ impl Coordinator {
                     Some((mode, pause_seconds)) => {
                         self.try_again(id, kind, mode, pause_seconds, failed, actions);
                     }
+                    None if self.doubts(&lease.worker, id, actions) => {
+                        self.try_again(id, kind, RetryMode::AtOnce, 0.0, failed, actions);
+                    }
                     None => {
                         self.fail(id, Reason::Failed(failed), actions);
                         self.schedule(

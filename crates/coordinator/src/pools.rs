@@ -233,6 +233,17 @@ impl Coordinator {
         })
     }
 
+    /// Whether a present machine of another worker may take a package now.
+    pub(crate) fn has_other_taker(&self, id: PackageId, worker: &str) -> bool {
+        let takers = self.seats.in_session();
+        takers.into_iter().any(|machine| {
+            let seat = self.seats.get(machine);
+            seat.worker != worker
+                && self.is_open(machine)
+                && self.packages[id.index()].classes.contains(seat.class)
+        })
+    }
+
     /// Whether a worker tests what it builds.
     pub(crate) fn tests(&self, worker: &str) -> bool {
         self.standing(worker).roles.contains(&Role::Test)

@@ -153,6 +153,55 @@ fn a_worker_that_fails_because_of_its_machine_rests_and_is_then_quarantined() {
 }
 
 #[test]
+fn what_a_worker_alone_fails_is_built_by_another() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let edges: Vec<(&str, &str)> = names.iter().map(|name| (*name, *name)).chain([("z", "a")]).collect();
+    let mut run = Run::new(&edges, 1).elsewhere();
+    run.send(held(&[]));
+    run.send(Event::Begin);
+    // It fails each package at once.
+    let fails = |run: &mut Run, count: usize| {
+        for _ in 0..count {
+            let build = *run.worker.attempts.last_key_value().unwrap().0;
+            run.send(bad(build, FailureKind::Command));
+        }
+    };
+    fails(&mut run, BLAMES_MAX - 1);
+    let failed = |run: &Run| names.iter().filter(|name| run.state(name) == PackageState::Failed).count();
+    assert_eq!(failed(&run), BLAMES_MAX - 1, "packages may be to blame");
+    // Nobody else is there.
+    fails(&mut run, 1);
+    assert_eq!(failed(&run), BLAMES_MAX);
+    let next = *run.worker.attempts.last_key_value().unwrap().0;
+    let mut grants = run.starts_another("other");
+    grants.extend(run.send(bad(next, FailureKind::Command)));
+    let quarantine = |run: &Run| {
+        run.actions
+            .iter()
+            .any(|action| matches!(action, Action::Quarantine { worker, .. } if worker == "kiln-1"))
+    };
+    let mut rounds = 0;
+    while run.finished().is_none() && rounds < 100 {
+        rounds += 1;
+        match grants.pop() {
+            // The other builds everything.
+            Some((build, _)) if run.is_of_second(build) => {
+                grants.extend(run.builds_another(build, vec![output("x", "1")]));
+            }
+            Some((build, _)) => grants.extend(run.send(bad(build, FailureKind::Command))),
+            None => {
+                grants.extend(run.pass(REST_SECONDS / 3.0));
+                run.send(Incoming::Pressure(Pressure::Low));
+            }
+        }
+    }
+    assert!(quarantine(&run), "{rounds}");
+    for name in names.iter().chain(&["z"]) {
+        assert_eq!(run.state(name), PackageState::Built, "{name}: the other built it");
+    }
+}
+
+#[test]
 fn the_own_machine_is_never_quarantined() {
     let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c")], 1);
     run.send(Event::Begin);

@@ -183,6 +183,13 @@ impl Run {
         }))
     }
 
+    /// Whether a build was granted to the second worker.
+    pub fn is_of_second(&self, build: Number) -> bool {
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Grant(granted) if granted.build == build && granted.machine == MachineId(1))
+        })
+    }
+
     /// The second worker built outputs, and reports the result.
     pub fn builds_another(&mut self, build: Number, outputs: Vec<Output>) -> Vec<(Number, String)> {
         let (session, attempt) = (self.second.unwrap(), self.worker.attempts[&build]);

@@ -4,12 +4,14 @@
 //! The rate of a machine is measured by the time from a lease to the first stage of its build. That includes the time until
 //! a core is free, so that a rate may be too low, and never too high.
 
+use crate::seats::SPEEDS;
 use crate::{Action, Coordinator};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::Hello;
 use kilnyard_schedule::{Event as ScheduleEvent, MachineId, Needed};
 use kilnyard_store::Number;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
 /// The rate of a machine before it is measured, in bytes a second: three quarters of a gigabit Ethernet.
@@ -19,6 +21,17 @@ const MEASURED_BYTES_MIN: u64 = 8 << 20;
 /// The weight of a new measurement.
 const WEIGHT: f64 = 0.5;
 
+/// What runs have measured of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The speed of its cores, relative to the cores that estimates are for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// How fast inputs reach it, in bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<f64>,
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inputs {
@@ -26,6 +39,8 @@ pub(crate) struct Inputs {
     numbers: HashMap<String, u32>,
     /// The measured rates of workers.
     rates: BTreeMap<String, f64>,
+    /// The speeds that earlier runs measured.
+    speeds: BTreeMap<String, f64>,
 }
 
 impl Inputs {
@@ -36,6 +51,43 @@ impl Inputs {
 }
 
 impl Coordinator {
+    /// Begins with what earlier runs measured of workers, by name.
+    pub fn with_measured(mut self, measured: &BTreeMap<String, Measured>) -> Coordinator {
+        let valid = |value: Option<f64>| value.filter(|value| value.is_finite() && *value > 0.0);
+        for (worker, measured) in measured {
+            if let Some(rate) = valid(measured.bytes_per_second) {
+                self.inputs.rates.insert(worker.clone(), rate);
+            }
+            if let Some(speed) = valid(measured.speed) {
+                self.inputs.speeds.insert(worker.clone(), speed.clamp(*SPEEDS.start(), *SPEEDS.end()));
+            }
+        }
+        self
+    }
+
+    /// What this run has measured of workers on other machines, and earlier ones.
+    pub fn measured(&self) -> BTreeMap<String, Measured> {
+        let mut all: BTreeMap<String, Measured> = BTreeMap::new();
+        for (worker, rate) in &self.inputs.rates {
+            all.entry(worker.clone()).or_default().bytes_per_second = Some(*rate);
+        }
+        for (worker, speed) in &self.inputs.speeds {
+            all.entry(worker.clone()).or_default().speed = Some(*speed);
+        }
+        for machine in self.seats.in_session() {
+            let worker = &self.seats.get(machine).worker;
+            if let Some(speed) = self.scheduler.measured_speed(machine).filter(|_| !self.is_own(worker)) {
+                all.entry(worker.clone()).or_default().speed = Some(speed);
+            }
+        }
+        all
+    }
+
+    /// The speed of a worker that joins, as earlier runs measured it.
+    pub(crate) fn speed_of(&self, worker: &str, declared: f64) -> f64 {
+        self.inputs.speeds.get(worker).copied().unwrap_or(declared)
+    }
+
     /// Says what a prepared package needs, if any machine may lack it.
     pub(crate) fn say_needs(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         let has_others = self.seats.in_session().into_iter().any(|machine| !self.is_own_machine(machine));

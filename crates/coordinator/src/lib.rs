@@ -43,6 +43,7 @@ mod tests;
 pub use asker::{Asker, AskerAction, AskerEvent};
 pub use attempts::Attempts;
 pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
+pub use inputs::Measured;
 pub use pools::{OWN_POOL, Standing, ToTest};
 pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
@@ -578,12 +579,14 @@ impl Coordinator {
         let own_machine = self.own_machine.clone();
         let health = std::mem::take(&mut self.health);
         let pools = std::mem::take(&mut self.pools);
+        let inputs = std::mem::take(&mut self.inputs);
         let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
         *self = Coordinator {
             own_machine,
             own_retries,
             health,
             pools,
+            inputs,
             ..anew.with_retries(retries).with_required(required)
         };
         self.confine_all(actions);

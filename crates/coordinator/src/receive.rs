@@ -132,7 +132,8 @@ impl Coordinator {
         // `admit` checked it.
         let Ok(about) = machine_of(hello).map(Machine::oversubscribed) else { return };
         let Some(class) = self.class_of(&hello.worker, actions) else { return };
-        let about = Machine { class, ..about };
+        let speed = self.speed_of(&hello.worker, about.speed);
+        let about = Machine { class, speed, ..about };
         let machine = self.seats.place(&hello.worker);
         if let Some(seat) = self.seats.of_worker(&hello.worker) {
             let is_other = seat.process != hello.process;

@@ -13,7 +13,7 @@ const PAST_MAX: usize = 64;
 /// The longest name of a worker or process, in bytes: every record of a build has it.
 const NAME_BYTES_MAX: usize = 255;
 /// The speeds that a worker may declare. The scheduler measures the rest.
-const SPEEDS: std::ops::RangeInclusive<f64> = 1.0 / 16.0..=16.0;
+pub(crate) const SPEEDS: std::ops::RangeInclusive<f64> = 1.0 / 16.0..=16.0;
 /// More cores than any machine has.
 const CORES_MAX: u32 = 1 << 16;
 

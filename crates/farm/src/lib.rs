@@ -31,7 +31,10 @@ pub use api::About;
 pub const PORT: u16 = 7878;
 
 /// Writes a file that only its owner can read, in place of an earlier one.
-pub(crate) fn write_private(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_private(path: &std::path::Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     let part = path.with_extension("part");
     // An earlier process may have left it, with another mode.

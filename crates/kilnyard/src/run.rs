@@ -207,6 +207,7 @@ impl Run<'_> {
             .with_own_retries(own_retries)
             .with_required(capabilities())
             .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()))
+            .with_measured(&door::measured(self.yard))
             .with_verified_share(self.yard.config.farm.verify)
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());

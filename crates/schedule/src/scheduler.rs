@@ -278,6 +278,12 @@ impl Scheduler {
         Some((build.memory_bytes, build.memory_per_core_bytes))
     }
 
+    /// The speed of a machine, if the builds that it finished have measured it.
+    pub fn measured_speed(&self, machine: MachineId) -> Option<f64> {
+        let about = &self.machines[machine.index()];
+        self.speeds[machine.index()].measured(about.speed).map(|_| about.speed)
+    }
+
     /// The bytes of inputs that a machine lacked when a running build was started there.
     pub fn missing_bytes_of(&self, machine: MachineId, package: PackageId) -> u64 {
         let running = self.running[machine.index()].iter();

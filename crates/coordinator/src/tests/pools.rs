@@ -89,6 +89,25 @@ fn roles_decide_what_a_worker_gets() {
 }
 
 #[test]
+fn what_earlier_runs_measured_counts_when_a_worker_joins() {
+    let named = |measured: Measured| [("kiln-1".to_owned(), measured)].into();
+    let start = |measured: Measured| {
+        let mut run = Run::new(&[("a", "a")], 2).elsewhere();
+        run.coordinator = run.coordinator.with_measured(&named(measured));
+        run.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
+        run.starts_worker();
+        run.coordinator
+    };
+    let measured = Measured { speed: Some(2.0), bytes_per_second: Some(5e6) };
+    assert_eq!(start(measured).measured(), named(measured));
+    assert_eq!(start(measured).speed_of("kiln-1", 1.0), 2.0);
+    assert_eq!(start(measured).speed_of("other", 1.5), 1.5);
+    // A damaged file, and a worker that lied for many runs.
+    let nonsense = Measured { speed: Some(1e9), bytes_per_second: Some(-1.0) };
+    assert_eq!(start(nonsense).measured(), named(Measured { speed: Some(16.0), bytes_per_second: None }));
+}
+
+#[test]
 fn a_failed_test_of_another_worker_fails_the_build() {
     let mut run = run_of(&[("a", "a")], standing("default", true, &[Role::Build]));
     run.test = test_order();

@@ -6,6 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_coordinator::Measured;
 use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
@@ -15,7 +16,7 @@ use kilnyard_model::host::Host;
 use kilnyard_model::role::Role;
 use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ const SILENT_SECONDS_MAX: f64 = 40.0;
 pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     let failed = "read the workers of the yard";
     if options.action.is_none() && !door::folder(yard).exists() {
-        return show(&Status { address: None, has_run: false, workers: Vec::new() }, options.json);
+        let nothing = Status { address: None, has_run: false, workers: Vec::new() };
+        return show(&nothing, &BTreeMap::new(), options.json);
     }
     let folder = serve::folder(yard)?;
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
@@ -74,7 +76,7 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
                         .collect(),
                 },
             };
-            show(&status, options.json)
+            show(&status, &door::measured(yard), options.json)
         }
     }
 }
@@ -134,9 +136,11 @@ fn asked(yard: &Yard) -> Option<Status> {
     relay::read(&mut stream).ok()?.map(|(status, _)| status)
 }
 
-fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
+fn show(status: &Status, measured: &BTreeMap<String, Measured>, as_json: bool) -> Result<ExitCode> {
     if as_json {
-        return print_json(&serde_json::json!(status));
+        let mut all = serde_json::json!(status);
+        all["measured"] = serde_json::json!(measured);
+        return print_json(&all);
     }
     let mut text = String::new();
     match &status.address {
@@ -175,6 +179,9 @@ fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
         if worker.about.cores > 0 {
             let _ = writeln!(text, "    {}", machine(&worker.about));
         }
+        if let Some(measured) = measured.get(&worker.name) {
+            text.push_str(&measured_line(measured));
+        }
         for difference in differences(&worker.about, &own) {
             let _ = writeln!(text, "    differs from this machine: {difference}");
         }
@@ -183,6 +190,18 @@ fn show(status: &Status, as_json: bool) -> Result<ExitCode> {
         let _ = writeln!(text, "no worker has joined yet");
     }
     print(&text)
+}
+
+/// What runs have measured of a worker.
+fn measured_line(measured: &Measured) -> String {
+    let speed = measured.speed.map(|speed| format!("speed {speed:.2}, relative to recorded builds"));
+    let rate = measured.bytes_per_second;
+    let rate = rate.map(|rate| format!("inputs arrive at {} a second", words::size(rate as u64)));
+    let both: Vec<String> = speed.into_iter().chain(rate).collect();
+    match both.is_empty() {
+        true => String::new(),
+        false => format!("    measured: {}\n", both.join("; ")),
+    }
 }
 
 fn listed(roles: &BTreeSet<Role>) -> String {

@@ -7,10 +7,11 @@ use super::Message;
 use super::contents;
 use super::taken::TakenOver;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Channel, Event, Standing};
+use kilnyard_coordinator::{Channel, Event, Measured, Standing};
 use kilnyard_farm::proof::is_signed;
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
 use kilnyard_farm::roster::{Held, Member, Roster, WORKERS};
+use kilnyard_farm::write_private;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
@@ -34,6 +35,8 @@ pub use kilnyard_yard::untrusted::folder;
 /// The most messages of workers that wait for the owner of the run.
 const WAITING_MAX: usize = 16;
 
+/// The file of what runs have measured, in the folder of the door.
+const MEASURED: &str = "measured.json";
 /// How often a full queue is checked.
 const STEP: Duration = Duration::from_millis(5);
 /// How often the roster is read.
@@ -49,8 +52,23 @@ pub struct Door {
     builds: HashMap<Attempt, RemoteBuild>,
     /// The workers by channel, which counts from 1.
     workers: Vec<String>,
-    /// Workers to quarantine, with the reason.
-    quarantines: Sender<(String, String)>,
+    /// What to write about workers.
+    notes: Sender<Note>,
+}
+
+/// Something to write about workers.
+enum Note {
+    /// A worker is quarantined, with the reason.
+    Quarantine(String, String),
+    /// What the run has measured.
+    Measured(BTreeMap<String, Measured>),
+}
+
+/// What earlier runs have measured of workers.
+pub fn measured(yard: &Yard) -> BTreeMap<String, Measured> {
+    // Without it, everything is measured again.
+    let text = fs_err::read(folder(yard).join(MEASURED)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// What the threads of the connection share with the owner.
@@ -161,10 +179,17 @@ struct Watched {
 
 impl Watched {
     /// Reports changes until the run is over, and quarantines workers.
-    fn watch(mut self, to_quarantine: &Receiver<(String, String)>, owner: &Sender<Message>) {
+    fn watch(mut self, notes: &Receiver<Note>, owner: &Sender<Message>) {
         loop {
-            match to_quarantine.recv_timeout(ROSTER_STEP) {
-                Ok((worker, reason)) => {
+            match notes.recv_timeout(ROSTER_STEP) {
+                Ok(Note::Measured(measured)) => {
+                    // If this fails, it is measured again.
+                    let _ = serde_json::to_string(&measured)
+                        .map_err(io::Error::other)
+                        .and_then(|text| write_private(&self.folder.join(MEASURED), &text));
+                    continue;
+                }
+                Ok(Note::Quarantine(worker, reason)) => {
                     // If this fails, it is quarantined in this run only.
                     let _ = Roster::open(&self.folder)
                         .and_then(|roster| roster.hold(&worker, Some(Held::Quarantined(reason))));
@@ -230,9 +255,9 @@ impl Door {
         };
         let (frames, to_write) = mpsc::channel();
         let shared = Arc::new(Shared::default());
-        let (quarantines, to_quarantine) = mpsc::channel();
+        let (notes, to_note) = mpsc::channel();
         let (builds, workers) = (HashMap::new(), Vec::new());
-        let mut made = Door { frames, shared: shared.clone(), builds, workers, quarantines };
+        let mut made = Door { frames, shared: shared.clone(), builds, workers, notes };
         for TakenOver { open, order, .. } in taken {
             let channel = made.channel(&open.worker);
             let at = (run, order.package.as_str(), open.build);
@@ -257,7 +282,7 @@ impl Door {
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
         std::thread::spawn({
             let owner = owner.clone();
-            move || roster.watch(&to_quarantine, &owner)
+            move || roster.watch(&to_note, &owner)
         });
         std::thread::spawn(move || writing.send(&to_write));
         std::thread::spawn(move || reading.receive(&paths, &owner));
@@ -361,7 +386,12 @@ impl Door {
     /// Quarantines a worker in later runs too.
     pub fn quarantine(&self, worker: &str, reason: &str) {
         // Without its thread the run is over.
-        let _ = self.quarantines.send((worker.to_owned(), reason.to_owned()));
+        let _ = self.notes.send(Note::Quarantine(worker.to_owned(), reason.to_owned()));
+    }
+
+    /// Keeps what the run has measured of workers, for later runs and `kilnyard workers`.
+    pub fn keep_measured(&self, measured: BTreeMap<String, Measured>) {
+        let _ = self.notes.send(Note::Measured(measured));
     }
 
     /// A build of a worker on another machine.

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 /// How often signals and leases are checked.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How often measurements of workers are kept.
+const MEASURED_STEP: Duration = Duration::from_secs(30);
+
 /// How a run ended.
 pub enum Ended {
     /// Finished, or interrupted.
@@ -57,10 +60,11 @@ impl Owner<'_> {
             self.apply_event(Event::Requested(request))?;
         }
         self.apply_event(Event::Begin)?;
-        let mut ticked = Instant::now();
+        let (mut ticked, mut kept) = (Instant::now(), Instant::now());
         let (mut is_enough, mut is_stopping) = (false, false);
         loop {
             if let Some(ended) = self.ended.take() {
+                self.keep_measured();
                 return Ok(ended);
             }
             match receiver.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
@@ -93,10 +97,21 @@ impl Owner<'_> {
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.apply_event(Event::Tick)?;
+                if kept.elapsed() >= MEASURED_STEP {
+                    kept = Instant::now();
+                    self.keep_measured();
+                }
                 let remaining_path_seconds = self.driver.coordinator().remaining_path_seconds();
                 let bytes_fetched = self.bytes_fetched;
                 self.feed.show(Shown::Tick { remaining_path_seconds, bytes_fetched });
             }
+        }
+    }
+
+    /// Keeps what is measured of workers on other machines.
+    fn keep_measured(&self) {
+        if let Some(door) = &self.link.door {
+            door.keep_measured(self.driver.coordinator().measured());
         }
     }
 

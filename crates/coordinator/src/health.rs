@@ -187,7 +187,7 @@ impl Coordinator {
         true
     }
 
-    /// Tries again what workers that were just quarantined failed, and nobody else did.
+    /// Tries again what workers that were just quarantined failed, and no other worker did.
     fn retry_failed_by(&mut self, worker: &str, actions: &mut Vec<Action>) {
         let failed = self.health.failed_on.iter().filter(|(package, failed_on)| {
             failed_on.len() == 1

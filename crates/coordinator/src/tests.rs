@@ -169,7 +169,7 @@ fn what_a_worker_alone_fails_is_built_by_another() {
     fails(&mut run, BLAMES_MAX - 1);
     let failed = |run: &Run| names.iter().filter(|name| run.state(name) == PackageState::Failed).count();
     assert_eq!(failed(&run), BLAMES_MAX - 1, "packages may be to blame");
-    // Nobody else is there.
+    // No other worker is there.
     fails(&mut run, 1);
     assert_eq!(failed(&run), BLAMES_MAX);
     let next = *run.worker.attempts.last_key_value().unwrap().0;

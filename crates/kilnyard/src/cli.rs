@@ -611,9 +611,16 @@ pub struct Simulate {
     /// Number of cores; this machine's by default.
     #[arg(long, value_name = "N", conflicts_with = "machines")]
     pub cores: Option<u32>,
-    /// The machines: count, cores, and speed if it is not 1, as in 4x16,2x64@1.5.
+    /// The machines: count, cores, and speed if it is not 1, as in 4x16,2x64@1.5. 1x16+600 joins after 600 s, and 1x16-600 is
+    /// lost then.
     #[arg(long, value_name = "NxCORES,...", value_delimiter = ',')]
     pub machines: Vec<String>,
+    /// The time that a message takes between the coordinator and a machine, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub delay: f64,
+    /// The time in which the inputs of each build reach its machine, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub transfer: f64,
     /// The scheduling policy.
     #[arg(long, value_name = "NAME", default_value = "rank")]
     pub policy: PolicyName,

@@ -289,6 +289,15 @@ fn bad_input_is_reported() {
     assert!(absurd.contains("line 2: a: a stage of"), "{absurd}");
     assert!(message(&good, &history, &["--cores", "0"]).contains("--cores 0"));
     assert!(message(&good, &history, &["--machines", "0x4"]).contains("--machines 0x4"));
+    for (machines, more, expected) in [
+        ("2x4,1x4+x", [].as_slice(), "--machines 1x4+x"),
+        ("1x4-9", &[], "no machine is there"),
+        ("2x4,1x4+5", &["--policy", "dependents"], "other builders' rules"),
+        ("2x4", &["--delay=-1"], "--delay -1"),
+    ] {
+        let message = message(&good, &history, &[&["--machines", machines], more].concat());
+        assert!(message.contains(expected), "{machines}: {message}");
+    }
     assert!(message(&good, &history, &["--workers", "0"]).contains("--workers 0"));
     let small = message(&good, &history, &["--memory", "1M"]);
     assert!(small.contains("a needs 536870912 bytes of memory"), "{small}");

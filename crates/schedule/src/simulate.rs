@@ -8,8 +8,11 @@
 //! Invariant: the simulation trusts no policy. A start before the dependencies are built, a second start, a build
 //! without a core, and a run in which nothing is running are errors.
 //!
-//! Not modelled: running out of memory (expected memory is only added up), caches, disks, failures, and the delay of
-//! moving a core from one build to another.
+//! [`Conditions`] add what a farm has and one machine has not: messages that take time, inputs that have to be transferred,
+//! machines that join late, and machines that are lost with what they build.
+//!
+//! Not modelled: running out of memory (expected memory is only added up), caches, disks, failures of builds, and the delay
+//! of moving a core from one build to another.
 
 use crate::event::{Action, Event, Files, Outcome, Policy};
 use crate::machine::{Machine, MachineId};
@@ -44,6 +47,20 @@ pub enum SimulationError {
         /// One of them.
         package: String,
     },
+}
+
+/// What a farm has and one machine has not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// The time of a message, in seconds: from a decision to the start, and from the end to the next decision.
+    pub delay_seconds: f64,
+    /// The time in which the inputs of a build reach its machine, in seconds. The build has a slot meanwhile, and no core
+    /// works for it.
+    pub transfer_seconds: f64,
+    /// Machines that join after a time, in seconds.
+    pub joins: Vec<(MachineId, f64)>,
+    /// Machines that are lost after a time, in seconds. What they build is built again elsewhere.
+    pub losses: Vec<(MachineId, f64)>,
 }
 
 /// A simulated build.
@@ -91,6 +108,8 @@ pub struct Simulated {
     pub memory_peak_bytes: u64,
     /// The highest number of runnable jobs per core on one machine.
     pub jobs_per_core_max: f64,
+    /// The builds that were lost with their machines.
+    pub lost: u32,
 }
 
 struct Job {
@@ -99,16 +118,28 @@ struct Job {
     /// Its current step, and what is left of the step in core-seconds.
     step: usize,
     left_seconds: f64,
+    /// Until its inputs are there.
+    wait_seconds: f64,
     cores: u32,
     files: Files,
+}
+
+/// Something that happens at a time, whatever builds do.
+enum Due {
+    Joins(MachineId),
+    IsLost(MachineId),
+    /// The news of the end of a build arrives.
+    Ends(Box<Job>),
 }
 
 struct Simulation<'a> {
     graph: &'a Graph,
     works: &'a [Work],
     machines: &'a [Machine],
+    conditions: &'a Conditions,
     now_seconds: f64,
     jobs: Vec<Vec<Job>>,
+    due: Vec<(f64, Due)>,
     /// The machine of each package that was started.
     at: Vec<Option<MachineId>>,
     is_built: Vec<bool>,
@@ -126,15 +157,33 @@ pub fn simulate(
     machines: &[Machine],
     policy: &mut dyn Policy,
 ) -> Result<Simulated, SimulationError> {
+    simulate_under(&Conditions::default(), graph, works, machines, policy)
+}
+
+/// Simulates a run under the conditions of a farm. A policy must know [`Event::Left`] and [`Event::Joined`] if machines
+/// come and go.
+pub fn simulate_under(
+    conditions: &Conditions,
+    graph: &Graph,
+    works: &[Work],
+    machines: &[Machine],
+    policy: &mut dyn Policy,
+) -> Result<Simulated, SimulationError> {
+    let joins = conditions.joins.iter().map(|(machine, seconds)| (*seconds, Due::Joins(*machine)));
+    let losses = conditions.losses.iter().map(|(machine, seconds)| (*seconds, Due::IsLost(*machine)));
+    // Those that join later are not there yet.
+    let absent = conditions.joins.iter().map(|(machine, _)| Event::Left(*machine));
     let mut simulation = Simulation {
         graph,
         works,
         machines,
+        conditions,
+        due: joins.chain(losses).collect(),
         now_seconds: 0.0,
         jobs: machines.iter().map(|_| Vec::new()).collect(),
         at: vec![None; graph.len()],
         is_built: vec![false; graph.len()],
-        pending: VecDeque::from([Event::Begin]),
+        pending: absent.chain([Event::Begin]).collect(),
         result: Simulated::default(),
     };
     let mut actions = Vec::new();
@@ -225,11 +274,12 @@ impl Simulation<'_> {
             end_cores: cores,
             ended_before: self.result.builds.len() as u32,
         };
-        let mut job = Job { package, built, step: 0, left_seconds: 0.0, cores, files };
-        if self.enter(&mut job, 0) {
+        let wait_seconds = self.conditions.delay_seconds + self.conditions.transfer_seconds;
+        let mut job = Job { package, built, step: 0, left_seconds: 0.0, wait_seconds, cores, files };
+        if self.enter(&mut job, 0) || wait_seconds > 0.0 {
             self.jobs[machine.index()].push(job);
         } else {
-            self.end(&job);
+            self.end(job);
         }
         Ok(())
     }
@@ -251,7 +301,17 @@ impl Simulation<'_> {
         true
     }
 
-    fn end(&mut self, job: &Job) {
+    fn end(&mut self, job: Job) {
+        match self.conditions.delay_seconds > 0.0 {
+            true => {
+                self.due.push((self.now_seconds + self.conditions.delay_seconds, Due::Ends(Box::new(job))))
+            }
+            false => self.report_end(&job),
+        }
+    }
+
+    /// The policy learns that a build has ended.
+    fn report_end(&mut self, job: &Job) {
         self.is_built[job.package.index()] = true;
         self.result.makespan_seconds = self.now_seconds;
         self.result.builds.push(Built { end_seconds: self.now_seconds, end_cores: job.cores, ..job.built });
@@ -262,6 +322,9 @@ impl Simulation<'_> {
     }
 
     fn runnable(&self, job: &Job) -> u32 {
+        if job.wait_seconds > 0.0 {
+            return 0;
+        }
         match self.works[job.package.index()].steps[job.step] {
             Step::Serial(_) => 1,
             Step::Parallel(_) => job.cores,
@@ -311,27 +374,71 @@ impl Simulation<'_> {
         let mut passed = f64::INFINITY;
         for (jobs, rate) in self.jobs.iter().zip(&rates) {
             for job in jobs {
-                passed = passed.min(job.left_seconds / (rate * f64::from(self.runnable(job))));
+                passed = passed.min(match job.wait_seconds > 0.0 {
+                    true => job.wait_seconds,
+                    false => job.left_seconds / (rate * f64::from(self.runnable(job))),
+                });
             }
         }
-        if !passed.is_finite() {
+        for (at_seconds, _) in &self.due {
+            passed = passed.min((at_seconds - self.now_seconds).max(0.0));
+        }
+        // Machines may still join or be lost, but no build is left that this concerns.
+        let is_over = self.is_built.iter().all(|is_built| *is_built);
+        if !passed.is_finite() || is_over {
             return false;
         }
         self.now_seconds += passed;
         let mut all = std::mem::take(&mut self.jobs);
         for (jobs, rate) in all.iter_mut().zip(&rates) {
             for job in jobs.iter_mut() {
-                job.left_seconds -= passed * rate * f64::from(self.runnable(job));
-            }
-            jobs.retain_mut(|job| {
-                let continues = job.left_seconds > LEFT_SECONDS_MIN || self.enter(job, job.step + 1);
-                if !continues {
-                    self.end(job);
+                match job.wait_seconds > 0.0 {
+                    true => {
+                        let left = job.wait_seconds - passed;
+                        job.wait_seconds = if left > LEFT_SECONDS_MIN { left } else { 0.0 };
+                    }
+                    false => job.left_seconds -= passed * rate * f64::from(self.runnable(job)),
                 }
-                continues
-            });
+            }
+            let mut ended = Vec::new();
+            for mut job in std::mem::take(jobs) {
+                let (is_ready, next) = (job.wait_seconds <= 0.0, job.step + 1);
+                let continues =
+                    !is_ready || job.left_seconds > LEFT_SECONDS_MIN || self.enter(&mut job, next);
+                if continues { jobs.push(job) } else { ended.push(job) }
+            }
+            ended.into_iter().for_each(|job| self.end(job));
         }
         self.jobs = all;
+        self.happen();
         true
+    }
+
+    /// Lets happen what is due now.
+    fn happen(&mut self) {
+        let now_seconds = self.now_seconds;
+        let (now, later) = std::mem::take(&mut self.due)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(at_seconds, _)| *at_seconds <= now_seconds + LEFT_SECONDS_MIN);
+        self.due = later;
+        for (_, due) in now {
+            match due {
+                Due::Ends(job) => self.report_end(&job),
+                Due::Joins(machine) => {
+                    let about = self.machines[machine.index()];
+                    self.pending.push_back(Event::Joined { machine, about, is_open: true });
+                }
+                Due::IsLost(machine) => {
+                    self.pending.push_back(Event::Closed(machine));
+                    for job in std::mem::take(&mut self.jobs[machine.index()]) {
+                        self.at[job.package.index()] = None;
+                        self.result.lost += 1;
+                        let outcome = Outcome::Lost;
+                        self.pending.push_back(Event::Ended { package: job.package, outcome });
+                    }
+                    self.pending.push_back(Event::Left(machine));
+                }
+            }
+        }
     }
 }

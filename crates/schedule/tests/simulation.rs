@@ -3,7 +3,8 @@
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_schedule::policies::{Jobs, Workers};
 use kilnyard_schedule::{
-    Action, Basis, Event, Files, Machine, MachineId, Policy, Simulated, SimulationError, Step, Work, simulate,
+    Action, Basis, Conditions, Event, Files, Limits, Machine, MachineId, Policy, Scheduler, Simulated,
+    SimulationError, Step, Work, simulate, simulate_under,
 };
 use std::sync::Arc;
 
@@ -143,4 +144,48 @@ fn workers_take_the_package_with_the_most_dependents_and_keep_its_jobs() {
     let played = simulate(&graph, &works, &machines, &mut bob).unwrap();
     let alone = played.builds.iter().find(|built| built.package == ids[0]).unwrap();
     assert!(alone.start_cores >= 2 && alone.start_cores == alone.end_cores, "{alone:?}");
+}
+
+/// A chain of two packages and four others, each with ten seconds of serial work.
+fn six() -> (Graph, Vec<Work>) {
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = ["a", "b", "c", "d", "e", "f"].iter().map(|name| graph.add(name)).collect();
+    graph.depend(ids[1], ids[0]);
+    (graph, vec![Work::serial(10.0, Basis::Recorded); 6])
+}
+
+fn under(conditions: &Conditions, machines: &[Machine]) -> Simulated {
+    let (graph, works) = six();
+    let limits = Limits::default();
+    let mut scheduler =
+        Scheduler::new(Arc::new(graph.clone()), works.clone(), machines.to_vec(), limits).unwrap();
+    simulate_under(conditions, &graph, &works, machines, &mut scheduler).unwrap()
+}
+
+#[test]
+fn messages_and_transfers_take_their_time() {
+    let machines = [Machine::of_cores(6)];
+    let seconds = |delay_seconds, transfer_seconds| {
+        let conditions = Conditions { delay_seconds, transfer_seconds, ..Conditions::default() };
+        under(&conditions, &machines).makespan_seconds
+    };
+    assert_eq!(seconds(0.0, 0.0), 20.0);
+    // Each of the two builds of the chain waits for its lease, its inputs, and the news of its end.
+    assert!((seconds(1.0, 0.0) - 24.0).abs() < 1e-6);
+    assert!((seconds(1.0, 3.0) - 30.0).abs() < 1e-6);
+}
+
+#[test]
+fn machines_join_late_and_are_lost_with_their_builds() {
+    let machines = [Machine::of_cores(1), Machine::of_cores(1)];
+    let plain = under(&Conditions::default(), &machines);
+    assert_eq!((plain.makespan_seconds, plain.lost), (30.0, 0));
+    let late = Conditions { joins: vec![(MachineId(1), 25.0)], ..Conditions::default() };
+    let late = under(&late, &machines);
+    assert_eq!(late.builds.iter().filter(|built| built.machine == MachineId(1)).count(), 2, "{late:?}");
+    assert!(late.builds.iter().all(|built| built.machine != MachineId(1) || built.start_seconds >= 25.0));
+    let lost = Conditions { losses: vec![(MachineId(1), 15.0)], ..Conditions::default() };
+    let lost = under(&lost, &machines);
+    assert_eq!((lost.lost, lost.builds.len()), (1, 6), "{lost:?}");
+    assert_eq!(lost.makespan_seconds, 50.0, "one build of two is repeated on the other machine");
 }

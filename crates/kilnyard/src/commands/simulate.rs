@@ -8,12 +8,12 @@ mod play;
 mod show;
 
 use super::print;
-use crate::cli::Simulate;
+use crate::cli::{PolicyName, Simulate};
 use crate::error::{Context, Error, Kind, Result};
 use crate::input;
 use crate::yard::Yard;
 use kilnyard_model::graph::Graph;
-use kilnyard_schedule::{Machine, Work};
+use kilnyard_schedule::{Conditions, Machine, MachineId, Work};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if !(options.unknown.is_finite() && options.unknown >= 0.0) {
         return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
     }
-    let machines = machines(options)?;
+    let (machines, conditions) = machines(options)?;
     let set = match (&options.graph, &options.history) {
         (Some(graph), Some(history)) => {
             let graph = graph::parse(&read(graph)?, graph)?;
@@ -49,7 +49,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if set.graph.is_empty() {
         return Err(Error::usage("nothing to simulate: there is nothing to build"));
     }
-    let played = play::play(&set, &machines, options)?;
+    let played = play::play(&set, &machines, &conditions, options)?;
     if let Some(path) = &options.trace {
         write(path, &show::trace(&set.graph, &played.first))?;
     }
@@ -62,15 +62,31 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     }
 }
 
-/// The machines given by the options.
-fn machines(options: &Simulate) -> Result<Vec<Machine>> {
+/// The machines given by the options, and the conditions between them.
+fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
     let memory_bytes = options.memory.map(|size| size.0);
     let mut machines = Vec::new();
+    let seconds = |name: &str, value: f64| match value.is_finite() && value >= 0.0 {
+        true => Ok(value),
+        false => Err(Error::usage(format!("--{name} {value} is not a time in seconds"))),
+    };
+    let mut conditions = Conditions {
+        delay_seconds: seconds("delay", options.delay)?,
+        transfer_seconds: seconds("transfer", options.transfer)?,
+        ..Conditions::default()
+    };
     for group in &options.machines {
         let wrong = || {
             Error::usage(format!("--machines {group} is not a number of machines and their cores"))
-                .hint("--machines 4x16, or with a speed relative to the recorded one: 4x16,2x64@1.5")
+                .hint(
+                    "--machines 4x16, or with a speed relative to the recorded one: 4x16,2x64@1.5; 1x16+600 joins after 600 s, and \
+                     1x16-600 is lost then",
+                )
         };
+        let change = group.find(['+', '-']).map(|at| group.split_at(at));
+        let (group, change) = change.map_or((group.as_str(), None), |(group, change)| (group, Some(change)));
+        let change_seconds: f64 =
+            change.map_or(Ok(0.0), |change| change[1..].parse()).map_err(|_| wrong())?;
         let (count, rest) = group.split_once('x').ok_or_else(wrong)?;
         let (cores, speed) = rest.split_once('@').unwrap_or((rest, "1"));
         let count: u32 = count.trim().parse().map_err(|_| wrong())?;
@@ -80,8 +96,15 @@ fn machines(options: &Simulate) -> Result<Vec<Machine>> {
             && (1..=CORES_MAX).contains(&cores)
             && speed.is_finite()
             && speed > 0.0;
-        if !is_machine {
+        if !is_machine || !(change_seconds.is_finite() && change_seconds >= 0.0) {
             return Err(wrong());
+        }
+        let ids = (machines.len() as u32..machines.len() as u32 + count).map(MachineId);
+        let changes = ids.map(|machine| (machine, change_seconds));
+        match change {
+            Some(change) if change.starts_with('+') => conditions.joins.extend(changes),
+            Some(_) => conditions.losses.extend(changes),
+            None => {}
         }
         machines.extend((0..count).map(|_| Machine { speed, memory_bytes, ..Machine::of_cores(cores) }));
     }
@@ -93,7 +116,15 @@ fn machines(options: &Simulate) -> Result<Vec<Machine>> {
         }
         machines.push(Machine { memory_bytes, ..Machine::of_cores(cores) });
     }
-    Ok(machines)
+    let changes = conditions.joins.len() + conditions.losses.len();
+    if changes > 0 && options.policy != PolicyName::Rank {
+        return Err(Error::usage("other builders' rules do not know machines that join or are lost")
+            .hint("--policy rank"));
+    }
+    if changes == machines.len() {
+        return Err(Error::usage("no machine is there from the beginning to the end"));
+    }
+    Ok((machines, conditions))
 }
 
 /// The text of a file, decompressed if necessary.

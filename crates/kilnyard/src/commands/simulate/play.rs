@@ -5,7 +5,8 @@ use crate::cli::{PolicyName, Simulate};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_schedule::policies::{Jobs, Workers};
 use kilnyard_schedule::{
-    Action, Bound, Event, Limits, Machine, Policy, Scheduler, Sharing, Simulated, Work, noisy, simulate,
+    Action, Bound, Conditions, Event, Limits, Machine, Policy, Scheduler, Sharing, Simulated, Work, noisy,
+    simulate_under,
 };
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,12 @@ impl Policy for Timed {
     }
 }
 
-pub fn play(set: &SimulatedSet, machines: &[Machine], options: &Simulate) -> Result<Played> {
+pub fn play(
+    set: &SimulatedSet,
+    machines: &[Machine],
+    conditions: &Conditions,
+    options: &Simulate,
+) -> Result<Played> {
     let workers = match options.workers {
         Some(0) => return Err(Error::usage("--workers 0: no package could be built")),
         Some(workers) => vec![Some(workers)],
@@ -58,7 +64,7 @@ pub fn play(set: &SimulatedSet, machines: &[Machine], options: &Simulate) -> Res
     };
     let mut best: Option<Played> = None;
     for workers in workers {
-        let played = with_workers(set, machines, options, workers)?;
+        let played = with_workers(set, (machines, conditions), options, workers)?;
         if best.as_ref().is_none_or(|best| played.makespan_seconds < best.makespan_seconds) {
             best = Some(played);
         }
@@ -83,7 +89,7 @@ fn numbers_of_workers(policy: PolicyName, machines: &[Machine]) -> Vec<u32> {
 
 fn with_workers(
     set: &SimulatedSet,
-    machines: &[Machine],
+    (machines, conditions): (&[Machine], &Conditions),
     options: &Simulate,
     workers: Option<u32>,
 ) -> Result<Played> {
@@ -97,7 +103,7 @@ fn with_workers(
         };
         let begun = Instant::now();
         let mut policy = Timed { policy: policy(set, machines, options.policy, workers)?, events: 0, spent };
-        let simulated = simulate(&set.graph, &actual, machines, &mut policy)
+        let simulated = simulate_under(conditions, &set.graph, &actual, machines, &mut policy)
             .context(Kind::Internal, "simulate the run")?;
         let simulated_in = begun.elapsed();
         events += policy.events;

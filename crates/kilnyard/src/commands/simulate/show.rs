@@ -64,6 +64,9 @@ pub fn as_json(set: &SimulatedSet, played: &Played, machines: &[Machine], option
         "mean_utilisation": mean_utilisation(&played.first, machines),
         "memory_peak_bytes": played.memory_peak_bytes,
         "jobs_per_core_max": played.first.jobs_per_core_max,
+        "builds_lost": played.first.lost,
+        "delay_seconds": options.delay,
+        "transfer_seconds": options.transfer,
     })
 }
 
@@ -95,6 +98,10 @@ pub fn as_text(set: &SimulatedSet, played: &Played, machines: &[Machine], option
         played.ratio,
         words::duration(played.bound_seconds),
     );
+    if played.first.lost > 0 {
+        let lost = words::count(played.first.lost.into(), "build");
+        let _ = writeln!(text, "{lost} lost with their machines, and repeated");
+    }
     let _ = writeln!(
         text,
         "bound: the longest path takes {}, the work spread over all cores {}, with the run's beginning and end {}",

@@ -97,6 +97,7 @@ impl Coordinator {
         package.blamed = blamed;
         if state.is_final() {
             package.to_build = None;
+            package.round = None;
         }
         if !package.is_in_run {
             return;
@@ -164,6 +165,7 @@ impl Coordinator {
             package.to_build = None;
             package.is_fetched = false;
             let reading = std::mem::replace(&mut package.reading, Reading::Cached);
+            self.confine(id, actions);
             self.schedule(ScheduleEvent::Hold(id), actions);
             self.schedule(ScheduleEvent::Expected(id), actions);
             actions.push(Action::Prepare { package: id, reading });
@@ -180,6 +182,7 @@ impl Coordinator {
         }
         match prepared {
             Prepared::UpToDate => {
+                self.drop_untested(id, actions);
                 let is_rebuilt = |d: &PackageId| {
                     matches!(self.packages[d.index()].state, PackageState::Built | PackageState::Unchanged)
                 };
@@ -528,6 +531,7 @@ impl Coordinator {
         self.packages[id.index()].is_alone = false;
         self.packages[id.index()].reading = Reading::Fresh;
         self.due_seconds.remove(&id);
+        self.packages[id.index()].round = None;
         self.schedule(ScheduleEvent::Hold(id), actions);
         self.schedule(ScheduleEvent::Retry(id), actions);
         self.move_to(id, PackageState::Waiting, reason, None, actions);

@@ -17,6 +17,11 @@ use kilnyard_schedule::{Files, MachineId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+/// The time limit of a command whose order has none, in seconds.
+const WALL_SECONDS_MAX: u64 = 15 * 60;
+/// What a worker may need beyond the time limit of a command, in seconds: to get the tree, and to send the output.
+const FURTHER_SECONDS: f64 = 600.0;
+
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum AskerEvent {
@@ -42,8 +47,10 @@ pub enum AskerAction {
     Grant(Channel, Box<ToWorker>),
     /// Send another message.
     Send(Channel, Box<ToWorker>),
-    /// A command ended: its output as an artifact, or why there is none.
-    Answered(u64, Result<Vec<Output>, Failure>),
+    /// A command ended: its output as an artifact, which begins with the lease's id, or why there is none.
+    Answered(u64, Attempt, Result<Vec<Output>, Failure>),
+    /// No worker can run a command, or the one that has it does not answer.
+    Unanswered(u64),
 }
 
 /// A command that a worker has.
@@ -54,6 +61,8 @@ struct Asked {
     machine: MachineId,
     slot: u32,
     granted_seconds: f64,
+    /// After this time, it is not waited for.
+    ends_seconds: f64,
 }
 
 /// See the module documentation.
@@ -103,9 +112,19 @@ impl Asker {
                 for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
                     self.leave(machine);
                 }
+                let is_late = |(_, asked): &(&Attempt, &Asked)| asked.ends_seconds < now_seconds;
+                let late: Vec<Attempt> =
+                    self.asked.iter().filter(is_late).map(|(attempt, _)| *attempt).collect();
+                for attempt in late {
+                    actions.extend(self.take(&attempt).map(|asked| AskerAction::Unanswered(asked.number)));
+                }
             }
         }
         self.dispatch(actions);
+        // The caller has a machine of its own.
+        if !self.seats.in_session().into_iter().any(|machine| self.takes(machine)) {
+            actions.extend(self.waiting.drain(..).map(|(number, _)| AskerAction::Unanswered(number)));
+        }
     }
 
     fn takes(&self, machine: MachineId) -> bool {
@@ -145,7 +164,7 @@ impl Asker {
                 if self.asked.get(&attempt).is_some_and(|asked| asked.machine == machine)
                     && let Some(asked) = self.take(&attempt)
                 {
-                    actions.push(AskerAction::Answered(asked.number, result.outcome));
+                    actions.push(AskerAction::Answered(asked.number, attempt, result.outcome));
                 }
                 actions.push(AskerAction::Send(from, Box::new(ToWorker::Acknowledged { session, attempt })));
             }
@@ -278,7 +297,10 @@ impl Asker {
                 is_captured: true,
             });
             let granted_seconds = self.now_seconds;
-            self.asked.insert(attempt, Asked { number, order, machine, slot, granted_seconds });
+            let wall_seconds = order.terms.wall_seconds_max.unwrap_or(WALL_SECONDS_MAX);
+            let ends_seconds = granted_seconds + wall_seconds as f64 + FURTHER_SECONDS;
+            let asked = Asked { number, order, machine, slot, granted_seconds, ends_seconds };
+            self.asked.insert(attempt, asked);
             actions.push(AskerAction::Grant(channel, Box::new(ToWorker::Grant { session, lease })));
         }
     }

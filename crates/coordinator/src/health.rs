@@ -34,6 +34,8 @@ pub(crate) struct Health {
     /// The workers that this coordinator quarantined, until the caller has named them and then no longer does.
     quarantined: BTreeSet<String>,
     workers: BTreeMap<String, WorkerHealth>,
+    /// The packages that were tried once more because their worker is doubted.
+    doubted: BTreeSet<PackageId>,
     /// The workers on which a package failed, with the failure.
     failed_on: HashMap<PackageId, BTreeMap<String, String>>,
 }
@@ -178,7 +180,11 @@ impl Coordinator {
     pub(crate) fn doubts(&mut self, worker: &str, package: PackageId, actions: &mut Vec<Action>) -> bool {
         let is_first = self.health.failed_on.get(&package).is_some_and(|failed_on| failed_on.len() == 1);
         let blames = self.health.workers.get(worker).map_or(0, |health| health.blames);
-        if self.is_stopping || !is_first || blames < BLAMES_MAX || !self.has_other_taker(package, worker) {
+        let has_other = self.has_other_taker(package, worker);
+        if self.is_stopping || !is_first || blames < BLAMES_MAX || !has_other {
+            return false;
+        }
+        if !self.health.doubted.insert(package) {
             return false;
         }
         let rests_until_seconds = Some(self.now_seconds + REST_SECONDS);

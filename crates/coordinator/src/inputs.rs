@@ -12,7 +12,7 @@ use kilnyard_protocol::Hello;
 use kilnyard_schedule::{Event as ScheduleEvent, MachineId, Needed};
 use kilnyard_store::Number;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The rate of a machine before it is measured, in bytes a second: three quarters of a gigabit Ethernet.
 const RATE: f64 = 90e6;
@@ -37,6 +37,8 @@ pub struct Measured {
 pub(crate) struct Inputs {
     /// The numbers of artifacts, by hash.
     numbers: HashMap<String, u32>,
+    /// What machines have from earlier runs, by hash.
+    warm: BTreeMap<MachineId, HashSet<String>>,
     /// The measured rates of workers.
     rates: BTreeMap<String, f64>,
     /// The speeds that earlier runs measured.
@@ -44,9 +46,11 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    fn number(&mut self, sha256: &str) -> u32 {
+    /// The number of an artifact, and whether it is a new one.
+    fn number(&mut self, sha256: &str) -> (u32, bool) {
         let next = self.numbers.len() as u32;
-        *self.numbers.entry(sha256.to_owned()).or_insert(next)
+        let number = *self.numbers.entry(sha256.to_owned()).or_insert(next);
+        (number, number == next)
     }
 }
 
@@ -97,9 +101,15 @@ impl Coordinator {
         let root = &to_build.order.root;
         let layers = root.layers.iter().map(|layer| (layer.sha256.as_str(), layer.size_bytes));
         let inputs = root.inputs.iter().map(|input| (input.sha256.as_str(), input.size_bytes));
-        let needed = |(sha256, bytes)| Needed { artifact: self.inputs.number(sha256), bytes };
-        let inputs = layers.chain(inputs).map(needed).collect();
-        self.schedule(ScheduleEvent::Needs { package: id, inputs }, actions);
+        let mut needed = Vec::new();
+        for (sha256, bytes) in layers.chain(inputs) {
+            let (artifact, is_new) = self.inputs.number(sha256);
+            if is_new {
+                self.say_who_has(sha256, artifact, actions);
+            }
+            needed.push(Needed { artifact, bytes });
+        }
+        self.schedule(ScheduleEvent::Needs { package: id, inputs: needed }, actions);
     }
 
     /// Says how fast a machine gets inputs. The coordinator's own has them.
@@ -113,10 +123,26 @@ impl Coordinator {
 
     /// Says what a machine has from earlier runs, as its worker says. A lie makes its own builds wait.
     pub(crate) fn say_warm(&mut self, machine: MachineId, warm: &[String], actions: &mut Vec<Action>) {
-        let valid = warm.iter().take(Hello::WARM_MAX).filter_map(|sha256| Sha256Hex::parse(sha256).ok());
-        let artifacts: Vec<u32> = valid.map(|sha256| self.inputs.number(sha256.as_str())).collect();
-        if !artifacts.is_empty() && !self.is_own_machine(machine) {
+        if self.is_own_machine(machine) {
+            return;
+        }
+        let valid = warm.iter().take(Hello::WARM_MAX).filter(|sha256| Sha256Hex::parse(sha256).is_ok());
+        let warm: HashSet<String> = valid.cloned().collect();
+        // What no package needs gets no number.
+        let artifacts: Vec<u32> =
+            warm.iter().filter_map(|sha256| self.inputs.numbers.get(sha256).copied()).collect();
+        self.inputs.warm.insert(machine, warm);
+        if !artifacts.is_empty() {
             self.schedule(ScheduleEvent::Has { machine, artifacts }, actions);
+        }
+    }
+
+    /// Says which machines have had an artifact since before it was needed.
+    fn say_who_has(&mut self, sha256: &str, artifact: u32, actions: &mut Vec<Action>) {
+        let warm = self.inputs.warm.iter().filter(|(_, warm)| warm.contains(sha256));
+        let machines: Vec<MachineId> = warm.map(|(machine, _)| *machine).collect();
+        for machine in machines {
+            self.schedule(ScheduleEvent::Has { machine, artifacts: vec![artifact] }, actions);
         }
     }
 

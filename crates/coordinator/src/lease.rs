@@ -99,6 +99,7 @@ impl Coordinator {
                 is_reproducible: None,
             }));
         }
+        actions.push(Action::Forget { worker: lease.worker.clone(), attempt: lease.attempt });
         if let Some(machine) = lease.machine {
             let (attempt, reason) = (lease.attempt, "its lease is over".to_owned());
             self.say(machine, |session| ToWorker::Superseded { session, attempt, reason }, actions);

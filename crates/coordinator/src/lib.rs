@@ -213,6 +213,13 @@ pub enum Action {
         /// They replace all earlier outputs of the package.
         outputs: Vec<Output>,
     },
+    /// A worker lost a build: it may read and store nothing more for it.
+    Forget {
+        /// Its name.
+        worker: String,
+        /// The build.
+        attempt: Attempt,
+    },
     /// A worker failed too much: it gets no builds, in this run and later ones, until the user resumes it.
     Quarantine {
         /// Its name.

@@ -25,7 +25,7 @@ impl Coordinator {
         };
         let Some(mut lease) = self.close(result.build, ending) else { return };
         let id = lease.package;
-        let build = lease.row;
+        let (build, is_test) = (lease.row, lease.row != result.build);
         for stage in std::mem::take(&mut lease.test_stages) {
             actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
         }
@@ -54,7 +54,6 @@ impl Coordinator {
         }
         match result.outcome {
             Ok(outputs) => {
-                self.note_success(&lease.worker, id, actions);
                 if let Some(order) = lease.test {
                     let LeaseState { worker, attempt, core_seconds, .. } = lease;
                     let reason = self.packages[id.index()].reason.clone();
@@ -68,10 +67,12 @@ impl Coordinator {
                 let (worker, core_seconds, provenance) = match self.take_tested(id, actions) {
                     Some(to_test) => {
                         self.packages[id.index()].reason = to_test.reason.clone();
-                        (to_test.worker.clone(), to_test.core_seconds, to_test.provenance.clone())
+                        // The time of the build says nothing about the machine that tested it.
+                        (to_test.worker.clone(), 0.0, to_test.provenance.clone())
                     }
                     None => (lease.worker, lease.core_seconds, result.provenance),
                 };
+                self.note_success(&worker, id, actions);
                 let outcome = Outcome::Built { core_seconds };
                 if self.is_same(id, &outputs) {
                     actions.push(record(BuildOutcome::Unchanged, None));
@@ -97,23 +98,55 @@ impl Coordinator {
                 self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {
-                actions.push(record(BuildOutcome::Lost, Some(failure)));
-                self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
-                self.reconsider(id, actions);
-                self.schedule(ScheduleEvent::Ended { package: id, outcome: Outcome::Lost }, actions);
+                // A test is repeated, and its build has not ended.
+                match is_test {
+                    true => drop(self.ended.insert(lease.attempt, Ending::Superseded)),
+                    false => actions.push(record(BuildOutcome::Lost, Some(failure))),
+                }
+                // A worker that ends cancels its builds; one that does nothing else loses them.
+                let is_last = !self.is_stopping && self.count_failure(id, FailureKind::Lost).is_none();
+                let outcome = if is_last { Outcome::Failed } else { Outcome::Lost };
+                match (is_last, is_test) {
+                    (true, _) => self.fail(id, Reason::WorkerLost, actions),
+                    (false, true) => self.ready_again(id, Reason::BuildCancelled, actions),
+                    (false, false) => {
+                        self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
+                        self.reconsider(id, actions);
+                    }
+                }
+                self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
+            }
+            Err(failure) if is_test && is_of_machine(failure.kind) => {
+                // The outputs are not to blame, and are tested again.
+                self.ended.insert(lease.attempt, Ending::Superseded);
+                let (kind, failed) = (failure.kind, StageFailed::from(&failure));
+                self.note_failure(&lease.worker, id, &failure, actions);
+                match self.count_failure(id, kind) {
+                    Some((mode, pause_seconds)) => {
+                        self.try_again(id, kind, mode, pause_seconds, failed, actions);
+                    }
+                    None => {
+                        self.fail(id, Reason::Failed(failed), actions);
+                        let outcome = Outcome::Failed;
+                        self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
+                    }
+                }
             }
             Err(failure) => {
                 let kind = failure.kind;
                 let failed = StageFailed::from(&failure);
                 // After a failed test, it is built again.
                 self.take_tested(id, actions);
-                self.note_failure(&lease.worker, id, &failure, actions);
+                // A tester is not to blame for what another built.
+                if !is_test {
+                    self.note_failure(&lease.worker, id, &failure, actions);
+                }
                 actions.push(record(BuildOutcome::Failed, Some(failure)));
                 match self.count_failure(id, kind) {
                     Some((mode, pause_seconds)) => {
                         self.try_again(id, kind, mode, pause_seconds, failed, actions);
                     }
-                    None if self.doubts(&lease.worker, id, actions) => {
+                    None if !is_test && self.doubts(&lease.worker, id, actions) => {
                         self.try_again(id, kind, RetryMode::AtOnce, 0.0, failed, actions);
                     }
                     None => {
@@ -262,6 +295,12 @@ impl Coordinator {
             signed,
         }))));
     }
+}
+
+/// Whether a failure of this kind says something about the machine of a test, and nothing about what is tested.
+fn is_of_machine(kind: FailureKind) -> bool {
+    use FailureKind::{Disk, Machine, Memory, Network};
+    matches!(kind, Machine | Disk | Memory | Network)
 }
 
 /// The names of outputs whose contents differ, as far as a sentence can have them.

@@ -60,11 +60,18 @@ pub(crate) struct Pools {
     classes: Vec<Standing>,
     /// The share of packages that are verified.
     pub verified_share: f64,
+    /// Packages that others are built with in a second pass.
+    knotted: BTreeSet<PackageId>,
 }
 
 impl Default for Pools {
     fn default() -> Pools {
-        Pools { standings: None, classes: vec![Standing::own()], verified_share: 0.0 }
+        Pools {
+            standings: None,
+            classes: vec![Standing::own()],
+            verified_share: 0.0,
+            knotted: BTreeSet::new(),
+        }
     }
 }
 
@@ -214,11 +221,12 @@ impl Coordinator {
         }
     }
 
-    fn may_take(&self, standing: &Standing, id: PackageId) -> bool {
+    pub(crate) fn may_take(&self, standing: &Standing, id: PackageId) -> bool {
         let may_build = standing.roles.contains(&Role::Build);
+        let may_decide = standing.is_trusted || !self.is_needed(id);
         match &self.packages[id.index()].round {
-            None => may_build && (standing.is_trusted || self.graph.dependents(id).is_empty()),
-            Some(Round::Test(_)) => standing.roles.contains(&Role::Test),
+            None => may_build && may_decide,
+            Some(Round::Test(_)) => standing.roles.contains(&Role::Test) && may_decide,
             // What it makes is compared, and not used.
             Some(Round::Verify { pool, .. }) => may_build && standing.pool != *pool,
         }
@@ -229,7 +237,9 @@ impl Coordinator {
         let takers = self.seats.in_session();
         takers.into_iter().any(|machine| {
             let seat = self.seats.get(machine);
-            self.is_open(machine) && self.packages[id.index()].classes.contains(seat.class)
+            self.is_open(machine)
+                && self.packages[id.index()].classes.contains(seat.class)
+                && self.scheduler.fits_idle(machine, id)
         })
     }
 
@@ -241,12 +251,31 @@ impl Coordinator {
             seat.worker != worker
                 && self.is_open(machine)
                 && self.packages[id.index()].classes.contains(seat.class)
+                && self.scheduler.fits_idle(machine, id)
         })
     }
 
-    /// Whether a worker tests what it builds.
-    pub(crate) fn tests(&self, worker: &str) -> bool {
-        self.standing(worker).roles.contains(&Role::Test)
+    /// Whether a worker tests what it builds: it has the role, or no other worker is there that has it.
+    pub(crate) fn tests(&self, worker: &str, id: PackageId) -> bool {
+        let others = self.seats.in_session();
+        let has_tester = others.into_iter().any(|machine| {
+            let standing = self.standing(&self.seats.get(machine).worker);
+            self.is_open(machine)
+                && standing.roles.contains(&Role::Test)
+                && (standing.is_trusted || !self.is_needed(id))
+        });
+        self.standing(worker).roles.contains(&Role::Test) || !has_tester
+    }
+
+    /// Whether other packages are built with a package: those that depend on it, and in a second pass those of its knot.
+    fn is_needed(&self, id: PackageId) -> bool {
+        !self.graph.dependents(id).is_empty() || self.pools.knotted.contains(&id)
+    }
+
+    /// Adds packages that others are built with in a second pass, although the graph has no edge for that.
+    pub fn with_knotted(mut self, knotted: impl IntoIterator<Item = PackageId>) -> Coordinator {
+        self.pools.knotted.extend(knotted);
+        self
     }
 
     /// Starts the next round of a package whose first one succeeded.
@@ -317,7 +346,10 @@ impl Coordinator {
         let pool = self.standing(worker).pool;
         let others = self.seats.in_session().into_iter().any(|machine| {
             let standing = self.standing(&self.seats.get(machine).worker);
-            standing.pool != pool && standing.roles.contains(&Role::Build) && self.is_open(machine)
+            standing.pool != pool
+                && standing.roles.contains(&Role::Build)
+                && self.is_open(machine)
+                && self.scheduler.fits_idle(machine, id)
         });
         is_chosen && has_order && others
     }
@@ -327,7 +359,9 @@ impl Coordinator {
         let graph = self.graph.clone();
         for id in graph.packages() {
             let package = &self.packages[id.index()];
-            let waits = matches!(package.round, Some(Round::Verify { .. })) && package.build.is_none();
+            let is_open = matches!(package.state, PackageState::Ready | PackageState::Waiting);
+            let waits =
+                is_open && matches!(package.round, Some(Round::Verify { .. })) && package.build.is_none();
             if waits && (self.is_stopping || !self.has_taker(id)) {
                 self.schedule(ScheduleEvent::Hold(id), actions);
                 self.verified(id, None, actions);

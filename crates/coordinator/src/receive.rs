@@ -278,6 +278,18 @@ impl Coordinator {
     /// here.
     fn own(&mut self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) -> Option<Number> {
         let build = *self.open.get(&attempt)?;
+        let (worker, package) = {
+            let lease = self.leases.get(&build)?;
+            (lease.worker.clone(), lease.package)
+        };
+        // Its worker may have joined another pool, or with other roles.
+        let is_foreign = self.leases.get(&build)?.machine.is_none()
+            && worker == self.seats.get(machine).worker
+            && !self.may_take(&self.standing(&worker), package);
+        if is_foreign {
+            self.lose(build, actions);
+            return None;
+        }
         let seat = self.seats.get_mut(machine);
         let lease = self.leases.get_mut(&build)?;
         if lease.machine.is_none() && lease.worker == seat.worker {
@@ -372,7 +384,7 @@ impl Coordinator {
     ) {
         let Some(lease) = self.leases.get(&build) else { return };
         let is_verified = matches!(self.packages[lease.package.index()].round, Some(Round::Verify { .. }));
-        let tests = self.tests(&lease.worker) && !is_verified;
+        let tests = self.tests(&lease.worker, lease.package) && !is_verified;
         let Some(lease) = self.leases.get_mut(&build) else { return };
         if !tests
             && let Test::Run(order) = std::mem::replace(&mut answer.test, Test::Skip)

@@ -309,6 +309,7 @@ impl World {
             | Action::Send { .. }
             | Action::Ask { .. }
             | Action::Quarantine { .. }
+            | Action::Forget { .. }
             | Action::Notify(_) => {}
         }
         match &action {

@@ -3,7 +3,6 @@
 //! ```text
 //! tokens/HASH          a token that was not used yet, named by the SHA-256 of its secret
 //! workers/NAME.json    a worker that has joined
-//! former/NAME.json     a worker that was removed: its builds are still those of its pool
 //! ```
 //!
 //! A token is used once: joining removes its file first, so that of two workers with the same token one is refused, and a
@@ -159,7 +158,7 @@ pub struct Roster {
 impl Roster {
     /// The roster in this folder, which is created if it is missing.
     pub fn open(folder: &Path) -> io::Result<Roster> {
-        for part in ["tokens", WORKERS, "former"] {
+        for part in ["tokens", WORKERS] {
             fs_err::create_dir_all(folder.join(part))?;
         }
         Ok(Roster { folder: folder.to_owned() })
@@ -244,7 +243,14 @@ impl Roster {
         if !is_name(name) {
             return Ok(None);
         }
-        read(&self.path(name))
+        let path = self.path(name);
+        match fs_err::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| io::Error::other(format!("{} is damaged: {error}", path.display()))),
+        }
     }
 
     /// All workers, by name. One whose file is damaged is quarantined.
@@ -252,24 +258,11 @@ impl Roster {
     /// # Errors
     /// The folder cannot be read.
     pub fn members(&self) -> io::Result<Vec<Member>> {
-        self.members_in(WORKERS)
-    }
-
-    /// All workers that were removed, by name. One whose file is damaged is in no pool.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub fn former_members(&self) -> io::Result<Vec<Member>> {
-        self.members_in("former")
-    }
-
-    fn members_in(&self, part: &str) -> io::Result<Vec<Member>> {
         let mut members = Vec::new();
-        for entry in fs_err::read_dir(self.folder.join(part))? {
+        for entry in fs_err::read_dir(self.folder.join(WORKERS))? {
             let name = entry?.file_name();
             if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".json")) {
-                let path = self.folder.join(part).join(format!("{name}.json"));
-                members.extend(read(&path).unwrap_or_else(|error| {
+                members.extend(self.member(name).unwrap_or_else(|error| {
                     let held = Some(Held::Quarantined(error.to_string()));
                     let (name, pool) = (name.to_owned(), String::new());
                     let (key, roles) = (String::new(), BTreeSet::new());
@@ -290,8 +283,7 @@ impl Roster {
             return Ok(false);
         }
         let _lock = self.lock()?;
-        let former = self.folder.join("former").join(format!("{name}.json"));
-        match fs_err::rename(self.path(name), former) {
+        match fs_err::remove_file(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),
         }
@@ -303,17 +295,6 @@ impl Roster {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(WORKERS).join(format!("{name}.json"))
-    }
-}
-
-/// The worker in a file.
-fn read(path: &Path) -> io::Result<Option<Member>> {
-    match fs_err::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-        Ok(text) => serde_json::from_slice(&text)
-            .map(Some)
-            .map_err(|error| io::Error::other(format!("{} is damaged: {error}", path.display()))),
     }
 }
 
@@ -348,7 +329,6 @@ mod tests {
         assert!(matches!(roster.join(&token.secret, "w2", KEY, 5), Err(JoinError::Token)));
         assert_eq!(roster.members().unwrap(), [member]);
         assert!(roster.remove("w1").unwrap() && !roster.remove("w1").unwrap());
-        assert_eq!(roster.former_members().unwrap()[0].name, "w1");
         assert!(matches!(roster.join(&token.secret, "w1", KEY, 5), Err(JoinError::Token)));
     }
 

@@ -208,6 +208,7 @@ impl Run<'_> {
             .with_required(capabilities())
             .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()))
             .with_measured(&door::measured(self.yard))
+            .with_knotted(self.knotted())
             .with_verified_share(self.yard.config.farm.verify)
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
@@ -218,6 +219,14 @@ impl Run<'_> {
         }
         let parts = Parts { yard: self.yard, planned: &mut self.planned, options: &self.options, taken };
         parts.drive(book, resumed.is_some(), driver, &self.distfiles, follower, view)
+    }
+
+    /// The packages that a second pass builds others with.
+    fn knotted(&self) -> Vec<PackageId> {
+        match self.yard.config.build.passes > 1 {
+            true => self.planned.workshop.cutting().knots.iter().flatten().copied().collect(),
+            false => Vec::new(),
+        }
     }
 
     /// The packages of the plan.

@@ -278,6 +278,12 @@ impl Scheduler {
         Some((build.memory_bytes, build.memory_per_core_bytes))
     }
 
+    /// Whether a machine has enough memory for a package if it were idle.
+    pub fn fits_idle(&self, machine: MachineId, package: PackageId) -> bool {
+        let needed_bytes = self.works[package.index()].memory_bytes;
+        self.machines[machine.index()].memory_bytes.is_none_or(|bytes| bytes >= needed_bytes)
+    }
+
     /// The speed of a machine, if the builds that it finished have measured it.
     pub fn measured_speed(&self, machine: MachineId) -> Option<f64> {
         let about = &self.machines[machine.index()];

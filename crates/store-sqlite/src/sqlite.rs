@@ -152,6 +152,10 @@ impl Store for Sqlite {
         self.read_made_by(worker)
     }
 
+    fn pools(&self) -> Result<Vec<(String, String, String)>, StoreError> {
+        self.read_pools()
+    }
+
     fn provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError> {
         self.read_provenance(package)
     }

@@ -97,6 +97,8 @@ pub trait Store: Send {
     fn made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError>;
     /// Who built the current outputs of a package; absent if that is not known.
     fn provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError>;
+    /// The pools of the workers that built the current outputs: package, worker and pool, as far as they are known.
+    fn pools(&self) -> Result<Vec<(String, String, String)>, StoreError>;
     /// The number that the next build would get. It shows readers whether there were builds in the meantime; to begin
     /// builds, use the number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;

@@ -15,7 +15,7 @@ const WALL_SECONDS_MAX: u64 = 15 * 60;
 
 /// The file of the output.
 pub const CAPTURED: &str = "output";
-/// The description of an output that is longer than a megabyte can be expected to be: it was cut.
+/// The description of an output that was too long.
 pub const TOO_LONG: &str = "output limit";
 /// The description of a command that ran into its limit.
 pub const OUT_OF_TIME: &str = "wall limit";
@@ -65,7 +65,9 @@ impl Performance<'_> {
         let failed = |error: io::Error| machine(Stage::Collect, error);
         let folder = tempfile::tempdir_in(self.worker.settings.yard.join("state")).map_err(failed)?;
         let path = folder.path().join(CAPTURED);
-        fs_err::write(&path, &output.bytes).map_err(failed)?;
+        // It begins with the lease's id, so that no other file passes for it, and no two outputs are the same file.
+        let mark = format!("{}\n", self.lease.attempt);
+        fs_err::write(&path, [mark.as_bytes(), &output.bytes].concat()).map_err(failed)?;
         let kept = self.worker.distfiles.insert(&path);
         let (sha256, size_bytes) = kept.map_err(|error| machine(Stage::Collect, error))?;
         let output = Output {

@@ -169,8 +169,7 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let names = yard.config.package_names(&yard.home)?;
     let build = &yard.config.build;
     let revoked = revoked::list(yard)?;
-    let untrusted = untrusted::workers(yard)?;
-    let choices = format!("{:?} {:?} {} {revoked:?} {untrusted:?}", build.against, build.reuse, build.passes);
+    let choices = format!("{:?} {:?} {} {revoked:?}", build.against, build.reuse, build.passes);
     let text =
         format!("{config}\n{names:?}\n{choices}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))
@@ -244,7 +243,7 @@ pub fn compare_all(
     for (package, reason) in revoked::find(yard, store, &*workshop, &current)? {
         unusable.entry(package).or_insert(reason);
     }
-    for (package, reason) in untrusted::find(yard, store, &*workshop, &current)? {
+    for (package, reason) in untrusted::find(yard, store, &*workshop)? {
         unusable.entry(package).or_insert(reason);
     }
     let mut stock = workshop.clone().stock();

@@ -109,13 +109,18 @@ fn only_trusted_workers_with_the_role_are_asked() {
     for (channel, worker) in [(1, "builder"), (2, "stranger"), (3, "unknown")] {
         farm.hello(channel, worker, "p");
     }
-    assert_eq!((farm.asker.slots(), granted(&farm.apply(AskerEvent::Ask(1, order()))).len()), (0, 0));
-    let session = farm.hello(4, "scanner", "p");
+    assert_eq!(farm.asker.slots(), 0);
+    assert_eq!(farm.apply(AskerEvent::Ask(1, order())), [AskerAction::Unanswered(1)]);
+    farm.hello(4, "scanner", "p");
     assert_eq!(farm.asker.slots(), 1);
-    let grants = granted(&farm.offer(4, session, 1, &[]));
-    // The hello was answered with the lease that waited.
-    assert!(grants.is_empty() && farm.asker.asked.len() == 1);
-    assert!(granted(&farm.apply(AskerEvent::Ask(2, order()))).is_empty(), "it has one slot");
+    let grants = granted(&farm.apply(AskerEvent::Ask(2, order())));
+    assert_eq!(grants.len(), 1);
+    assert!(granted(&farm.apply(AskerEvent::Ask(3, order()))).is_empty(), "it has one slot");
+    // It never answers.
+    farm.now_seconds = WALL_SECONDS_MAX as f64 + FURTHER_SECONDS + 1.0;
+    farm.asker.seats.forgive(farm.now_seconds);
+    let late = farm.apply(AskerEvent::Tick);
+    assert!(late.contains(&AskerAction::Unanswered(2)) && granted(&late).len() == 1, "{late:?}");
 }
 
 #[test]
@@ -142,10 +147,14 @@ fn what_a_worker_loses_is_asked_again_and_answered_once() {
         _ => farm.asker.asked.keys().next().copied().unwrap(),
     };
     let answered = |actions: &[AskerAction]| {
-        actions.iter().filter(|action| matches!(action, AskerAction::Answered(7, Ok(_)))).count()
+        actions.iter().filter(|action| matches!(action, AskerAction::Answered(7, _, Ok(_)))).count()
     };
     assert_eq!(answered(&farm.say(2, result(second, attempt))), 1);
     assert_eq!(answered(&farm.say(2, result(second, attempt))), 0);
+    // The last one leaves, with what it has.
+    farm.apply(AskerEvent::Ask(8, order()));
+    let left = farm.say(2, ToCoordinator::Leave { session: second });
+    assert!(left.contains(&AskerAction::Unanswered(8)), "{left:?}");
     // The first comes back: its session is over.
     let late = farm.say(1, result(first, again[0].1));
     let is_rejoin = |action: &AskerAction| matches!(action, AskerAction::Send(_, message) if matches!(**message, ToWorker::Rejoin { .. }));

@@ -1,11 +1,12 @@
 //! Pools and roles, with two workers whose messages the tests send.
 
-use super::run::{Incoming, Run, bad, good, output};
+use super::run::{Run, good, output};
 use crate::*;
 use kilnyard_model::order::{RootOrder, Stage, StageOrder, TestOrder};
 use kilnyard_model::result::{BuildOutcome, FailureKind};
 use kilnyard_model::role::Role;
 use kilnyard_protocol::{Test, ToWorker};
+use kilnyard_store::RequestKind;
 
 fn standing(pool: &str, is_trusted: bool, roles: &[Role]) -> Standing {
     Standing { is_held: false, pool: pool.to_owned(), is_trusted, roles: roles.iter().copied().collect() }
@@ -52,32 +53,29 @@ fn a_pool_without_trust_builds_only_what_no_other_package_needs() {
 fn roles_decide_what_a_worker_gets() {
     let mut run = run_of(&[("a", "a")], standing("default", true, &[Role::Scan, Role::Test]));
     assert_eq!(run.send(Event::Begin), []);
-    let mut run = run_of(&[("a", "a"), ("b", "a")], standing("default", true, &[Role::Build]));
+    // Without a worker that tests, the builder does.
+    let builder = || standing("default", true, &[Role::Build]);
+    let mut run = run_of(&[("a", "a")], builder());
     run.test = test_order();
     assert_eq!(run.send(Event::Begin).len(), 1);
-    assert_eq!(run.send(good(1)), [], "it waits for a worker that tests");
-    assert_eq!(run.state("a"), PackageState::Ready);
+    run.send(good(1));
+    assert_eq!(run.state("a"), PackageState::Built);
+    let mut run = with_tester(&[("a", "a"), ("b", "a")]);
+    assert_eq!(run.send(Event::Begin).len(), 1);
+    let tests = run.send(good(1));
+    assert_eq!(tests, [(2, "a".to_owned())], "the other worker tests it");
+    assert!(run.is_of_second(2) && run.state("b") == PackageState::Waiting);
     assert!(matches!(run.coordinator.reason(run.id("a")), Reason::TestElsewhere { .. }));
     let is_acknowledged =
         |action: &Action| matches!(action, Action::Send { message: ToWorker::Acknowledged { .. }, .. });
     assert!(!run.actions.iter().any(is_acknowledged), "the worker keeps its result until it is recorded");
-    // The same worker may test from now on.
-    run.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
-    let tests = run.starts_worker();
-    assert_eq!(tests.len(), 1);
     let granted = run.actions.iter().rev().find_map(|action| match action {
         Action::Grant(granted) => Some(granted.clone()),
         _ => None,
     });
     let to_test = granted.unwrap().to_test.unwrap();
     assert_eq!((to_test.build, &to_test.outputs[..]), (1, &[output("x", "1")][..]));
-    let ended = BuildResult {
-        build: tests[0].0,
-        outcome: Ok(vec![output("x", "1")]),
-        is_reproducible: None,
-        provenance: None,
-    };
-    run.send(Incoming::Ended(ended));
+    assert_eq!(run.builds_another(2, vec![output("x", "1")]).len(), 1, "b can begin");
     assert_eq!(run.state("a"), PackageState::Built);
     assert_eq!(run.coordinator.reason(run.id("a")), &Reason::FirstBuild);
     let began = |action: &Action| matches!(action, Action::Record(Record::BuildBegan(_)));
@@ -86,6 +84,17 @@ fn roles_decide_what_a_worker_gets() {
         2,
         "a test is not a build: a and b"
     );
+}
+
+/// A run with a worker that builds, and a second one that tests.
+fn with_tester(edges: &[(&str, &str)]) -> Run {
+    let (builder, tester) =
+        (standing("default", true, &[Role::Build]), standing("default", true, &[Role::Test]));
+    let mut run = run_of(edges, builder.clone());
+    run.test = test_order();
+    run.send(workers(&[("kiln-1", builder), ("kiln-2", tester)]));
+    run.starts_another("kiln-2");
+    run
 }
 
 #[test]
@@ -109,19 +118,62 @@ fn what_earlier_runs_measured_counts_when_a_worker_joins() {
 
 #[test]
 fn a_failed_test_of_another_worker_fails_the_build() {
-    let mut run = run_of(&[("a", "a")], standing("default", true, &[Role::Build]));
-    run.test = test_order();
+    let mut run = with_tester(&[("a", "a")]);
     run.send(Event::Begin);
     run.send(good(1));
-    run.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
-    let tests = run.starts_worker();
-    run.send(bad(tests[0].0, FailureKind::Test));
+    // The trouble of the tester's machine is not that of the outputs.
+    let again = run.fails_another(2, FailureKind::Disk);
+    assert!(run.state("a") == PackageState::Building && again.len() == 1, "{again:?}");
+    let again = run.fails_another(again[0].0, FailureKind::Cancelled);
+    assert!(run.state("a") == PackageState::Building && again.len() == 1, "{again:?}");
+    let ended = |action: &&Action| matches!(action, Action::Record(Record::BuildEnded { .. }));
+    assert_eq!(run.actions.iter().filter(ended).count(), 0, "the build has not ended");
+    run.fails_another(again[0].0, FailureKind::Test);
     assert_eq!(run.state("a"), PackageState::Failed);
     let failed = |action: &Action| {
         matches!(action, Action::Record(Record::BuildEnded { build: 1, outcome: BuildOutcome::Failed, .. }))
     };
     assert!(run.actions.iter().any(failed), "the failure is that of the build");
+    assert_eq!(run.actions.iter().filter(ended).count(), 1);
     assert_eq!(run.finished(), Some(RunState::Finished));
+}
+
+#[test]
+fn a_tester_is_not_to_blame_for_what_another_built() {
+    let names = ["a", "b", "c", "d"];
+    let mut run = with_tester(&names.map(|name| (name, name)));
+    let mut grants = run.send(Event::Begin);
+    while let Some((build, _)) = grants.pop() {
+        grants.extend(match run.is_of_second(build) {
+            true => run.fails_another(build, FailureKind::Test),
+            false => run.send(good(build)),
+        });
+    }
+    assert!(names.iter().all(|name| run.state(name) == PackageState::Failed));
+    assert!(!run.actions.iter().any(|action| matches!(action, Action::Quarantine { .. })));
+}
+
+#[test]
+fn a_skipped_verification_is_over() {
+    let (mut run, second) = verified_run();
+    run.send(Event::Requested(Request { kind: RequestKind::Skip, package: "a".to_owned() }));
+    run.builds_another(second, vec![output("x", "1")]);
+    run.pass(1.0);
+    assert_eq!(run.state("a"), PackageState::Skipped);
+    // Its next build counts like any other.
+    let grants = run.send(Event::Requested(Request { kind: RequestKind::Retry, package: "a".to_owned() }));
+    assert_eq!(grants.len(), 1);
+    assert!(!matches!(run.coordinator.reason(run.id("a")), Reason::Verify { .. }));
+}
+
+#[test]
+fn packages_of_a_knot_are_needed_in_a_second_pass() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b")], 2).elsewhere();
+    let knotted = run.id("a");
+    run.coordinator = run.coordinator.with_knotted([knotted]);
+    run.send(workers(&[("kiln-1", standing("lab", false, &Role::ALL))]));
+    run.starts_worker();
+    assert_eq!(run.send(Event::Begin), [(1, "b".to_owned())]);
 }
 
 /// A run in which another pool builds a package again, up to that build's grant.

@@ -183,6 +183,13 @@ impl Run {
         }))
     }
 
+    /// The second worker reports a failure.
+    pub fn fails_another(&mut self, build: Number, kind: FailureKind) -> Vec<(Number, String)> {
+        let (session, attempt) = (self.second.unwrap(), self.worker.attempts[&build]);
+        let Incoming::Ended(result) = bad(build, kind) else { unreachable!() };
+        self.say(ToCoordinator::Result { session, attempt, result: Box::new(result) })
+    }
+
     /// Whether a build was granted to the second worker.
     pub fn is_of_second(&self, build: Number) -> bool {
         self.actions.iter().any(|action| {

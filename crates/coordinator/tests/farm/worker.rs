@@ -5,9 +5,7 @@ use kilnyard_agent::{Action, Agent, Event};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
-use kilnyard_protocol::{
-    BuildResult, Built, Hello, Lease, Progress, Test, ToCoordinator, ToWorker, Versions,
-};
+use kilnyard_protocol::{BuildResult, Built, Hello, Lease, Progress, ToCoordinator, ToWorker, Versions};
 use kilnyard_schedule::Pressure;
 use std::collections::BTreeMap;
 
@@ -126,9 +124,6 @@ impl Process {
                     let Some(building) = self.building.get_mut(&attempt) else { continue };
                     if answer.refused.is_some() {
                         building.outcome = Some(FailureKind::Outputs);
-                    }
-                    if answer.test != Test::Skip && !self.tests {
-                        done.complaint = Some("a worker that only builds was asked to test".to_owned());
                     }
                     self.next(attempt, Step::Ends, 20.0, random, &mut done);
                 }

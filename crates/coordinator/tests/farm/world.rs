@@ -643,7 +643,11 @@ impl World {
                     }
                 }
                 Action::Finish(state) => self.finished = Some(state),
-                Action::Record(_) | Action::Allot(_) | Action::Adopt { .. } | Action::Notify(_) => {}
+                Action::Record(_)
+                | Action::Allot(_)
+                | Action::Adopt { .. }
+                | Action::Forget { .. }
+                | Action::Notify(_) => {}
             }
         }
     }

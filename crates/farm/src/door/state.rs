@@ -168,6 +168,10 @@ impl State {
         if let Some(attempt) = &frame.ends {
             seat.grants.remove(attempt);
         }
+        // A header alone is for the door.
+        if message.is_empty() {
+            return;
+        }
         let has_room = seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX;
         if seat.mailbox.len() < MAILBOX_MAX && has_room {
             seat.mailbox_bytes += message.len();

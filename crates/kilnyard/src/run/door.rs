@@ -30,7 +30,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-pub use kilnyard_yard::untrusted::folder;
+/// The folder of a yard's door.
+pub fn folder(yard: &Yard) -> PathBuf {
+    yard.home.join("state/farm")
+}
 
 /// The most messages of workers that wait for the owner of the run.
 const WAITING_MAX: usize = 16;
@@ -277,6 +280,8 @@ impl Door {
             changed: None,
             is_settled: false,
         };
+        // Until the roster can be read, no worker is known.
+        let _ = owner.send(Message::Event(Box::new(Event::Workers(BTreeMap::new()))));
         roster.report(owner);
         // Three threads, since the owner of the run never blocks. They end when this is dropped.
         let (writing, reading, owner) = (shared.clone(), shared.clone(), owner.clone());
@@ -381,6 +386,15 @@ impl Door {
     /// The worker of a channel.
     fn name(&self, channel: Channel) -> Option<&str> {
         self.workers.get((channel.0 as usize).wrapping_sub(1)).map(String::as_str)
+    }
+
+    /// Ends what a worker may do for a build that it lost. It may be silent.
+    pub fn forget(&mut self, worker: &str, attempt: &Attempt) {
+        if self.builds.remove(attempt).is_some() {
+            self.shared.allowed().remove(&attempt.to_string());
+            let header = ToDoor { to: worker.to_owned(), allows: None, ends: Some(attempt.to_string()) };
+            let _ = self.frames.send((header, Vec::new()));
+        }
     }
 
     /// Quarantines a worker in later runs too.

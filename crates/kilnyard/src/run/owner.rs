@@ -12,7 +12,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::plan::Expected;
 use crate::signals;
 use crate::words::now_seconds;
-use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice};
+use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice, Reading};
 use kilnyard_driver::{Driver, Input, Job, Task};
 use kilnyard_protocol::{Built, Lease, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
@@ -119,8 +119,6 @@ impl Owner<'_> {
     fn apply_event(&mut self, event: Event) -> Result<()> {
         if let Event::Requested(request) = &event {
             self.feed.show(Shown::Asked(request.clone()));
-            // The recipe may have been mended.
-            self.contents.forget_trees();
         }
         self.apply(Input::Event(event))
     }
@@ -169,7 +167,13 @@ impl Owner<'_> {
             match task {
                 Task::Commit(records) => self.record(Job::Commit(records)),
                 Task::Reload => self.record(Job::Reload),
-                Task::Prepare(to_prepare) => drop(self.desk.prepare(to_prepare)),
+                Task::Prepare(to_prepare) => {
+                    if to_prepare.reading == Reading::Fresh {
+                        // The recipe may have changed.
+                        self.contents.forget_trees();
+                    }
+                    self.desk.prepare(to_prepare);
+                }
                 Task::Perform(action) => self.perform(action)?,
                 Task::NoRoom => drop(self.feed.show(Shown::DiskFull)),
                 Task::Reloading => drop(self.feed.show(Shown::Reloading)),
@@ -226,6 +230,11 @@ impl Owner<'_> {
             }
             Action::Notify(Notice::Refused { request, reason }) => {
                 self.feed.show(Shown::Refused { request, reason });
+            }
+            Action::Forget { worker, attempt } => {
+                if let Some(door) = &mut self.link.door {
+                    door.forget(&worker, &attempt);
+                }
             }
             Action::Finish(state) => self.ended = Some(Ended::In(state)),
         }

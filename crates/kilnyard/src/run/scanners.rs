@@ -9,18 +9,19 @@ use crate::yard::Yard;
 use crate::{mirror, signals};
 use kilnyard_coordinator::{Asker, AskerAction, AskerEvent, Attempts, Event};
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{BuildOrder, Output};
-use kilnyard_model::result::Failure;
 use kilnyard_process::{CaptureEnd, Captured};
 use kilnyard_protocol::{ToCoordinator, ToWorker, encode, open};
 use kilnyard_worker::{OUT_OF_TIME, TOO_LONG};
 use kilnyard_yard::helpers::Helpers;
 use rand::RngCore;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often workers are checked for silence.
@@ -30,13 +31,17 @@ const WAIT: Duration = Duration::from_secs(2);
 /// How often a caller checks whether it is cancelled.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The answer to a command.
-type Answer = std::result::Result<Vec<Output>, Failure>;
+/// The longest output of a command, with the lease's id: a little more than what a worker sends.
+const OUTPUT_BYTES_MAX: u64 = 65 << 20;
+
+/// The answer to a command: the id of its lease, and its output.
+type Answer = std::result::Result<(Attempt, Vec<Output>), String>;
 
 /// What the thread that asks workers receives.
 enum Incoming {
     OfDoor(Message),
     Ask(BuildOrder, Sender<Answer>),
+    End,
 }
 
 /// See the module documentation. It connects to the yard's door when it is first needed.
@@ -68,8 +73,9 @@ impl Helpers for Scanners<'_> {
     }
 }
 
-/// The connection of a scan to workers. Its thread ends when this is dropped.
+/// The connection of a scan to workers. It ends when this is dropped: the door has one run at a time.
 struct Connected {
+    asking: Option<JoinHandle<()>>,
     incoming: Sender<Incoming>,
     slots: Arc<AtomicU32>,
     started: Instant,
@@ -99,8 +105,9 @@ impl Connected {
         });
         let slots = Arc::new(AtomicU32::new(0));
         let asking = Asking { door, slots: slots.clone(), answers: HashMap::new(), count: 0 };
-        std::thread::spawn(move || asking.run(&received));
+        let asking = Some(std::thread::spawn(move || asking.run(&received)));
         Ok(Some(Connected {
+            asking,
             incoming,
             slots,
             started: Instant::now(),
@@ -109,10 +116,17 @@ impl Connected {
         }))
     }
 
-    /// The output of a command that a worker stored, which is not needed any longer.
-    fn output(&self, output: &Output) -> io::Result<Captured> {
+    /// The output of a command, which its worker stored and is not needed any longer. A worker may name any file.
+    fn output(&self, attempt: Attempt, output: &Output) -> io::Result<Captured> {
         let sha256 = Sha256Hex::parse(&output.sha256).map_err(io::Error::other)?;
-        let bytes = fs_err::read(self.distfiles.path(&sha256))?;
+        let file = fs_err::File::open(self.distfiles.path(&sha256))?;
+        let mut bytes = Vec::new();
+        file.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        let mark = format!("{attempt}\n");
+        if bytes.len() as u64 > OUTPUT_BYTES_MAX || !bytes.starts_with(mark.as_bytes()) {
+            return Err(io::Error::other("a worker named a file that is not the output of its command"));
+        }
+        bytes.drain(..mark.len());
         let _ = self.distfiles.artifacts().remove(&sha256);
         let end = match output.description.as_str() {
             OUT_OF_TIME => CaptureEnd::WallLimit,
@@ -140,11 +154,11 @@ impl Connected {
         self.incoming.send(Incoming::Ask(order, answer)).map_err(|_| gone())?;
         loop {
             match answered.recv_timeout(STEP) {
-                Ok(Ok(outputs)) => {
+                Ok(Ok((attempt, outputs))) => {
                     let output = outputs.first().ok_or_else(|| io::Error::other("there is no output"))?;
-                    return self.output(output);
+                    return self.output(attempt, output);
                 }
-                Ok(Err(failure)) => return Err(io::Error::other(failure.message)),
+                Ok(Err(reason)) => return Err(io::Error::other(reason)),
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
                 Err(RecvTimeoutError::Timeout) if cancel.load(Ordering::Relaxed) => {
                     return Ok(Captured {
@@ -156,6 +170,14 @@ impl Connected {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let _ = self.incoming.send(Incoming::End);
+        // The door is free for a run from here on.
+        let _ = self.asking.take().map(JoinHandle::join);
     }
 }
 
@@ -182,7 +204,7 @@ impl Asking {
                 }
                 Ok(Incoming::OfDoor(message)) => self.of_door(message),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Incoming::End) | Err(RecvTimeoutError::Disconnected) => return,
             };
             let mut actions = Vec::new();
             event.into_iter().for_each(|event| asker.apply(now_seconds(), event, &mut actions));
@@ -226,10 +248,20 @@ impl Asking {
                     self.door.send(to, &message, bytes);
                 }
             }
-            AskerAction::Answered(number, answer) => {
-                // A cancelled caller has left.
-                let _ = self.answers.remove(&number).map(|caller| caller.send(answer));
+            AskerAction::Answered(number, attempt, outcome) => {
+                let answer = outcome.map(|outputs| (attempt, outputs)).map_err(|failure| failure.message);
+                self.answer(number, answer);
             }
+            AskerAction::Unanswered(number) => {
+                self.answer(number, Err("no worker runs the command".to_owned()));
+            }
+        }
+    }
+
+    fn answer(&mut self, number: u64, answer: Answer) {
+        // A cancelled caller has left.
+        if let Some(caller) = self.answers.remove(&number) {
+            let _ = caller.send(answer);
         }
     }
 }

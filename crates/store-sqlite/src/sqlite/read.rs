@@ -192,6 +192,12 @@ impl Sqlite {
         self.rows(sql, (worker, self.number), |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as Number)))
     }
 
+    pub(super) fn read_pools(&self) -> Result<Vec<(String, String, String)>, StoreError> {
+        let sql = "SELECT package, worker, pool FROM provenance JOIN current USING (scope, package, build)
+             WHERE scope = ?1";
+        self.rows(sql, (self.number,), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+    }
+
     pub(super) fn read_provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError> {
         let sql = "SELECT provenance.build, worker, pool, provenance.key, signature, statement
              FROM provenance JOIN current USING (scope, package, build)

@@ -233,9 +233,11 @@ pub(super) fn provenance_is_that_of_the_current_outputs(open: Open) {
     store.record(&[outputs(1), Record::Provenance(Box::new(provenance(1)))]).unwrap();
     assert_eq!(store.provenance("p").unwrap(), Some(provenance(1)));
     assert_eq!(store.provenance("q").unwrap(), None);
+    assert_eq!(store.pools().unwrap(), [("p".to_owned(), "far".to_owned(), "lab".to_owned())]);
     // Other outputs do not inherit it.
     store.record(&[outputs(2)]).unwrap();
     assert_eq!(store.provenance("p").unwrap(), None);
     store.record(&[Record::Provenance(Box::new(provenance(1)))]).unwrap();
     assert_eq!(store.provenance("p").unwrap(), None, "it is that of another build");
+    assert_eq!(store.pools().unwrap(), []);
 }

@@ -71,6 +71,9 @@ impl About {
 pub struct Began {
     /// What later requests of the worker contain.
     pub session: String,
+    /// The content codings in which the door takes messages: `zstd`. Empty for a door from before they were added.
+    #[serde(default)]
+    pub encodings: Vec<String>,
 }
 
 /// How long a request for messages may wait.
@@ -87,11 +90,52 @@ pub struct Joined {
     pub worker: String,
 }
 
+/// The most files that a worker names at once.
+pub const BLOBS_MAX: usize = 4096;
+
+/// The files that a worker is about to store for a build.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Outputs {
+    /// A build that the worker has.
+    pub attempt: String,
+    /// At most [`BLOBS_MAX`] files.
+    pub blobs: Vec<Blob>,
+}
+
+/// A file that a worker is about to store.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Blob {
+    /// The hash of its content, in hexadecimal.
+    pub sha256: String,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+}
+
+/// The files that the worker has to send. It has stored the others for this build, or its builds read them.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Missing {
+    /// In the order of the request.
+    pub missing: Vec<Arrived>,
+}
+
+/// A file of which not everything has arrived.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Arrived {
+    /// The hash of its content, in hexadecimal.
+    pub sha256: String,
+    /// The number of bytes that an interrupted upload has left: where to continue.
+    pub arrived_bytes: u64,
+}
+
 /// For which build a file is stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct For {
     /// A build that the worker has.
     pub attempt: String,
+    /// The number of bytes of the file that come before the body, which is the rest of it. Absent if the body is all of
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 /// The reason of a refusal of a part of a log before which another one is missing.
@@ -109,4 +153,7 @@ pub struct Part {
 pub struct Refused {
     /// A clause for the worker's log.
     pub error: String,
+    /// If the offset of a part is wrong: the number of bytes of the file that have arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived_bytes: Option<u64>,
 }

@@ -1,9 +1,11 @@
 //! The server of a farm; see the crate's documentation.
 
+mod blobs;
 mod files;
 mod requests;
 mod runs;
 mod state;
+mod uploads;
 
 use crate::identity::Identity;
 use crate::relay;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
+use uploads::Uploads;
 
 /// The most connections at once. A worker has a few.
 const CONNECTIONS_MAX: usize = 4096;
@@ -57,6 +60,7 @@ struct Shared {
     own: String,
     clock: fn() -> f64,
     state: Mutex<State>,
+    uploads: Arc<Uploads>,
 }
 
 impl Shared {
@@ -87,8 +91,9 @@ impl Door {
         let socket = relay::listen(folder)?;
         socket.set_nonblocking(true)?;
         let roster = Roster::open(folder)?;
-        let shared =
-            Shared { identity, roster, address, own: own.to_owned(), clock, state: Mutex::default() };
+        let uploads = Arc::new(Uploads::open(folder)?);
+        let (own, state) = (own.to_owned(), Mutex::default());
+        let shared = Shared { identity, roster, address, own, clock, state, uploads };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 

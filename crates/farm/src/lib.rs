@@ -20,6 +20,7 @@
 mod api;
 pub mod client;
 pub mod door;
+mod encoding;
 pub mod identity;
 pub mod proof;
 pub mod relay;

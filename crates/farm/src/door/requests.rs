@@ -1,14 +1,15 @@
 //! The requests of workers (`/v1`).
 
-use super::{Shared, files};
+use super::{Shared, blobs, files};
 use crate::api::{About, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
+use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
 use crate::roster::JoinError;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
@@ -18,10 +19,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// Where messages are sent and taken.
 const MESSAGES: &str = "/v1/messages";
-/// The largest message: what `protocol` allows.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Messages up to this size are packed and unpacked at once. Larger ones get a thread, of which files may take all.
+const QUICK_BYTES_MAX: usize = 1 << 20;
 /// The largest other body, apart from files.
 const SMALL_BYTES_MAX: usize = 16 << 10;
+/// The largest list of files.
+const NAMES_BYTES_MAX: usize = 1 << 20;
 /// The longest time that a request for messages waits.
 const WAIT_MAX: Duration = Duration::from_secs(50);
 
@@ -43,7 +46,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, Json(Refused { error: self.1 })).into_response()
+        (self.0, Json(Refused { error: self.1, arrived_bytes: None })).into_response()
     }
 }
 
@@ -62,6 +65,7 @@ impl FromRequestParts<Arc<Shared>> for Worker {
         // It may have been removed since.
         if shared.roster.member(&worker).map_err(Refusal::machine)?.is_none() {
             shared.state().remove(&worker);
+            shared.uploads.end_all(&worker);
             return Err(unknown());
         }
         Ok(Worker(worker))
@@ -99,11 +103,13 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let messages = Router::new()
         .route(MESSAGES, get(messages).post(message))
         .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
+    let names =
+        Router::new().route("/v1/blobs", post(blobs::missing)).layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
     let files = Router::new()
-        .route("/v1/blobs/{sha256}", get(files::read).put(files::write))
+        .route("/v1/blobs/{sha256}", get(files::read).put(blobs::write))
         .route("/v1/logs/{attempt}/{name}", put(files::log))
         .layer(DefaultBodyLimit::disable());
-    small.merge(messages).merge(files).with_state(shared)
+    small.merge(messages).merge(names).merge(files).with_state(shared)
 }
 
 async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Result<Json<Joined>, Refusal> {
@@ -144,15 +150,18 @@ async fn session(
         return Err(refused("the proof is not that of the worker's key"));
     }
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
-    Ok(Json(Began { session: shared.state().begin(&member.name, about, now) }))
+    let session = shared.state().begin(&member.name, about, now);
+    Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))
 }
 
 /// A message for the run. Without a run it is lost.
 async fn message(
     State(shared): State<Arc<Shared>>,
     sender: Sender,
+    headers: HeaderMap,
     message: Bytes,
 ) -> Result<StatusCode, Refusal> {
+    let message = unpacked(&headers, message).await?;
     let run = shared.state().run();
     if let Some(run) = run {
         let bytes = frame(&ToRun { worker: sender.worker.clone() }, &message).map_err(Refusal::machine)?;
@@ -162,12 +171,59 @@ async fn message(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// A message as it was before it was compressed, if it was.
+async fn unpacked(headers: &HeaderMap, message: Bytes) -> Result<Bytes, Refusal> {
+    match headers.get(header::CONTENT_ENCODING) {
+        None => return Ok(message),
+        Some(encoding) if encoding == ZSTD => {}
+        Some(_) => {
+            let reason = format!("a message may be compressed with {ZSTD} alone");
+            return Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+        }
+    }
+    let unpacked = match encoding::unpacked(&message, QUICK_BYTES_MAX) {
+        Err(UnpackError::TooLarge(_)) => {
+            let large = tokio::task::spawn_blocking(move || encoding::unpacked(&message, MESSAGE_BYTES_MAX));
+            large.await.map_err(Refusal::machine)?
+        }
+        unpacked => unpacked,
+    };
+    unpacked.map(Bytes::from).map_err(|error| {
+        let status = match error {
+            UnpackError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            UnpackError::Malformed(_) => StatusCode::BAD_REQUEST,
+        };
+        Refusal(status, error.to_string())
+    })
+}
+
+/// A message for a worker, compressed if the worker accepts that and it helps.
+async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
+    let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
+    if !lists.into_iter().any(encoding::is_accepted) {
+        return Body::from(message).into_response();
+    }
+    let pack = |message: Vec<u8>| encoding::packed(&message).ok_or(message);
+    let packed = match message.len() <= QUICK_BYTES_MAX {
+        true => pack(message),
+        false => match tokio::task::spawn_blocking(move || pack(message)).await {
+            Ok(packed) => packed,
+            Err(error) => return Refusal::machine(error).into_response(),
+        },
+    };
+    match packed {
+        Ok(packed) => ([(header::CONTENT_ENCODING, ZSTD)], packed).into_response(),
+        Err(message) => message.into_response(),
+    }
+}
+
 /// The next message for a worker, which may take a while. Every answer names the run; one without a message comes early
 /// if a run connects meanwhile.
 async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
     Query(wait): Query<Wait>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
     let run_before = shared.state().run_id().map(str::to_owned);
@@ -181,7 +237,7 @@ async fn messages(
         let named = run.iter().map(|run| (RUN_HEADER, run.clone()));
         let named = AppendHeaders(named.collect::<Vec<_>>());
         if let Some(message) = message {
-            return Ok((named, Body::from(message)).into_response());
+            return Ok((named, packed(&headers, message).await).into_response());
         }
         if run != run_before || tokio::time::timeout_at(end, changed).await.is_err() {
             return Ok((StatusCode::NO_CONTENT, named).into_response());

@@ -51,6 +51,14 @@ pub struct Door {
     address: SocketAddr,
 }
 
+/// What workers may ask of a door, as an OpenAPI 3.1 document in JSON.
+///
+/// # Errors
+/// The document cannot be written as JSON.
+pub fn openapi() -> io::Result<String> {
+    requests::openapi().to_pretty_json().map_err(io::Error::other)
+}
+
 /// What all connections share.
 #[derive(Debug)]
 struct Shared {

@@ -7,7 +7,7 @@
 use super::Shared;
 use super::files::{hash, not_yours, reader, size_of};
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{Arrived, BLOBS_MAX, Blob, For, Missing, Outputs, Refused};
+use crate::api::{self, Arrived, BLOBS_MAX, BYTES, Blob, For, Missing, Outputs, Refused};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -23,7 +23,23 @@ fn too_large() -> Refusal {
     Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("a file may have at most {FILE_BYTES_MAX} bytes"))
 }
 
-/// Says which outputs of a build are missing, and how much of each has arrived.
+/// Asks which outputs of a build are missing, and how much of each has arrived.
+///
+/// A file is not missing if the worker has stored all of it for this build, or if its builds may read it.
+#[utoipa::path(
+    post,
+    path = "/v1/blobs",
+    request_body = Outputs,
+    responses(
+        (status = 200, description = "The files that the worker has to send.", body = Missing),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "The worker does not have the build.", body = Refused),
+        (status = 413, description = "There are more than 4,096 files, or one has more than 64 GiB.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 pub async fn missing(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
@@ -55,7 +71,28 @@ pub async fn missing(
     Ok(Json(Missing { missing }))
 }
 
-/// Stores an artifact if its content has this hash. The body is all of it, or the rest from an offset on.
+/// Stores an output of a build if its content has this hash.
+///
+/// The body is all of it, or the rest from an offset on. What has arrived when the connection breaks is kept until the
+/// build ends.
+#[utoipa::path(
+    put,
+    path = "/v1/blobs/{sha256}",
+    params(("sha256" = String, Path, description = "The hash of its content, in hexadecimal."), For),
+    request_body(content = api::Bytes, content_type = BYTES, description = "All of the file, or the rest of it."),
+    responses(
+        (status = 204, description = "It is stored."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "The worker does not have the build.", body = Refused),
+        (status = 409, description = "Fewer bytes than the offset have arrived: `arrived_bytes`.", body = Refused),
+        (status = 411, description = "The request does not say the size.", body = Refused),
+        (status = 413, description = "The file has more than 64 GiB.", body = Refused),
+        (status = 422, description = "The content has another hash. Nothing of it is kept.", body = Refused),
+        (status = 503, description = "No run is in progress, or too much arrives at once: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 pub async fn write(
     State(shared): State<Arc<Shared>>,
     sender: Sender,

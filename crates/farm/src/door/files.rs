@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{PART_MISSING, Part};
+use crate::api::{self, BYTES, PART_MISSING, Part, Refused};
 use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -37,7 +37,29 @@ pub fn hash(text: &str) -> Result<Sha256Hex, Refusal> {
     Sha256Hex::parse(text).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-/// Sends an artifact as it is stored, compressed or not.
+/// Reads a file that a build of the worker names.
+///
+/// It is sent as it is stored, compressed or not.
+#[utoipa::path(
+    get,
+    path = "/v1/blobs/{sha256}",
+    params(("sha256" = String, Path, description = "The hash of its content, in hexadecimal.")),
+    responses(
+        (
+            status = 200,
+            description = "The file.",
+            body = api::Bytes,
+            content_type = BYTES,
+            headers(("content-encoding" = String, description = "`zstd`, or absent.")),
+        ),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "No build of this worker names the file.", body = Refused),
+        (status = 404, description = "The yard does not have it.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 pub async fn read(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
@@ -89,6 +111,32 @@ pub fn reader(body: Body, end: CancellationToken) -> impl Read + Send {
 }
 
 /// Stores a log of a build that the worker has, or a part of it while it is being written.
+#[utoipa::path(
+    put,
+    path = "/v1/logs/{attempt}/{name}",
+    params(
+        ("attempt" = String, Path, description = "A build that the worker has."),
+        ("name" = String, Path, description = "The name of the log: lower-case letters, digits and dashes."),
+        Part,
+    ),
+    request_body(
+        content = api::Bytes,
+        content_type = BYTES,
+        description = "The whole log, compressed with zstd; or a part, as text, if the request has an offset.",
+    ),
+    responses(
+        (status = 204, description = "It is stored."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "The worker does not have the build.", body = Refused),
+        (status = 409, description = "A part before this one is missing.", body = Refused),
+        (status = 411, description = "The request does not say the size.", body = Refused),
+        (status = 413, description = "The log is too large.", body = Refused),
+        (status = 422, description = "The log is not compressed with zstd, or unpacks to too much.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 pub async fn log(
     State(shared): State<Arc<Shared>>,
     sender: Sender,

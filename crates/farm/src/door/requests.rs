@@ -1,7 +1,7 @@
 //! The requests of workers (`/v1`).
 
 use super::{Shared, blobs, files};
-use crate::api::{About, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
+use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
@@ -11,14 +11,21 @@ use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{Components, Info, License, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Where messages are sent and taken.
 const MESSAGES: &str = "/v1/messages";
+/// The description of all requests.
+const ABOUT: &str = "Workers on other machines are the clients. A worker joins once with the secret of a token, proves \
+                     its key to begin a session, and then exchanges messages with the run, reads the files that its \
+                     builds name, and stores their outputs and logs. A refusal has a JSON body with the reason.";
 /// Messages up to this size are packed and unpacked at once. Larger ones get a thread, of which files may take all.
 const QUICK_BYTES_MAX: usize = 1 << 20;
 /// The largest other body, apart from files.
@@ -95,23 +102,61 @@ impl FromRequestParts<Arc<Shared>> for Sender {
 
 /// The requests and their handlers.
 pub fn router(shared: Arc<Shared>) -> Router {
-    let small = Router::new()
-        .route("/v1/join", post(join))
-        .route("/v1/challenge", post(challenge))
-        .route("/v1/session", post(session))
-        .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
-    let messages = Router::new()
-        .route(MESSAGES, get(messages).post(message))
-        .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
-    let names =
-        Router::new().route("/v1/blobs", post(blobs::missing)).layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
-    let files = Router::new()
-        .route("/v1/blobs/{sha256}", get(files::read).put(blobs::write))
-        .route("/v1/logs/{attempt}/{name}", put(files::log))
-        .layer(DefaultBodyLimit::disable());
-    small.merge(messages).merge(names).merge(files).with_state(shared)
+    let (router, _) = described().split_for_parts();
+    router.with_state(shared)
 }
 
+/// The requests as an OpenAPI document.
+pub fn openapi() -> OpenApi {
+    described().into_openapi()
+}
+
+/// The requests, their handlers and their descriptions, which are made from the same functions and types.
+fn described() -> OpenApiRouter<Arc<Shared>> {
+    let small = OpenApiRouter::new()
+        .routes(routes!(join))
+        .routes(routes!(challenge))
+        .routes(routes!(session))
+        .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
+    let messages = OpenApiRouter::new()
+        .routes(routes!(messages, message))
+        .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
+    let names =
+        OpenApiRouter::new().routes(routes!(blobs::missing)).layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
+    let files = OpenApiRouter::new()
+        .routes(routes!(files::read, blobs::write))
+        .routes(routes!(files::log))
+        .layer(DefaultBodyLimit::disable());
+    OpenApiRouter::with_openapi(document()).merge(small).merge(messages).merge(names).merge(files)
+}
+
+/// What is not said of a single request.
+fn document() -> OpenApi {
+    let info = Info::builder()
+        .title("The door of a Kilnyard farm")
+        .description(Some(ABOUT))
+        .version("1")
+        .license(Some(License::new("MIT OR Apache-2.0")));
+    let session =
+        Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("The session of a worker."));
+    let schemes = Components::builder().security_scheme("session", SecurityScheme::Http(session.build()));
+    OpenApi::builder().info(info.build()).components(Some(schemes.build())).build()
+}
+
+/// Joins with the secret of a token.
+///
+/// A worker that has joined with the same name and key may repeat this.
+#[utoipa::path(
+    post,
+    path = "/v1/join",
+    request_body = Join,
+    responses(
+        (status = 200, description = "The worker has joined.", body = Joined),
+        (status = 403, description = "The token was used, has expired, or is unknown.", body = Refused),
+        (status = 409, description = "Another worker has the name.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+)]
 async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Result<Json<Joined>, Refusal> {
     if join.name == shared.own {
         let reason = format!("{} is the name of the yard's own machine; choose another", join.name);
@@ -131,10 +176,29 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
     Ok(Json(Joined { worker: member.name }))
 }
 
+/// Asks for a challenge, which the worker signs to begin a session.
+///
+/// It can be answered once, within a minute.
+#[utoipa::path(
+    post,
+    path = "/v1/challenge",
+    responses((status = 200, description = "A challenge.", body = Challenge)),
+)]
 async fn challenge(State(shared): State<Arc<Shared>>) -> Json<Challenge> {
     Json(Challenge { challenge: shared.state().challenge(Instant::now()) })
 }
 
+/// Begins a session, in place of the worker's last one.
+#[utoipa::path(
+    post,
+    path = "/v1/session",
+    request_body = Proof,
+    responses(
+        (status = 200, description = "A session.", body = Began),
+        (status = 403, description = "The worker has not joined, or the proof is wrong.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+)]
 async fn session(
     State(shared): State<Arc<Shared>>,
     Json(proof): Json<Proof>,
@@ -154,7 +218,22 @@ async fn session(
     Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))
 }
 
-/// A message for the run. Without a run it is lost.
+/// Sends a message to the run.
+///
+/// Without a run, it is lost. It may be compressed with `Content-Encoding: zstd`, if the session's `encodings` say so.
+#[utoipa::path(
+    post,
+    path = MESSAGES,
+    request_body(content = api::Bytes, content_type = BYTES, description = "A message of the protocol, of at most 64 MiB."),
+    responses(
+        (status = 204, description = "The message was passed on, or there is no run."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 413, description = "The message is too large, compressed or not.", body = Refused),
+        (status = 415, description = "The message is encoded in another way.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 async fn message(
     State(shared): State<Arc<Shared>>,
     sender: Sender,
@@ -217,8 +296,35 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
     }
 }
 
-/// The next message for a worker, which may take a while. Every answer names the run; one without a message comes early
-/// if a run connects meanwhile.
+/// Takes the next message for the worker, and waits for it.
+///
+/// Every answer names the run; one without a message comes early if a run connects meanwhile. A message of more than
+/// 1 KiB is compressed if the request has `Accept-Encoding: zstd`.
+#[utoipa::path(
+    get,
+    path = MESSAGES,
+    params(Wait),
+    responses(
+        (
+            status = 200,
+            description = "A message of the protocol.",
+            body = api::Bytes,
+            content_type = BYTES,
+            headers(
+                ("kilnyard-run" = String, description = "Identifies the run."),
+                ("content-encoding" = String, description = "`zstd`, or absent."),
+            ),
+        ),
+        (
+            status = 204,
+            description = "There is no message.",
+            headers(("kilnyard-run" = String, description = "Identifies the run; absent without a run.")),
+        ),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,

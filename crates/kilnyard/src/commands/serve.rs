@@ -45,6 +45,12 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints the description of what workers may ask.
+pub fn openapi() -> Result<ExitCode> {
+    let text = kilnyard_farm::door::openapi().or_internal("describe the requests")?;
+    super::print(&format!("{text}\n"))
+}
+
 /// What a token admits a worker to, by options and configuration.
 pub fn terms(yard: &Yard, options: &cli::Admission) -> Result<Terms> {
     let farm = &yard.config.farm;

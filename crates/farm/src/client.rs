@@ -100,7 +100,8 @@ impl Client {
         let address = || ClientError::Address(url.to_owned());
         let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "https" && url.host().is_some());
         let url = parsed.ok_or_else(address)?;
-        let tls = identity::client(door).map_err(|error| ClientError::Failed(error.to_string()))?;
+        let tls =
+            identity::client(door, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
         let http = reqwest::blocking::Client::builder()
             .use_preconfigured_tls(tls)
             .connect_timeout(CONNECT_MAX)

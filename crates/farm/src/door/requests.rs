@@ -1,17 +1,17 @@
 //! The requests of workers (`/v1`).
 
-use super::{Shared, blobs, files};
+use super::{ClientCertificates, Peer, Shared, blobs, files};
 use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
-use crate::roster::JoinError;
+use crate::roster::{JoinError, Member};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
@@ -70,13 +70,28 @@ impl FromRequestParts<Arc<Shared>> for Worker {
         let unknown = || Refusal(StatusCode::UNAUTHORIZED, "the session is unknown or over".to_owned());
         let worker = shared.state().worker(session, Instant::now()).ok_or_else(unknown)?;
         // It may have been removed since.
-        if shared.roster.member(&worker).map_err(Refusal::machine)?.is_none() {
+        let Some(member) = shared.roster.member(&worker).map_err(Refusal::machine)? else {
             shared.state().remove(&worker);
             shared.uploads.end_all(&worker);
             return Err(unknown());
-        }
+        };
+        certified(shared, &member, parts.extensions.get())?;
         Ok(Worker(worker))
     }
+}
+
+/// Refuses a connection that has not shown the key of a member, if the door requires it.
+fn certified(shared: &Shared, member: &Member, peer: Option<&Peer>) -> Result<(), Refusal> {
+    let shown = peer.and_then(|Peer(key)| key.as_ref());
+    let why = match shown {
+        _ if shared.certificates == ClientCertificates::Optional => return Ok(()),
+        Some(key) if *key == member.key => return Ok(()),
+        Some(_) => "has one of another key",
+        None => "has none: a proxy ends TLS, or the worker's program is too old",
+    };
+    let reason =
+        format!("the yard requires a client certificate of the worker's key, and the connection {why}");
+    Err(Refusal(StatusCode::FORBIDDEN, reason))
 }
 
 /// The worker of a request with a large body, which waits for its turn before the body is read.
@@ -195,12 +210,17 @@ async fn challenge(State(shared): State<Arc<Shared>>) -> Json<Challenge> {
     request_body = Proof,
     responses(
         (status = 200, description = "A session.", body = Began),
-        (status = 403, description = "The worker has not joined, or the proof is wrong.", body = Refused),
+        (
+            status = 403,
+            description = "The worker has not joined, the proof is wrong, or the connection lacks a certificate.",
+            body = Refused,
+        ),
         (status = "default", description = "Any other refusal.", body = Refused),
     ),
 )]
 async fn session(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     Json(proof): Json<Proof>,
 ) -> Result<Json<Began>, Refusal> {
     let refused = |why: &str| Refusal(StatusCode::FORBIDDEN, why.to_owned());
@@ -213,6 +233,7 @@ async fn session(
     if !is_proved(&member.key, shared.identity.fingerprint(), &proof.challenge, &proof.proof) {
         return Err(refused("the proof is not that of the worker's key"));
     }
+    certified(&shared, &member, Some(&peer))?;
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
     let session = shared.state().begin(&member.name, about, now);
     Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))

@@ -1,7 +1,6 @@
 //! Messages that are compressed on their way, by workers and doors that know this and by others.
 
-use crate::support::{Served, session};
-use kilnyard_farm::identity;
+use crate::support::{Served, plain, session};
 use kilnyard_farm::relay::{self, ToDoor, ToRun};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -47,8 +46,7 @@ fn codings_are_used_only_if_the_other_side_knows_them() {
     let mut run = served.run();
     served.until_run(true);
     let session = session(&served, "one");
-    let tls = identity::client(served.fingerprint).unwrap();
-    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).build().unwrap();
+    let http = plain(&served, None);
     let url = format!("https://{}/v1/messages", served.address);
     let get = |accepted: Option<&str>| {
         let request = http.get(&url).query(&[("wait", "20")]).bearer_auth(&session);

@@ -1,5 +1,6 @@
 //! A real door, real clients over TLS, and the other end of its socket in place of a run.
 
+mod certificates;
 mod encodings;
 mod older;
 mod support;
@@ -7,8 +8,8 @@ mod uploads;
 
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
 use kilnyard_farm::client::{Client, ClientError};
-use kilnyard_farm::door::Door;
-use kilnyard_farm::identity::{self, Identity};
+use kilnyard_farm::door::{ClientCertificates, Door};
+use kilnyard_farm::identity::Identity;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, ToDoor, ToRun};
 use kilnyard_model::sha256::Sha256Hex;
@@ -16,7 +17,7 @@ use reqwest::blocking::Body;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use support::{Served, refused, session, sha256_of, write};
+use support::{Served, plain, refused, session, sha256_of, write};
 
 #[test]
 fn a_worker_joins_once_and_proves_its_key() {
@@ -264,8 +265,7 @@ fn silent_uploads_do_not_stop_the_door() {
     let _run = served.run_with(vec![allow("one"), allow("two")]);
     served.until_run(true);
     let session = session(&served, "one");
-    let tls = identity::client(served.fingerprint).unwrap();
-    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only().build().unwrap();
+    let http = plain(&served, None);
     for number in 0..UPLOADS {
         let url = format!("https://{}/v1/blobs/{number:064x}?attempt=one", served.address);
         let request = http.put(&url).bearer_auth(&session).body(Body::sized(Silent, 6));
@@ -296,6 +296,13 @@ fn a_door_may_have_a_long_path() {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("x".repeat(200));
     std::fs::create_dir(&long).unwrap();
-    let _door = Door::open(&long, SocketAddr::from(([127, 0, 0, 1], 0)), "own-machine", || 1.0).unwrap();
+    let _door = Door::open(
+        &long,
+        SocketAddr::from(([127, 0, 0, 1], 0)),
+        "own-machine",
+        ClientCertificates::Optional,
+        || 1.0,
+    )
+    .unwrap();
     relay::connect(&long).unwrap();
 }

@@ -1,12 +1,13 @@
 //! A door with a yard, and its clients.
 
 use kilnyard_farm::client::{Client, ClientError};
-use kilnyard_farm::door::Door;
+use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{self, Fingerprint};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, First, Status};
 use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_model::sha256::Sha256Hex;
+use reqwest::blocking::Response;
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -27,11 +28,11 @@ pub struct Served {
 impl Served {
     pub fn new() -> Served {
         let folder = tempfile::tempdir().unwrap();
-        Served::at(folder, SocketAddr::from(([127, 0, 0, 1], 0)))
+        Served::at(folder, SocketAddr::from(([127, 0, 0, 1], 0)), ClientCertificates::Optional)
     }
 
-    pub fn at(folder: tempfile::TempDir, address: SocketAddr) -> Served {
-        let door = Door::open(folder.path(), address, "own-machine", || 1.0).unwrap();
+    pub fn at(folder: tempfile::TempDir, address: SocketAddr, certificates: ClientCertificates) -> Served {
+        let door = Door::open(folder.path(), address, "own-machine", certificates, || 1.0).unwrap();
         let (address, fingerprint) = (door.address(), door.identity().fingerprint());
         let end = Arc::new(AtomicBool::new(false));
         let is_over = end.clone();
@@ -42,11 +43,16 @@ impl Served {
     }
 
     /// The same door after a restart.
-    pub fn again(mut self) -> Served {
+    pub fn again(self) -> Served {
+        self.again_with(ClientCertificates::Optional)
+    }
+
+    /// The same door after a restart, which requires or does not require certificates of workers.
+    pub fn again_with(mut self, certificates: ClientCertificates) -> Served {
         let address = self.address;
         self.stop();
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
-        Served::at(folder, address)
+        Served::at(folder, address, certificates)
     }
 
     pub fn stop(&mut self) {
@@ -148,16 +154,31 @@ pub fn build(worker: &str, attempt: &str) -> (String, Allowed) {
     (worker.to_owned(), Allowed { attempt: attempt.to_owned(), reads: Vec::new(), logs })
 }
 
-/// A session of a worker that has joined, by plain requests.
-pub fn session(served: &Served, worker: &str) -> String {
-    let tls = identity::client(served.fingerprint).unwrap();
-    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).build().unwrap();
-    let post = |path: &str, body: serde_json::Value| -> serde_json::Value {
-        http.post(format!("https://{}{path}", served.address)).json(&body).send().unwrap().json().unwrap()
+/// Requests that this program's client does not make, over connections with a certificate of this key.
+pub fn plain(served: &Served, key: Option<&str>) -> reqwest::blocking::Client {
+    let key = key.map(|name| WorkerKey::open(&served.path(&format!("{name}.key"))).unwrap());
+    let tls = identity::client(served.fingerprint, key.as_ref()).unwrap();
+    reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only().build().unwrap()
+}
+
+/// Begins a session of a worker that has joined, by plain requests.
+pub fn begin(served: &Served, worker: &str, http: &reqwest::blocking::Client) -> Response {
+    let post = |path: &str, body: serde_json::Value| {
+        http.post(format!("https://{}{path}", served.address)).json(&body).send().unwrap()
     };
-    let challenge = post("/v1/challenge", serde_json::json!(null))["challenge"].as_str().unwrap().to_owned();
+    let challenge: serde_json::Value = post("/v1/challenge", serde_json::json!(null)).json().unwrap();
+    let challenge = challenge["challenge"].as_str().unwrap().to_owned();
     let key = WorkerKey::open(&served.path(&format!("{worker}.key"))).unwrap();
     let proof = key.prove(served.fingerprint, &challenge);
-    let body = serde_json::json!({ "worker": worker, "challenge": challenge, "proof": proof });
-    post("/v1/session", body)["session"].as_str().unwrap().to_owned()
+    post("/v1/session", serde_json::json!({ "worker": worker, "challenge": challenge, "proof": proof }))
+}
+
+/// A session of a worker that has joined, which has shown no certificate.
+pub fn session(served: &Served, worker: &str) -> String {
+    session_in(begin(served, worker, &plain(served, None)))
+}
+
+/// The session in an answer.
+pub fn session_in(answer: Response) -> String {
+    answer.json::<serde_json::Value>().unwrap()["session"].as_str().unwrap().to_owned()
 }

@@ -1,9 +1,8 @@
 //! Outputs that arrive in parts, and what a worker learns by asking for them.
 
-use crate::support::{Served, build, refused, session, sha256_of, write};
+use crate::support::{Served, build, plain, refused, session, sha256_of, write};
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
 use kilnyard_farm::client::Client;
-use kilnyard_farm::identity;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, ToDoor};
 use kilnyard_model::sha256::Sha256Hex;
@@ -24,9 +23,7 @@ struct Plain<'a> {
 
 impl<'a> Plain<'a> {
     fn new(served: &'a Served, worker: &str) -> Plain<'a> {
-        let tls = identity::client(served.fingerprint).unwrap();
-        let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only();
-        Plain { served, http: http.build().unwrap(), session: session(served, worker) }
+        Plain { served, http: plain(served, None), session: session(served, worker) }
     }
 
     fn url(&self, rest: &str) -> String {
@@ -154,23 +151,23 @@ fn a_worker_learns_nothing_of_files_that_it_may_not_read() {
     let allows = Some(Allowed { attempt: "a".to_owned(), reads: vec![readable.clone()], logs });
     relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows, ends: None }, b"x").unwrap();
     assert!(one.receive(true).unwrap().message.is_some());
-    let (plain, other) = (Plain::new(&served, "one"), Plain::new(&served, "two"));
-    assert_eq!((plain.arrived(&readable, 8), plain.arrived(&secret, 6)), (None, Some(0)));
+    let (own, other) = (Plain::new(&served, "one"), Plain::new(&served, "two"));
+    assert_eq!((own.arrived(&readable, 8), own.arrived(&secret, 6)), (None, Some(0)));
     // Nor by sending something else under its hash: that is not ignored because the yard has the file.
-    assert_eq!(plain.put(&secret, 0, b"guess?").0, 422);
-    assert_eq!(plain.put(&secret, 0, b"").0, 422);
-    assert_eq!(plain.put(&secret, 6, b"").0, 409);
+    assert_eq!(own.put(&secret, 0, b"guess?").0, 422);
+    assert_eq!(own.put(&secret, 0, b"").0, 422);
+    assert_eq!(own.put(&secret, 6, b"").0, 409);
     // Having the content, it learns nothing by storing it.
-    assert_eq!(plain.put(&secret, 0, b"secret").0, 204);
-    assert_eq!(plain.arrived(&secret, 6), None);
+    assert_eq!(own.put(&secret, 0, b"secret").0, 204);
+    assert_eq!(own.arrived(&secret, 6), None);
     // What one has stored, or has begun to, is missing for another.
     let ask = |sha256: &Sha256Hex| {
         let blobs = json!([{ "sha256": sha256.as_str(), "size_bytes": 6 }]);
         other.ask("b", blobs).json::<Value>().unwrap()["missing"][0]["arrived_bytes"].as_u64()
     };
     let begun = sha256_of(b"012345");
-    plain.break_off(&begun, 0, 6, b"01");
-    plain.until_arrived(&begun, 6, 2);
+    own.break_off(&begun, 0, 6, b"01");
+    own.until_arrived(&begun, 6, 2);
     assert_eq!((ask(&secret), ask(&begun)), (Some(0), Some(0)));
 }
 

@@ -5,7 +5,7 @@
 //! not, and is received, hashed and answered the same way. Otherwise any worker could ask which files a yard has.
 
 use super::Shared;
-use super::files::{hash, not_yours, reader, size_of};
+use super::files::{DRAINED_BYTES_MAX, admitted, hash, not_yours, reader, size_of};
 use super::requests::{Refusal, Sender, Worker};
 use crate::api::{self, Arrived, BLOBS_MAX, BYTES, Blob, For, Missing, Outputs, Refused};
 use axum::Json;
@@ -14,6 +14,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use kilnyard_artifacts::{ArtifactError, Artifacts};
+use std::io::{self, Read};
 use std::sync::Arc;
 
 /// The largest file that a worker may store: more than any package.
@@ -101,23 +102,28 @@ pub async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let sha256 = hash(&sha256)?;
-    let files = shared.files()?;
-    let has_build = || shared.state().logs(&sender.worker, &of.attempt).is_some();
-    if !has_build() {
-        return Err(not_yours());
-    }
-    let rest_bytes = size_of(&headers, FILE_BYTES_MAX)?;
     let offset = of.offset.unwrap_or(0);
-    let size_bytes = offset.checked_add(rest_bytes).filter(|size| *size <= FILE_BYTES_MAX);
-    let begun = shared.uploads.begin(&sender.worker, &of.attempt, &sha256, size_bytes.ok_or_else(too_large)?);
     let busy = |reason: &str| Refusal(StatusCode::SERVICE_UNAVAILABLE, reason.to_owned());
-    let request = begun.ok_or_else(|| busy("this worker sends too much at once"))?;
-    // It may have ended before the upload was known.
-    if !has_build() {
-        request.forget();
-        return Err(not_yours());
-    }
+    let admit = || {
+        let sha256 = hash(&sha256)?;
+        let files = shared.files()?;
+        let has_build = || shared.state().logs(&sender.worker, &of.attempt).is_some();
+        if !has_build() {
+            return Err(not_yours());
+        }
+        let rest_bytes = size_of(&headers, FILE_BYTES_MAX)?;
+        let size_bytes = offset.checked_add(rest_bytes).filter(|size| *size <= FILE_BYTES_MAX);
+        let size_bytes = size_bytes.ok_or_else(too_large)?;
+        let begun = shared.uploads.begin(&sender.worker, &of.attempt, &sha256, size_bytes);
+        let request = begun.ok_or_else(|| busy("this worker sends too much at once"))?;
+        // It may have ended before the upload was known.
+        if !has_build() {
+            request.forget();
+            return Err(not_yours());
+        }
+        Ok((sha256, files, rest_bytes, request))
+    };
+    let ((sha256, files, rest_bytes, request), body) = admitted(admit(), body).await?;
     let turn = request.turn().await.ok_or_else(|| busy("another request continues this upload"))?;
     let mut body = reader(body, request.end.clone());
     // The thread finishes its work, and keeps its place, even if the client is gone.
@@ -125,6 +131,8 @@ pub async fn write(
         let _turn = turn;
         let gap = request.write(offset, rest_bytes, &mut body).map_err(Refusal::machine)?;
         if let Some(arrived_bytes) = gap {
+            // As in `admitted`. If it breaks off, the answer is of no use.
+            let _ = io::copy(&mut body.take(DRAINED_BYTES_MAX), &mut io::sink());
             let error = format!("{arrived_bytes} bytes have arrived of this file, fewer than the offset");
             let refused = Refused { error, arrived_bytes: Some(arrived_bytes) };
             return Ok((StatusCode::CONFLICT, Json(refused)).into_response());

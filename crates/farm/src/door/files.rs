@@ -24,6 +24,9 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 const LOG_TEXT_BYTES_MAX: u64 = 256 << 20;
 /// How long a body may stop in the middle.
 const SILENT_MAX: Duration = Duration::from_secs(60);
+/// The most bytes of a refused body that are read before the answer, and how long that may take.
+pub const DRAINED_BYTES_MAX: u64 = 1 << 20;
+const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Extension of compressed files, and their encoding in HTTP.
 const COMPRESSED: &str = "zst";
 
@@ -95,6 +98,24 @@ pub fn size_of(headers: &HeaderMap, max: u64) -> Result<u64, Refusal> {
     }
 }
 
+/// Passes on what a request was admitted to. A small body of one that is refused is read first: a client that is still
+/// sending would see a broken connection instead of the reason, and try again.
+pub async fn admitted<T>(admitted: Result<T, Refusal>, body: Body) -> Result<(T, Body), Refusal> {
+    let refusal = match admitted {
+        Ok(admitted) => return Ok((admitted, body)),
+        Err(refusal) => refusal,
+    };
+    let (mut parts, mut left) = (body.into_data_stream(), DRAINED_BYTES_MAX);
+    let drained = async {
+        while let Some(Ok(part)) = parts.next().await {
+            let Some(rest) = left.checked_sub(part.len() as u64) else { return };
+            left = rest;
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_MAX, drained).await;
+    Err(refusal)
+}
+
 /// A body as a reader, for a thread that may block. It fails when `end` is cancelled.
 pub fn reader(body: Body, end: CancellationToken) -> impl Read + Send {
     let parts = futures_util::stream::unfold((body.into_data_stream(), end), |(mut body, end)| async {
@@ -145,20 +166,24 @@ pub async fn log(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
-    let files = shared.files()?;
-    if !is_log_name(&name) {
-        return Err(Refusal(StatusCode::BAD_REQUEST, "the name of a log has lower-case letters".to_owned()));
-    }
-    let logs = shared.state().logs_with(&sender.worker, &attempt, &name).ok_or_else(not_yours)?;
-    let size = size_of(&headers, LOG_BYTES_MAX)?;
-    let open = files.yard.join(format!("{logs}{name}.log"));
-    let path = open.with_extension(format!("log.{COMPRESSED}"));
-    let body = reader(body, CancellationToken::new());
-    if let Some(offset) = part.offset {
-        if offset.saturating_add(size) > LOG_TEXT_BYTES_MAX {
+    let admit = || {
+        let files = shared.files()?;
+        if !is_log_name(&name) {
+            let reason = "the name of a log has lower-case letters".to_owned();
+            return Err(Refusal(StatusCode::BAD_REQUEST, reason));
+        }
+        let logs = shared.state().logs_with(&sender.worker, &attempt, &name).ok_or_else(not_yours)?;
+        let size = size_of(&headers, LOG_BYTES_MAX)?;
+        if part.offset.is_some_and(|offset| offset.saturating_add(size) > LOG_TEXT_BYTES_MAX) {
             let reason = format!("a log may have at most {LOG_TEXT_BYTES_MAX} bytes of text");
             return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
+        Ok((files.yard.join(format!("{logs}{name}.log")), size))
+    };
+    let ((open, size), body) = admitted(admit(), body).await?;
+    let path = open.with_extension(format!("log.{COMPRESSED}"));
+    let body = reader(body, CancellationToken::new());
+    if let Some(offset) = part.offset {
         let added = tokio::task::spawn_blocking(move || add(&open, &path, offset, &mut body.take(size)));
         return match added.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
             true => Ok(StatusCode::NO_CONTENT),

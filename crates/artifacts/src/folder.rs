@@ -55,6 +55,31 @@ impl Folder {
         [self.path(sha256), self.compressed_path(sha256)].into_iter().find(is_file)
     }
 
+    /// Takes a file into the store, uncompressed, if its content has this hash. The file is gone afterwards: moved, or
+    /// copied from another file system. Nothing may write to it meanwhile.
+    ///
+    /// # Errors
+    /// The content differs, and the file is still there, or a file cannot be read or written.
+    pub fn adopt(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
+        let failed = |source| ArtifactError::io(format!("keep {}", path.display()), source);
+        let mut file = File::open(path).map_err(failed)?;
+        let (found, _) = copy_hashed(&mut file, &mut io::sink()).map_err(failed)?;
+        if found != *sha256 {
+            return Err(ArtifactError::Differs { expected: sha256.clone(), found });
+        }
+        file.set_permissions(Permissions::from_mode(0o444)).and_then(|()| file.sync_all()).map_err(failed)?;
+        let target = self.path(sha256);
+        let folder = target.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder).map_err(failed)?;
+        match fs::rename(path, &target) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                self.insert(&mut File::open(path).map_err(failed)?, Storage::Plain)?;
+                fs::remove_file(path).map_err(failed)
+            }
+            renamed => renamed.and_then(|()| File::open(folder)?.sync_all()).map_err(failed),
+        }
+    }
+
     /// Removes an artifact, if it exists.
     pub fn remove(&self, sha256: &Sha256Hex) -> io::Result<()> {
         for path in [self.path(sha256), self.compressed_path(sha256)] {
@@ -192,6 +217,33 @@ mod tests {
             from.remove(&sha256).unwrap();
             let error = crate::copy(&artifact, &from, &to, Storage::Plain).unwrap_err();
             assert!(matches!(error, ArtifactError::Missing(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_adopted_only_under_the_hash_of_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, path) = (Folder::at(&folder.path().join("store")), folder.path().join("file"));
+        let sha256 =
+            Folder::at(&folder.path().join("other")).insert(&mut &b"text"[..], Storage::Plain).unwrap().0;
+        fs::write(&path, "lie").unwrap();
+        let adopted = store.adopt(&path, &sha256);
+        assert!(matches!(adopted, Err(ArtifactError::Differs { .. })), "{adopted:?}");
+        assert!(path.exists() && !store.contains(&sha256).unwrap());
+        // The second one takes the place of the first.
+        for _ in 0..2 {
+            fs::write(&path, "text").unwrap();
+            store.adopt(&path, &sha256).unwrap();
+            assert!(!path.exists());
+        }
+        assert_eq!(fs::read(store.path(&sha256)).unwrap(), b"text");
+        assert_eq!(fs::metadata(store.path(&sha256)).unwrap().permissions().mode() & 0o777, 0o444);
+        // Another file system, where there is one.
+        if let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") {
+            let path = elsewhere.path().join("file");
+            fs::write(&path, "text").unwrap();
+            store.adopt(&path, &sha256).unwrap();
+            assert!(!path.exists() && store.contains(&sha256).unwrap());
         }
     }
 

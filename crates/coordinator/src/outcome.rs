@@ -26,9 +26,11 @@ impl Coordinator {
         let Some(mut lease) = self.close(result.build, ending) else { return };
         let id = lease.package;
         let (build, is_test) = (lease.row, lease.row != result.build);
-        for stage in std::mem::take(&mut lease.test_stages) {
-            actions.push(Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }));
-        }
+        let stages = std::mem::take(&mut lease.test_stages).into_iter();
+        // Of a test that is repeated, they do not count.
+        let stages: Vec<Action> = stages
+            .map(|stage| Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }))
+            .collect();
         let record = |outcome, failure| {
             Action::Record(Record::BuildEnded {
                 build,
@@ -64,6 +66,7 @@ impl Coordinator {
                     self.schedule(ScheduleEvent::Ended { package: id, outcome: Outcome::Lost }, actions);
                     return;
                 }
+                actions.extend(stages);
                 let (worker, core_seconds, provenance) = match self.take_tested(id, actions) {
                     Some(to_test) => {
                         self.packages[id.index()].reason = to_test.reason.clone();
@@ -135,6 +138,7 @@ impl Coordinator {
             Err(failure) => {
                 let kind = failure.kind;
                 let failed = StageFailed::from(&failure);
+                actions.extend(stages);
                 // After a failed test, it is built again.
                 self.take_tested(id, actions);
                 // A tester is not to blame for what another built.

@@ -1,12 +1,17 @@
 //! The bodies of requests and answers (`/v1`), as JSON.
 
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{Object, RefOr, Schema, schema::Type};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+/// The type of bodies that are not JSON.
+pub const BYTES: &str = "application/octet-stream";
 
 /// The header of answers to requests for messages that identifies the run: random text, absent without a run.
 pub const RUN_HEADER: &str = "kilnyard-run";
 
 /// A worker wants to join.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Join {
     /// The secret of its token.
     pub secret: String,
@@ -17,14 +22,14 @@ pub struct Join {
 }
 
 /// A challenge, and later the worker's proof.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Challenge {
     /// Random text.
     pub challenge: String,
 }
 
 /// A worker proves that it has its key.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Proof {
     /// Its name.
     pub worker: String,
@@ -38,7 +43,7 @@ pub struct Proof {
 }
 
 /// A worker's machine and program, as it describes them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct About {
     /// The cores for builds; 0 if it did not say.
@@ -67,46 +72,208 @@ impl About {
 }
 
 /// A session.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Began {
     /// What later requests of the worker contain.
     pub session: String,
+    /// The content codings in which the door takes messages: `zstd`. Empty for a door from before they were added.
+    #[serde(default)]
+    pub encodings: Vec<String>,
 }
 
 /// How long a request for messages may wait.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Wait {
     /// Seconds; at most 50 count.
     pub wait: u64,
 }
 
 /// A worker has joined.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Joined {
     /// Its name.
     pub worker: String,
 }
 
+/// The most files that a worker names at once.
+pub const BLOBS_MAX: usize = 4096;
+
+/// The files that a worker is about to store for a build.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Outputs {
+    /// A build that the worker has.
+    pub attempt: String,
+    /// At most [`BLOBS_MAX`] files.
+    pub blobs: Vec<Blob>,
+}
+
+/// A file that a worker is about to store.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Blob {
+    /// The hash of its content, in hexadecimal.
+    pub sha256: String,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+}
+
+/// The files that the worker has to send. It has stored the others for this build, or its builds read them.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Missing {
+    /// In the order of the request.
+    pub missing: Vec<Arrived>,
+}
+
+/// A file of which not everything has arrived.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Arrived {
+    /// The hash of its content, in hexadecimal.
+    pub sha256: String,
+    /// The number of bytes that an interrupted upload has left: where to continue.
+    pub arrived_bytes: u64,
+}
+
 /// For which build a file is stored.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct For {
     /// A build that the worker has.
     pub attempt: String,
+    /// The number of bytes of the file that come before the body, which is the rest of it. Absent if the body is all of
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 /// The reason of a refusal of a part of a log before which another one is missing.
 pub const PART_MISSING: &str = "a part of the log before this one is missing";
 
 /// Where a part of a log begins.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Part {
     /// The number of bytes before it. Absent for a whole log, compressed.
     pub offset: Option<u64>,
 }
 
+/// A body that is not JSON, for the description of requests alone.
+pub enum Bytes {}
+
+impl PartialSchema for Bytes {
+    fn schema() -> RefOr<Schema> {
+        let bytes = Object::builder().schema_type(Type::String).content_media_type(BYTES.to_owned());
+        bytes.description(Some("Bytes.")).into()
+    }
+}
+
+impl ToSchema for Bytes {}
+
 /// The body of a refusal.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Refused {
     /// A clause for the worker's log.
     pub error: String,
+    /// If the offset of a part is wrong: the number of bytes of the file that have arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived_bytes: Option<u64>,
+}
+
+/// Golden files: each body as other programs of this version read and write it, and the description of all requests. A
+/// changed file is a change of the protocol: a field may be added with a default, and anything else needs a new version.
+/// `KILNYARD_UPDATE=1` writes the files.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    const HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    /// The content of a golden file, which is this value.
+    fn golden(name: &str, value: &Value) -> Vec<u8> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"));
+        if std::env::var_os("KILNYARD_UPDATE").is_some() {
+            std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(value).unwrap())).unwrap();
+        }
+        let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(&serde_json::from_slice::<Value>(&text).unwrap(), value, "{name}");
+        text
+    }
+
+    fn openapi() -> Value {
+        serde_json::from_str(&crate::door::openapi().unwrap()).unwrap()
+    }
+
+    /// Compares a body with its golden file and with its schema.
+    fn check<Body: Serialize + DeserializeOwned + ToSchema>(name: &str, body: &Body) {
+        let value = serde_json::to_value(body).unwrap();
+        let read: Body = serde_json::from_slice(&golden(name, &value)).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), value, "{name}");
+        let document = openapi();
+        let schema = &document["components"]["schemas"][Body::name().as_ref()];
+        let fields = |value: &Value| -> BTreeSet<String> {
+            value.as_object().into_iter().flat_map(serde_json::Map::keys).cloned().collect()
+        };
+        let (known, needed) = (fields(&schema["properties"]), schema["required"].as_array());
+        assert!(fields(&value).is_subset(&known), "{name}: {schema}");
+        let needed = needed.into_iter().flatten().filter_map(Value::as_str);
+        assert!(needed.into_iter().all(|field| value.get(field).is_some()), "{name}: {schema}");
+    }
+
+    fn text(text: &str) -> String {
+        text.to_owned()
+    }
+
+    #[test]
+    fn bodies_that_begin_a_session() {
+        check("join", &Join { secret: text(HASH), name: text("far"), key: text(HASH) });
+        check("joined", &Joined { worker: text("far") });
+        check("challenge", &Challenge { challenge: text(HASH) });
+        let about = About {
+            cores: 16,
+            memory_bytes: Some(64 << 30),
+            kernel: text("Linux 6.1.0-18-amd64"),
+            cpu: text("AMD EPYC 7B13"),
+            architecture: text("x86_64"),
+            version: text("0.1.0"),
+        };
+        let proof = |about| Proof { worker: text("far"), challenge: text(HASH), proof: text(HASH), about };
+        check("proof", &proof(about));
+        check("began", &Began { session: text(HASH), encodings: vec![text("zstd")] });
+    }
+
+    #[test]
+    fn bodies_about_files() {
+        let blobs = vec![Blob { sha256: text(HASH), size_bytes: 9 }];
+        check("outputs", &Outputs { attempt: text("a"), blobs });
+        check("missing", &Missing { missing: vec![Arrived { sha256: text(HASH), arrived_bytes: 4 }] });
+        check("refused", &Refused { error: text("no build of this worker names it"), arrived_bytes: None });
+        check("refused-offset", &Refused { error: text("4 bytes have arrived"), arrived_bytes: Some(4) });
+    }
+
+    /// Bodies of programs from before fields were added.
+    #[test]
+    fn earlier_bodies_are_read() {
+        let began: Began = serde_json::from_str(r#"{"session":"s"}"#).unwrap();
+        assert!(began.encodings.is_empty());
+        let proof = r#"{"worker":"w","challenge":"c","proof":"p"}"#;
+        assert_eq!(serde_json::from_str::<Proof>(proof).unwrap().about, About::default());
+        assert_eq!(serde_json::from_str::<Refused>(r#"{"error":"no"}"#).unwrap().arrived_bytes, None);
+    }
+
+    #[test]
+    fn the_description_of_all_requests() {
+        let document = openapi();
+        golden("openapi", &document);
+        assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+        // Everything but joining needs a session.
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, request) in item.as_object().unwrap() {
+                let is_open = ["/v1/join", "/v1/challenge", "/v1/session"].contains(&path.as_str());
+                assert_eq!(request.get("security").is_none(), is_open, "{method} {path}");
+            }
+        }
+    }
 }

@@ -1,14 +1,17 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
+mod uploads;
+
 use crate::api::{
-    About, Began, Challenge, For, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
+    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
 };
+use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint};
 use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::{Body, RequestBuilder, Response};
-use reqwest::header::CONTENT_ENCODING;
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use reqwest::{StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +59,9 @@ impl ClientError {
     }
 }
 
+/// A way to send a request.
+type Sending = fn(&dyn Fn() -> RequestBuilder) -> Result<Response, ClientError>;
+
 /// The answer to a request for messages.
 #[derive(Debug)]
 pub struct Received {
@@ -74,7 +80,15 @@ pub struct Client {
     worker: String,
     key: WorkerKey,
     about: About,
-    session: Mutex<Option<String>>,
+    session: Mutex<Option<Session>>,
+}
+
+/// A session that has begun.
+#[derive(Clone, Debug, PartialEq)]
+struct Session {
+    id: String,
+    /// Whether the door unpacks messages.
+    takes_zstd: bool,
 }
 
 impl Client {
@@ -86,7 +100,8 @@ impl Client {
         let address = || ClientError::Address(url.to_owned());
         let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "https" && url.host().is_some());
         let url = parsed.ok_or_else(address)?;
-        let tls = identity::client(door).map_err(|error| ClientError::Failed(error.to_string()))?;
+        let tls =
+            identity::client(door, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
         let http = reqwest::blocking::Client::builder()
             .use_preconfigured_tls(tls)
             .connect_timeout(CONNECT_MAX)
@@ -120,7 +135,16 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn send(&self, message: Vec<u8>) -> Result<(), ClientError> {
-        let request = || self.http.post(self.at("/v1/messages")).timeout(SILENT_MAX).body(message.clone());
+        let packed = encoding::packed(&message);
+        let request = || {
+            let post = self.http.post(self.at("/v1/messages")).timeout(SILENT_MAX);
+            // Each try may be in another session: the door may have been replaced by an older one.
+            let takes_zstd = self.session().is_some_and(|session| session.takes_zstd);
+            match packed.as_ref().filter(|_| takes_zstd) {
+                Some(packed) => post.header(CONTENT_ENCODING, ZSTD).body(packed.clone()),
+                None => post.body(message.clone()),
+            }
+        };
         self.in_session(&request).map(drop)
     }
 
@@ -130,24 +154,17 @@ impl Client {
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
         let wait = Wait { wait: if waits { WAIT.as_secs() } else { 0 } };
-        let request = || self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX).query(&wait);
+        let request = || {
+            let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
+            get.header(ACCEPT_ENCODING, ZSTD).query(&wait)
+        };
         let answer = self.in_session(&request)?;
         let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);
         let message = match answer.status() {
             StatusCode::NO_CONTENT => None,
-            _ => Some(answer.bytes().map_err(broken)?.to_vec()),
+            _ => Some(received(answer)?),
         };
         Ok(Received { message, run })
-    }
-
-    /// Stores a file under its hash, for a build.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub fn store(&self, attempt: &str, sha256: &Sha256Hex, path: &Path) -> Result<(), ClientError> {
-        let of = For { attempt: attempt.to_owned() };
-        let url = self.at(&format!("/v1/blobs/{sha256}"));
-        self.upload(path, &|body| self.http.put(url.clone()).query(&of).body(body))
     }
 
     /// Stores a compressed log of a build.
@@ -156,7 +173,15 @@ impl Client {
     /// See [`ClientError`].
     pub fn store_log(&self, attempt: &str, name: &str, path: &Path) -> Result<(), ClientError> {
         let url = self.at(&format!("/v1/logs/{attempt}/{name}"));
-        self.upload(path, &|body| self.http.put(url.clone()).body(body))
+        let open = || -> io::Result<Body> {
+            let file = fs_err::File::open(path)?;
+            let size = file.metadata()?.len();
+            Ok(Body::sized(file, size))
+        };
+        // Errors of the file show when it is read: first here.
+        open()?;
+        let request = || self.http.put(url.clone()).body(open().unwrap_or_else(|_| Body::from("")));
+        self.in_session(&request).map(drop)
     }
 
     /// Stores a part of a log that is still being written, as text. A part that is repeated changes nothing. Returns false
@@ -181,40 +206,38 @@ impl Client {
         }
     }
 
-    fn upload(&self, path: &Path, put: &dyn Fn(Body) -> RequestBuilder) -> Result<(), ClientError> {
-        let open = || -> io::Result<Body> {
-            let file = fs_err::File::open(path)?;
-            let size = file.metadata()?.len();
-            Ok(Body::sized(file, size))
-        };
-        // Errors of the file show when it is read: first here.
-        open()?;
-        let request = || put(open().unwrap_or_else(|_| Body::from("")));
-        self.in_session(&request).map(drop)
-    }
-
     fn at(&self, path: &str) -> Url {
         let mut url = self.url.clone();
         url.set_path(path);
         url
     }
 
-    /// Sends a request in a session; in a new one if the last is over.
+    /// Sends a request in a session, and returns the answer unless it is a refusal.
     fn in_session(&self, request: &dyn Fn() -> RequestBuilder) -> Result<Response, ClientError> {
-        let known = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        judged(self.answer(request, sent)?)
+    }
+
+    /// Sends a request by `send` in a session; in a new one if the last is over.
+    fn answer(&self, request: &dyn Fn() -> RequestBuilder, send: Sending) -> Result<Response, ClientError> {
+        let known = self.session();
         if let Some(session) = &known {
-            let answer = sent(&|| request().bearer_auth(session))?;
+            let answer = send(&|| request().bearer_auth(&session.id))?;
             if answer.status() != StatusCode::UNAUTHORIZED {
-                return judged(answer);
+                return Ok(answer);
             }
         }
         let session = self.begin(known)?;
-        judged(sent(&|| request().bearer_auth(&session))?)
+        send(&|| request().bearer_auth(&session.id))
+    }
+
+    /// The session, if one has begun.
+    fn session(&self) -> Option<Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Begins a session in place of one that is over. Threads that need one at the same time share it: each would end
     /// that of the others.
-    fn begin(&self, over: Option<String>) -> Result<String, ClientError> {
+    fn begin(&self, over: Option<Session>) -> Result<Session, ClientError> {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = current.as_ref().filter(|session| Some(*session) != over.as_ref()) {
             return Ok(session.clone());
@@ -225,8 +248,8 @@ impl Client {
         let about = self.about.clone();
         let proof = Proof { worker, challenge: challenge.challenge, proof, about };
         let began: Began = self.post("/v1/session", &proof)?;
-        *current = Some(began.session.clone());
-        Ok(began.session)
+        let takes_zstd = began.encodings.iter().any(|encoding| encoding == ZSTD);
+        Ok(current.insert(Session { id: began.session, takes_zstd }).clone())
     }
 
     fn post<A: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<A, ClientError> {
@@ -248,7 +271,7 @@ impl Artifacts for Client {
         let answer = self.in_session(&|| self.http.get(url.clone()));
         let failed = |error| ArtifactError::io(format!("fetch {sha256}"), error);
         let answer = answer.map_err(|error| failed(io::Error::other(error)))?;
-        let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "zstd");
+        let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == ZSTD);
         match is_compressed {
             true => Ok(Box::new(zstd::Decoder::new(answer).map_err(failed)?)),
             false => Ok(Box::new(answer)),
@@ -268,6 +291,17 @@ fn sent(request: &dyn Fn() -> RequestBuilder) -> Result<Response, ClientError> {
             request().send().map_err(broken)
         }
         sent => sent.map_err(broken),
+    }
+}
+
+/// The message in an answer.
+fn received(answer: Response) -> Result<Vec<u8>, ClientError> {
+    let is_packed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == ZSTD);
+    let bytes = answer.bytes().map_err(broken)?;
+    match is_packed {
+        true => encoding::unpacked(&bytes, MESSAGE_BYTES_MAX)
+            .map_err(|error| ClientError::Failed(error.to_string())),
+        false => Ok(bytes.to_vec()),
     }
 }
 

@@ -1,13 +1,19 @@
 //! The server of a farm; see the crate's documentation.
 
+mod blobs;
 mod files;
 mod requests;
 mod runs;
 mod state;
+mod uploads;
 
+use crate::certificate;
 use crate::identity::Identity;
 use crate::relay;
 use crate::roster::Roster;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -21,11 +27,25 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
+use uploads::Uploads;
 
 /// The most connections at once. A worker has a few.
 const CONNECTIONS_MAX: usize = 4096;
 /// How long a client may take to begin: the handshake, and the header of a request.
 const BEGIN_MAX: Duration = Duration::from_secs(15);
+
+/// What a door requires of the TLS connections of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Nothing: the proof that begins a session is enough.
+    Optional,
+    /// A certificate with the key that the worker joined with, for everything but joining.
+    Required,
+}
+
+/// The key in the client's certificate of a connection, in hexadecimal.
+#[derive(Clone, Debug)]
+struct Peer(Option<String>);
 
 /// The files of a run that workers read and write.
 #[derive(Debug)]
@@ -48,6 +68,14 @@ pub struct Door {
     address: SocketAddr,
 }
 
+/// What workers may ask of a door, as an OpenAPI 3.1 document in JSON.
+///
+/// # Errors
+/// The document cannot be written as JSON.
+pub fn openapi() -> io::Result<String> {
+    requests::openapi().to_pretty_json().map_err(io::Error::other)
+}
+
 /// What all connections share.
 #[derive(Debug)]
 struct Shared {
@@ -57,6 +85,8 @@ struct Shared {
     own: String,
     clock: fn() -> f64,
     state: Mutex<State>,
+    uploads: Arc<Uploads>,
+    certificates: ClientCertificates,
 }
 
 impl Shared {
@@ -77,7 +107,13 @@ impl Door {
     ///
     /// # Errors
     /// The address is in use, or the folder cannot be written.
-    pub fn open(folder: &Path, address: SocketAddr, own: &str, clock: fn() -> f64) -> io::Result<Door> {
+    pub fn open(
+        folder: &Path,
+        address: SocketAddr,
+        own: &str,
+        certificates: ClientCertificates,
+        clock: fn() -> f64,
+    ) -> io::Result<Door> {
         let identity = Identity::open(folder)?;
         let tls = Arc::new(identity.server().map_err(io::Error::other)?);
         let listener = std::net::TcpListener::bind(address)?;
@@ -87,8 +123,9 @@ impl Door {
         let socket = relay::listen(folder)?;
         socket.set_nonblocking(true)?;
         let roster = Roster::open(folder)?;
-        let shared =
-            Shared { identity, roster, address, own: own.to_owned(), clock, state: Mutex::default() };
+        let uploads = Arc::new(Uploads::open(folder)?);
+        let (own, state) = (own.to_owned(), Mutex::default());
+        let shared = Shared { identity, roster, address, own, clock, state, uploads, certificates };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 
@@ -162,6 +199,13 @@ async fn serve(stream: TcpStream, tls: &TlsAcceptor, router: axum::Router) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(BEGIN_MAX);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(BEGIN_MAX);
+    let certificates = stream.get_ref().1.peer_certificates();
+    let peer = Peer(certificates.and_then(|certificates| certificate::key_in(certificates.first()?)));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.call(request)
+    });
     // A broken connection is its client's concern.
-    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }

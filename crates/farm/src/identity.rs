@@ -3,6 +3,8 @@
 //! There is no certificate authority: the token that a worker joins with contains the fingerprint, the SHA-256 of the
 //! certificate, and the worker accepts this certificate and no other. Names and dates in it do not count.
 
+use crate::certificate::{self, AnyKey};
+use crate::proof::WorkerKey;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -94,29 +96,31 @@ impl Identity {
 
     /// The configuration of a server with this identity.
     pub(crate) fn server(&self) -> Result<rustls::ServerConfig, rustls::Error> {
-        let versions = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?;
-        let certificates = vec![self.certificate.clone()];
-        let mut config =
-            versions.with_no_client_auth().with_single_cert(certificates, self.key.clone_key())?;
+        let provider = Arc::new(ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(Arc::new(AnyKey { provider }))
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
-/// The configuration of a client that accepts only the certificate with this fingerprint.
+/// The configuration of a client that accepts only the certificate with this fingerprint, and presents one of this key.
 ///
 /// # Errors
-/// The cipher suites cannot be used.
-pub fn client(fingerprint: Fingerprint) -> Result<rustls::ClientConfig, rustls::Error> {
+/// The cipher suites or the key cannot be used.
+pub fn client(fingerprint: Fingerprint, key: Option<&WorkerKey>) -> io::Result<rustls::ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let pinned = Pinned { fingerprint, provider: provider.clone() };
     let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(pinned))
-        .with_no_client_auth();
-    Ok(config)
+        .with_custom_certificate_verifier(Arc::new(pinned));
+    let Some(key) = key else { return Ok(config.with_no_client_auth()) };
+    let (certificate, key) = certificate::of(key)?;
+    config.with_client_auth_cert(vec![certificate], key).map_err(io::Error::other)
 }
 
 /// Accepts one certificate.

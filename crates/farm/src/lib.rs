@@ -10,6 +10,7 @@
 //! - [`client`]: the worker's side.
 //! - [`roster`]: which workers have joined, and tokens that admit new ones.
 //! - [`identity`]: the server's key and certificate, and their fingerprint, which a token contains.
+//! - `certificate`: the worker's certificate, which shows its key in TLS.
 //! - [`proof`]: the worker's key, and how it proves that it has it.
 //!
 //! Invariants: a worker reads only the files that its leases name, and writes only under the hash of the content, which the
@@ -18,8 +19,10 @@
 //! Known downside: each message is a request of its own.
 
 mod api;
+mod certificate;
 pub mod client;
 pub mod door;
+mod encoding;
 pub mod identity;
 pub mod proof;
 pub mod relay;

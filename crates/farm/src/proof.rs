@@ -1,7 +1,8 @@
 //! The key of a worker: the proof that a process has it, and its signatures of what it built.
 //!
 //! The door sends a random challenge; the worker signs it, together with the door's fingerprint, so that the answer
-//! counts at this door alone. The signature is Ed25519 (RFC 8032).
+//! counts at this door alone. The signature is Ed25519 (RFC 8032). The key also signs handshakes of TLS, whose signed bytes
+//! begin otherwise (RFC 8446, 4.4.3), so that none passes for another.
 
 use crate::identity::Fingerprint;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
@@ -35,6 +36,11 @@ impl WorkerKey {
     /// The public part, in hexadecimal.
     pub fn public(&self) -> String {
         crate::hex(self.0.verifying_key().as_bytes())
+    }
+
+    /// The key itself, for TLS.
+    pub(crate) fn signing_key(&self) -> &SigningKey {
+        &self.0
     }
 
     /// The proof for a challenge of a door, in hexadecimal.

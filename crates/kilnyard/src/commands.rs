@@ -91,6 +91,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Publish(options) => each(&console, &|yard| publish::run(yard, &options)),
         Command::Clean(options) => each(&console, &|yard| clean::run(yard, &options)),
         Command::Lease(options) => lease::run(&yard()?, &options),
+        Command::Serve(options) if options.openapi => serve::openapi(),
         Command::Serve(options) => serve::run(&console.whole()?, &options),
         Command::Worker(options) => worker::run(&options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),

@@ -41,6 +41,20 @@ fn the_reference_matches_the_help() {
     assert!(text == kept, "first different line: {first:?}; {advice}");
 }
 
+#[test]
+fn the_requests_of_workers_are_described_without_a_yard() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kilnyard"));
+    command.args(["serve", "--openapi"]).current_dir(&folder).env_remove("KILNYARD_YARD");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../farm/tests/golden/openapi.json");
+    let golden = std::fs::read(golden).unwrap();
+    let parsed = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
+    assert_eq!(parsed(&output.stdout), parsed(&golden));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
 /// Path and text of README.md and of each file in docs.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,44 +1,68 @@
-//! Files that workers read and write: artifacts by hash, and logs.
+//! Files that workers read, and logs that they write.
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{For, PART_MISSING, Part};
+use crate::api::{self, BYTES, PART_MISSING, Part, Refused};
 use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use kilnyard_artifacts::{ArtifactError, Artifacts, Storage, copy};
-use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
 use std::fs::Permissions;
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
+use tokio_util::sync::CancellationToken;
 
-/// The largest file that a worker may store: more than any package.
-const FILE_BYTES_MAX: u64 = 64 << 30;
 /// The largest log that a worker may store, compressed.
 const LOG_BYTES_MAX: u64 = 64 << 20;
 /// The most text of a log: its readers hold it in memory. Workers cut their logs at an eighth of it.
 const LOG_TEXT_BYTES_MAX: u64 = 256 << 20;
 /// How long a body may stop in the middle.
 const SILENT_MAX: Duration = Duration::from_secs(60);
+/// The most bytes of a refused body that are read before the answer, and how long that may take.
+pub const DRAINED_BYTES_MAX: u64 = 1 << 20;
+const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Extension of compressed files, and their encoding in HTTP.
 const COMPRESSED: &str = "zst";
 
-fn not_yours() -> Refusal {
+/// The refusal of what only a build of the worker could allow.
+pub fn not_yours() -> Refusal {
     Refusal(StatusCode::FORBIDDEN, "no build of this worker names it".to_owned())
 }
 
-fn hash(text: &str) -> Result<Sha256Hex, Refusal> {
+/// The hash in a path or body.
+pub fn hash(text: &str) -> Result<Sha256Hex, Refusal> {
     Sha256Hex::parse(text).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-/// Sends an artifact as it is stored, compressed or not.
+/// Reads a file that a build of the worker names.
+///
+/// It is sent as it is stored, compressed or not.
+#[utoipa::path(
+    get,
+    path = "/v1/blobs/{sha256}",
+    params(("sha256" = String, Path, description = "The hash of its content, in hexadecimal.")),
+    responses(
+        (
+            status = 200,
+            description = "The file.",
+            body = api::Bytes,
+            content_type = BYTES,
+            headers(("content-encoding" = String, description = "`zstd`, or absent.")),
+        ),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "No build of this worker names the file.", body = Refused),
+        (status = 404, description = "The yard does not have it.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 pub async fn read(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
@@ -63,7 +87,8 @@ pub async fn read(
     Ok((headers, Body::from_stream(ReaderStream::new(file))).into_response())
 }
 
-fn size_of(headers: &HeaderMap, max: u64) -> Result<u64, Refusal> {
+/// The size of a body, which its header says.
+pub fn size_of(headers: &HeaderMap, max: u64) -> Result<u64, Refusal> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let length: u64 =
         length.ok_or_else(|| Refusal(StatusCode::LENGTH_REQUIRED, "the size is missing".to_owned()))?;
@@ -73,66 +98,66 @@ fn size_of(headers: &HeaderMap, max: u64) -> Result<u64, Refusal> {
     }
 }
 
-/// A body as a reader, for a thread that may block.
-fn reader(body: Body) -> impl Read + Send {
-    let parts = futures_util::stream::unfold(body.into_data_stream(), |mut body| async {
-        let part = match tokio::time::timeout(SILENT_MAX, body.next()).await {
-            Ok(part) => part?.map_err(io::Error::other),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+/// Passes on what a request was admitted to. A small body of one that is refused is read first: a client that is still
+/// sending would see a broken connection instead of the reason, and try again.
+pub async fn admitted<T>(admitted: Result<T, Refusal>, body: Body) -> Result<(T, Body), Refusal> {
+    let refusal = match admitted {
+        Ok(admitted) => return Ok((admitted, body)),
+        Err(refusal) => refusal,
+    };
+    let (mut parts, mut left) = (body.into_data_stream(), DRAINED_BYTES_MAX);
+    let drained = async {
+        while let Some(Ok(part)) = parts.next().await {
+            let Some(rest) = left.checked_sub(part.len() as u64) else { return };
+            left = rest;
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_MAX, drained).await;
+    Err(refusal)
+}
+
+/// A body as a reader, for a thread that may block. It fails when `end` is cancelled.
+pub fn reader(body: Body, end: CancellationToken) -> impl Read + Send {
+    let parts = futures_util::stream::unfold((body.into_data_stream(), end), |(mut body, end)| async {
+        let part = tokio::select! {
+            () = end.cancelled() => Err(io::ErrorKind::ConnectionAborted.into()),
+            part = tokio::time::timeout(SILENT_MAX, body.next()) => match part {
+                Ok(part) => part?.map_err(io::Error::other),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            },
         };
-        Some((part, body))
+        Some((part, (body, end)))
     });
     SyncIoBridge::new(StreamReader::new(Box::pin(parts)))
 }
 
-/// One artifact that arrives.
-struct Arriving(Mutex<Option<Box<dyn Read + Send>>>);
-
-impl Artifacts for Arriving {
-    fn contains(&self, _: &Sha256Hex) -> Result<bool, ArtifactError> {
-        Ok(true)
-    }
-
-    fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError> {
-        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        body.ok_or_else(|| ArtifactError::Missing(sha256.clone()))
-    }
-
-    fn insert(&self, _: &mut dyn Read, _: Storage) -> Result<(Sha256Hex, u64), ArtifactError> {
-        Err(ArtifactError::io("store an artifact", io::ErrorKind::Unsupported.into()))
-    }
-}
-
-/// Stores an artifact if its content has this hash.
-pub async fn write(
-    State(shared): State<Arc<Shared>>,
-    sender: Sender,
-    Path(sha256): Path<String>,
-    Query(of): Query<For>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<StatusCode, Refusal> {
-    let sha256 = hash(&sha256)?;
-    let files = shared.files()?;
-    if shared.state().logs(&sender.worker, &of.attempt).is_none() {
-        return Err(not_yours());
-    }
-    let size_bytes = size_of(&headers, FILE_BYTES_MAX)?;
-    let from = Arriving(Mutex::new(Some(Box::new(reader(body)))));
-    let stored = tokio::task::spawn_blocking(move || {
-        let artifact = Artifact { sha256, size_bytes, media: Media::Bytes };
-        copy(&artifact, &from, &files.distfiles, Storage::Plain)
-    });
-    match stored.await.map_err(Refusal::machine)? {
-        Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error @ (ArtifactError::Differs { .. } | ArtifactError::Size { .. })) => {
-            Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))
-        }
-        Err(error) => Err(Refusal::machine(error)),
-    }
-}
-
 /// Stores a log of a build that the worker has, or a part of it while it is being written.
+#[utoipa::path(
+    put,
+    path = "/v1/logs/{attempt}/{name}",
+    params(
+        ("attempt" = String, Path, description = "A build that the worker has."),
+        ("name" = String, Path, description = "The name of the log: lower-case letters, digits and dashes."),
+        Part,
+    ),
+    request_body(
+        content = api::Bytes,
+        content_type = BYTES,
+        description = "The whole log, compressed with zstd; or a part, as text, if the request has an offset.",
+    ),
+    responses(
+        (status = 204, description = "It is stored."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "The worker does not have the build.", body = Refused),
+        (status = 409, description = "A part before this one is missing.", body = Refused),
+        (status = 411, description = "The request does not say the size.", body = Refused),
+        (status = 413, description = "The log is too large.", body = Refused),
+        (status = 422, description = "The log is not compressed with zstd, or unpacks to too much.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 pub async fn log(
     State(shared): State<Arc<Shared>>,
     sender: Sender,
@@ -141,20 +166,24 @@ pub async fn log(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
-    let files = shared.files()?;
-    if !is_log_name(&name) {
-        return Err(Refusal(StatusCode::BAD_REQUEST, "the name of a log has lower-case letters".to_owned()));
-    }
-    let logs = shared.state().logs_with(&sender.worker, &attempt, &name).ok_or_else(not_yours)?;
-    let size = size_of(&headers, LOG_BYTES_MAX)?;
-    let open = files.yard.join(format!("{logs}{name}.log"));
-    let path = open.with_extension(format!("log.{COMPRESSED}"));
-    let body = reader(body);
-    if let Some(offset) = part.offset {
-        if offset.saturating_add(size) > LOG_TEXT_BYTES_MAX {
+    let admit = || {
+        let files = shared.files()?;
+        if !is_log_name(&name) {
+            let reason = "the name of a log has lower-case letters".to_owned();
+            return Err(Refusal(StatusCode::BAD_REQUEST, reason));
+        }
+        let logs = shared.state().logs_with(&sender.worker, &attempt, &name).ok_or_else(not_yours)?;
+        let size = size_of(&headers, LOG_BYTES_MAX)?;
+        if part.offset.is_some_and(|offset| offset.saturating_add(size) > LOG_TEXT_BYTES_MAX) {
             let reason = format!("a log may have at most {LOG_TEXT_BYTES_MAX} bytes of text");
             return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
+        Ok((files.yard.join(format!("{logs}{name}.log")), size))
+    };
+    let ((open, size), body) = admitted(admit(), body).await?;
+    let path = open.with_extension(format!("log.{COMPRESSED}"));
+    let body = reader(body, CancellationToken::new());
+    if let Some(offset) = part.offset {
         let added = tokio::task::spawn_blocking(move || add(&open, &path, offset, &mut body.take(size)));
         return match added.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
             true => Ok(StatusCode::NO_CONTENT),
@@ -222,7 +251,6 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kilnyard_artifacts::Folder;
 
     #[test]
     fn parts_of_a_log_follow_each_other() {
@@ -238,19 +266,5 @@ mod tests {
         let bytes = zstd::encode_all(&b"one two three"[..], 1).unwrap();
         assert!(keep(&whole, &mut &bytes[..]).unwrap());
         assert!(!open.exists() && add(8, "three") && !open.exists());
-    }
-
-    #[test]
-    fn content_with_another_hash_is_not_stored() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Folder::open(folder.path()).unwrap();
-        let arriving = |text: &'static str| Arriving(Mutex::new(Some(Box::new(text.as_bytes()))));
-        let sha256 = Sha256Hex::parse(&"a".repeat(64)).unwrap();
-        let artifact = Artifact { sha256, size_bytes: 3, media: Media::Bytes };
-        let copied = copy(&artifact, &arriving("lie"), &store, Storage::Plain);
-        assert!(matches!(copied, Err(ArtifactError::Differs { .. })), "{copied:?}");
-        let copied = copy(&artifact, &arriving("a long lie"), &store, Storage::Plain);
-        assert!(matches!(copied, Err(ArtifactError::Size { .. })), "{copied:?}");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

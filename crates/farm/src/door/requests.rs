@@ -1,27 +1,37 @@
 //! The requests of workers (`/v1`).
 
-use super::{Shared, files};
-use crate::api::{About, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
+use super::{ClientCertificates, Peer, Shared, blobs, files};
+use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
+use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
-use crate::roster::JoinError;
+use crate::roster::{JoinError, Member};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use axum::routing::{get, post, put};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{Components, Info, License, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Where messages are sent and taken.
 const MESSAGES: &str = "/v1/messages";
-/// The largest message: what `protocol` allows.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// The description of all requests.
+const ABOUT: &str = "Workers on other machines are the clients. A worker joins once with the secret of a token, proves \
+                     its key to begin a session, and then exchanges messages with the run, reads the files that its \
+                     builds name, and stores their outputs and logs. A refusal has a JSON body with the reason.";
+/// Messages up to this size are packed and unpacked at once. Larger ones get a thread, of which files may take all.
+const QUICK_BYTES_MAX: usize = 1 << 20;
 /// The largest other body, apart from files.
 const SMALL_BYTES_MAX: usize = 16 << 10;
+/// The largest list of files.
+const NAMES_BYTES_MAX: usize = 1 << 20;
 /// The longest time that a request for messages waits.
 const WAIT_MAX: Duration = Duration::from_secs(50);
 
@@ -43,7 +53,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, Json(Refused { error: self.1 })).into_response()
+        (self.0, Json(Refused { error: self.1, arrived_bytes: None })).into_response()
     }
 }
 
@@ -60,12 +70,28 @@ impl FromRequestParts<Arc<Shared>> for Worker {
         let unknown = || Refusal(StatusCode::UNAUTHORIZED, "the session is unknown or over".to_owned());
         let worker = shared.state().worker(session, Instant::now()).ok_or_else(unknown)?;
         // It may have been removed since.
-        if shared.roster.member(&worker).map_err(Refusal::machine)?.is_none() {
+        let Some(member) = shared.roster.member(&worker).map_err(Refusal::machine)? else {
             shared.state().remove(&worker);
+            shared.uploads.end_all(&worker);
             return Err(unknown());
-        }
+        };
+        certified(shared, &member, parts.extensions.get())?;
         Ok(Worker(worker))
     }
+}
+
+/// Refuses a connection that has not shown the key of a member, if the door requires it.
+fn certified(shared: &Shared, member: &Member, peer: Option<&Peer>) -> Result<(), Refusal> {
+    let shown = peer.and_then(|Peer(key)| key.as_ref());
+    let why = match shown {
+        _ if shared.certificates == ClientCertificates::Optional => return Ok(()),
+        Some(key) if *key == member.key => return Ok(()),
+        Some(_) => "has one of another key",
+        None => "has none: a proxy ends TLS, or the worker's program is too old",
+    };
+    let reason =
+        format!("the yard requires a client certificate of the worker's key, and the connection {why}");
+    Err(Refusal(StatusCode::FORBIDDEN, reason))
 }
 
 /// The worker of a request with a large body, which waits for its turn before the body is read.
@@ -91,21 +117,61 @@ impl FromRequestParts<Arc<Shared>> for Sender {
 
 /// The requests and their handlers.
 pub fn router(shared: Arc<Shared>) -> Router {
-    let small = Router::new()
-        .route("/v1/join", post(join))
-        .route("/v1/challenge", post(challenge))
-        .route("/v1/session", post(session))
-        .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
-    let messages = Router::new()
-        .route(MESSAGES, get(messages).post(message))
-        .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
-    let files = Router::new()
-        .route("/v1/blobs/{sha256}", get(files::read).put(files::write))
-        .route("/v1/logs/{attempt}/{name}", put(files::log))
-        .layer(DefaultBodyLimit::disable());
-    small.merge(messages).merge(files).with_state(shared)
+    let (router, _) = described().split_for_parts();
+    router.with_state(shared)
 }
 
+/// The requests as an OpenAPI document.
+pub fn openapi() -> OpenApi {
+    described().into_openapi()
+}
+
+/// The requests, their handlers and their descriptions, which are made from the same functions and types.
+fn described() -> OpenApiRouter<Arc<Shared>> {
+    let small = OpenApiRouter::new()
+        .routes(routes!(join))
+        .routes(routes!(challenge))
+        .routes(routes!(session))
+        .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
+    let messages = OpenApiRouter::new()
+        .routes(routes!(messages, message))
+        .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
+    let names =
+        OpenApiRouter::new().routes(routes!(blobs::missing)).layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
+    let files = OpenApiRouter::new()
+        .routes(routes!(files::read, blobs::write))
+        .routes(routes!(files::log))
+        .layer(DefaultBodyLimit::disable());
+    OpenApiRouter::with_openapi(document()).merge(small).merge(messages).merge(names).merge(files)
+}
+
+/// What is not said of a single request.
+fn document() -> OpenApi {
+    let info = Info::builder()
+        .title("The door of a Kilnyard farm")
+        .description(Some(ABOUT))
+        .version("1")
+        .license(Some(License::new("MIT OR Apache-2.0")));
+    let session =
+        Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("The session of a worker."));
+    let schemes = Components::builder().security_scheme("session", SecurityScheme::Http(session.build()));
+    OpenApi::builder().info(info.build()).components(Some(schemes.build())).build()
+}
+
+/// Joins with the secret of a token.
+///
+/// A worker that has joined with the same name and key may repeat this.
+#[utoipa::path(
+    post,
+    path = "/v1/join",
+    request_body = Join,
+    responses(
+        (status = 200, description = "The worker has joined.", body = Joined),
+        (status = 403, description = "The token was used, has expired, or is unknown.", body = Refused),
+        (status = 409, description = "Another worker has the name.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+)]
 async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Result<Json<Joined>, Refusal> {
     if join.name == shared.own {
         let reason = format!("{} is the name of the yard's own machine; choose another", join.name);
@@ -125,12 +191,36 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
     Ok(Json(Joined { worker: member.name }))
 }
 
+/// Asks for a challenge, which the worker signs to begin a session.
+///
+/// It can be answered once, within a minute.
+#[utoipa::path(
+    post,
+    path = "/v1/challenge",
+    responses((status = 200, description = "A challenge.", body = Challenge)),
+)]
 async fn challenge(State(shared): State<Arc<Shared>>) -> Json<Challenge> {
     Json(Challenge { challenge: shared.state().challenge(Instant::now()) })
 }
 
+/// Begins a session, in place of the worker's last one.
+#[utoipa::path(
+    post,
+    path = "/v1/session",
+    request_body = Proof,
+    responses(
+        (status = 200, description = "A session.", body = Began),
+        (
+            status = 403,
+            description = "The worker has not joined, the proof is wrong, or the connection lacks a certificate.",
+            body = Refused,
+        ),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+)]
 async fn session(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     Json(proof): Json<Proof>,
 ) -> Result<Json<Began>, Refusal> {
     let refused = |why: &str| Refusal(StatusCode::FORBIDDEN, why.to_owned());
@@ -143,16 +233,35 @@ async fn session(
     if !is_proved(&member.key, shared.identity.fingerprint(), &proof.challenge, &proof.proof) {
         return Err(refused("the proof is not that of the worker's key"));
     }
+    certified(&shared, &member, Some(&peer))?;
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
-    Ok(Json(Began { session: shared.state().begin(&member.name, about, now) }))
+    let session = shared.state().begin(&member.name, about, now);
+    Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))
 }
 
-/// A message for the run. Without a run it is lost.
+/// Sends a message to the run.
+///
+/// Without a run, it is lost. It may be compressed with `Content-Encoding: zstd`, if the session's `encodings` say so.
+#[utoipa::path(
+    post,
+    path = MESSAGES,
+    request_body(content = api::Bytes, content_type = BYTES, description = "A message of the protocol, of at most 64 MiB."),
+    responses(
+        (status = 204, description = "The message was passed on, or there is no run."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 413, description = "The message is too large, compressed or not.", body = Refused),
+        (status = 415, description = "The message is encoded in another way.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 async fn message(
     State(shared): State<Arc<Shared>>,
     sender: Sender,
+    headers: HeaderMap,
     message: Bytes,
 ) -> Result<StatusCode, Refusal> {
+    let message = unpacked(&headers, message).await?;
     let run = shared.state().run();
     if let Some(run) = run {
         let bytes = frame(&ToRun { worker: sender.worker.clone() }, &message).map_err(Refusal::machine)?;
@@ -162,12 +271,86 @@ async fn message(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The next message for a worker, which may take a while. Every answer names the run; one without a message comes early
-/// if a run connects meanwhile.
+/// A message as it was before it was compressed, if it was.
+async fn unpacked(headers: &HeaderMap, message: Bytes) -> Result<Bytes, Refusal> {
+    match headers.get(header::CONTENT_ENCODING) {
+        None => return Ok(message),
+        Some(encoding) if encoding == ZSTD => {}
+        Some(_) => {
+            let reason = format!("a message may be compressed with {ZSTD} alone");
+            return Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+        }
+    }
+    let unpacked = match encoding::unpacked(&message, QUICK_BYTES_MAX) {
+        Err(UnpackError::TooLarge(_)) => {
+            let large = tokio::task::spawn_blocking(move || encoding::unpacked(&message, MESSAGE_BYTES_MAX));
+            large.await.map_err(Refusal::machine)?
+        }
+        unpacked => unpacked,
+    };
+    unpacked.map(Bytes::from).map_err(|error| {
+        let status = match error {
+            UnpackError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            UnpackError::Malformed(_) => StatusCode::BAD_REQUEST,
+        };
+        Refusal(status, error.to_string())
+    })
+}
+
+/// A message for a worker, compressed if the worker accepts that and it helps.
+async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
+    let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
+    if !lists.into_iter().any(encoding::is_accepted) {
+        return Body::from(message).into_response();
+    }
+    let pack = |message: Vec<u8>| encoding::packed(&message).ok_or(message);
+    let packed = match message.len() <= QUICK_BYTES_MAX {
+        true => pack(message),
+        false => match tokio::task::spawn_blocking(move || pack(message)).await {
+            Ok(packed) => packed,
+            Err(error) => return Refusal::machine(error).into_response(),
+        },
+    };
+    match packed {
+        Ok(packed) => ([(header::CONTENT_ENCODING, ZSTD)], packed).into_response(),
+        Err(message) => message.into_response(),
+    }
+}
+
+/// Takes the next message for the worker, and waits for it.
+///
+/// Every answer names the run; one without a message comes early if a run connects meanwhile. A message of more than
+/// 1 KiB is compressed if the request has `Accept-Encoding: zstd`.
+#[utoipa::path(
+    get,
+    path = MESSAGES,
+    params(Wait),
+    responses(
+        (
+            status = 200,
+            description = "A message of the protocol.",
+            body = api::Bytes,
+            content_type = BYTES,
+            headers(
+                ("kilnyard-run" = String, description = "Identifies the run."),
+                ("content-encoding" = String, description = "`zstd`, or absent."),
+            ),
+        ),
+        (
+            status = 204,
+            description = "There is no message.",
+            headers(("kilnyard-run" = String, description = "Identifies the run; absent without a run.")),
+        ),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
 async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
     Query(wait): Query<Wait>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
     let run_before = shared.state().run_id().map(str::to_owned);
@@ -181,7 +364,7 @@ async fn messages(
         let named = run.iter().map(|run| (RUN_HEADER, run.clone()));
         let named = AppendHeaders(named.collect::<Vec<_>>());
         if let Some(message) = message {
-            return Ok((named, Body::from(message)).into_response());
+            return Ok((named, packed(&headers, message).await).into_response());
         }
         if run != run_before || tokio::time::timeout_at(end, changed).await.is_err() {
             return Ok((StatusCode::NO_CONTENT, named).into_response());

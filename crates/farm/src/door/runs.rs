@@ -37,7 +37,10 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
             let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(WAITING_MAX);
             let archives = archives.iter().map(|folder| Folder::at(folder)).collect();
             let files = Files { yard, distfiles: Folder::at(&distfiles), archives };
+            let attempts = allowed.iter().map(|(worker, allowed)| (worker.clone(), allowed.attempt.clone()));
+            let attempts = attempts.collect();
             let run = shared.state().connect(files, allowed, sender);
+            shared.uploads.keep(&attempts);
             let writing = tokio::spawn(async move {
                 while let Some(bytes) = receiver.recv().await {
                     if writer.write_all(&bytes).await.is_err() {
@@ -47,7 +50,11 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
             });
             let ended = async {
                 while let Some((header, message)) = receive::<ToDoor>(&mut reader).await? {
+                    let ended = header.ends.clone().map(|attempt| (header.to.clone(), attempt));
                     shared.state().deliver(header, message);
+                    if let Some((worker, attempt)) = ended {
+                        shared.uploads.end(&worker, &attempt);
+                    }
                 }
                 Ok(())
             };

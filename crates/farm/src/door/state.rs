@@ -23,6 +23,8 @@ const FILES_ARRIVING_MAX: usize = 16;
 const MESSAGES_ARRIVING_MAX: usize = 2;
 /// The most logs of one build: more than it has stages, twice.
 const LOGS_MAX: usize = 64;
+/// The most files that a build has stored and is not asked for again. Further ones are sent each time.
+const STORED_MAX: usize = 10_000;
 /// The most bytes of messages that wait for a worker.
 const MAILBOX_BYTES_MAX: usize = 256 << 20;
 
@@ -89,6 +91,8 @@ struct Grant {
     logs: String,
     /// The names of its logs that have arrived.
     names: HashSet<String>,
+    /// The files that the worker has stored for it.
+    stored: HashSet<Sha256Hex>,
 }
 
 impl State {
@@ -184,6 +188,20 @@ impl State {
     pub fn may_read(&self, worker: &str, sha256: &Sha256Hex) -> bool {
         let grants = self.seats.get(worker).into_iter().flat_map(|seat| seat.grants.values());
         grants.into_iter().any(|grant| grant.reads.contains(sha256))
+    }
+
+    /// Notes that a worker has stored a whole file for a build, unless that is over.
+    pub fn has_stored(&mut self, worker: &str, attempt: &str, sha256: Sha256Hex) {
+        let grant = self.seats.get_mut(worker).and_then(|seat| seat.grants.get_mut(attempt));
+        if let Some(grant) = grant.filter(|grant| grant.stored.len() < STORED_MAX) {
+            grant.stored.insert(sha256);
+        }
+    }
+
+    /// Whether a worker may know that the yard has a file: it may read the file, or has stored it for this build.
+    pub fn may_know(&self, worker: &str, attempt: &str, sha256: &Sha256Hex) -> bool {
+        let grant = self.seats.get(worker).and_then(|seat| seat.grants.get(attempt));
+        grant.is_some_and(|grant| grant.stored.contains(sha256)) || self.may_read(worker, sha256)
     }
 
     /// The beginning of the paths of a build's logs, if the worker has the build.

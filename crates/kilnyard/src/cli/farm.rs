@@ -42,6 +42,9 @@ pub struct Serve {
     /// The address that workers use, for the command that is printed. Default: the name of this machine and the port.
     #[arg(long, value_name = "URL")]
     pub address: Option<String>,
+    /// Print what workers may ask of the server, as an OpenAPI document, and exit. This needs no yard.
+    #[arg(long)]
+    pub openapi: bool,
     #[command(flatten)]
     pub admission: Admission,
 }

@@ -5,7 +5,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::yard::Yard;
 use crate::{run, signals};
-use kilnyard_farm::door::Door;
+use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::roster::Terms;
 use kilnyard_yard::config::farm::Approval;
 use std::os::unix::fs::DirBuilderExt;
@@ -21,7 +21,12 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     }
     let folder = folder(yard)?;
     let _lock = lock(&folder)?;
-    let door = Door::open(&folder, options.listen, &run::host_name(), crate::words::now_seconds);
+    let certificates = match yard.config.farm.client_certificates {
+        true => ClientCertificates::Required,
+        false => ClientCertificates::Optional,
+    };
+    let own = run::host_name();
+    let door = Door::open(&folder, options.listen, &own, certificates, crate::words::now_seconds);
     let door = door.map_err(|error| explained(error, options, yard))?;
     let url = match &options.address {
         Some(url) => url.clone(),
@@ -43,6 +48,12 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the description of what workers may ask.
+pub fn openapi() -> Result<ExitCode> {
+    let text = kilnyard_farm::door::openapi().or_internal("describe the requests")?;
+    super::print(&format!("{text}\n"))
 }
 
 /// What a token admits a worker to, by options and configuration.

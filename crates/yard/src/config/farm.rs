@@ -21,6 +21,8 @@ pub struct Farm {
     pub approve: Approval,
     /// The share of packages, from 0 to 1, that a worker of another pool builds again, to compare.
     pub verify: f64,
+    /// Whether the TLS connections of workers must show the key that they joined with.
+    pub client_certificates: bool,
     /// Pools of workers by name.
     pub pool: BTreeMap<String, Pool>,
 }
@@ -137,6 +139,9 @@ mod tests {
         assert_eq!(farm.approval("ci"), Approval::ByHand);
         assert_eq!(farm.pool("ci").unwrap().roles, [Role::Build].into());
         assert!(farm.pool("gone").is_none());
+        assert!(
+            !farm.client_certificates && parsed("client-certificates = true").unwrap().client_certificates
+        );
     }
 
     #[test]

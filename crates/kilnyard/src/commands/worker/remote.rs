@@ -108,16 +108,15 @@ impl Supply for Remote<'_> {
         folder: &Path,
         cancel: &AtomicBool,
     ) -> Result<(), String> {
+        let mut files = Vec::new();
         for output in &built.outputs {
             let sha256 = Sha256Hex::parse(&output.sha256).map_err(|error| error.to_string())?;
-            let path = folder.join(&output.file);
-            let store = || self.client.store(&attempt.to_string(), &sha256, &path);
-            // Until the build is cancelled: without a run, another one may take it over at any time.
-            let pauses = PAUSES_SECONDS.iter().chain(std::iter::repeat(&LAST_PAUSE_SECONDS));
-            repeated(cancel, pauses, &store)
-                .map_err(|error| format!("failed to store {}: {error}", output.file))?;
+            files.push((sha256, folder.join(&output.file)));
         }
-        Ok(())
+        let store = || self.client.store_all(&attempt.to_string(), &files);
+        // Until the build is cancelled: without a run, another one may take it over at any time.
+        let pauses = PAUSES_SECONDS.iter().chain(std::iter::repeat(&LAST_PAUSE_SECONDS));
+        repeated(cancel, pauses, &store).map_err(|error| format!("failed to store the outputs: {error}"))
     }
 
     fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {

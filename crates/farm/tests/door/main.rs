@@ -1,144 +1,23 @@
 //! A real door, real clients over TLS, and the other end of its socket in place of a run.
 
+mod certificates;
+mod encodings;
+mod older;
+mod support;
+mod uploads;
+
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
 use kilnyard_farm::client::{Client, ClientError};
-use kilnyard_farm::door::Door;
-use kilnyard_farm::identity::{self, Fingerprint, Identity};
+use kilnyard_farm::door::{ClientCertificates, Door};
+use kilnyard_farm::identity::Identity;
 use kilnyard_farm::proof::WorkerKey;
-use kilnyard_farm::relay::{self, Allowed, First, Status, ToDoor, ToRun};
-use kilnyard_farm::roster::{Roster, Terms, Token};
+use kilnyard_farm::relay::{self, Allowed, ToDoor, ToRun};
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::Body;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
-/// A door in a thread, with a yard.
-struct Served {
-    folder: tempfile::TempDir,
-    address: SocketAddr,
-    fingerprint: Fingerprint,
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Served {
-    fn new() -> Served {
-        let folder = tempfile::tempdir().unwrap();
-        Served::at(folder, SocketAddr::from(([127, 0, 0, 1], 0)))
-    }
-
-    fn at(folder: tempfile::TempDir, address: SocketAddr) -> Served {
-        let door = Door::open(folder.path(), address, "own-machine", || 1.0).unwrap();
-        let (address, fingerprint) = (door.address(), door.identity().fingerprint());
-        let end = Arc::new(AtomicBool::new(false));
-        let is_over = end.clone();
-        let thread = Some(std::thread::spawn(move || {
-            door.answer(&|| is_over.load(Ordering::Relaxed)).unwrap();
-        }));
-        Served { folder, address, fingerprint, end, thread }
-    }
-
-    /// The same door after a restart.
-    fn again(mut self) -> Served {
-        let address = self.address;
-        self.stop();
-        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
-        Served::at(folder, address)
-    }
-
-    fn stop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn roster(&self) -> Roster {
-        Roster::open(self.folder.path()).unwrap()
-    }
-
-    fn token(&self) -> Token {
-        self.roster().issue(self.fingerprint, Terms::default(), 1).unwrap()
-    }
-
-    fn client(&self, name: &str) -> Client {
-        self.client_with(name, name)
-    }
-
-    /// A client with the key of this name.
-    fn client_with(&self, name: &str, key: &str) -> Client {
-        let key = WorkerKey::open(&self.path(&format!("{key}.key"))).unwrap();
-        Client::new(&format!("https://{}", self.address), self.fingerprint, name, key).unwrap()
-    }
-
-    /// A client that has joined.
-    fn joined(&self, name: &str) -> Client {
-        let client = self.client(name);
-        client.join(&self.token().secret).unwrap();
-        client
-    }
-
-    /// Connects in place of a run.
-    fn run(&self) -> UnixStream {
-        self.run_with(Vec::new())
-    }
-
-    /// Connects in place of a run whose workers have builds.
-    fn run_with(&self, allowed: Vec<(String, Allowed)>) -> UnixStream {
-        let mut stream = self.connect();
-        let archives = vec![self.path("archives")];
-        let first =
-            First::Run { yard: self.path("yard"), distfiles: self.path("distfiles"), archives, allowed };
-        relay::write(&mut stream, &first, b"").unwrap();
-        stream
-    }
-
-    fn connect(&self) -> UnixStream {
-        relay::connect(self.folder.path()).unwrap()
-    }
-
-    fn status(&self) -> Status {
-        let mut stream = self.connect();
-        relay::write(&mut stream, &First::Status, b"").unwrap();
-        relay::read(&mut stream).unwrap().unwrap().0
-    }
-
-    /// Waits until the door knows the run.
-    fn until_run(&self, has_run: bool) {
-        while self.status().has_run != has_run {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn write(path: &Path, content: &[u8]) -> PathBuf {
-    std::fs::write(path, content).unwrap();
-    path.to_owned()
-}
-
-#[track_caller]
-fn refused<T>(result: Result<T, ClientError>, words: &str) {
-    match result {
-        Err(ClientError::Refused(reason)) if reason.contains(words) => {}
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it is accepted"),
-    }
-}
+use support::{Served, plain, refused, session, sha256_of, write};
 
 #[test]
 fn a_worker_joins_once_and_proves_its_key() {
@@ -225,10 +104,7 @@ fn files_are_read_and_stored_for_builds_alone() {
     let (base, _) = archives.insert(&mut &b"base root"[..], Storage::Compressed).unwrap();
     let (secret, _) = distfiles.insert(&mut &b"of another build"[..], Storage::Plain).unwrap();
     let output = write(&served.path("output"), b"output");
-    let hash = {
-        let scratch = Folder::open(&served.path("scratch")).unwrap();
-        scratch.insert(&mut &b"output"[..], Storage::Plain).unwrap().0
-    };
+    let hash = sha256_of(b"output");
     let mut run = served.run();
     served.until_run(true);
     let text = |client: &Client, sha256: &Sha256Hex| {
@@ -348,14 +224,15 @@ fn what_a_worker_may_do_is_known_as_soon_as_a_run_is() {
     let store = Folder::open(&served.path("distfiles")).unwrap();
     let (input, _) = store.insert(&mut &b"input"[..], Storage::Plain).unwrap();
     let output = write(&served.path("output"), b"output");
+    let hash = sha256_of(b"output");
     // Without a run, a build is not refused for good.
-    let stored = one.store("a", &input, &output);
+    let stored = one.store("a", &hash, &output);
     assert!(stored.as_ref().is_err_and(ClientError::is_passing), "{stored:?}");
     let allowed =
         Allowed { attempt: "a".to_owned(), reads: vec![input.clone()], logs: Some("logs/1/p/2-".to_owned()) };
     let _run = served.run_with(vec![("one".to_owned(), allowed)]);
     served.until_run(true);
-    one.store("a", &input, &output).unwrap();
+    one.store("a", &hash, &output).unwrap();
     assert!(one.open(&input).is_ok());
 }
 
@@ -381,8 +258,6 @@ fn silent_uploads_do_not_stop_the_door() {
     let served = Served::new();
     let (one, two) = (served.joined("one"), served.joined("two"));
     let output = write(&served.path("output"), b"output");
-    let hash =
-        Folder::open(&served.path("scratch")).unwrap().insert(&mut &b"output"[..], Storage::Plain).unwrap().0;
     let allow = |worker: &str| {
         let logs = Some("logs/1/p/2-".to_owned());
         (worker.to_owned(), Allowed { attempt: worker.to_owned(), reads: Vec::new(), logs })
@@ -390,10 +265,9 @@ fn silent_uploads_do_not_stop_the_door() {
     let _run = served.run_with(vec![allow("one"), allow("two")]);
     served.until_run(true);
     let session = session(&served, "one");
-    let tls = identity::client(served.fingerprint).unwrap();
-    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only().build().unwrap();
-    let url = format!("https://{}/v1/blobs/{hash}?attempt=one", served.address);
-    for _ in 0..UPLOADS {
+    let http = plain(&served, None);
+    for number in 0..UPLOADS {
+        let url = format!("https://{}/v1/blobs/{number:064x}?attempt=one", served.address);
         let request = http.put(&url).bearer_auth(&session).body(Body::sized(Silent, 6));
         // They end with this process.
         std::thread::spawn(move || request.send());
@@ -403,7 +277,7 @@ fn silent_uploads_do_not_stop_the_door() {
     one.send(b"x".to_vec()).unwrap();
     // Silent uploads end after a minute; this is not to wait for that.
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(two.store("two", &hash, &output)));
+    std::thread::spawn(move || sender.send(two.store("two", &sha256_of(b"output"), &output)));
     receiver.recv_timeout(std::time::Duration::from_secs(30)).expect("the upload of another worker").unwrap();
 }
 
@@ -417,25 +291,18 @@ impl Read for Silent {
     }
 }
 
-/// A session of a worker that has joined, by plain requests.
-fn session(served: &Served, worker: &str) -> String {
-    let tls = identity::client(served.fingerprint).unwrap();
-    let http = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).build().unwrap();
-    let post = |path: &str, body: serde_json::Value| -> serde_json::Value {
-        http.post(format!("https://{}{path}", served.address)).json(&body).send().unwrap().json().unwrap()
-    };
-    let challenge = post("/v1/challenge", serde_json::json!(null))["challenge"].as_str().unwrap().to_owned();
-    let key = WorkerKey::open(&served.path(&format!("{worker}.key"))).unwrap();
-    let proof = key.prove(served.fingerprint, &challenge);
-    let body = serde_json::json!({ "worker": worker, "challenge": challenge, "proof": proof });
-    post("/v1/session", body)["session"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn a_door_may_have_a_long_path() {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("x".repeat(200));
     std::fs::create_dir(&long).unwrap();
-    let _door = Door::open(&long, SocketAddr::from(([127, 0, 0, 1], 0)), "own-machine", || 1.0).unwrap();
+    let _door = Door::open(
+        &long,
+        SocketAddr::from(([127, 0, 0, 1], 0)),
+        "own-machine",
+        ClientCertificates::Optional,
+        || 1.0,
+    )
+    .unwrap();
     relay::connect(&long).unwrap();
 }

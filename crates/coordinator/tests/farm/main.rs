@@ -20,7 +20,7 @@ use world::{Flaw, Setting, World};
 /// The number of seeds of the default test.
 const SEEDS: u64 = 1000;
 /// The number of seeds tried with each flaw, one of which must find it.
-const SEEDS_OF_A_FLAW: u64 = 60;
+const SEEDS_OF_A_FLAW: u64 = 400;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

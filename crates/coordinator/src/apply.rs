@@ -390,7 +390,8 @@ impl Coordinator {
         self.next_build += 1;
         let attempt = self.attempts.next();
         let now_seconds = self.now_seconds;
-        let mut lease = LeaseState::new(id, build, attempt, Some(machine), worker, slot, files, now_seconds);
+        let mut lease =
+            LeaseState::new(id, (build, attempt), Some(machine), worker, slot, files, now_seconds);
         match &self.packages[id.index()].round {
             Some(Round::Test(to_test)) => lease.test_for(to_test),
             _ => self.begin_build(id, build, attempt, at, slot, actions),
@@ -435,7 +436,7 @@ impl Coordinator {
                         stage,
                     })),
                     // A lost test is repeated, and its stages count once.
-                    false => lease.test_stages.push(stage),
+                    false => lease.test_stages.push(*stage),
                 }
             }
             Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),

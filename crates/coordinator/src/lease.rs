@@ -130,8 +130,7 @@ impl LeaseState {
 
     pub(crate) fn new(
         package: PackageId,
-        row: Number,
-        attempt: Attempt,
+        (row, attempt): (Number, Attempt),
         machine: Option<MachineId>,
         worker: String,
         slot: u32,

@@ -436,7 +436,7 @@ struct LeaseState {
     /// How the outputs are tested, if its worker does not test them.
     test: Option<TestOrder>,
     /// The stages of a test of another worker's outputs.
-    test_stages: Vec<Box<StageResult>>,
+    test_stages: Vec<StageResult>,
     /// Whether [`Action::Ask`] was sent, and the answers: for the first build, and for the second.
     is_asked: [bool; 2],
     answers: [Option<Answer>; 2],
@@ -652,7 +652,7 @@ impl Coordinator {
                 is_confirmed: true,
                 is_started: true,
                 recorded: stages,
-                ..LeaseState::new(id, build, attempt, None, worker, slot, Files::Disk, now_seconds)
+                ..LeaseState::new(id, (build, attempt), None, worker, slot, Files::Disk, now_seconds)
             };
             self.leases.insert(build, lease);
             self.open.insert(attempt, build);

@@ -29,7 +29,10 @@ impl Coordinator {
         let stages = std::mem::take(&mut lease.test_stages).into_iter();
         // Of a test that is repeated, they do not count.
         let stages: Vec<Action> = stages
-            .map(|stage| Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage }))
+            .map(|stage| {
+                let stage = Box::new(stage);
+                Action::Record(Record::StageEnded { build, at_seconds: now_seconds, stage })
+            })
             .collect();
         let record = |outcome, failure| {
             Action::Record(Record::BuildEnded {

@@ -159,7 +159,10 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
             add(path, "the list of layers", false);
         }
     }
-    for (path, _) in entries(yard, Path::new(SHARED))? {
+    // A yard without a farm has none.
+    let has_shared = yard.path(SHARED).is_dir();
+    let shared = if has_shared { entries(yard, Path::new(SHARED))? } else { Vec::new() };
+    for (path, _) in shared {
         add(path, "copies for workers on other machines", false);
     }
     if options.index {

@@ -96,7 +96,7 @@ fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
             && (1..=CORES_MAX).contains(&cores)
             && speed.is_finite()
             && speed > 0.0;
-        if !is_machine || !(change_seconds.is_finite() && change_seconds >= 0.0) {
+        if !(is_machine && change_seconds.is_finite() && change_seconds >= 0.0) {
             return Err(wrong());
         }
         let ids = (machines.len() as u32..machines.len() as u32 + count).map(MachineId);

@@ -40,7 +40,7 @@ type Answer = std::result::Result<(Attempt, Vec<Output>), String>;
 /// What the thread that asks workers receives.
 enum Incoming {
     OfDoor(Message),
-    Ask(BuildOrder, Sender<Answer>),
+    Ask(Box<BuildOrder>, Sender<Answer>),
     End,
 }
 
@@ -151,7 +151,7 @@ impl Connected {
         filled.map_err(|error| io::Error::other(error.one_line()))?;
         let (answer, answered) = mpsc::channel();
         let gone = || io::Error::other("the connection to other machines ended");
-        self.incoming.send(Incoming::Ask(order, answer)).map_err(|_| gone())?;
+        self.incoming.send(Incoming::Ask(Box::new(order), answer)).map_err(|_| gone())?;
         loop {
             match answered.recv_timeout(STEP) {
                 Ok(Ok((attempt, outputs))) => {
@@ -200,7 +200,7 @@ impl Asking {
                 Ok(Incoming::Ask(order, answer)) => {
                     self.count += 1;
                     self.answers.insert(self.count, answer);
-                    Some(AskerEvent::Ask(self.count, Arc::new(order)))
+                    Some(AskerEvent::Ask(self.count, Arc::new(*order)))
                 }
                 Ok(Incoming::OfDoor(message)) => self.of_door(message),
                 Err(RecvTimeoutError::Timeout) => None,

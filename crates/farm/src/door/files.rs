@@ -88,6 +88,15 @@ fn reader(body: Body) -> impl Read + Send {
 /// One artifact that arrives.
 struct Arriving(Mutex<Option<Box<dyn Read + Send>>>);
 
+impl Arriving {
+    /// Reads what was not read, because the artifact is here already: an answer in the middle of a body would break the
+    /// connection, and the worker would not get it.
+    fn skip(&self) -> io::Result<u64> {
+        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        body.map_or(Ok(0), |mut body| io::copy(&mut body, &mut io::sink()))
+    }
+}
+
 impl Artifacts for Arriving {
     fn contains(&self, _: &Sha256Hex) -> Result<bool, ArtifactError> {
         Ok(true)
@@ -121,7 +130,8 @@ pub async fn write(
     let from = Arriving(Mutex::new(Some(Box::new(reader(body)))));
     let stored = tokio::task::spawn_blocking(move || {
         let artifact = Artifact { sha256, size_bytes, media: Media::Bytes };
-        copy(&artifact, &from, &files.distfiles, Storage::Plain)
+        copy(&artifact, &from, &files.distfiles, Storage::Plain)?;
+        from.skip().map(drop).map_err(|error| ArtifactError::io("receive an artifact", error))
     });
     match stored.await.map_err(Refusal::machine)? {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
@@ -155,7 +165,13 @@ pub async fn log(
             let reason = format!("a log may have at most {LOG_TEXT_BYTES_MAX} bytes of text");
             return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
-        let added = tokio::task::spawn_blocking(move || add(&open, &path, offset, &mut body.take(size)));
+        let added = tokio::task::spawn_blocking(move || {
+            let mut body = body.take(size);
+            let added = add(&open, &path, offset, &mut body)?;
+            // What was not written is read too, so that the worker gets the answer.
+            io::copy(&mut body, &mut io::sink())?;
+            Ok::<bool, io::Error>(added)
+        });
         return match added.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
             true => Ok(StatusCode::NO_CONTENT),
             false => Err(Refusal(StatusCode::CONFLICT, PART_MISSING.to_owned())),

@@ -38,6 +38,11 @@ pub fn own_cpu_seconds() -> f64 {
     usage_of(libc::RUSAGE_SELF)
 }
 
+/// User and system time, so far, of all descendants that were waited for.
+pub fn children_cpu_seconds() -> f64 {
+    usage_of(libc::RUSAGE_CHILDREN)
+}
+
 /// User and system time, so far, of this process and of all descendants that were waited for.
 pub fn all_cpu_seconds() -> f64 {
     usage_of(libc::RUSAGE_SELF) + usage_of(libc::RUSAGE_CHILDREN)

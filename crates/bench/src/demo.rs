@@ -103,7 +103,7 @@ fn all_of(builds: &[Box<dyn PeerBuild>], at_once: usize) -> Result<Whole> {
 }
 
 /// Hard-links all files of a folder, recursively.
-fn link_files(from: &Path, to: &Path) -> Result<()> {
+pub fn link_files(from: &Path, to: &Path) -> Result<()> {
     let failed = format!("provide the files in {}", from.display());
     fs_err::create_dir_all(to).context(Kind::Machine, &failed)?;
     for entry in fs_err::read_dir(from).context(Kind::Machine, &failed)? {

@@ -7,26 +7,28 @@
 //!
 //! Known downside: leader and workers share this machine, whose cores should not be busy.
 
+mod chatter;
+pub mod cost;
+pub mod logs;
+mod processes;
+mod real;
+mod shams;
 mod sources;
+pub mod split;
 pub mod worker;
 
-use crate::child;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Kind, Result};
 use crate::figures::{Report, Series, Unit};
 use crate::scratch::Scratch;
 use crate::yard::{CONFIG, Yard, store_error};
 use crate::{Trial, interrupt, sham};
-use kilnyard_farm::identity::Identity;
-use kilnyard_farm::roster::{Roster, Terms};
 use kilnyard_schedule::{Limits, Machine, Scheduler, simulate};
 use kilnyard_store::Store;
+use processes::{Door, Ending, build_failed, start};
 use serde_json::{Map, json};
+use shams::{Shams, Wanted};
 use sources::Sources;
-use std::fs::File;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use worker::{Farm, Granted};
 
 /// Number of packages.
 const PACKAGES: usize = 2000;
@@ -34,95 +36,38 @@ const PACKAGES: usize = 2000;
 const WORKERS: usize = 300;
 /// Slots of each worker.
 const SLOTS: u32 = 16;
-/// Number of processes that the workers share.
-const PROCESSES: usize = 3;
-/// The longest time until the door listens, or a process ends.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A process that is ended with its owner.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What `/proc` says of a process: its CPU time in seconds, and its peak memory in bytes.
-fn usage(process: u32) -> (f64, u64) {
-    let stat = fs_err::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    // Fields 14 and 15 of proc_pid_stat(5); the state, field 3, comes first here.
-    // SAFETY: it reads a constant of the system.
-    let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-    let status = fs_err::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next());
-    let kibibytes: u64 = peak.and_then(|text| text.parse().ok()).unwrap_or(0);
-    ((ticks(11) + ticks(12)) / hertz, kibibytes << 10)
-}
+/// The arguments of the run.
+const BUILD: [&str; 4] = ["build", "--elsewhere", "--no-publish", "--no-scan"];
 
 /// Runs the benchmark in a copy of this yard, which needs a base root.
 pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
-    yard.config.family.check_scanned(yard)?;
-    let ids = yard.ids();
-    yard.config.family.ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
-    let scratch = Scratch::within(&yard.folder, Some(ids))?;
-    let own = scratch.beside(yard, yard.config.clone())?;
     let sources = Sources::new(PACKAGES);
-    sources.write(&own.path("own")).context(Kind::Machine, "write the sources of the benchmark")?;
-    configure(&own)?;
-    let log = |name: &str| File::create(own.path(&format!("logs/{name}"))).or_internal("write a log");
-    let start = |arguments: &[&str], name: &str| -> Result<Running> {
-        let mut command: Command = child::this_program(&own.folder, arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log(name)?);
-        Ok(Running(command.spawn().context(Kind::Machine, format!("run kilnyard {}", arguments[0]))?))
-    };
-    let door = start(&["serve", "--listen", "127.0.0.1:0"], "serve")?;
-    let address = address(&own.path("logs/serve"))?;
-    let farm = farm(&own, &address, &sources)?;
+    let (_scratch, own) = sham_yard(yard, &sources, trial)?;
+    let door = Door::open(&own)?;
     trial.say(format_args!("{WORKERS} workers join, with {SLOTS} slots each"));
-    let granted = own.path("granted");
-    let mut workers = Vec::new();
-    for (part, members) in farm.members.chunks(WORKERS.div_ceil(PROCESSES)).enumerate() {
-        let part_path = own.path(&format!("state/part-{part}.json"));
-        let of_part =
-            Farm { members: members.to_vec(), granted: granted.join(part.to_string()), ..farm.clone() };
-        fs_err::create_dir_all(&granted).or_internal("make a folder for what workers report")?;
-        let text = serde_json::to_string(&of_part).or_internal("describe the farm")?;
-        fs_err::write(&part_path, text).or_internal("describe the farm")?;
-        let path = part_path.display().to_string();
-        workers.push(start(&["bench", "farm", "--workers-of", &path], &format!("workers-{part}"))?);
-    }
-    let joined = || Roster::open(&own.path("state/farm")).and_then(|roster| roster.members());
-    until("the workers have joined", || joined().is_ok_and(|members| members.len() == WORKERS))?;
-    let (door_before, began) = (usage(door.0.id()).0, Instant::now());
-    let mut build = start(&["build", "--elsewhere", "--no-publish", "--no-scan"], "build")?;
+    let seconds = sources.seconds_by_name();
+    let wanted = Wanted { workers: WORKERS, slots: SLOTS, seconds, chatting: None };
+    let shams = Shams::join(&own, &door.url, wanted)?;
+    let (door_before, began) = (door.running.used().cpu_seconds, Instant::now());
+    let mut build = start(&own, &BUILD, "build", Ending::Killed)?;
     let (mut cpu_seconds, mut memory_bytes) = (0.0, 0);
     let status = loop {
         crate::check_interrupt()?;
-        if let Some(status) = build.0.try_wait().or_internal("wait for the build")? {
+        if let Some(status) = build.status()? {
             break status;
         }
-        let (build_cpu, build_memory) = usage(build.0.id());
-        let (door_cpu, door_memory) = usage(door.0.id());
-        cpu_seconds = build_cpu + door_cpu - door_before;
+        let (of_build, of_door) = (build.used(), door.running.used());
+        cpu_seconds = of_build.cpu_seconds + of_door.cpu_seconds - door_before;
         // Both are peaks already; a process that ends meanwhile has none.
-        memory_bytes = memory_bytes.max(build_memory + door_memory);
+        memory_bytes = memory_bytes.max(of_build.memory_peak_bytes + of_door.memory_peak_bytes);
         std::thread::sleep(Duration::from_millis(200));
     };
     if !status.success() {
-        let said = fs_err::read_to_string(own.path("logs/build")).unwrap_or_default();
-        let last = said.lines().rev().find(|line| !line.is_empty()).unwrap_or_default().to_owned();
-        let mut error = Error::new(Kind::Internal, format!("the build of the benchmark ended with {status}"));
-        error.causes.push(last);
-        return Err(error);
+        return Err(build_failed(&own, "build", status));
     }
     let wall_seconds = began.elapsed().as_secs_f64();
-    drop((workers, door));
-    let granted = Granted::read(&granted).or_internal("read what the workers reported")?;
+    let granted = shams.end()?;
+    drop(door);
     let rows = own.store()?.builds_in(1).map_err(store_error)?;
     let first = rows.iter().map(|row| row.started_seconds).fold(f64::INFINITY, f64::min);
     let last = rows.iter().filter_map(|row| row.ended_seconds).fold(0.0, f64::max);
@@ -171,6 +116,18 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
     Ok(Report { name: "farm", series: figures, facts, notes, target, is_met: Some(is_met) })
 }
 
+/// A yard of these sources with the base root of another one, inside it.
+fn sham_yard(yard: &Yard, sources: &Sources, trial: &Trial<'_>) -> Result<(Scratch, Yard)> {
+    yard.config.family.check_scanned(yard)?;
+    let ids = yard.ids();
+    yard.config.family.ensure_layers(yard, &ids, interrupt::cancel(), &|text| trial.say(text))?;
+    let scratch = Scratch::within(&yard.folder, Some(ids))?;
+    let own = scratch.beside(yard, yard.config.clone())?;
+    sources.write(&own.path("own")).context(Kind::Machine, "write the sources of the benchmark")?;
+    configure(&own)?;
+    Ok((scratch, own))
+}
+
 /// Replaces the packages of the yard, and leaves out tests of outputs.
 fn configure(own: &Yard) -> Result<()> {
     let failed = "configure the yard of the benchmark";
@@ -180,48 +137,6 @@ fn configure(own: &Yard) -> Result<()> {
     let text = format!("{before}packages = [\"{}\"]{after}", sham::RULE);
     let text = text.replace("# test = true", "test = false");
     fs_err::write(own.path(CONFIG), text).context(Kind::Machine, failed)
-}
-
-/// The address at which the door listens, as it says itself.
-fn address(log: &Path) -> Result<String> {
-    let said = || fs_err::read_to_string(log).unwrap_or_default();
-    until("the door listens", || said().contains("Ctrl-C"))?;
-    let address = said().split("connect to ").nth(1).and_then(|rest| rest.lines().next().map(str::to_owned));
-    address.ok_or_else(|| Error::new(Kind::Internal, "kilnyard serve does not say where it listens"))
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) -> Result<()> {
-    let began = Instant::now();
-    while !is_so() {
-        crate::check_interrupt()?;
-        if began.elapsed() > PATIENCE {
-            return Err(Error::new(Kind::Internal, format!("timed out: {what}")));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
-/// The workers of the benchmark, each with a token.
-fn farm(own: &Yard, address: &str, sources: &Sources) -> Result<Farm> {
-    let folder = own.path("state/farm");
-    let failed = "make tokens for the workers";
-    let identity = Identity::open(&folder).context(Kind::Machine, failed)?;
-    let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
-    let now = crate::words::now_seconds() as u64;
-    let member = |number: usize| -> Result<(String, String)> {
-        let token =
-            roster.issue(identity.fingerprint(), Terms::default(), now).context(Kind::Machine, failed)?;
-        Ok((format!("worker-{number:03}"), token.to_string()))
-    };
-    Ok(Farm {
-        url: format!("https://{address}"),
-        folder: own.path("state/workers"),
-        slots: SLOTS,
-        seconds: sources.seconds_by_name(),
-        granted: own.path("granted"),
-        members: (0..WORKERS).map(member).collect::<Result<_>>()?,
-    })
 }
 
 /// The time of the run by the scheduler's own rules, without any delay.

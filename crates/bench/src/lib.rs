@@ -65,12 +65,29 @@ pub struct BenchOptions {
     /// The workers of one process of `farm`, which starts it.
     #[arg(long, value_name = "FILE", hide = true)]
     pub workers_of: Option<PathBuf>,
-    /// How many pairs of measurements to make.
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pairs: u32,
+    /// Number of workers, for `farm-logs`.
+    #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub workers: u32,
+    /// Time to measure, for `farm-logs`.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// How many pairs of measurements to make. Default: 3, and 7 for `farm-cost`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pairs: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+impl BenchOptions {
+    /// How many pairs of measurements to make.
+    pub fn pairs(&self) -> u32 {
+        self.pairs.unwrap_or(match self.name {
+            // A few percent of builds that vary by as much.
+            BenchName::FarmCost => 7,
+            _ => 3,
+        })
+    }
 }
 
 /// The benchmarks.
@@ -84,6 +101,12 @@ pub enum BenchName {
     Check,
     /// A run of 2,000 packages by 300 workers, whose builds only wait: what the leader needs, and how long it takes.
     Farm,
+    /// The logs of 300 workers, 10 MB/s together: what the leader needs, and how late `log --follow` prints lines.
+    FarmLogs,
+    /// The yard's set built by `serve` and a worker process on this machine, compared with `build` alone.
+    FarmCost,
+    /// The yard's set built by two workers of one core each, compared with one of two cores and with `simulate`.
+    FarmSplit,
     /// Publishing 2,000 packages after one has changed.
     Publish,
     /// Kilnyard's fakeroot compared with plain calls and with other installed fakeroots.
@@ -136,6 +159,12 @@ pub fn measure(
         BenchName::Demo => demo::measure(&yard()?, trial, peer),
         BenchName::Check => debian::check::measure(&yard()?, trial),
         BenchName::Farm => farm::measure(&yard()?, trial),
+        BenchName::FarmLogs => {
+            let amount = farm::logs::Amount { workers: options.workers as usize, seconds: options.seconds };
+            farm::logs::measure(&yard()?, amount, trial)
+        }
+        BenchName::FarmCost => farm::cost::measure(&yard()?, trial),
+        BenchName::FarmSplit => farm::split::measure(&yard()?, trial),
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
         BenchName::Monitor => monitor::measure(trial),

@@ -8,6 +8,7 @@
 //!   in decisions: while no run is in progress, messages are dropped, and workers repeat theirs.
 //! - [`relay`]: the frames between the door and a run.
 //! - [`client`]: the worker's side.
+//! - [`streams`]: the logs of a worker's running builds.
 //! - [`roster`]: which workers have joined, and tokens that admit new ones.
 //! - [`identity`]: the server's key and certificate, and their fingerprint, which a token contains.
 //! - `certificate`: the worker's certificate, which shows its key in TLS.
@@ -27,6 +28,7 @@ pub mod identity;
 pub mod proof;
 pub mod relay;
 pub mod roster;
+pub mod streams;
 
 pub use api::About;
 

@@ -53,6 +53,16 @@ impl Sources {
         Sources { packages: (0..count).map(package).collect() }
     }
 
+    /// This many packages that need none of each other, and take this long.
+    pub fn independent(count: usize, seconds: f64) -> Sources {
+        Sources { packages: vec![(Vec::new(), seconds); count] }
+    }
+
+    /// The name of each package.
+    pub fn names(&self) -> Vec<String> {
+        (0..self.packages.len()).map(name).collect()
+    }
+
     /// Writes a source package for each.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         fs_err::create_dir_all(folder)?;

@@ -1,5 +1,6 @@
 //! Workers whose builds only wait.
 
+use super::chatter::{Chatter, Chatting};
 use crate::error::{Context, Error, Kind, Result};
 use crate::sham;
 use kilnyard_agent::{Action, Agent, Event};
@@ -40,6 +41,8 @@ pub struct Farm {
     pub seconds: BTreeMap<String, f64>,
     /// The file with a line of JSON for each build: [`Granted`].
     pub granted: PathBuf,
+    /// What its builds write, if they do.
+    pub chatting: Option<Chatting>,
     /// The name and token of each worker.
     pub members: Vec<(String, String)>,
 }
@@ -124,18 +127,23 @@ fn work(farm: &Farm, name: &str, token: &str, log: &Mutex<File>) -> Result<()> {
     };
     let key = WorkerKey::open(&folder.join("key")).context(Kind::Machine, failed)?;
     let (name, agent, waiting) = (name.to_owned(), Agent::new(hello), HashMap::new());
-    let mut worker = Sham { farm, client, name, key, folder, log, agent, waiting };
+    let chatter = farm.chatting.map(|chatting| Chatter::new(chatting, client.clone(), folder.clone()));
+    let mut worker = Sham { farm, client, name, key, folder, log, agent, waiting, chatter };
     worker.apply(Event::Tick)?;
     let mut ticked = Instant::now();
     loop {
         let next = worker.waiting.values().map(|build| build.due).min();
-        let until = next.map_or(ticked + TICK, |next| next.min(ticked + TICK));
+        let next = next.into_iter().chain(worker.chatter.as_ref().map(Chatter::due));
+        let until = next.fold(ticked + TICK, Instant::min);
         match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(event) => worker.apply(event)?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         worker.finish_due()?;
+        if let Some(chatter) = &mut worker.chatter {
+            chatter.write(now_seconds()).context(Kind::Machine, failed)?;
+        }
         if ticked.elapsed() >= TICK {
             ticked = Instant::now();
             worker.apply(Event::Tick)?;
@@ -175,6 +183,7 @@ struct Sham<'a> {
     log: &'a Mutex<File>,
     agent: Agent,
     waiting: HashMap<Attempt, Waiting>,
+    chatter: Option<Chatter>,
 }
 
 impl Sham<'_> {
@@ -190,6 +199,9 @@ impl Sham<'_> {
                     let _ = self.client.send(bytes.or_internal("encode a message")?);
                 }
                 Action::Begin(lease) => {
+                    if let Some(chatter) = &mut self.chatter {
+                        chatter.begin(&lease).context(Kind::Machine, "begin the log of a build")?;
+                    }
                     let seconds = self.farm.seconds.get(&lease.order.package).copied().unwrap_or(1.0);
                     let due = Instant::now() + Duration::from_secs_f64(seconds);
                     let granted_seconds = now_seconds();
@@ -197,6 +209,7 @@ impl Sham<'_> {
                     self.waiting.insert(waiting.lease.attempt, waiting);
                 }
                 Action::Answer { attempt, answer } => {
+                    self.quieten(attempt);
                     let Some(build) = self.waiting.remove(&attempt) else { continue };
                     let account = Account::of(&build.lease.order, attempt, &self.name);
                     let signed = self.key.sign(&account.statement(&answer.outputs));
@@ -209,11 +222,21 @@ impl Sham<'_> {
                     self.note(&build)?;
                     self.apply(Event::Ended { attempt, result: Box::new(result) })?;
                 }
-                Action::Cancel(attempt) => drop(self.waiting.remove(&attempt)),
+                Action::Cancel(attempt) => {
+                    self.quieten(attempt);
+                    self.waiting.remove(&attempt);
+                }
                 Action::Allot(_) | Action::Leave(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Ends the log of a build.
+    fn quieten(&mut self, attempt: Attempt) {
+        if let Some(chatter) = &mut self.chatter {
+            chatter.end(attempt);
+        }
     }
 
     /// Stores the outputs of the builds whose time has passed.

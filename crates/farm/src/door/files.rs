@@ -184,7 +184,13 @@ pub async fn log(
     let path = open.with_extension(format!("log.{COMPRESSED}"));
     let body = reader(body, CancellationToken::new());
     if let Some(offset) = part.offset {
-        let added = tokio::task::spawn_blocking(move || add(&open, &path, offset, &mut body.take(size)));
+        let added = tokio::task::spawn_blocking(move || {
+            let mut body = body.take(size);
+            let added = add(&open, &path, offset, &mut body)?;
+            // What was not written is read too, so that the worker gets the answer.
+            io::copy(&mut body, &mut io::sink())?;
+            Ok::<bool, io::Error>(added)
+        });
         return match added.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
             true => Ok(StatusCode::NO_CONTENT),
             false => Err(Refusal(StatusCode::CONFLICT, PART_MISSING.to_owned())),

@@ -133,6 +133,12 @@ fn files_are_read_and_stored_for_builds_alone() {
     one.store("a", &hash, &output).unwrap();
     one.store("a", &hash, &output).unwrap();
     assert!(distfiles.contains(&hash).unwrap());
+    // A large file that is here already is answered only when all of it has arrived: otherwise the connection breaks.
+    let large = vec![b'x'; 16 << 20];
+    let file = write(&served.path("large"), &large);
+    for _ in 0..3 {
+        one.store("a", &Sha256Hex::of(&large), &file).unwrap();
+    }
     // Parts of a log, while it is being written: in their order, where the run says, and bounded.
     let part = |offset: u64, text: &str| one.store_part("a", "build", offset, text.as_bytes());
     assert!(part(0, "one ").unwrap());
@@ -149,6 +155,8 @@ fn files_are_read_and_stored_for_builds_alone() {
     one.store_log("a", "build", &log).unwrap();
     let kept = || std::fs::read(served.path("yard/logs/1/pkg/2-build.log.zst")).unwrap();
     assert_eq!(zstd::decode_all(&kept()[..]).unwrap(), b"text");
+    // A late part changes nothing, and is answered.
+    assert!(one.store_part("a", "build", 0, &large).unwrap());
     for name in ["..%2f..%2fx", "A", "a.b", &"x".repeat(65)] {
         refused(one.store_log("a", name, &log), "the name of a log");
     }

@@ -21,11 +21,12 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &BenchOptions) -> Resul
         return kilnyard_bench::work(workers).map(|()| ExitCode::SUCCESS);
     }
     let machine = Machine::now();
-    let report = with_trial(options.pairs, |trial| kilnyard_bench::measure(options, yard, trial, &machine))?;
+    let report =
+        with_trial(options.pairs(), |trial| kilnyard_bench::measure(options, yard, trial, &machine))?;
     if options.json {
-        return print_json(&report.as_json(&machine, options.pairs));
+        return print_json(&report.as_json(&machine, options.pairs()));
     }
-    print(&report.as_text(&machine, options.pairs))
+    print(&report.as_text(&machine, options.pairs()))
 }
 
 /// Runs a benchmark with the resources of this process that it needs.

@@ -3,7 +3,6 @@
 mod join;
 mod lease;
 mod remote;
-mod stream;
 
 use crate::cli;
 use crate::environment::Environment;

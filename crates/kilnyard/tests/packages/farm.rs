@@ -18,6 +18,7 @@ pub const CASES: &[Trial] = &[
     ("a_resumed_run_takes_over_builds_of_other_machines", taken_over),
     ("pools_and_roles_decide_which_worker_builds_and_tests", pools),
     ("a_worker_that_cannot_join_says_why", cannot_join),
+    ("benchmarks_of_a_farm_do_not_touch_their_yard", benchmarks),
 ];
 
 /// The folder of workers.
@@ -146,6 +147,31 @@ fn pools(shared: &Shared) {
     yard.run(&["log", "leaf", "test"]).exits(0);
     assert!(tester.folder.join("worker/logs").exists(), "{}", tester.said());
     drop(served);
+    assert!(yard.is_clean());
+}
+
+fn benchmarks(shared: &Shared) {
+    let yard = shared.yard("farm-benchmarks", &[good("lib", ""), good("app", "lib")]);
+    let before = (yard.names("index"), yard.names("layers"));
+    let measured = |arguments: &[&str]| {
+        let report = yard.run(&[&["bench", "--json"], arguments].concat()).exits(0).json();
+        assert!(report["is_met"].is_boolean(), "{report}");
+        report
+    };
+    let positive = |figure: &serde_json::Value| figure["median"].as_f64().is_some_and(|value| value > 0.0);
+    let logs = measured(&["farm-logs", "--workers", "3", "--seconds", "3"]);
+    assert!(positive(&logs["figures"]["late_p50_seconds"]), "{logs}");
+    assert!(positive(&logs["figures"]["stored_bytes_per_second"]), "{logs}");
+    let cost = measured(&["farm-cost", "--pairs", "1"]);
+    assert_eq!(cost["facts"]["packages"], serde_json::json!(["app", "lib"]));
+    assert!(positive(&cost["figures"]["cpu_ratio"]), "{cost}");
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        let split = measured(&["farm-split", "--pairs", "1"]);
+        assert!(positive(&split["figures"]["quotient"]), "{split}");
+    }
+    // Their own yards are gone, and this one is unchanged.
+    assert_eq!((yard.names("index"), yard.names("layers")), before);
+    assert!(yard.names("").iter().all(|name| !name.starts_with(".bench-")), "{:?}", yard.names(""));
     assert!(yard.is_clean());
 }
 

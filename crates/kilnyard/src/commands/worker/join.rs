@@ -1,7 +1,6 @@
 //! `kilnyard worker --join`: takes part in the builds of a yard on another machine.
 
 use super::remote::Remote;
-use super::stream::Streams;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -11,6 +10,7 @@ use kilnyard_farm::client::{Client as Connection, ClientError as ConnectionError
 use kilnyard_farm::identity::Fingerprint;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
+use kilnyard_farm::streams::Streams;
 use kilnyard_model::host::Host;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_process::pressure;

@@ -1,11 +1,11 @@
 //! The files of a farm's builds: from the door before a build, and to it afterwards.
 
 use super::Needed;
-use super::stream::Streams;
 use crate::signals;
 use kilnyard_artifacts::Artifacts;
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::proof::WorkerKey;
+use kilnyard_farm::streams::Streams;
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, Stage, TestOrder};

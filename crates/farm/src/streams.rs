@@ -1,6 +1,8 @@
 //! Logs of running builds: sent to the door in parts while they are being written.
+//!
+//! A benchmark uses it for builds that only wait, so that it measures what workers do.
 
-use kilnyard_farm::client::Client;
+use crate::client::Client;
 use kilnyard_model::attempt::Attempt;
 use std::collections::HashMap;
 use std::io::{self, Read, Seek};

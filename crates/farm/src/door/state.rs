@@ -172,8 +172,8 @@ impl State {
         if let Some(attempt) = &frame.ends {
             seat.grants.remove(attempt);
         }
-        // A header alone is for the door.
-        if message.is_empty() {
+        // The end of a build that its worker lost is for the door alone.
+        if message.is_empty() && frame.ends.is_some() {
             return;
         }
         let has_room = seat.mailbox_bytes + message.len() <= MAILBOX_BYTES_MAX;

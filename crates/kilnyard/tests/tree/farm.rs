@@ -95,6 +95,12 @@ fn scan(shared: &Shared) {
     alone.run(&["scan"]).exits(0);
     let digest = |yard: &Yard| yard.read("index/index.json");
     assert_eq!(digest(&yard), digest(&alone));
+    // A build scans, too, and then has the door to itself.
+    for location in &locations {
+        tree.package(location, &format!("{slow}\nVERSION= 3.0"));
+    }
+    let built = yard.run(&["build", "--elsewhere", "a/p00"]).exits(0);
+    built.says(&["directories at once", "1 built"]);
     drop((builder, served));
     // Outputs of make are not kept, except those whose answer was lost.
     let folders = yard.names("distfiles").into_iter().filter(|name| name.len() == 2);

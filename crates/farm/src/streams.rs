@@ -57,7 +57,8 @@ impl Streams {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(STEP);
-                sending.send();
+                // A log that grows fast has several full parts.
+                while sending.send() {}
             }
         });
         streams
@@ -77,23 +78,29 @@ impl Streams {
         self.builds().remove(&attempt);
     }
 
-    fn send(&self) {
+    /// Sends the parts that are due. Returns whether a full one arrived, which more text may follow.
+    fn send(&self) -> bool {
         let now = Instant::now();
         let due: Vec<Due> =
             self.builds().iter_mut().flat_map(|(attempt, building)| building.due(*attempt, now)).collect();
+        let mut has_more = false;
         for Due { attempt, name, offset, text } in due {
             // The whole log follows at the end of the build, whatever happens to its parts.
             let sent = self.client.store_part(&attempt.to_string(), &name, offset, &text);
             let mut builds = self.builds();
             let Some(building) = builds.get_mut(&attempt) else { continue };
             let bytes = match sent {
-                Ok(true) => offset + text.len() as u64,
+                Ok(true) => {
+                    has_more |= text.len() as u64 == PART_BYTES;
+                    offset + text.len() as u64
+                }
                 // Another run's logs are elsewhere.
                 Ok(false) => 0,
                 Err(_) => offset,
             };
             building.logs.insert(name, Sent { bytes, at: Instant::now() });
         }
+        has_more
     }
 }
 

@@ -646,6 +646,7 @@ impl Coordinator {
             let package = &mut self.packages[id.index()];
             package.build = Some(build);
             (package.round, package.reason) = pools::Round::taken_over(reason);
+            self.pools.has_rounds |= package.round.is_some();
             package.version = version;
             package.key = Some(key);
             let lease = LeaseState {

@@ -62,6 +62,8 @@ pub(crate) struct Pools {
     pub verified_share: f64,
     /// Packages that others are built with in a second pass.
     knotted: BTreeSet<PackageId>,
+    /// Whether any package has had a further round: most runs have none.
+    pub has_rounds: bool,
 }
 
 impl Default for Pools {
@@ -71,6 +73,7 @@ impl Default for Pools {
             classes: vec![Standing::own()],
             verified_share: 0.0,
             knotted: BTreeSet::new(),
+            has_rounds: false,
         }
     }
 }
@@ -281,6 +284,7 @@ impl Coordinator {
     /// Starts the next round of a package whose first one succeeded.
     pub(crate) fn begin_round(&mut self, id: PackageId, round: Round, actions: &mut Vec<Action>) {
         self.packages[id.index()].round = Some(round);
+        self.pools.has_rounds = true;
         self.confine(id, actions);
         self.ready_again(id, Reason::Undecided, actions);
     }
@@ -356,6 +360,9 @@ impl Coordinator {
 
     /// Ends the verifications for which no machine is left, or time.
     pub(crate) fn settle_verifications(&mut self, actions: &mut Vec<Action>) {
+        if !self.pools.has_rounds {
+            return;
+        }
         let graph = self.graph.clone();
         for id in graph.packages() {
             let package = &self.packages[id.index()];

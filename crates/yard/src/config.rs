@@ -389,10 +389,9 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 
 [farm]                             # workers on other machines (docs/farm.md)
 # approve = "automatically"        # or "by-hand": workers that join wait for `kilnyard workers approve`
-# verify = 0.05                    # the share of packages that another pool builds again, to compare
-# client-certificates = true       # TLS connections of workers must show the key that they joined with
-# [farm.pool.NAME] has approve, roles = ["scan", "build", "test"], and trusted = false for workers whose outputs are
-# not used for other packages.
+# verify = 0.0                     # the share of packages that another pool builds again, such as 0.05
+# client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
+# [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
 
 # [package.NAME] and [package."PATTERN*"] have settings of single packages: checks, environment, network, limits, jobs,
 # priority, retries, whether a failure is expected, and a note for the report (docs/packages.md).

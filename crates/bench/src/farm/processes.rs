@@ -4,6 +4,7 @@ use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -39,6 +40,14 @@ impl Running {
     /// The same, with the command's own standard input and output.
     pub fn start_piped(mut command: Command, log: &Path, ending: Ending) -> Result<Running> {
         command.stderr(File::create(log).or_internal("write a log")?);
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                // A shell that runs this in the background has it ignored, and a process cannot undo that for its shells.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         let child = command.spawn().context(Kind::Machine, format!("run {command:?}"))?;
         Ok(Running { child, ending })
     }

@@ -4,7 +4,8 @@
 //! they are. A first run, which is not counted, fetches what is missing. All later runs build the same packages again, as
 //! `kilnyard build --force` does, with the layers that earlier runs have made.
 //!
-//! Known downside: a worker on the machine of its yard has a copy of the base root and of all layers.
+//! Known downsides: a worker on the machine of its yard has a copy of the base root and of all layers. Own sources that the
+//! configuration names relative to the yard are not found.
 
 use super::processes::{Door, Ending, Running, build_failed, start, until};
 use crate::child::{children_cpu_seconds, this_program_alone};
@@ -117,9 +118,13 @@ impl Subject {
         }
         let began = Instant::now();
         let status = start(&self.own, &arguments, "build", Ending::Asked)?.wait()?;
-        match status.success() {
-            true => Ok(began.elapsed().as_secs_f64()),
-            false => Err(build_failed(&self.own, "build", status)),
+        match status.code() {
+            Some(0) => Ok(began.elapsed().as_secs_f64()),
+            Some(code) if code == Kind::Packages as i32 => {
+                Err(Error::new(Kind::Packages, "the benchmark needs a set that builds: packages of this yard do not")
+                    .hint("`kilnyard build` says why; the benchmark finds sources of this machine by absolute paths only"))
+            }
+            _ => Err(build_failed(&self.own, "build", status)),
         }
     }
 

@@ -152,6 +152,10 @@ fn pools(shared: &Shared) {
 
 fn benchmarks(shared: &Shared) {
     let yard = shared.yard("farm-benchmarks", &[good("lib", ""), good("app", "lib")]);
+    // The benchmarks have yards of their own, to which relative paths do not lead.
+    let sources = format!("\"{}/sources/", yard.folder.display());
+    let config = yard.read("kilnyard.toml").replace("\"sources/", &sources);
+    fs::write(yard.path("kilnyard.toml"), config).unwrap();
     let before = (yard.names("index"), yard.names("layers"));
     let measured = |arguments: &[&str]| {
         let report = yard.run(&[&["bench", "--json"], arguments].concat()).exits(0).json();

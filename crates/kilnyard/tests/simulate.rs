@@ -289,7 +289,7 @@ fn bad_input_is_reported() {
     assert!(absurd.contains("line 2: a: a stage of"), "{absurd}");
     assert!(message(&good, &history, &["--cores", "0"]).contains("--cores 0"));
     assert!(message(&good, &history, &["--warm"]).contains("--rate"));
-    assert!(message(&good, &history, &["--rate", "0"]).contains("--rate 0: no input"));
+    assert!(message(&good, &history, &["--rate", "0"]).contains("not a size"));
     assert!(
         message(&good, &history, &["--rate", "1M", "--blind", "--policy", "bob"]).contains("--policy rank")
     );

@@ -50,7 +50,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if set.graph.is_empty() {
         return Err(Error::usage("nothing to simulate: there is nothing to build"));
     }
-    conditions.inputs = inputs::of(&set.graph, options)?;
+    conditions.inputs = inputs::of(&set.graph, options);
     let mut played = play::play(&set, &machines, &conditions, options)?;
     if let Some(inputs) = conditions.inputs.as_mut().filter(|_| options.warm) {
         inputs.warm = inputs.after(&played.first.builds);

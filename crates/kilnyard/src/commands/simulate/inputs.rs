@@ -1,7 +1,6 @@
 //! What simulated builds need on their machines: the base root, and what their dependencies make, direct and indirect.
 
 use crate::cli::Simulate;
-use crate::error::{Error, Result};
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_schedule::{Inputs, Needed};
 
@@ -9,11 +8,8 @@ use kilnyard_schedule::{Inputs, Needed};
 const BASE: u32 = 0;
 
 /// The inputs that the options describe; absent if they take no time.
-pub fn of(graph: &Graph, options: &Simulate) -> Result<Option<Inputs>> {
-    let Some(rate) = options.rate else { return Ok(None) };
-    if rate.0 == 0 {
-        return Err(Error::usage("--rate 0: no input would reach a machine"));
-    }
+pub fn of(graph: &Graph, options: &Simulate) -> Option<Inputs> {
+    let rate = options.rate?;
     let (base, output) = (options.base.0, options.output.0);
     let mut closure = Closure { graph, seen_for: vec![None; graph.len()] };
     let needs = graph.packages().map(|package| {
@@ -21,12 +17,12 @@ pub fn of(graph: &Graph, options: &Simulate) -> Result<Option<Inputs>> {
         let outputs = outputs.map(|dependency| Needed { artifact: dependency.0 + 1, bytes: output });
         outputs.chain([Needed { artifact: BASE, bytes: base }]).collect()
     });
-    Ok(Some(Inputs {
+    Some(Inputs {
         needs: needs.collect(),
         bytes_per_second: rate.0 as f64,
         warm: Vec::new(),
         are_known: !options.blind,
-    }))
+    })
 }
 
 struct Closure<'a> {

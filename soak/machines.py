@@ -1,0 +1,242 @@
+"""Farms on one machine for trials: workers in network namespaces of their own, and what they build."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from miniature import make_tree
+
+SOURCES = "zlib lz4 xxhash popt attr libmd acl libbsd minizip jq rsync libonig"
+DELAY_SECONDS = 0.02
+ORDINARY = 65534  # nobody
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def fail(why, code=1):
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(code)
+
+
+def run(*command, **more):
+    return subprocess.run(command, check=True, text=True, **more)
+
+
+def as_ordinary():
+    return ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
+
+
+def program_to_test():
+    """KILNYARD, or this checkout's release build. Ends the trial if this machine lacks something."""
+    if os.getuid() != 0:
+        fail("it needs root, for namespaces of the network", 2)
+    for need in ("ip", "setpriv", "taskset", "unshare"):
+        if not shutil.which(need):
+            fail(f"{need} is missing; install it: apt-get install iproute2 util-linux", 2)
+    if program := os.environ.get("KILNYARD"):
+        return program
+    run("cargo", "build", "--release", "--locked", "-p", "kilnyard", cwd=ROOT)
+    return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release/kilnyard")
+
+
+class Relay:
+    """Copies the bytes of each connection to the door, after a delay and at a limited rate."""
+
+    def __init__(self, address, port, rate):
+        self.port, self.rate = port, rate
+        self.busy, self.sent_bytes = threading.Lock(), 0
+        self.listening = socket.create_server((address, 7878))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listening.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", self.port), timeout=5)
+            except OSError:
+                near.close()
+                continue
+            far.settimeout(None)
+            for source, to in ((near, far), (far, near)):
+                threading.Thread(target=self.copy, args=(source, to, source is far), daemon=True).start()
+
+    def copy(self, source, to, is_to_worker):
+        try:
+            while data := source.recv(1 << 16):
+                if self.rate:
+                    # All connections share the rate.
+                    with self.busy:
+                        time.sleep(len(data) / self.rate)
+                        self.sent_bytes += len(data) if is_to_worker else 0
+                else:
+                    time.sleep(DELAY_SECONDS)
+                to.sendall(data)
+        except OSError:
+            pass
+        for end in (source, to):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Worker:
+    """A worker of one core in a network namespace, as an ordinary user or root, on any processor or on one. A relay limits how
+    fast inputs reach it, in bytes a second."""
+
+    def __init__(self, farm, number, is_ordinary=False, processor=None, rate=None):
+        self.farm, self.number, self.name = farm, number, f"far-{number}"
+        self.is_ordinary, self.processor = is_ordinary, processor
+        self.space = f"kilnyard-soak-{number}"
+        self.folder = os.path.join(farm.folder, self.name)
+        os.mkdir(self.folder)
+        if self.is_ordinary:
+            os.chown(self.folder, ORDINARY, ORDINARY)
+        link = f"ks{number}"
+        run("ip", "netns", "add", self.space)
+        run("ip", "link", "add", link, "type", "veth", "peer", "name", "wire", "netns", self.space)
+        run("ip", "address", "add", f"10.77.{number}.1/24", "dev", link)
+        run("ip", "link", "set", link, "up")
+        run("ip", "-n", self.space, "address", "add", f"10.77.{number}.2/24", "dev", "wire")
+        for device in ("wire", "lo"):
+            run("ip", "-n", self.space, "link", "set", device, "up")
+        self.link = link
+        self.relay = Relay(f"10.77.{number}.1", farm.port, rate)
+        token = os.path.join(self.folder, "token")
+        with open(token, "w") as file:
+            file.write(farm.kilnyard("workers", "token").stdout)
+        if self.is_ordinary:
+            os.chown(token, ORDINARY, ORDINARY)
+        url = f"https://10.77.{number}.1:7878"
+        self.start("--join", url, "--token-file", token, "--name", self.name)
+
+    def start(self, *arguments):
+        command = ["ip", "netns", "exec", self.space]
+        if self.is_ordinary:
+            command += as_ordinary()
+        if self.processor is not None:
+            command += ["taskset", "--cpu-list", str(self.processor)]
+        command += [self.farm.program, "worker", "--cores", "1", "--folder", os.path.join(self.folder, "worker"), *arguments]
+        environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "TMPDIR": "/tmp"}
+        log = open(os.path.join(self.folder, "log"), "a")
+        self.process = subprocess.Popen(command, env=environment, cwd="/", stdout=log, stderr=log)
+
+    def send(self, what):
+        # The programs before it execute it in their own process.
+        self.process.send_signal(what)
+
+    def kill(self):
+        self.send(signal.SIGKILL)
+        self.process.wait()
+        time.sleep(1)
+        self.start()
+
+    def stop(self, seconds):
+        self.send(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.send(signal.SIGCONT)
+
+    def cut(self, seconds):
+        run("ip", "link", "set", self.link, "down")
+        time.sleep(seconds)
+        run("ip", "link", "set", self.link, "up")
+
+    def pause(self):
+        """Ends the worker, which can be started again."""
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGINT)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self.process.wait()
+
+    def clean(self):
+        """Removes its layers and roots, which belong to the ids of roots."""
+        user = as_ordinary() if self.is_ordinary else []
+        folder = os.path.join(self.folder, "worker")
+        subprocess.run([*user, self.farm.program, "clean", "--base", "--yard", folder], check=False, capture_output=True)
+
+    def end(self):
+        self.pause()
+        subprocess.run(["ip", "link", "delete", self.link], check=False)
+        subprocess.run(["ip", "netns", "delete", self.space], check=False)
+
+
+class Farm:
+    """A yard with `kilnyard serve`; its workers are added to it."""
+
+    def __init__(self, folder, program, kind):
+        self.folder, self.program = folder, program
+        self.yard = os.path.join(folder, "farm")
+        kind.make_yard(program, self.yard)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.start_door()
+        self.workers = []
+
+    def kilnyard(self, *arguments):
+        return run(self.program, *arguments, "--yard", self.yard, stdout=subprocess.PIPE)
+
+    def popen(self, *arguments):
+        log = open(os.path.join(self.folder, f"{arguments[0]}-log"), "a")
+        return subprocess.Popen([self.program, *arguments, "--yard", self.yard], stdout=log, stderr=log)
+
+    def start_door(self):
+        self.door = self.popen("serve", "--listen", f"127.0.0.1:{self.port}")
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        fail("kilnyard serve does not listen")
+
+    def end(self):
+        for worker in self.workers:
+            worker.end()
+        self.door.send_signal(signal.SIGINT)
+        self.door.wait(60)
+
+
+class Debian:
+    """Sources of Debian 12."""
+
+    scans = False
+
+    def __init__(self, folder):
+        self.mirror = os.environ.get("MIRROR")
+        self.packages = os.environ.get("SOURCES", SOURCES).split()
+
+    def make_yard(self, program, yard):
+        more = ["--mirror", self.mirror] if self.mirror else []
+        command = (program, "init", "debian", "--release", "bookworm", *more, *self.packages, "--yard", yard)
+        run(*command, stdout=subprocess.DEVNULL)
+
+
+class Pkgsrc:
+    """A tree, of which the workers scan a part."""
+
+    scans = True
+
+    def __init__(self, folder):
+        self.mirror = os.environ.get("MIRROR")
+        self.locations = os.environ.get("SOURCES", "").split()
+        if tree := os.environ.get("TREE"):
+            self.tree, self.more = tree, ["--bootstrap-kit", os.environ["KIT"]] if "KIT" in os.environ else []
+        else:
+            self.tree, kit = make_tree(folder)
+            self.more = ["--make", "/usr/bin/bmake", "--bootstrap-kit", kit]
+
+    def make_yard(self, program, yard):
+        more = [*self.more, *(["--mirror", self.mirror] if self.mirror else []), *self.locations]
+        run(program, "init", "pkgsrc", "--tree", self.tree, *more, "--yard", yard, stdout=subprocess.DEVNULL)
+        config = os.path.join(yard, "kilnyard.toml")
+        with open(config) as file:
+            text = file.read()
+        with open(config, "w") as file:
+            file.write(text.replace('# packages = ["zlib1g-dev"]', 'packages = ["bmake", "make"]'))

@@ -1,6 +1,6 @@
 //! The requests of workers (`/v1`).
 
-use super::{ClientCertificates, Peer, Shared, blobs, files};
+use super::{ClientCertificates, Peer, Place, Shared, blobs, files};
 use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
@@ -76,6 +76,9 @@ impl FromRequestParts<Arc<Shared>> for Worker {
             return Err(unknown());
         };
         certified(shared, &member, parts.extensions.get())?;
+        if let Some(place) = parts.extensions.get::<Arc<Place>>() {
+            place.is_of(&worker);
+        }
         Ok(Worker(worker))
     }
 }
@@ -177,8 +180,15 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
         let reason = format!("{} is the name of the yard's own machine; choose another", join.name);
         return Err(Refusal(StatusCode::CONFLICT, reason));
     }
-    let joined = shared.roster.join(&join.secret, &join.name, &join.key, (shared.clock)() as u64);
-    let member = joined.map_err(|error| {
+    // Requests of workers that have joined wait for none of this.
+    let place = shared.joining.clone().acquire_owned().await.map_err(Refusal::machine)?;
+    let (roster, now_seconds) = (shared.roster.clone(), (shared.clock)() as u64);
+    let joined = tokio::task::spawn_blocking(move || {
+        // Until the thread is done, even if the client is gone.
+        let _place = place;
+        roster.join(&join.secret, &join.name, &join.key, now_seconds)
+    });
+    let member = joined.await.map_err(Refusal::machine)?.map_err(|error| {
         let status = match &error {
             JoinError::Token | JoinError::Expired => StatusCode::FORBIDDEN,
             JoinError::Taken(_) => StatusCode::CONFLICT,

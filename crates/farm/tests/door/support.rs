@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+/// The time of all doors, in seconds since 1970.
+pub const NOW_SECONDS: u64 = 1_000_000;
+
 /// A door in a thread, with a yard.
 pub struct Served {
     pub folder: tempfile::TempDir,
@@ -32,7 +35,8 @@ impl Served {
     }
 
     pub fn at(folder: tempfile::TempDir, address: SocketAddr, certificates: ClientCertificates) -> Served {
-        let door = Door::open(folder.path(), address, "own-machine", certificates, || 1.0).unwrap();
+        let door =
+            Door::open(folder.path(), address, "own-machine", certificates, || NOW_SECONDS as f64).unwrap();
         let (address, fingerprint) = (door.address(), door.identity().fingerprint());
         let end = Arc::new(AtomicBool::new(false));
         let is_over = end.clone();
@@ -71,7 +75,7 @@ impl Served {
     }
 
     pub fn token(&self) -> Token {
-        self.roster().issue(self.fingerprint, Terms::default(), 1).unwrap()
+        self.roster().issue(self.fingerprint, Terms::default(), NOW_SECONDS).unwrap()
     }
 
     pub fn client(&self, name: &str) -> Client {

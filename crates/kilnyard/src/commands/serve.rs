@@ -8,6 +8,7 @@ use crate::{run, signals};
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::roster::Terms;
 use kilnyard_yard::config::farm::Approval;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         true => ClientCertificates::Required,
         false => ClientCertificates::Optional,
     };
+    allow_files();
     let own = run::host_name();
     let door = Door::open(&folder, options.listen, &own, certificates, crate::words::now_seconds);
     let door = door.map_err(|error| explained(error, options, yard))?;
@@ -48,6 +50,13 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets this process have as many files open as the user may allow it: each connection is one. Without that, the door has
+/// fewer places.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Prints the description of what workers may ask.

@@ -5,6 +5,7 @@ mod connections;
 mod files;
 mod requests;
 mod runs;
+mod shells;
 mod state;
 mod uploads;
 
@@ -21,6 +22,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use kilnyard_artifacts::Folder;
 use rustix::process::{Resource, getrlimit};
+use shells::Shells;
 use state::State;
 use std::io;
 use std::net::SocketAddr;
@@ -91,6 +93,7 @@ struct Shared {
     clock: fn() -> f64,
     state: Mutex<State>,
     uploads: Arc<Uploads>,
+    shells: Shells,
     certificates: ClientCertificates,
     joining: Arc<Semaphore>,
 }
@@ -130,9 +133,10 @@ impl Door {
         socket.set_nonblocking(true)?;
         let roster = Roster::open(folder)?;
         let uploads = Arc::new(Uploads::open(folder)?);
-        let (own, state) = (own.to_owned(), Mutex::default());
+        let (own, state, shells) = (own.to_owned(), Mutex::default(), Shells::default());
         let joining = Arc::new(Semaphore::new(JOINING_MAX));
-        let shared = Shared { identity, roster, address, own, clock, state, uploads, certificates, joining };
+        let shared =
+            Shared { identity, roster, address, own, clock, state, uploads, shells, certificates, joining };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 

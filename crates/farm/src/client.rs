@@ -4,7 +4,7 @@ mod shells;
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
+    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint};
@@ -82,6 +82,8 @@ pub struct Client {
     key: WorkerKey,
     about: About,
     session: Mutex<Option<Session>>,
+    /// The run that the last answer to a request for messages named.
+    run: Mutex<Option<String>>,
 }
 
 /// A session that has begun.
@@ -113,7 +115,7 @@ impl Client {
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
         let (worker, about) = (worker.to_owned(), About::default());
-        Ok(Client { http, url, door, worker, key, about, session: Mutex::default() })
+        Ok(Client { http, url, door, worker, key, about, session: Mutex::default(), run: Mutex::default() })
     }
 
     /// The same client, which describes its machine to the door.
@@ -149,18 +151,21 @@ impl Client {
         self.in_session(&request).map(drop)
     }
 
-    /// Takes a message, and waits half a minute for one if `waits`, or until another run begins.
+    /// Takes a message, and waits half a minute for one if `waits`, or until the run is another one than the last answer
+    /// named, if any.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
-        let wait = Wait { wait: if waits { WAIT.as_secs() } else { 0 } };
+        let known = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        let wait = WaitForMessage { wait: if waits { WAIT.as_secs() } else { 0 }, run: Some(known) };
         let request = || {
             let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
             get.header(ACCEPT_ENCODING, ZSTD).query(&wait)
         };
         let answer = self.in_session(&request)?;
         let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&run);
         let message = match answer.status() {
             StatusCode::NO_CONTENT => None,
             _ => Some(received(answer)?),

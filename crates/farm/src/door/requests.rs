@@ -1,7 +1,9 @@
 //! The requests of workers (`/v1`).
 
 use super::{ClientCertificates, Peer, Place, Shared, blobs, files, shells};
-use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
+use crate::api::{
+    self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, WaitForMessage,
+};
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
@@ -335,12 +337,12 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
 
 /// Takes the next message for the worker, and waits for it.
 ///
-/// Every answer names the run; one without a message comes early if a run connects meanwhile. A message of more than
+/// Every answer names the run; one without a message comes early if it is another run than the request names. A message of more than
 /// 1 KiB is compressed if the request has `Accept-Encoding: zstd`.
 #[utoipa::path(
     get,
     path = MESSAGES,
-    params(Wait),
+    params(WaitForMessage),
     responses(
         (
             status = 200,
@@ -365,11 +367,14 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
 async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
-    Query(wait): Query<Wait>,
+    Query(wait): Query<WaitForMessage>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
-    let run_before = shared.state().run_id().map(str::to_owned);
+    let run_before = match wait.run {
+        Some(run) => Some(run).filter(|run| !run.is_empty()),
+        None => shared.state().run_id().map(str::to_owned),
+    };
     loop {
         let gone = || Refusal(StatusCode::UNAUTHORIZED, "the worker was removed".to_owned());
         let (message, filled) = shared.state().take(&worker).ok_or_else(gone)?;

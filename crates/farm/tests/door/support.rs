@@ -143,6 +143,16 @@ pub fn sha256_of(content: &[u8]) -> Sha256Hex {
     Sha256Hex::finish(Sha256::new_with_prefix(content))
 }
 
+/// The next message for a client.
+pub fn message(client: &Client) -> Vec<u8> {
+    loop {
+        // An answer without one names another run.
+        if let Some(message) = client.receive(true).unwrap().message {
+            return message;
+        }
+    }
+}
+
 #[track_caller]
 pub fn refused<T>(result: Result<T, ClientError>, words: &str) {
     match result {

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::{NOW_SECONDS, Served, plain};
+use support::{NOW_SECONDS, Served, message, plain};
 
 const JOINS: u64 = 10_000;
 /// The workers that join: each costs two files that are safe on the disk.
@@ -68,8 +68,7 @@ fn exchange(worker: &str, client: &Client, run: &mut UnixStream, number: u64) {
     assert_eq!((from.worker.as_str(), question), (worker, format!("question {number}").into_bytes()));
     let to = ToDoor { to: worker.to_owned(), allows: None, ends: None };
     relay::write(run, &to, format!("answer {number}").as_bytes()).unwrap();
-    let answer = std::iter::repeat_with(|| client.receive(true).unwrap().message).flatten().next();
-    assert_eq!(answer, Some(format!("answer {number}").into_bytes()));
+    assert_eq!(message(client), format!("answer {number}").into_bytes());
 }
 
 /// Joins with tokens that do not admit, by an own connection for every few of them.

@@ -7,7 +7,7 @@ use crate::api::{
     About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
-use crate::identity::{self, Fingerprint};
+use crate::identity::{self, Fingerprint, Pin};
 use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
 use kilnyard_model::sha256::Sha256Hex;
@@ -36,7 +36,7 @@ pub enum ClientError {
     Address(String),
     /// The door has another certificate than the token's.
     #[error(
-        "the server has another certificate than the token says: it is not the one that you want to join, or it was set up anew"
+        "the server has another certificate than the token says: it is not the one that you want to join, it was set up anew, or there is a proxy in between"
     )]
     OtherDoor,
     /// There is no connection, or it broke. Trying again may help.
@@ -100,11 +100,25 @@ impl Client {
     /// # Errors
     /// The address is malformed.
     pub fn new(url: &str, door: Fingerprint, worker: &str, key: WorkerKey) -> Result<Client, ClientError> {
+        Client::through(url, Pin::Certificate(door), door, worker, key)
+    }
+
+    /// The same, where the server at this address may be a proxy with another pin than the door's.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn through(
+        url: &str,
+        server: Pin,
+        door: Fingerprint,
+        worker: &str,
+        key: WorkerKey,
+    ) -> Result<Client, ClientError> {
         let address = || ClientError::Address(url.to_owned());
         let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "https" && url.host().is_some());
         let url = parsed.ok_or_else(address)?;
         let tls =
-            identity::client(door, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
+            identity::client(server, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
         let http = reqwest::blocking::Client::builder()
             .use_preconfigured_tls(tls)
             .connect_timeout(CONNECT_MAX)

@@ -3,6 +3,7 @@
 mod certificates;
 mod encodings;
 mod older;
+mod proxy;
 mod shells;
 mod support;
 mod uploads;

@@ -2,7 +2,7 @@
 
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::door::{ClientCertificates, Door};
-use kilnyard_farm::identity::{self, Fingerprint};
+use kilnyard_farm::identity::{self, Fingerprint, Pin};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, First, Status};
 use kilnyard_farm::roster::{Roster, Terms, Token};
@@ -171,7 +171,7 @@ pub fn build(worker: &str, attempt: &str) -> (String, Allowed) {
 /// Requests that this program's client does not make, over connections with a certificate of this key.
 pub fn plain(served: &Served, key: Option<&str>) -> reqwest::blocking::Client {
     let key = key.map(|name| WorkerKey::open(&served.path(&format!("{name}.key"))).unwrap());
-    let tls = identity::client(served.fingerprint, key.as_ref()).unwrap();
+    let tls = identity::client(Pin::Certificate(served.fingerprint), key.as_ref()).unwrap();
     reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only().build().unwrap()
 }
 

@@ -239,6 +239,9 @@ fn explained(error: &ConnectionError, url: &str) -> Error {
         ConnectionError::Connection(_) => {
             made.hint("check that `kilnyard serve` runs there, and that this machine reaches its port")
         }
+        ConnectionError::OtherDoor => made.hint(
+            "for a proxy in front of the server: `kilnyard workers token --certificate FILE` on the yard's machine",
+        ),
         ConnectionError::Refused(_) => made.hint(
             "a token is used once: `kilnyard workers token` on the yard's machine prints a new one; --name NAME changes the name",
         ),
@@ -272,6 +275,24 @@ fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
     }
 }
 
+/// Why the worker ends, if trying again does not help.
+fn ended(error: &ConnectionError) -> Error {
+    let (what, hint) = match error {
+        ConnectionError::OtherDoor => (
+            "the server is not the one that this worker has joined",
+            "if a proxy has a new key: `kilnyard workers token --certificate FILE` on the yard's machine, then \
+             `kilnyard worker --join URL --token-file FILE` here, which keeps its name",
+        ),
+        _ => (
+            "the yard does not accept this worker any more",
+            "join again, with a new token and an empty --folder, if the worker was removed by mistake",
+        ),
+    };
+    let mut made = Error::new(Kind::Machine, what);
+    made.causes.push(error.to_string());
+    made.hint(hint)
+}
+
 /// Receives messages until the door refuses this worker, and returns why.
 fn receive(connection: &Connection, inbox: &Inbox) -> Error {
     let mut is_connected = true;
@@ -294,13 +315,7 @@ fn receive(connection: &Connection, inbox: &Inbox) -> Error {
                 }
                 std::thread::sleep(PAUSE);
             }
-            Err(error) => {
-                let mut refused = Error::new(Kind::Machine, "the yard does not accept this worker any more");
-                refused.causes.push(error.to_string());
-                return refused.hint(
-                    "join again, with a new token and an empty --folder, if the worker was removed by mistake",
-                );
-            }
+            Err(error) => return ended(&error),
         }
     }
 }

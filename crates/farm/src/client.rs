@@ -48,6 +48,9 @@ pub enum ClientError {
     /// The door cannot handle the request now. Trying again may help.
     #[error("the server failed: {0}")]
     Failed(String),
+    /// The content of a file does not unpack. Trying again helps only if it was damaged on its way.
+    #[error("the server sent a file that does not unpack: {0}")]
+    Damaged(String),
     /// A file of this machine.
     #[error("{0}")]
     File(#[from] io::Error),
@@ -57,6 +60,11 @@ impl ClientError {
     /// Whether trying again may help.
     pub fn is_passing(&self) -> bool {
         matches!(self, ClientError::Connection(_) | ClientError::Failed(_))
+    }
+
+    /// The error behind one that [`Artifacts::open`] of a client, or reading what it opened, returned.
+    pub fn behind(error: &io::Error) -> Option<&ClientError> {
+        error.get_ref()?.downcast_ref()
     }
 }
 
@@ -292,14 +300,34 @@ impl Artifacts for Client {
         let failed = |error| ArtifactError::io(format!("fetch {sha256}"), error);
         let answer = answer.map_err(|error| failed(io::Error::other(error)))?;
         let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == ZSTD);
+        let content = Named { from: answer, name: |error| ClientError::Connection(error.to_string()) };
         match is_compressed {
-            true => Ok(Box::new(zstd::Decoder::new(answer).map_err(failed)?)),
-            false => Ok(Box::new(answer)),
+            true => {
+                let from = zstd::Decoder::new(content).map_err(failed)?;
+                Ok(Box::new(Named { from, name: |error| ClientError::Damaged(error.to_string()) }))
+            }
+            false => Ok(Box::new(content)),
         }
     }
 
     fn insert(&self, _: &mut dyn Read, _: Storage) -> Result<(Sha256Hex, u64), ArtifactError> {
         Err(ArtifactError::io("store an artifact without its build", io::ErrorKind::Unsupported.into()))
+    }
+}
+
+/// Reads content, and names its errors, unless they have a name already.
+struct Named<R> {
+    from: R,
+    name: fn(&io::Error) -> ClientError,
+}
+
+impl<R: Read> Read for Named<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.from.read(bytes).map_err(|error| {
+            let has_name =
+                error.kind() == io::ErrorKind::Interrupted || ClientError::behind(&error).is_some();
+            if has_name { error } else { io::Error::other((self.name)(&error)) }
+        })
     }
 }
 
@@ -332,8 +360,15 @@ fn judged(answer: Response) -> Result<Response, ClientError> {
         return Ok(answer);
     }
     let said = answer.json::<Refused>().map_or_else(|_| status.to_string(), |refused| refused.error);
-    // A session that is over is replaced at the next try.
-    Err(match status.is_server_error() || status == StatusCode::UNAUTHORIZED {
+    let passing = [
+        // A session that is over is replaced at the next try.
+        StatusCode::UNAUTHORIZED,
+        // The answers of busy proxies.
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_EARLY,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    Err(match status.is_server_error() || passing.contains(&status) {
         true => ClientError::Failed(said),
         false => ClientError::Refused(said),
     })

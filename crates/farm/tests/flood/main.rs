@@ -185,7 +185,7 @@ fn is_over(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match stream.read(&mut [0]) {
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
-        Ok(_) => true,
+        Ok(count) => count == 0,
     }
 }
 

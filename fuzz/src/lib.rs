@@ -19,6 +19,7 @@
 //! exposes; and the mirror's parsing of HTTP responses, which is private to it and has tests there.
 
 mod deb;
+mod farm;
 mod fields;
 mod import;
 mod index;
@@ -57,6 +58,9 @@ pub const TARGETS: &[Target] = &[
     ("sandbox", messages::sandbox),
     ("process_stat", processes::process_stat),
     ("protocol", messages::protocol),
+    ("farm_bodies", farm::bodies),
+    ("farm_join", farm::join),
+    ("farm_frames", farm::frames),
     ("hash", messages::hash),
     ("publish", publish::publish),
     ("page", page::page),

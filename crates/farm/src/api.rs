@@ -81,12 +81,24 @@ pub struct Began {
     pub encodings: Vec<String>,
 }
 
-/// How long a request for messages may wait.
+/// How long a request for a shell may wait.
 #[derive(Debug, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Wait {
     /// Seconds; at most 50 count.
     pub wait: u64,
+}
+
+/// How long a request for messages may wait, and for which run.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WaitForMessage {
+    /// Seconds; at most 50 count.
+    pub wait: u64,
+    /// The run that the last answer named, empty if it named none: if that is not the run any more, the answer comes at
+    /// once. Absent: the run that is connected when the request arrives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 /// A shell that a worker is asked to start.

@@ -4,10 +4,10 @@ mod shells;
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
+    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
-use crate::identity::{self, Fingerprint};
+use crate::identity::{self, Fingerprint, Pin};
 use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
 use kilnyard_model::sha256::Sha256Hex;
@@ -36,7 +36,7 @@ pub enum ClientError {
     Address(String),
     /// The door has another certificate than the token's.
     #[error(
-        "the server has another certificate than the token says: it is not the one that you want to join, or it was set up anew"
+        "the server has another certificate than the token says: it is not the one that you want to join, it was set up anew, or there is a proxy in between"
     )]
     OtherDoor,
     /// There is no connection, or it broke. Trying again may help.
@@ -48,6 +48,9 @@ pub enum ClientError {
     /// The door cannot handle the request now. Trying again may help.
     #[error("the server failed: {0}")]
     Failed(String),
+    /// The content of a file does not unpack. Trying again helps only if it was damaged on its way.
+    #[error("the server sent a file that does not unpack: {0}")]
+    Damaged(String),
     /// A file of this machine.
     #[error("{0}")]
     File(#[from] io::Error),
@@ -57,6 +60,11 @@ impl ClientError {
     /// Whether trying again may help.
     pub fn is_passing(&self) -> bool {
         matches!(self, ClientError::Connection(_) | ClientError::Failed(_))
+    }
+
+    /// The error behind one that [`Artifacts::open`] of a client, or reading what it opened, returned.
+    pub fn behind(error: &io::Error) -> Option<&ClientError> {
+        error.get_ref()?.downcast_ref()
     }
 }
 
@@ -82,6 +90,8 @@ pub struct Client {
     key: WorkerKey,
     about: About,
     session: Mutex<Option<Session>>,
+    /// The run that the last answer to a request for messages named.
+    run: Mutex<Option<String>>,
 }
 
 /// A session that has begun.
@@ -98,11 +108,25 @@ impl Client {
     /// # Errors
     /// The address is malformed.
     pub fn new(url: &str, door: Fingerprint, worker: &str, key: WorkerKey) -> Result<Client, ClientError> {
+        Client::through(url, Pin::Certificate(door), door, worker, key)
+    }
+
+    /// The same, where the server at this address may be a proxy with another pin than the door's.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn through(
+        url: &str,
+        server: Pin,
+        door: Fingerprint,
+        worker: &str,
+        key: WorkerKey,
+    ) -> Result<Client, ClientError> {
         let address = || ClientError::Address(url.to_owned());
         let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "https" && url.host().is_some());
         let url = parsed.ok_or_else(address)?;
         let tls =
-            identity::client(door, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
+            identity::client(server, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
         let http = reqwest::blocking::Client::builder()
             .use_preconfigured_tls(tls)
             .connect_timeout(CONNECT_MAX)
@@ -113,7 +137,7 @@ impl Client {
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
         let (worker, about) = (worker.to_owned(), About::default());
-        Ok(Client { http, url, door, worker, key, about, session: Mutex::default() })
+        Ok(Client { http, url, door, worker, key, about, session: Mutex::default(), run: Mutex::default() })
     }
 
     /// The same client, which describes its machine to the door.
@@ -149,18 +173,21 @@ impl Client {
         self.in_session(&request).map(drop)
     }
 
-    /// Takes a message, and waits half a minute for one if `waits`, or until another run begins.
+    /// Takes a message, and waits half a minute for one if `waits`, or until the run is another one than the last answer
+    /// named, if any.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
-        let wait = Wait { wait: if waits { WAIT.as_secs() } else { 0 } };
+        let known = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        let wait = WaitForMessage { wait: if waits { WAIT.as_secs() } else { 0 }, run: Some(known) };
         let request = || {
             let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
             get.header(ACCEPT_ENCODING, ZSTD).query(&wait)
         };
         let answer = self.in_session(&request)?;
         let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&run);
         let message = match answer.status() {
             StatusCode::NO_CONTENT => None,
             _ => Some(received(answer)?),
@@ -273,14 +300,34 @@ impl Artifacts for Client {
         let failed = |error| ArtifactError::io(format!("fetch {sha256}"), error);
         let answer = answer.map_err(|error| failed(io::Error::other(error)))?;
         let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == ZSTD);
+        let content = Named { from: answer, name: |error| ClientError::Connection(error.to_string()) };
         match is_compressed {
-            true => Ok(Box::new(zstd::Decoder::new(answer).map_err(failed)?)),
-            false => Ok(Box::new(answer)),
+            true => {
+                let from = zstd::Decoder::new(content).map_err(failed)?;
+                Ok(Box::new(Named { from, name: |error| ClientError::Damaged(error.to_string()) }))
+            }
+            false => Ok(Box::new(content)),
         }
     }
 
     fn insert(&self, _: &mut dyn Read, _: Storage) -> Result<(Sha256Hex, u64), ArtifactError> {
         Err(ArtifactError::io("store an artifact without its build", io::ErrorKind::Unsupported.into()))
+    }
+}
+
+/// Reads content, and names its errors, unless they have a name already.
+struct Named<R> {
+    from: R,
+    name: fn(&io::Error) -> ClientError,
+}
+
+impl<R: Read> Read for Named<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.from.read(bytes).map_err(|error| {
+            let has_name =
+                error.kind() == io::ErrorKind::Interrupted || ClientError::behind(&error).is_some();
+            if has_name { error } else { io::Error::other((self.name)(&error)) }
+        })
     }
 }
 
@@ -313,8 +360,15 @@ fn judged(answer: Response) -> Result<Response, ClientError> {
         return Ok(answer);
     }
     let said = answer.json::<Refused>().map_or_else(|_| status.to_string(), |refused| refused.error);
-    // A session that is over is replaced at the next try.
-    Err(match status.is_server_error() || status == StatusCode::UNAUTHORIZED {
+    let passing = [
+        // A session that is over is replaced at the next try.
+        StatusCode::UNAUTHORIZED,
+        // The answers of busy proxies.
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_EARLY,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    Err(match status.is_server_error() || passing.contains(&status) {
         true => ClientError::Failed(said),
         false => ClientError::Refused(said),
     })

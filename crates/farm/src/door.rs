@@ -1,6 +1,7 @@
 //! The server of a farm; see the crate's documentation.
 
 mod blobs;
+mod connections;
 mod files;
 mod requests;
 mod runs;
@@ -12,6 +13,7 @@ use crate::certificate;
 use crate::identity::Identity;
 use crate::relay;
 use crate::roster::Roster;
+use connections::{Connections, Place};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -19,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use kilnyard_artifacts::Folder;
+use rustix::process::{Resource, getrlimit};
 use shells::Shells;
 use state::State;
 use std::io;
@@ -31,10 +34,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 use uploads::Uploads;
 
-/// The most connections at once. A worker has a few.
-const CONNECTIONS_MAX: usize = 4096;
 /// How long a client may take to begin: the handshake, and the header of a request.
 const BEGIN_MAX: Duration = Duration::from_secs(15);
+/// The most requests at once over one connection of HTTP/2, so that those that wait to join need a bounded memory.
+const STREAMS_MAX: u32 = 32;
+/// The most workers that join at the same time; further ones wait. Each has a thread while it waits for the disk.
+const JOINING_MAX: usize = 4;
 
 /// What a door requires of the TLS connections of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +95,7 @@ struct Shared {
     uploads: Arc<Uploads>,
     shells: Shells,
     certificates: ClientCertificates,
+    joining: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -128,7 +134,9 @@ impl Door {
         let roster = Roster::open(folder)?;
         let uploads = Arc::new(Uploads::open(folder)?);
         let (own, state, shells) = (own.to_owned(), Mutex::default(), Shells::default());
-        let shared = Shared { identity, roster, address, own, clock, state, uploads, shells, certificates };
+        let joining = Arc::new(Semaphore::new(JOINING_MAX));
+        let shared =
+            Shared { identity, roster, address, own, clock, state, uploads, shells, certificates, joining };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 
@@ -178,35 +186,39 @@ impl Door {
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener, tls: TlsAcceptor) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Connections::new(getrlimit(Resource::Nofile).current);
     let router = requests::router(shared);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             // Too many open files, for instance.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (tls, router) = (tls.clone(), router.clone());
+        let (tls, router, place) = (tls.clone(), router.clone(), connections.open(from.ip()));
         tokio::spawn(async move {
-            let _place = place;
-            serve(stream, &tls, router).await;
+            let place = Arc::new(place);
+            tokio::select! {
+                () = place.end.cancelled() => {}
+                () = serve(stream, &tls, router, &place) => {}
+            }
         });
     }
 }
 
 /// Serves one connection until its client ends it.
-async fn serve(stream: TcpStream, tls: &TlsAcceptor, router: axum::Router) {
+async fn serve(stream: TcpStream, tls: &TlsAcceptor, router: axum::Router, place: &Arc<Place>) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(BEGIN_MAX, tls.accept(stream)).await else { return };
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(BEGIN_MAX);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(BEGIN_MAX);
+    builder.http2().max_concurrent_streams(STREAMS_MAX);
     let certificates = stream.get_ref().1.peer_certificates();
     let peer = Peer(certificates.and_then(|certificates| certificate::key_in(certificates.first()?)));
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(place.clone());
         router.call(request)
     });
     // A broken connection is its client's concern.

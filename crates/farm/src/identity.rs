@@ -2,6 +2,9 @@
 //!
 //! There is no certificate authority: the token that a worker joins with contains the fingerprint, the SHA-256 of the
 //! certificate, and the worker accepts this certificate and no other. Names and dates in it do not count.
+//!
+//! A proxy in front of a door shows a certificate of its own. The token then names the key of that, so that the proxy may
+//! renew the certificate; what the worker signs still names the door.
 
 use crate::certificate::{self, AnyKey};
 use crate::proof::WorkerKey;
@@ -9,6 +12,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,16 +25,48 @@ use std::sync::Arc;
 /// The file of key and certificate in the folder of a door.
 const FILE: &str = "door.pem";
 
-/// The SHA-256 of a certificate.
+/// The SHA-256 of a certificate, or of the key of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
+    fn of(bytes: &[u8]) -> Fingerprint {
         let mut hash = [0; 32];
-        hash.copy_from_slice(&Sha256::digest(certificate));
+        hash.copy_from_slice(&Sha256::digest(bytes));
         Fingerprint(hash)
+    }
+
+    /// That of the key of the first certificate in PEM, which is the server's own if others follow.
+    ///
+    /// # Errors
+    /// There is no certificate, or it is damaged.
+    pub fn of_key_in(pem: &[u8]) -> io::Result<Fingerprint> {
+        let certificate = CertificateDer::from_pem_slice(pem).map_err(io::Error::other)?;
+        key_of(&certificate).map_err(io::Error::other)
+    }
+}
+
+/// The fingerprint of a certificate's key (the SubjectPublicKeyInfo of RFC 5280).
+fn key_of(certificate: &CertificateDer<'_>) -> Result<Fingerprint, rustls::Error> {
+    Ok(Fingerprint::of(&ParsedCertificate::try_from(certificate)?.subject_public_key_info()))
+}
+
+/// How a worker recognizes the server that it connects to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// By its certificate: a door.
+    Certificate(Fingerprint),
+    /// By the key of its certificate: a proxy.
+    Key(Fingerprint),
+}
+
+impl Pin {
+    fn accepts(self, certificate: &CertificateDer<'_>) -> Result<bool, rustls::Error> {
+        Ok(match self {
+            Pin::Certificate(fingerprint) => Fingerprint::of(certificate) == fingerprint,
+            Pin::Key(fingerprint) => key_of(certificate)? == fingerprint,
+        })
     }
 }
 
@@ -106,13 +142,13 @@ impl Identity {
     }
 }
 
-/// The configuration of a client that accepts only the certificate with this fingerprint, and presents one of this key.
+/// The configuration of a client that accepts only the server with this pin, and presents a certificate of this key.
 ///
 /// # Errors
 /// The cipher suites or the key cannot be used.
-pub fn client(fingerprint: Fingerprint, key: Option<&WorkerKey>) -> io::Result<rustls::ClientConfig> {
+pub fn client(pin: Pin, key: Option<&WorkerKey>) -> io::Result<rustls::ClientConfig> {
     let provider = Arc::new(ring::default_provider());
-    let pinned = Pinned { fingerprint, provider: provider.clone() };
+    let pinned = Pinned { pin, provider: provider.clone() };
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
@@ -123,10 +159,10 @@ pub fn client(fingerprint: Fingerprint, key: Option<&WorkerKey>) -> io::Result<r
     config.with_client_auth_cert(vec![certificate], key).map_err(io::Error::other)
 }
 
-/// Accepts one certificate.
+/// Accepts one server.
 #[derive(Debug)]
 struct Pinned {
-    fingerprint: Fingerprint,
+    pin: Pin,
     provider: Arc<CryptoProvider>,
 }
 
@@ -139,7 +175,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match Fingerprint::of(certificate) == self.fingerprint {
+        match self.pin.accepts(certificate)? {
             true => Ok(ServerCertVerified::assertion()),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }
@@ -183,6 +219,25 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         std::fs::write(folder.path().join(FILE), "garbage").unwrap();
         assert!(Identity::open(folder.path()).unwrap_err().to_string().contains("is damaged"));
+    }
+
+    #[test]
+    fn a_key_is_recognized_in_each_certificate_of_it() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = |name: &str, key: &rcgen::KeyPair| {
+            rcgen::CertificateParams::new([name.to_owned()]).unwrap().self_signed(key).unwrap()
+        };
+        let (first, renewed) = (made("proxy", &key), made("renewed", &key));
+        let other = made("proxy", &rcgen::KeyPair::generate().unwrap());
+        // As proxies are configured: their own certificate first, and sometimes the key in the same file.
+        let chain = format!("{}{}{}", key.serialize_pem(), first.pem(), other.pem());
+        let pin = Pin::Key(Fingerprint::of_key_in(chain.as_bytes()).unwrap());
+        assert_eq!((pin.accepts(first.der()), pin.accepts(renewed.der())), (Ok(true), Ok(true)));
+        assert_eq!(pin.accepts(other.der()), Ok(false));
+        assert!(pin.accepts(&first.der()[..40].into()).is_err());
+        for bad in ["", "garbage", &key.serialize_pem(), &first.pem().replace("MII", "AAA")] {
+            assert!(Fingerprint::of_key_in(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! - [`relay`]: the frames between the door and a run.
 //! - [`shell`]: shells in roots that workers keep.
 //! - [`client`]: the worker's side.
+//! - [`api`] and [`encoding`]: the bodies of requests and answers, and how messages are compressed.
 //! - [`streams`]: the logs of a worker's running builds.
 //! - [`roster`]: which workers have joined, and tokens that admit new ones.
 //! - [`identity`]: the server's key and certificate, and their fingerprint, which a token contains.
@@ -20,11 +21,11 @@
 //!
 //! Known downside: each message is a request of its own.
 
-mod api;
+pub mod api;
 mod certificate;
 pub mod client;
 pub mod door;
-mod encoding;
+pub mod encoding;
 pub mod identity;
 pub mod proof;
 pub mod relay;

@@ -26,18 +26,21 @@ const TOKEN_SECONDS_MAX: u64 = 24 * 60 * 60;
 /// Begins each token.
 const PREFIX: &str = "kilnyard-join-1";
 
-/// The right to join, once: `kilnyard-join-1.FINGERPRINT.SECRET`.
+/// The right to join, once: `kilnyard-join-1.DOOR.SECRET`, or `kilnyard-join-1.DOOR.SECRET.PROXY`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The door that it is for.
     pub fingerprint: Fingerprint,
     /// What the door keeps a hash of.
     pub secret: String,
+    /// The key of the proxy through which the worker connects. Absent if it connects to the door itself.
+    pub proxy: Option<Fingerprint>,
 }
 
 impl fmt::Display for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{PREFIX}.{}.{}", self.fingerprint, self.secret)
+        write!(formatter, "{PREFIX}.{}.{}", self.fingerprint, self.secret)?;
+        self.proxy.map_or(Ok(()), |proxy| write!(formatter, ".{proxy}"))
     }
 }
 
@@ -46,12 +49,17 @@ impl FromStr for Token {
 
     fn from_str(text: &str) -> Result<Token, &'static str> {
         let parts: Vec<&str> = text.trim().split('.').collect();
-        let [PREFIX, fingerprint, secret] = parts[..] else {
-            return Err("a token begins with kilnyard-join-1 and has three parts, separated by dots");
+        let [PREFIX, fingerprint, secret, proxy @ ..] = &parts[..] else {
+            return Err("a token begins with kilnyard-join-1 and has three or four parts, separated by dots");
+        };
+        let proxy = match proxy {
+            [] => None,
+            [proxy] => Some(proxy.parse()?),
+            _ => return Err("a token has at most four parts, separated by dots"),
         };
         let fingerprint = fingerprint.parse()?;
         crate::from_hex::<32>(secret).ok_or("the secret of a token has 64 hexadecimal digits")?;
-        Ok(Token { fingerprint, secret: secret.to_owned() })
+        Ok(Token { fingerprint, secret: (*secret).to_owned(), proxy })
     }
 }
 
@@ -166,7 +174,7 @@ impl Roster {
 
     /// A new token for the door with this fingerprint, valid for a day.
     pub fn issue(&self, fingerprint: Fingerprint, terms: Terms, now_seconds: u64) -> io::Result<Token> {
-        let token = Token { fingerprint, secret: crate::random_hex() };
+        let token = Token { fingerprint, secret: crate::random_hex(), proxy: None };
         let issued = Issued { at_seconds: now_seconds, terms };
         let text = serde_json::to_string(&issued).map_err(io::Error::from)?;
         crate::write_private(&self.token(&token.secret), &text)?;
@@ -174,7 +182,7 @@ impl Roster {
     }
 
     /// Admits a worker with a token's secret, which is used up. A worker that has joined with the same name and key joins
-    /// again without one.
+    /// again without one, and uses one up that it has.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -185,7 +193,12 @@ impl Roster {
         crate::from_hex::<32>(key).ok_or(JoinError::Key)?;
         let _lock = self.lock()?;
         match self.member(name)? {
-            Some(member) if member.key == key => return Ok(member),
+            Some(member) if member.key == key => {
+                return match fs_err::remove_file(self.token(secret)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+                    _ => Ok(member),
+                };
+            }
             Some(_) => return Err(JoinError::Taken(name.to_owned())),
             None => {}
         }
@@ -327,6 +340,9 @@ mod tests {
         // The answer was lost: the same worker asks again.
         assert_eq!(roster.join(&token.secret, "w1", KEY, 9).unwrap(), member);
         assert!(matches!(roster.join(&token.secret, "w2", KEY, 5), Err(JoinError::Token)));
+        let second = roster.issue(token.fingerprint, Terms::default(), 1).unwrap();
+        assert_eq!(roster.join(&second.secret, "w1", KEY, 9).unwrap(), member);
+        assert!(matches!(roster.join(&second.secret, "w2", KEY, 5), Err(JoinError::Token)));
         assert_eq!(roster.members().unwrap(), [member]);
         assert!(roster.remove("w1").unwrap() && !roster.remove("w1").unwrap());
         assert!(matches!(roster.join(&token.secret, "w1", KEY, 5), Err(JoinError::Token)));
@@ -397,6 +413,12 @@ mod tests {
     fn malformed_tokens_are_explained() {
         for text in ["", "kilnyard-join-1", "a.b.c", "kilnyard-join-1.00.00", "kilnyard-join-2.a.b"] {
             assert!(text.parse::<Token>().is_err(), "{text}");
+        }
+        let (_folder, _, token) = roster();
+        let behind = Token { proxy: Some("b".repeat(64).parse().unwrap()), ..token };
+        assert_eq!(behind.to_string().parse(), Ok(behind.clone()));
+        for rest in [".", ".00", &format!(".{}", "0".repeat(64))] {
+            assert!(format!("{behind}{rest}").parse::<Token>().is_err(), "{rest}");
         }
     }
 }

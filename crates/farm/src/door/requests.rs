@@ -1,7 +1,9 @@
 //! The requests of workers (`/v1`).
 
-use super::{ClientCertificates, Peer, Shared, blobs, files, shells};
-use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
+use super::{ClientCertificates, Peer, Place, Shared, blobs, files, shells};
+use crate::api::{
+    self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, WaitForMessage,
+};
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
@@ -76,6 +78,9 @@ impl FromRequestParts<Arc<Shared>> for Worker {
             return Err(unknown());
         };
         certified(shared, &member, parts.extensions.get())?;
+        if let Some(place) = parts.extensions.get::<Arc<Place>>() {
+            place.is_of(&worker);
+        }
         Ok(Worker(worker))
     }
 }
@@ -183,8 +188,15 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
         let reason = format!("{} is the name of the yard's own machine; choose another", join.name);
         return Err(Refusal(StatusCode::CONFLICT, reason));
     }
-    let joined = shared.roster.join(&join.secret, &join.name, &join.key, (shared.clock)() as u64);
-    let member = joined.map_err(|error| {
+    // Requests of workers that have joined wait for none of this.
+    let place = shared.joining.clone().acquire_owned().await.map_err(Refusal::machine)?;
+    let (roster, now_seconds) = (shared.roster.clone(), (shared.clock)() as u64);
+    let joined = tokio::task::spawn_blocking(move || {
+        // Until the thread is done, even if the client is gone.
+        let _place = place;
+        roster.join(&join.secret, &join.name, &join.key, now_seconds)
+    });
+    let member = joined.await.map_err(Refusal::machine)?.map_err(|error| {
         let status = match &error {
             JoinError::Token | JoinError::Expired => StatusCode::FORBIDDEN,
             JoinError::Taken(_) => StatusCode::CONFLICT,
@@ -325,12 +337,12 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
 
 /// Takes the next message for the worker, and waits for it.
 ///
-/// Every answer names the run; one without a message comes early if a run connects meanwhile. A message of more than
+/// Every answer names the run; one without a message comes early if it is another run than the request names. A message of more than
 /// 1 KiB is compressed if the request has `Accept-Encoding: zstd`.
 #[utoipa::path(
     get,
     path = MESSAGES,
-    params(Wait),
+    params(WaitForMessage),
     responses(
         (
             status = 200,
@@ -355,11 +367,14 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
 async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
-    Query(wait): Query<Wait>,
+    Query(wait): Query<WaitForMessage>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
-    let run_before = shared.state().run_id().map(str::to_owned);
+    let run_before = match wait.run {
+        Some(run) => Some(run).filter(|run| !run.is_empty()),
+        None => shared.state().run_id().map(str::to_owned),
+    };
     loop {
         let gone = || Refusal(StatusCode::UNAUTHORIZED, "the worker was removed".to_owned());
         let (message, filled) = shared.state().take(&worker).ok_or_else(gone)?;

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How long a challenge can be answered.
 const CHALLENGE_MAX: Duration = Duration::from_secs(60);
-/// The most challenges that wait for an answer; the oldest are forgotten.
+/// The most challenges that are kept; the oldest are forgotten.
 const CHALLENGES_MAX: usize = 10_000;
 /// The most messages that wait for a worker. Further ones are lost, as the protocol allows.
 const MAILBOX_MAX: usize = 4096;
@@ -31,7 +31,10 @@ const MAILBOX_BYTES_MAX: usize = 256 << 20;
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub struct State {
-    challenges: VecDeque<(String, Instant)>,
+    /// When each challenge was made that waits for an answer.
+    challenges: HashMap<String, Instant>,
+    /// The challenges of the last minute, the oldest first, whether or not they were answered.
+    made: VecDeque<(String, Instant)>,
     /// The worker of each session.
     sessions: HashMap<String, String>,
     seats: BTreeMap<String, Seat>,
@@ -99,19 +102,21 @@ impl State {
     /// A new challenge.
     pub fn challenge(&mut self, now: Instant) -> String {
         let is_over = |(_, at): &(String, Instant)| now.duration_since(*at) > CHALLENGE_MAX;
-        while self.challenges.len() >= CHALLENGES_MAX || self.challenges.front().is_some_and(is_over) {
-            self.challenges.pop_front();
+        while self.made.len() >= CHALLENGES_MAX || self.made.front().is_some_and(is_over) {
+            if let Some((challenge, _)) = self.made.pop_front() {
+                self.challenges.remove(&challenge);
+            }
         }
         let challenge = crate::random_hex();
-        self.challenges.push_back((challenge.clone(), now));
+        self.challenges.insert(challenge.clone(), now);
+        self.made.push_back((challenge.clone(), now));
         challenge
     }
 
     /// Uses up a challenge. Returns false if it is unknown or too old.
     pub fn take_challenge(&mut self, challenge: &str, now: Instant) -> bool {
-        let Some(at) = self.challenges.iter().position(|(known, _)| known == challenge) else { return false };
-        let taken = self.challenges.remove(at);
-        taken.is_some_and(|(_, at)| now.duration_since(at) <= CHALLENGE_MAX)
+        let made = self.challenges.remove(challenge);
+        made.is_some_and(|at| now.duration_since(at) <= CHALLENGE_MAX)
     }
 
     /// Begins a session of a worker, in place of its last one.
@@ -299,7 +304,7 @@ mod tests {
         for _ in 0..CHALLENGES_MAX + 5 {
             state.challenge(now);
         }
-        assert_eq!(state.challenges.len(), CHALLENGES_MAX);
+        assert_eq!((state.challenges.len(), state.made.len()), (CHALLENGES_MAX, CHALLENGES_MAX));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod certificates;
 mod encodings;
 mod older;
+mod proxy;
 mod shells;
 mod support;
 mod uploads;
@@ -18,7 +19,7 @@ use reqwest::blocking::Body;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use support::{Served, plain, refused, session, sha256_of, write};
+use support::{Served, message, plain, refused, session, sha256_of, write};
 
 #[test]
 fn a_worker_joins_once_and_proves_its_key() {
@@ -63,13 +64,13 @@ fn messages_pass_both_ways_and_are_lost_without_a_run() {
     for (worker, said) in [("two", "to two"), ("one", "to one"), ("absent", "to absent")] {
         relay::write(&mut run, &to(worker), said.as_bytes()).unwrap();
     }
-    assert_eq!(one.receive(true).unwrap().message.as_deref(), Some(&b"to one"[..]));
-    assert_eq!(two.receive(true).unwrap().message.as_deref(), Some(&b"to two"[..]));
+    assert_eq!(message(&one), b"to one");
+    assert_eq!(message(&two), b"to two");
     // A message that is sent while the worker waits.
-    let waiting = std::thread::spawn(move || one.receive(true).unwrap());
+    let waiting = std::thread::spawn(move || message(&one));
     std::thread::sleep(std::time::Duration::from_millis(50));
     relay::write(&mut run, &to("one"), b"later").unwrap();
-    assert_eq!(waiting.join().unwrap().message.as_deref(), Some(&b"later"[..]));
+    assert_eq!(waiting.join().unwrap(), b"later");
     drop(run);
     served.until_run(false);
     two.send(b"lost again".to_vec()).unwrap();
@@ -88,11 +89,26 @@ fn a_waiting_worker_learns_at_once_of_another_run() {
     assert_eq!(one.receive(false).unwrap().run, first.run);
     drop(run);
     served.until_run(false);
-    let next = waiting(one);
-    let mut run = served.run();
+    // That there is none any more is news too, but once: then it waits.
+    assert_eq!(one.receive(true).unwrap().run, None);
+    let next = waiting(one.clone());
+    let _run = served.run();
     let second = next.join().unwrap().run;
     assert!(second.is_some() && second != first.run);
-    relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows: None, ends: None }, b"x").unwrap();
+    // Between two requests, a run may take the place of another.
+    let _run = served.run();
+    while one.receive(false).unwrap().run == second {}
+    let session = session(&served, "one");
+    let ask = |run: &str| {
+        let url = format!("https://{}/v1/messages?wait=50{run}", served.address);
+        let answer = plain(&served, None).get(url).bearer_auth(&session).send().unwrap();
+        (answer.status().as_u16(), answer.headers()["kilnyard-run"].to_str().unwrap().to_owned())
+    };
+    let third = ask("&run=").1;
+    for earlier in [&first.run, &second] {
+        assert_eq!(ask(&format!("&run={}", earlier.as_ref().unwrap())), (204, third.clone()));
+    }
+    assert_eq!(ask("&run=%00"), (204, third));
 }
 
 #[test]
@@ -121,7 +137,7 @@ fn files_are_read_and_stored_for_builds_alone() {
     };
     relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows: Some(allows), ends: None }, b"grant")
         .unwrap();
-    assert_eq!(one.receive(true).unwrap().message.as_deref(), Some(&b"grant"[..]));
+    assert_eq!(message(&one), b"grant");
     assert_eq!(text(&one, &input).as_deref(), Ok("input"));
     assert_eq!(text(&one, &base).as_deref(), Ok("base root"));
     assert!(text(&one, &secret).is_err() && text(&two, &input).is_err());
@@ -179,7 +195,7 @@ fn files_are_read_and_stored_for_builds_alone() {
         b"over",
     )
     .unwrap();
-    assert_eq!(one.receive(true).unwrap().message.as_deref(), Some(&b"over"[..]));
+    assert_eq!(message(&one), b"over");
     refused(one.store("a", &hash, &output), "no build of this worker");
     assert!(text(&one, &input).is_err());
 }

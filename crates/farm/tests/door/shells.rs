@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 /// The yard's end of a new shell.
-fn open(served: &Served, worker: &str) -> UnixStream {
+pub fn open(served: &Served, worker: &str) -> UnixStream {
     let mut stream = served.connect();
     let first = First::Shell { worker: worker.to_owned(), order: json!({ "package": "p" }) };
     relay::write(&mut stream, &first, b"").unwrap();
@@ -24,7 +24,7 @@ fn reason(mut stream: UnixStream) -> String {
     }
 }
 
-fn id_of_next(worker: &Client) -> String {
+pub fn id_of_next(worker: &Client) -> String {
     let shell = worker.next_shell().unwrap().unwrap();
     assert_eq!(shell.order, json!({ "package": "p" }));
     shell.id

@@ -2,7 +2,7 @@
 
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::door::{ClientCertificates, Door};
-use kilnyard_farm::identity::{self, Fingerprint};
+use kilnyard_farm::identity::{self, Fingerprint, Pin};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, First, Status};
 use kilnyard_farm::roster::{Roster, Terms, Token};
@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+
+/// The time of all doors, in seconds since 1970.
+pub const NOW_SECONDS: u64 = 1_000_000;
 
 /// A door in a thread, with a yard.
 pub struct Served {
@@ -32,7 +35,8 @@ impl Served {
     }
 
     pub fn at(folder: tempfile::TempDir, address: SocketAddr, certificates: ClientCertificates) -> Served {
-        let door = Door::open(folder.path(), address, "own-machine", certificates, || 1.0).unwrap();
+        let door =
+            Door::open(folder.path(), address, "own-machine", certificates, || NOW_SECONDS as f64).unwrap();
         let (address, fingerprint) = (door.address(), door.identity().fingerprint());
         let end = Arc::new(AtomicBool::new(false));
         let is_over = end.clone();
@@ -71,7 +75,7 @@ impl Served {
     }
 
     pub fn token(&self) -> Token {
-        self.roster().issue(self.fingerprint, Terms::default(), 1).unwrap()
+        self.roster().issue(self.fingerprint, Terms::default(), NOW_SECONDS).unwrap()
     }
 
     pub fn client(&self, name: &str) -> Client {
@@ -139,6 +143,16 @@ pub fn sha256_of(content: &[u8]) -> Sha256Hex {
     Sha256Hex::finish(Sha256::new_with_prefix(content))
 }
 
+/// The next message for a client.
+pub fn message(client: &Client) -> Vec<u8> {
+    loop {
+        // An answer without one names another run.
+        if let Some(message) = client.receive(true).unwrap().message {
+            return message;
+        }
+    }
+}
+
 #[track_caller]
 pub fn refused<T>(result: Result<T, ClientError>, words: &str) {
     match result {
@@ -157,7 +171,7 @@ pub fn build(worker: &str, attempt: &str) -> (String, Allowed) {
 /// Requests that this program's client does not make, over connections with a certificate of this key.
 pub fn plain(served: &Served, key: Option<&str>) -> reqwest::blocking::Client {
     let key = key.map(|name| WorkerKey::open(&served.path(&format!("{name}.key"))).unwrap());
-    let tls = identity::client(served.fingerprint, key.as_ref()).unwrap();
+    let tls = identity::client(Pin::Certificate(served.fingerprint), key.as_ref()).unwrap();
     reqwest::blocking::Client::builder().use_preconfigured_tls(tls).http1_only().build().unwrap()
 }
 

@@ -71,6 +71,10 @@ pub struct Admission {
     /// Whether the worker gets builds at once: automatically or by-hand. Default: as kilnyard.toml says.
     #[arg(long, value_name = "HOW")]
     pub approve: Option<Approval>,
+    /// The certificate (PEM) of the proxy through which the worker connects, instead of the server's own. Its key counts,
+    /// which may have other certificates later.
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
 }
 
 /// What to do with the workers of a farm.

@@ -4,10 +4,12 @@ use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::yard::Yard;
-use crate::{run, signals};
+use crate::{input, run, signals};
 use kilnyard_farm::door::{ClientCertificates, Door};
-use kilnyard_farm::roster::Terms;
+use kilnyard_farm::identity::{Fingerprint, Identity};
+use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_yard::config::farm::Approval;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +27,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         true => ClientCertificates::Required,
         false => ClientCertificates::Optional,
     };
+    allow_files();
     let own = run::host_name();
     let door = Door::open(&folder, options.listen, &own, certificates, crate::words::now_seconds);
     let door = door.map_err(|error| explained(error, options, yard))?;
@@ -33,14 +36,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         None => format!("https://{}:{}", run::host_name(), door.address().port()),
     };
     say!("workers of {} connect to {}", yard.home.display(), door.address());
-    let token = door
-        .roster()
-        .issue(
-            door.identity().fingerprint(),
-            terms(yard, &options.admission)?,
-            crate::words::now_seconds() as u64,
-        )
-        .context(Kind::Machine, "make a token")?;
+    let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");
     say!("  echo {token} > token");
     say!("  kilnyard worker --join {url} --token-file token");
@@ -50,14 +46,36 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lets this process have as many files open as the user may allow it: each connection is one. Without that, the door has
+/// fewer places.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Prints the description of what workers may ask.
 pub fn openapi() -> Result<ExitCode> {
     let text = kilnyard_farm::door::openapi().or_internal("describe the requests")?;
     super::print(&format!("{text}\n"))
 }
 
+/// A new token, by options and configuration.
+pub fn token(yard: &Yard, options: &cli::Admission, roster: &Roster, identity: &Identity) -> Result<Token> {
+    let proxy = options.certificate.as_deref().map(proxy).transpose()?;
+    let (fingerprint, terms) = (identity.fingerprint(), terms(yard, options)?);
+    let token = roster.issue(fingerprint, terms, crate::words::now_seconds() as u64);
+    Ok(Token { proxy, ..token.context(Kind::Machine, "make a token")? })
+}
+
+/// The key of the proxy with the certificate in this file.
+fn proxy(path: &Path) -> Result<Fingerprint> {
+    let failed = format!("read the certificate in {}", path.display());
+    let text = input::read(path).context(Kind::Usage, &failed)?;
+    Fingerprint::of_key_in(&text).context(Kind::Usage, failed)
+}
+
 /// What a token admits a worker to, by options and configuration.
-pub fn terms(yard: &Yard, options: &cli::Admission) -> Result<Terms> {
+fn terms(yard: &Yard, options: &cli::Admission) -> Result<Terms> {
     let farm = &yard.config.farm;
     let pool = farm.pool(&options.pool).ok_or_else(|| {
         Error::usage(format!("there is no pool {} in kilnyard.toml", options.pool)).hint(format!(

@@ -34,10 +34,7 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     match &options.action {
         Some(WorkersAction::Token(admission)) => {
             let identity = Identity::open(&folder).context(Kind::Machine, "read the identity of the door")?;
-            let token = roster
-                .issue(identity.fingerprint(), serve::terms(yard, admission)?, words::now_seconds() as u64)
-                .context(Kind::Machine, "make a token")?;
-            print(&format!("{token}\n"))
+            print(&format!("{}\n", serve::token(yard, admission, &roster, &identity)?))
         }
         Some(WorkersAction::Revoke { worker, rebuild }) => revoke(yard, &roster, worker, *rebuild),
         Some(WorkersAction::Remove { worker }) => {

@@ -136,7 +136,10 @@ fn pools(shared: &Shared) {
     yard.run(&["workers", "drain", "far"]).exits(0);
     set_farm("");
     let builder = Far::join_with(&shared.path(FAR), &yard, &served, "builder", &["--roles", "build"]);
-    let tester = Far::join_with(&shared.path(FAR), &yard, &served, "tester", &["--roles", "test"]);
+    // The server, as if it were a proxy in front of itself: its file has a certificate and a key.
+    let certificate = yard.path("state/farm/door.pem").display().to_string();
+    let options = ["--roles", "test", "--certificate", &certificate];
+    let tester = Far::join_with(&shared.path(FAR), &yard, &served, "tester", &options);
     yard.run(&["workers"]).exits(0).says(&["pool default; build", "pool default; test"]);
     yard.run(&["build", "--no-scan", "--elsewhere", "--force", "leaf"]).exits(0).says(&["leaf"]);
     let (built, others) = builds(&yard);
@@ -267,6 +270,8 @@ fn cannot_join(shared: &Shared) {
         .says(&["no connection", "kilnyard serve"]);
     // The name of the yard's machine, which is this one.
     join(&served.url, "farm-token", &[]).exits(2).says(&["the yard's own machine", "--name"]);
+    let garbage = path("farm-garbage");
+    yard.run(&["workers", "token", "--certificate", &garbage]).exits(2).says(&["read the certificate"]);
     yard.run(&["workers", "remove", "absent"]).exits(2).says(&["no worker absent"]);
     yard.run(&["workers"]).exits(0).says(&["listening at", "no worker has joined"]);
     drop(served);

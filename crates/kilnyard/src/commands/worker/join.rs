@@ -8,7 +8,7 @@ use crate::yard::Yard;
 use crate::{environment_of_process, input, signals, worker};
 use kilnyard_farm::About;
 use kilnyard_farm::client::{Client as Connection, ClientError as ConnectionError};
-use kilnyard_farm::identity::Fingerprint;
+use kilnyard_farm::identity::{Fingerprint, Pin};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
 use kilnyard_farm::streams::Streams;
@@ -44,6 +44,17 @@ struct Membership {
     url: String,
     door: Fingerprint,
     worker: String,
+    /// The key of the proxy at the address. Absent if the door itself is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proxy: Option<Fingerprint>,
+}
+
+impl Membership {
+    fn connection(&self, key: WorkerKey) -> Result<Connection> {
+        let server = self.proxy.map_or(Pin::Certificate(self.door), Pin::Key);
+        let connection = Connection::through(&self.url, server, self.door, &self.worker, key);
+        connection.map_err(|error| explained(&error, &self.url))
+    }
 }
 
 pub fn run(options: &cli::Worker) -> Result<ExitCode> {
@@ -177,15 +188,15 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
     let token = options.token_file.as_deref().map(token).transpose()?;
     let membership = match (&options.join, token, known) {
         (Some(url), Some(token), known) => {
-            let is_known =
-                known.as_ref().is_some_and(|known| known.url == *url && known.door == token.fingerprint);
-            match (is_known, known) {
-                (true, Some(known)) => known,
+            // Its earlier name, if it joins the same yard by another way.
+            let known = known.filter(|known| known.door == token.fingerprint);
+            let name = known.as_ref().map(|known| known.worker.clone());
+            let worker = options.name.clone().or(name).unwrap_or_else(crate::run::host_name);
+            let joined = Membership { url: url.clone(), door: token.fingerprint, worker, proxy: token.proxy };
+            match known {
+                Some(known) if known.url == joined.url && known.proxy == joined.proxy => known,
                 _ => {
-                    let worker = options.name.clone().unwrap_or_else(crate::run::host_name);
-                    let joined = Membership { url: url.clone(), door: token.fingerprint, worker };
-                    let connection = Connection::new(&joined.url, joined.door, &joined.worker, key);
-                    let connection = connection.map_err(|error| explained(&error, url))?;
+                    let connection = joined.connection(key)?;
                     connection.join(&token.secret).map_err(|error| explained(&error, url))?;
                     let text = serde_json::to_string(&joined).or_internal("record the membership")?;
                     fs_err::write(&path, text).context(Kind::Machine, "record the membership")?;
@@ -201,8 +212,7 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
             ));
         }
     };
-    let connection = Connection::new(&membership.url, membership.door, &membership.worker, key);
-    let connection = connection.map_err(|error| explained(&error, &membership.url))?;
+    let connection = membership.connection(key)?;
     Ok((membership, connection))
 }
 
@@ -229,6 +239,9 @@ fn explained(error: &ConnectionError, url: &str) -> Error {
         ConnectionError::Connection(_) => {
             made.hint("check that `kilnyard serve` runs there, and that this machine reaches its port")
         }
+        ConnectionError::OtherDoor => made.hint(
+            "for a proxy in front of the server: `kilnyard workers token --certificate FILE` on the yard's machine",
+        ),
         ConnectionError::Refused(_) => made.hint(
             "a token is used once: `kilnyard workers token` on the yard's machine prints a new one; --name NAME changes the name",
         ),
@@ -262,6 +275,24 @@ fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
     }
 }
 
+/// Why the worker ends, if trying again does not help.
+fn ended(error: &ConnectionError) -> Error {
+    let (what, hint) = match error {
+        ConnectionError::OtherDoor => (
+            "the server is not the one that this worker has joined",
+            "if a proxy has a new key: `kilnyard workers token --certificate FILE` on the yard's machine, then \
+             `kilnyard worker --join URL --token-file FILE` here, which keeps its name",
+        ),
+        _ => (
+            "the yard does not accept this worker any more",
+            "join again, with a new token and an empty --folder, if the worker was removed by mistake",
+        ),
+    };
+    let mut made = Error::new(Kind::Machine, what);
+    made.causes.push(error.to_string());
+    made.hint(hint)
+}
+
 /// Receives messages until the door refuses this worker, and returns why.
 fn receive(connection: &Connection, inbox: &Inbox) -> Error {
     let mut is_connected = true;
@@ -284,13 +315,7 @@ fn receive(connection: &Connection, inbox: &Inbox) -> Error {
                 }
                 std::thread::sleep(PAUSE);
             }
-            Err(error) => {
-                let mut refused = Error::new(Kind::Machine, "the yard does not accept this worker any more");
-                refused.causes.push(error.to_string());
-                return refused.hint(
-                    "join again, with a new token and an empty --folder, if the worker was removed by mistake",
-                );
-            }
+            Err(error) => return ended(&error),
         }
     }
 }

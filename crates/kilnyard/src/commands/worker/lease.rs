@@ -1,6 +1,6 @@
 //! `kilnyard worker --lease`: performs one build from its lease and a folder of artifacts, without a yard.
 
-use super::Needed;
+use super::inputs::Needed;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
 use crate::{environment_of_process, signals, worker};
@@ -39,7 +39,8 @@ pub fn run(lease: &Path, artifacts: &Path, folder: &Path) -> Result<ExitCode> {
         say!("note: this build has network access: its lease grants it");
     }
     let needed = Needed::by(&lease.order.root, &[]);
-    needed.fetch(&worker, &distfiles, &artifacts, signals::cancel())?;
+    let fetched = needed.fetch(worker.trees(), &distfiles, &artifacts, signals::cancel());
+    fetched.map_err(|failed| failed.error)?;
     if let Some(fetch) = lease.order.fetch.as_ref().filter(|fetch| !worker.has_fetched(fetch)) {
         let fetched = worker.fetch(&lease.order, fetch, "fetch", signals::cancel());
         if let Some(failure) = fetched.failure {

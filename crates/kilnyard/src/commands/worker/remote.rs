@@ -1,9 +1,8 @@
 //! The files of a farm's builds: from the door before a build, and to it afterwards.
 
-use super::Needed;
+use super::inputs::{Cause, Failed, Needed, repeated};
 use crate::signals;
-use kilnyard_artifacts::Artifacts;
-use kilnyard_farm::client::{Client, ClientError};
+use kilnyard_farm::client::Client;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::streams::Streams;
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -41,32 +40,26 @@ pub struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    fn fetch(&self, needed: &Needed, cancel: &AtomicBool) -> Result<(), String> {
-        let mut pauses = PAUSES_SECONDS.iter();
-        loop {
-            let from: &dyn Artifacts = self.client;
-            let Err(error) = needed.fetch(self.worker, self.distfiles, from, cancel) else { return Ok(()) };
-            match pauses.next() {
-                Some(seconds) if !cancel.load(Ordering::Relaxed) => pause(*seconds, cancel),
-                _ => return Err(error.one_line()),
+    /// Gets what is needed, and says why that takes long or fails. `of` says for whom.
+    fn fetch(&self, of: &str, needed: &Needed, cancel: &AtomicBool) -> Result<(), Failed> {
+        let fetch = || needed.fetch(self.worker.trees(), self.distfiles, self.client, cancel);
+        repeated_here(of, cancel, PAUSES_SECONDS.iter(), fetch).inspect_err(|failed| {
+            if failed.cause != Cause::Cancelled {
+                say!("{of}: {}", failed.error.one_line());
             }
-        }
+        })
     }
 }
 
-/// Repeats a request while that may help, with these pauses.
-fn repeated<'a>(
+/// Repeats a request while that may help, with these pauses, and says why.
+fn repeated_here<'a>(
+    of: &str,
     cancel: &AtomicBool,
-    mut pauses: impl Iterator<Item = &'a u64>,
-    request: &dyn Fn() -> Result<(), ClientError>,
-) -> Result<(), ClientError> {
-    loop {
-        let Err(error) = request() else { return Ok(()) };
-        match pauses.next() {
-            Some(seconds) if error.is_passing() && !cancel.load(Ordering::Relaxed) => pause(*seconds, cancel),
-            _ => return Err(error),
-        }
-    }
+    pauses: impl Iterator<Item = &'a u64>,
+    request: impl FnMut() -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let say = |reason: &str| say!("{of}: {reason}; the worker tries again");
+    repeated(cancel, pauses, |seconds| pause(seconds, cancel), say, request)
 }
 
 fn pause(seconds: u64, cancel: &AtomicBool) {
@@ -87,18 +80,20 @@ impl Supply for Remote<'_> {
             Some(to_test) => Needed::by(&to_test.order.root, &to_test.order.inputs),
             None => Needed::by(&lease.order.root, &[]),
         };
-        self.fetch(&needed, cancel).map_err(|message| {
+        self.fetch(&lease.order.package, &needed, cancel).map_err(|failed| {
             let kind = match cancel.load(Ordering::Relaxed) {
                 true => FailureKind::Cancelled,
-                false => FailureKind::Network,
+                false => failed.cause.kind(),
             };
+            let message = failed.error.one_line();
             Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
         })
     }
 
     fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String> {
         // The outputs are among the inputs, and are here already.
-        self.fetch(&Needed::by(&test.root, &test.inputs), cancel)
+        let fetched = self.fetch("a test", &Needed::by(&test.root, &test.inputs), cancel);
+        fetched.map_err(|failed| failed.error.one_line())
     }
 
     fn deliver(
@@ -113,10 +108,14 @@ impl Supply for Remote<'_> {
             let sha256 = Sha256Hex::parse(&output.sha256).map_err(|error| error.to_string())?;
             files.push((sha256, folder.join(&output.file)));
         }
-        let store = || self.client.store_all(&attempt.to_string(), &files);
+        let store = || {
+            let stored = self.client.store_all(&attempt.to_string(), &files);
+            stored.map_err(|error| Failed::to("store the outputs", error))
+        };
         // Until the build is cancelled: without a run, another one may take it over at any time.
         let pauses = PAUSES_SECONDS.iter().chain(std::iter::repeat(&LAST_PAUSE_SECONDS));
-        repeated(cancel, pauses, &store).map_err(|error| format!("failed to store the outputs: {error}"))
+        let of = built.outputs.first().map_or("a build", |output| &output.name);
+        repeated_here(of, cancel, pauses, store).map_err(|failed| failed.error.one_line())
     }
 
     fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {
@@ -131,9 +130,12 @@ impl Supply for Remote<'_> {
         for log in logs {
             let Some(name) = name_of_log(log, lease.build) else { continue };
             let path = self.folder.join(format!("{log}.zst"));
-            let store = || self.client.store_log(&attempt, name, &path);
-            if let Err(error) = repeated(signals::cancel(), PAUSES_SECONDS.iter(), &store) {
-                say!("warning: the log {log} stays here only: {error}");
+            let store = || {
+                let stored = self.client.store_log(&attempt, name, &path);
+                stored.map_err(|error| Failed::to("send it", error))
+            };
+            if let Err(failed) = repeated_here(log, signals::cancel(), PAUSES_SECONDS.iter(), store) {
+                say!("warning: the log {log} stays here only: {}", failed.error.one_line());
             }
         }
     }

@@ -3,7 +3,7 @@
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
+    About, Began, Challenge, Holdings, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint};
@@ -80,6 +80,10 @@ pub struct Client {
     worker: String,
     key: WorkerKey,
     about: About,
+    /// The seconds since 1970, for the description of the machine.
+    clock: Option<fn() -> f64>,
+    /// What the worker keeps, if it said so: set by the thread that cleans, read by the one that asks for messages.
+    holdings: Mutex<Option<Holdings>>,
     session: Mutex<Option<Session>>,
 }
 
@@ -112,12 +116,18 @@ impl Client {
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
         let (worker, about) = (worker.to_owned(), About::default());
-        Ok(Client { http, url, door, worker, key, about, session: Mutex::default() })
+        let (clock, holdings, session) = Default::default();
+        Ok(Client { http, url, door, worker, key, about, clock, holdings, session })
     }
 
-    /// The same client, which describes its machine to the door.
-    pub fn with_about(self, about: About) -> Client {
-        Client { about, ..self }
+    /// The same client, which describes its machine to the door. `clock` gives the seconds since 1970.
+    pub fn with_about(self, about: About, clock: fn() -> f64) -> Client {
+        Client { about, clock: Some(clock), ..self }
+    }
+
+    /// Says from now on that the worker keeps this.
+    pub fn set_holdings(&self, holdings: Holdings) {
+        *self.holdings.lock().unwrap_or_else(PoisonError::into_inner) = Some(holdings);
     }
 
     /// Joins with a token's secret. A worker that has joined may repeat this.
@@ -153,7 +163,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
-        let wait = Wait { wait: if waits { WAIT.as_secs() } else { 0 } };
+        let holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wait = Wait::with(if waits { WAIT.as_secs() } else { 0 }, holdings.as_ref());
         let request = || {
             let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
             get.header(ACCEPT_ENCODING, ZSTD).query(&wait)
@@ -245,7 +256,7 @@ impl Client {
         let challenge: Challenge = self.post("/v1/challenge", &())?;
         let proof = self.key.prove(self.door, &challenge.challenge);
         let worker = self.worker.clone();
-        let about = self.about.clone();
+        let about = About { clock_seconds: self.clock.map(|clock| clock()), ..self.about.clone() };
         let proof = Proof { worker, challenge: challenge.challenge, proof, about };
         let began: Began = self.post("/v1/session", &proof)?;
         let takes_zstd = began.encodings.iter().any(|encoding| encoding == ZSTD);

@@ -30,7 +30,7 @@ pub mod relay;
 pub mod roster;
 pub mod streams;
 
-pub use api::About;
+pub use api::{About, Holdings};
 
 /// The port of a door, unless another is given.
 pub const PORT: u16 = 7878;

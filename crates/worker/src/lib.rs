@@ -13,6 +13,7 @@ mod apart;
 mod build;
 mod capture;
 mod client;
+mod conditions;
 mod cores;
 mod damage;
 mod depends;
@@ -35,6 +36,7 @@ mod verdict;
 
 pub use capture::{CAPTURED, OUT_OF_TIME, TOO_LONG};
 pub use client::{Client, ClientError, Inbox, Incomings, Transport};
+pub use conditions::conditions;
 pub use cores::{Cores, Share};
 pub use damage::find_damage;
 pub use depends::Stacked;

@@ -235,7 +235,7 @@ async fn session(
     }
     certified(&shared, &member, Some(&peer))?;
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
-    let session = shared.state().begin(&member.name, about, now);
+    let session = shared.state().begin(&member.name, about, now, (shared.clock)());
     Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))
 }
 
@@ -353,6 +353,9 @@ async fn messages(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
+    if let Some(holdings) = wait.holdings() {
+        shared.state().keeps(&worker, holdings);
+    }
     let run_before = shared.state().run_id().map(str::to_owned);
     loop {
         let gone = || Refusal(StatusCode::UNAUTHORIZED, "the worker was removed".to_owned());

@@ -13,7 +13,7 @@ use kilnyard_farm::roster::Token;
 use kilnyard_farm::streams::Streams;
 use kilnyard_model::host::Host;
 use kilnyard_model::sha256::Sha256Hex;
-use kilnyard_process::pressure;
+use kilnyard_process::{pressure, time_of_day_seconds};
 use kilnyard_protocol::Hello;
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker};
@@ -59,7 +59,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         settings.jobs = cores;
     }
     let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(settings.jobs) };
-    let connection = Arc::new(connection.with_about(about(&machine)));
+    let connection = Arc::new(connection.with_about(about(&machine, &folder), time_of_day_seconds));
     let worker = Worker::new(settings, distfiles.clone());
     for left in worker.sweep().context(Kind::Machine, format!("prepare {}", folder.display()))? {
         say!("note: {left}");
@@ -114,8 +114,8 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// The description of this machine for `kilnyard workers`.
-fn about(machine: &Machine) -> About {
+/// The description of this machine for `kilnyard workers`. Builds are in this folder.
+fn about(machine: &Machine, folder: &Path) -> About {
     let Host { kernel, cpu } = kilnyard_worker::host();
     About {
         cores: machine.cores,
@@ -124,6 +124,9 @@ fn about(machine: &Machine) -> About {
         cpu,
         architecture: std::env::consts::ARCH.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        conditions: kilnyard_worker::conditions(folder),
+        // The connection adds it when it begins a session.
+        clock_seconds: None,
     }
 }
 

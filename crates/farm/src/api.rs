@@ -121,46 +121,44 @@ pub struct Began {
     pub encodings: Vec<String>,
 }
 
-/// How long a request for messages may wait, and what the worker keeps, for `kilnyard workers` alone.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+/// How long a request may wait.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Wait {
     /// Seconds; at most 50 count.
     pub wait: u64,
-    /// The hashes of its trees, separated by commas; at most 16 count. Without it, the request says nothing of what the
-    /// worker keeps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trees: Option<String>,
-    /// The number of its layers of dependencies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<u64>,
-    /// Their size.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers_bytes: Option<u64>,
-    /// The number of its files.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub files: Option<u64>,
-    /// Their size.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub files_bytes: Option<u64>,
-    /// The size of everything, with the trees.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
 }
 
-impl Wait {
-    /// A request that waits, of a worker that keeps this.
-    pub(crate) fn with(wait: u64, holdings: Option<&Holdings>) -> Wait {
-        let Some(holdings) = holdings else { return Wait { wait, ..Wait::default() } };
+/// What a worker keeps, for `kilnyard workers` alone. Without `trees`, the request says nothing of it.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+pub struct Keeps {
+    /// The hashes of the worker's trees, separated by commas; at most 16 count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trees: Option<String>,
+    /// The number of its layers of dependencies.
+    pub layers: u64,
+    /// Their size.
+    pub layers_bytes: u64,
+    /// The number of its files.
+    pub files: u64,
+    /// Their size.
+    pub files_bytes: u64,
+    /// The size of everything, with the trees.
+    pub bytes: u64,
+}
+
+impl Keeps {
+    pub(crate) fn of(holdings: &Holdings) -> Keeps {
         let trees = holdings.trees.iter().take(Holdings::TREES_MAX).map(Sha256Hex::as_str);
-        Wait {
-            wait,
+        Keeps {
             trees: Some(trees.collect::<Vec<_>>().join(",")),
-            layers: Some(holdings.layers),
-            layers_bytes: Some(holdings.layers_bytes),
-            files: Some(holdings.files),
-            files_bytes: Some(holdings.files_bytes),
-            bytes: Some(holdings.bytes),
+            layers: holdings.layers,
+            layers_bytes: holdings.layers_bytes,
+            files: holdings.files,
+            files_bytes: holdings.files_bytes,
+            bytes: holdings.bytes,
         }
     }
 
@@ -169,13 +167,40 @@ impl Wait {
         let trees = self.trees.as_ref()?.split(',').take(Holdings::TREES_MAX);
         Some(Holdings {
             trees: trees.filter_map(|tree| Sha256Hex::parse(tree).ok()).collect(),
-            layers: self.layers.unwrap_or_default(),
-            layers_bytes: self.layers_bytes.unwrap_or_default(),
-            files: self.files.unwrap_or_default(),
-            files_bytes: self.files_bytes.unwrap_or_default(),
-            bytes: self.bytes.unwrap_or_default(),
+            layers: self.layers,
+            layers_bytes: self.layers_bytes,
+            files: self.files,
+            files_bytes: self.files_bytes,
+            bytes: self.bytes,
         })
     }
+}
+
+/// A shell that a worker is asked to start.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Shell {
+    /// Its random id.
+    pub id: String,
+    /// The package and the command.
+    pub order: serde_json::Value,
+}
+
+/// Where a part of a shell's input begins, and how long a request for it may wait.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Input {
+    /// The number of bytes before it, all of which have arrived.
+    pub offset: u64,
+    /// Seconds; at most 50 count.
+    pub wait: u64,
+}
+
+/// Where a part of a shell's output begins.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Output {
+    /// The number of bytes before it.
+    pub offset: u64,
 }
 
 /// A worker has joined.
@@ -346,7 +371,9 @@ mod tests {
         let many = (0..=About::CONDITIONS_MAX).map(|number| (number.to_string(), text("x"))).collect();
         let many = About { conditions: many, ..About::default() };
         let clock = About { clock_seconds: Some(f64::INFINITY), ..About::default() };
-        for about in [about(&long, "x"), about("x", &long), about("x", "\u{1b}[2J"), about("x\n", "x"), many, clock] {
+        for about in
+            [about(&long, "x"), about("x", &long), about("x", "\u{1b}[2J"), about("x\n", "x"), many, clock]
+        {
             assert!(!about.is_short(), "{about:?}");
         }
     }
@@ -355,12 +382,12 @@ mod tests {
     fn what_a_worker_keeps_is_read_from_its_request_and_bounded() {
         let trees = vec![Sha256Hex::parse(HASH).unwrap()];
         let kept = Holdings { trees, layers: 1, layers_bytes: 2, files: 3, files_bytes: 4, bytes: 9 };
-        assert_eq!(Wait::with(5, Some(&kept)).holdings(), Some(kept.clone()));
-        assert_eq!(Wait::with(5, None).holdings(), None);
+        assert_eq!(Keeps::of(&kept).holdings(), Some(kept.clone()));
+        assert_eq!(Keeps::default().holdings(), None);
         let trees = vec![kept.trees[0].clone(); 100];
-        let many = Wait::with(5, Some(&Holdings { trees, ..kept.clone() }));
+        let many = Keeps::of(&Holdings { trees, ..kept.clone() });
         assert_eq!(many.holdings().unwrap().trees.len(), Holdings::TREES_MAX);
-        let lie = Wait { trees: Some(format!("{HASH},\u{1b}[2J,../x,")), ..Wait::default() };
+        let lie = Keeps { trees: Some(format!("{HASH},\u{1b}[2J,../x,")), ..Keeps::default() };
         let lie = lie.holdings().unwrap();
         assert_eq!(lie, Holdings { trees: kept.trees, ..Holdings::default() });
     }

@@ -1,9 +1,11 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
+mod shells;
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Holdings, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, Wait,
+    About, Began, Challenge, Holdings, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER, Refused,
+    Wait,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint};
@@ -164,10 +166,11 @@ impl Client {
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
         let holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let wait = Wait::with(if waits { WAIT.as_secs() } else { 0 }, holdings.as_ref());
+        let keeps = holdings.as_ref().map(Keeps::of);
+        let wait = Wait { wait: if waits { WAIT.as_secs() } else { 0 } };
         let request = || {
             let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
-            get.header(ACCEPT_ENCODING, ZSTD).query(&wait)
+            get.header(ACCEPT_ENCODING, ZSTD).query(&wait).query(&keeps)
         };
         let answer = self.in_session(&request)?;
         let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);

@@ -187,7 +187,7 @@ impl<'a> Performance<'a> {
         let is_of_package = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
         if is_of_package && !self.is_kept.get() && root.has_room_for_others() {
-            self.is_kept.set(root.keep_as_failed(&self.lease.order.package));
+            self.is_kept.set(root.keep_as_failed(&self.lease.order.package, &self.lease.order.root));
         } else {
             root.remove();
         }

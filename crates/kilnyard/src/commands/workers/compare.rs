@@ -196,7 +196,9 @@ mod tests {
             bytes: 5 << 20,
         };
         let kept = |trees: &[char]| kept(&holdings(trees), Some(&[hash('a'), hash('b')]));
-        assert!(kept(&['a', 'b', 'c']).starts_with("all of the yard's base roots, 1 other tree, 2 layers of "));
+        assert!(
+            kept(&['a', 'b', 'c']).starts_with("all of the yard's base roots, 1 other tree, 2 layers of ")
+        );
         assert!(kept(&['b']).starts_with("1 of 2 of the yard's base roots, 2 layers"));
         assert!(kept(&['c']).starts_with("none of the yard's base roots, 1 other tree"));
         assert_eq!(super::kept(&Holdings::default(), None), "nothing yet");

@@ -21,6 +21,9 @@ mod logs;
 mod trees;
 mod uses;
 
+#[cfg(test)]
+mod tests;
+
 pub use uses::InUse;
 pub(crate) use uses::Uses;
 

@@ -4,6 +4,7 @@ mod join;
 mod lease;
 mod remote;
 mod shells;
+mod tidy;
 
 use crate::cli;
 use crate::environment::Environment;
@@ -13,7 +14,9 @@ use kilnyard_artifacts::{Artifacts, Storage, copy};
 use kilnyard_mirror::{FileStore, Limits, Wanted};
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::{FolderContent, Input, RootOrder};
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_worker::Worker;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,6 +62,14 @@ impl Needed {
         needed
     }
 
+    /// The size of what it names, unpacked.
+    fn bytes(&self) -> u64 {
+        let named = self.trees.iter().chain(&self.files).map(|one| (one.sha256.as_str(), one.size_bytes));
+        let inputs = self.inputs.iter().map(|input| (input.sha256.as_str(), input.size_bytes));
+        let each: BTreeMap<&str, u64> = named.chain(inputs).collect();
+        each.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
     /// Copies it to the worker's folder, verified by hash. What the store does not have is fetched from its addresses.
     fn fetch(
         &self,
@@ -89,6 +100,12 @@ impl Needed {
                 }
             }
         }
+        let inputs: Vec<Sha256Hex> =
+            self.inputs.iter().filter_map(|input| Sha256Hex::parse(&input.sha256).ok()).collect();
+        worker.touch(
+            self.trees.iter().map(|tree| &tree.sha256),
+            self.files.iter().map(|file| &file.sha256).chain(&inputs),
+        );
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The files of a farm's builds: from the door before a build, and to it afterwards.
 
 use super::Needed;
-use crate::signals;
+use crate::{signals, words};
 use kilnyard_artifacts::Artifacts;
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::proof::WorkerKey;
@@ -38,6 +38,8 @@ pub struct Remote<'a> {
     pub key: &'a WorkerKey,
     /// Sends logs while they are being written.
     pub streams: &'a Streams,
+    /// What the folder may keep, in bytes.
+    pub keep_bytes: u64,
 }
 
 impl Remote<'_> {
@@ -52,6 +54,25 @@ impl Remote<'_> {
             }
         }
     }
+}
+
+fn failed(kind: FailureKind, message: String) -> Failure {
+    Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
+}
+
+/// Fails a build that alone needs more than the folder may keep: another worker may have more room.
+fn fits(needed: &Needed, keep_bytes: u64) -> Result<(), Failure> {
+    let bytes = needed.bytes();
+    if bytes <= keep_bytes {
+        return Ok(());
+    }
+    let (needed, keep) = (words::size(bytes), words::size(keep_bytes));
+    let message = format!(
+        "this build needs {needed} of base roots, sources and dependencies, but its worker keeps at most {keep}: \
+         start that with a larger --keep"
+    );
+    say!("warning: {message}");
+    Err(failed(FailureKind::Machine, message))
 }
 
 /// Repeats a request while that may help, with these pauses.
@@ -87,12 +108,13 @@ impl Supply for Remote<'_> {
             Some(to_test) => Needed::by(&to_test.order.root, &to_test.order.inputs),
             None => Needed::by(&lease.order.root, &[]),
         };
+        fits(&needed, self.keep_bytes)?;
         self.fetch(&needed, cancel).map_err(|message| {
             let kind = match cancel.load(Ordering::Relaxed) {
                 true => FailureKind::Cancelled,
                 false => FailureKind::Network,
             };
-            Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
+            failed(kind, message)
         })
     }
 

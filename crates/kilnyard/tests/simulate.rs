@@ -288,6 +288,11 @@ fn bad_input_is_reported() {
     let absurd = message(&good, &file("absurd", &format!("{HEADER}1,a,success,4,0,9e18,9\n")), &[]);
     assert!(absurd.contains("line 2: a: a stage of"), "{absurd}");
     assert!(message(&good, &history, &["--cores", "0"]).contains("--cores 0"));
+    assert!(message(&good, &history, &["--warm"]).contains("--rate"));
+    assert!(message(&good, &history, &["--rate", "0"]).contains("not a size"));
+    assert!(
+        message(&good, &history, &["--rate", "1M", "--blind", "--policy", "bob"]).contains("--policy rank")
+    );
     assert!(message(&good, &history, &["--machines", "0x4"]).contains("--machines 0x4"));
     for (machines, more, expected) in [
         ("2x4,1x4+x", [].as_slice(), "--machines 1x4+x"),

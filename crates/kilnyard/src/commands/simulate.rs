@@ -3,6 +3,7 @@
 mod draw;
 mod graph;
 mod history;
+mod inputs;
 mod own;
 mod play;
 mod show;
@@ -37,7 +38,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if !(options.unknown.is_finite() && options.unknown >= 0.0) {
         return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
     }
-    let (machines, conditions) = machines(options)?;
+    let (machines, mut conditions) = machines(options)?;
     let set = match (&options.graph, &options.history) {
         (Some(graph), Some(history)) => {
             let graph = graph::parse(&read(graph)?, graph)?;
@@ -49,7 +50,12 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if set.graph.is_empty() {
         return Err(Error::usage("nothing to simulate: there is nothing to build"));
     }
-    let played = play::play(&set, &machines, &conditions, options)?;
+    conditions.inputs = inputs::of(&set.graph, options);
+    let mut played = play::play(&set, &machines, &conditions, options)?;
+    if let Some(inputs) = conditions.inputs.as_mut().filter(|_| options.warm) {
+        inputs.warm = inputs.after(&played.first.builds);
+        played = play::play(&set, &machines, &conditions, options)?;
+    }
     if let Some(path) = &options.trace {
         write(path, &show::trace(&set.graph, &played.first))?;
     }
@@ -120,6 +126,12 @@ fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
     if changes > 0 && options.policy != PolicyName::Rank {
         return Err(Error::usage("other builders' rules do not know machines that join or are lost")
             .hint("--policy rank"));
+    }
+    if options.blind && options.policy != PolicyName::Rank {
+        return Err(Error::usage(
+            "other builders' rules do not know what machines have, with or without --blind",
+        )
+        .hint("--policy rank"));
     }
     if changes == machines.len() {
         return Err(Error::usage("no machine is there from the beginning to the end"));

@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(said(&worker(About { conditions: BTreeMap::new(), ..alike() })), [""; 0]);
         let late = |seconds| WorkerStatus { clock_ahead_seconds: Some(seconds), ..worker(alike()) };
         assert_eq!(said(&late(-90.0)), ["clock 1 min 30 s behind"]);
-        assert_eq!(said(&late(7.0)), ["clock 7 s ahead"]);
+        assert_eq!(said(&late(7.0)), ["clock 7.0 s ahead"]);
         assert_eq!(said(&late(f64::MAX)).len(), 1);
     }
 

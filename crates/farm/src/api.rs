@@ -1,6 +1,8 @@
 //! The bodies of requests and answers (`/v1`), as JSON.
 
+use kilnyard_model::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::openapi::{Object, RefOr, Schema, schema::Type};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
@@ -43,7 +45,7 @@ pub struct Proof {
 }
 
 /// A worker's machine and program, as it describes them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct About {
     /// The cores for builds; 0 if it did not say.
@@ -58,17 +60,55 @@ pub struct About {
     pub architecture: String,
     /// The version of Kilnyard.
     pub version: String,
+    /// What else of it can make a build end otherwise, by name: settings of the kernel, limits. Unknown ones are absent.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub conditions: BTreeMap<String, String>,
+    /// Its clock, in seconds since 1970; absent if it did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_seconds: Option<f64>,
 }
 
 impl About {
     /// The longest text of a field, in bytes.
     pub const BYTES_MAX: usize = 256;
+    /// The most conditions.
+    pub const CONDITIONS_MAX: usize = 32;
 
     /// Whether a door keeps it.
     pub(crate) fn is_short(&self) -> bool {
         let texts = [&self.kernel, &self.cpu, &self.architecture, &self.version];
-        texts.iter().all(|text| text.len() <= About::BYTES_MAX)
+        let is_printed = |text: &String| !text.chars().any(char::is_control);
+        texts.into_iter().all(|text| text.len() <= About::BYTES_MAX)
+            && self.conditions.len() <= About::CONDITIONS_MAX
+            && self
+                .conditions
+                .iter()
+                .flat_map(|(name, value)| [name, value])
+                .all(|text| text.len() <= About::BYTES_MAX && is_printed(text))
+            && self.clock_seconds.is_none_or(f64::is_finite)
     }
+}
+
+/// What a worker keeps from earlier builds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holdings {
+    /// The trees that it has, by hash: base roots, and trees of recipes. Not all, if there are many.
+    pub trees: Vec<Sha256Hex>,
+    /// The number of layers of dependencies.
+    pub layers: u64,
+    /// Their size.
+    pub layers_bytes: u64,
+    /// The number of files: sources, and outputs that its builds used or made.
+    pub files: u64,
+    /// Their size.
+    pub files_bytes: u64,
+    /// The size of everything, with the trees.
+    pub bytes: u64,
+}
+
+impl Holdings {
+    /// The most trees that a worker names.
+    pub const TREES_MAX: usize = 16;
 }
 
 /// A session.
@@ -99,6 +139,53 @@ pub struct WaitForMessage {
     /// once. Absent: the run that is connected when the request arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+}
+
+/// What a worker keeps, for `kilnyard workers` alone. Without `trees`, the request says nothing of it.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+pub struct Keeps {
+    /// The hashes of the worker's trees, separated by commas; at most 16 count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trees: Option<String>,
+    /// The number of its layers of dependencies.
+    pub layers: u64,
+    /// Their size.
+    pub layers_bytes: u64,
+    /// The number of its files.
+    pub files: u64,
+    /// Their size.
+    pub files_bytes: u64,
+    /// The size of everything, with the trees.
+    pub bytes: u64,
+}
+
+impl Keeps {
+    pub(crate) fn of(holdings: &Holdings) -> Keeps {
+        let trees = holdings.trees.iter().take(Holdings::TREES_MAX).map(Sha256Hex::as_str);
+        Keeps {
+            trees: Some(trees.collect::<Vec<_>>().join(",")),
+            layers: holdings.layers,
+            layers_bytes: holdings.layers_bytes,
+            files: holdings.files,
+            files_bytes: holdings.files_bytes,
+            bytes: holdings.bytes,
+        }
+    }
+
+    /// What the worker keeps, if the request says so. What is not a hash does not count.
+    pub(crate) fn holdings(&self) -> Option<Holdings> {
+        let trees = self.trees.as_ref()?.split(',').take(Holdings::TREES_MAX);
+        Some(Holdings {
+            trees: trees.filter_map(|tree| Sha256Hex::parse(tree).ok()).collect(),
+            layers: self.layers,
+            layers_bytes: self.layers_bytes,
+            files: self.files,
+            files_bytes: self.files_bytes,
+            bytes: self.bytes,
+        })
+    }
 }
 
 /// A shell that a worker is asked to start.
@@ -277,10 +364,44 @@ mod tests {
             cpu: text("AMD EPYC 7B13"),
             architecture: text("x86_64"),
             version: text("0.1.0"),
+            conditions: [(text("page size"), text("4 KiB"))].into(),
+            clock_seconds: Some(1_700_000_000.5),
         };
         let proof = |about| Proof { worker: text("far"), challenge: text(HASH), proof: text(HASH), about };
         check("proof", &proof(about));
         check("began", &Began { session: text(HASH), encodings: vec![text("zstd")] });
+    }
+
+    #[test]
+    fn what_a_worker_says_of_itself_is_bounded() {
+        let about = |name: &str, value: &str| About {
+            conditions: [(text(name), text(value))].into(),
+            ..About::default()
+        };
+        assert!(About::default().is_short() && about("page size", "4 KiB").is_short());
+        let long = "x".repeat(About::BYTES_MAX + 1);
+        let many = (0..=About::CONDITIONS_MAX).map(|number| (number.to_string(), text("x"))).collect();
+        let many = About { conditions: many, ..About::default() };
+        let clock = About { clock_seconds: Some(f64::INFINITY), ..About::default() };
+        for about in
+            [about(&long, "x"), about("x", &long), about("x", "\u{1b}[2J"), about("x\n", "x"), many, clock]
+        {
+            assert!(!about.is_short(), "{about:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_worker_keeps_is_read_from_its_request_and_bounded() {
+        let trees = vec![Sha256Hex::parse(HASH).unwrap()];
+        let kept = Holdings { trees, layers: 1, layers_bytes: 2, files: 3, files_bytes: 4, bytes: 9 };
+        assert_eq!(Keeps::of(&kept).holdings(), Some(kept.clone()));
+        assert_eq!(Keeps::default().holdings(), None);
+        let trees = vec![kept.trees[0].clone(); 100];
+        let many = Keeps::of(&Holdings { trees, ..kept.clone() });
+        assert_eq!(many.holdings().unwrap().trees.len(), Holdings::TREES_MAX);
+        let lie = Keeps { trees: Some(format!("{HASH},\u{1b}[2J,../x,")), ..Keeps::default() };
+        let lie = lie.holdings().unwrap();
+        assert_eq!(lie, Holdings { trees: kept.trees, ..Holdings::default() });
     }
 
     #[test]

@@ -4,7 +4,8 @@ mod shells;
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Join, Joined, PART_MISSING, Part, Proof, RUN_HEADER, Refused, WaitForMessage,
+    About, Began, Challenge, Holdings, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER, Refused,
+    WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint, Pin};
@@ -89,6 +90,10 @@ pub struct Client {
     worker: String,
     key: WorkerKey,
     about: About,
+    /// The seconds since 1970, for the description of the machine.
+    clock: Option<fn() -> f64>,
+    /// What the worker keeps, if it said so: set by the thread that cleans, read by the one that asks for messages.
+    holdings: Mutex<Option<Holdings>>,
     session: Mutex<Option<Session>>,
     /// The run that the last answer to a request for messages named.
     run: Mutex<Option<String>>,
@@ -137,12 +142,18 @@ impl Client {
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
         let (worker, about) = (worker.to_owned(), About::default());
-        Ok(Client { http, url, door, worker, key, about, session: Mutex::default(), run: Mutex::default() })
+        let (clock, holdings, session, run) = Default::default();
+        Ok(Client { http, url, door, worker, key, about, clock, holdings, session, run })
     }
 
-    /// The same client, which describes its machine to the door.
-    pub fn with_about(self, about: About) -> Client {
-        Client { about, ..self }
+    /// The same client, which describes its machine to the door. `clock` gives the seconds since 1970.
+    pub fn with_about(self, about: About, clock: fn() -> f64) -> Client {
+        Client { about, clock: Some(clock), ..self }
+    }
+
+    /// Says from now on that the worker keeps this.
+    pub fn set_holdings(&self, holdings: Holdings) {
+        *self.holdings.lock().unwrap_or_else(PoisonError::into_inner) = Some(holdings);
     }
 
     /// Joins with a token's secret. A worker that has joined may repeat this.
@@ -180,10 +191,12 @@ impl Client {
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
         let known = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        let holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let keeps = holdings.as_ref().map(Keeps::of);
         let wait = WaitForMessage { wait: if waits { WAIT.as_secs() } else { 0 }, run: Some(known) };
         let request = || {
             let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
-            get.header(ACCEPT_ENCODING, ZSTD).query(&wait)
+            get.header(ACCEPT_ENCODING, ZSTD).query(&wait).query(&keeps)
         };
         let answer = self.in_session(&request)?;
         let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);
@@ -273,7 +286,7 @@ impl Client {
         let challenge: Challenge = self.post("/v1/challenge", &())?;
         let proof = self.key.prove(self.door, &challenge.challenge);
         let worker = self.worker.clone();
-        let about = self.about.clone();
+        let about = About { clock_seconds: self.clock.map(|clock| clock()), ..self.about.clone() };
         let proof = Proof { worker, challenge: challenge.challenge, proof, about };
         let began: Began = self.post("/v1/session", &proof)?;
         let takes_zstd = began.encodings.iter().any(|encoding| encoding == ZSTD);

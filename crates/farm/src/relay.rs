@@ -7,7 +7,7 @@
 //! The first header of a connection says what it is for: [`First`]. A run then sends [`ToDoor`] and receives [`ToRun`];
 //! the bodies are messages of `protocol`. The socket is in the yard's folder `state`, which is closed to other users.
 
-use crate::api::About;
+use crate::api::{About, Holdings};
 use crate::roster::Held;
 use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
@@ -150,6 +150,10 @@ pub struct WorkerStatus {
     pub held: Option<Held>,
     /// Its machine, as it described it when it connected.
     pub about: About,
+    /// How far its clock was ahead of the door's at that time, in seconds, which includes the time of the message.
+    pub clock_ahead_seconds: Option<f64>,
+    /// What it keeps from earlier builds, as it said last; absent if it did not say.
+    pub holdings: Option<Holdings>,
 }
 
 /// A frame as bytes.

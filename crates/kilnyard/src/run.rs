@@ -379,6 +379,8 @@ impl Parts<'_> {
             cancel: signals::cancel(),
             has_rescanned: false,
         };
+        // What a killed run left. What builds that are taken over need is copied again.
+        contents::clear(yard);
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
                 run,
@@ -446,6 +448,9 @@ impl Parts<'_> {
                 return Err(Error::new(Kind::Internal, "the store rejected a record without a reason"));
             }
         };
+        if state == RunState::Finished {
+            contents::clear(yard);
+        }
         picture.follow(view);
         // Requests that came too late: the recorder took them, or they are still in the store.
         let late = receiver.try_iter().filter_map(|message| match message {

@@ -46,7 +46,7 @@ mod written;
 
 pub use births::has_birth_events;
 pub use capture::{CaptureEnd, CaptureLimits, Captured, capture};
-pub use clock::{now_seconds, own_cpu_seconds};
+pub use clock::{now_seconds, own_cpu_seconds, time_of_day_seconds};
 pub use inspector::become_inspector_if_asked;
 pub use leaf::folder_of_groups;
 pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, StagePeaks, written_words};

@@ -12,7 +12,7 @@
 //!
 //! Invariant: when [`Client::run`] returns, no build is running.
 
-use crate::{Cores, Link, Share, Supply, Worker, jobserver_path};
+use crate::{Cores, InUse, Link, Share, Supply, Worker, jobserver_path};
 use kilnyard_agent::{Action, Agent, Event};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::Stage;
@@ -306,11 +306,15 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
             attempt,
             sender: self.sender.clone(),
             answered,
+            worker,
             supply,
             cancel,
             logs: Mutex::default(),
+            in_use: Mutex::default(),
         };
         self.scope.spawn(move || {
+            // From before its files are looked for until its logs have arrived.
+            let _in_use = worker.using(&lease);
             let result = Box::new(perform(worker, &lease, &share, &link));
             let logs = link.logs.into_inner().unwrap_or_else(PoisonError::into_inner);
             supply.end(&lease, &logs);
@@ -325,10 +329,13 @@ struct OfBuild<'a> {
     attempt: Attempt,
     sender: Sender<Incoming>,
     answered: Receiver<Answer>,
+    worker: &'a Worker,
     supply: &'a dyn Supply,
     cancel: Arc<AtomicBool>,
     /// The logs of the stages that ended.
     logs: Mutex<Vec<String>>,
+    /// What its tests use.
+    in_use: Mutex<Vec<InUse>>,
 }
 
 impl Link for OfBuild<'_> {
@@ -348,6 +355,8 @@ impl Link for OfBuild<'_> {
         self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
         let answer = self.answered.recv().map_err(|_| is_over())?;
         if let Test::Run(test) = &answer.test {
+            let in_use = self.worker.using_for_test(test);
+            self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(in_use);
             self.supply.provide_test(test, &self.cancel)?;
         }
         Ok(answer)

@@ -23,6 +23,7 @@ pub use image::Image;
 pub(crate) use image::planned as planned_image;
 pub(crate) use record::LayerSet;
 
+use crate::bound::{Entry, Kind, What};
 use crate::leftovers::{LeftOver, remove_or_set_aside};
 use crate::roots::layers_of_failed;
 use claims::Claims;
@@ -406,26 +407,40 @@ impl Layers {
     fn evict(&self) -> io::Result<Vec<LeftOver>> {
         let mut left = Vec::new();
         loop {
-            let mut state = lock(&self.state);
+            let state = lock(&self.state);
             if state.bytes.values().sum::<u64>() <= self.bytes_max {
                 return Ok(left);
             }
-            let failed = layers_of_failed(&self.yard)?;
-            let mut needed: BTreeSet<&String> = state.users.keys().collect();
-            needed.extend(state.sets.values().flat_map(|set| &set.stack));
-            let is_free = |name: &&String| !needed.contains(name) && !failed.contains(&self.files(name));
-            let age = |name: &&String| LayerRecord::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH);
-            let Some(oldest) = state.bytes.keys().filter(is_free).min_by_key(age).cloned() else {
+            let free = self.free(&state)?;
+            let Some(oldest) = free.into_iter().min_by_key(|name| self.used(name)).cloned() else {
                 // All layers are in use.
                 return Ok(left);
             };
-            let gone = self.give_up(&oldest)?;
-            state.sets.remove(&oldest);
-            state.bytes.remove(&oldest);
-            state.unsynced.remove(&oldest);
-            drop(state);
-            left.extend(self.remove(&gone));
+            left.extend(self.take(state, &oldest)?);
         }
+    }
+
+    /// The layers that no set and no root uses.
+    fn free<'a>(&self, state: &'a State) -> io::Result<BTreeSet<&'a String>> {
+        let failed = layers_of_failed(&self.yard)?;
+        let mut needed: BTreeSet<&String> = state.users.keys().collect();
+        needed.extend(state.sets.values().flat_map(|set| &set.stack));
+        let is_free = |name: &&String| !needed.contains(name) && !failed.contains(&self.files(name));
+        Ok(state.bytes.keys().filter(is_free).collect())
+    }
+
+    fn used(&self, name: &str) -> SystemTime {
+        LayerRecord::used(&self.at(name)).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Forgets a layer and removes it.
+    fn take(&self, mut state: MutexGuard<'_, State>, name: &str) -> io::Result<Option<LeftOver>> {
+        let gone = self.give_up(name)?;
+        state.sets.remove(name);
+        state.bytes.remove(name);
+        state.unsynced.remove(name);
+        drop(state);
+        Ok(self.remove(&gone))
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -454,6 +469,33 @@ impl Layers {
 
     fn remove(&self, folder: &Path) -> Option<LeftOver> {
         remove_or_set_aside(&self.yard, folder, &self.ids)
+    }
+}
+
+impl Kind for Layers {
+    fn what(&self) -> What {
+        What::Layer
+    }
+
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let state = lock(&self.state);
+        let free = self.free(&state)?;
+        let entries = state.bytes.iter().map(|(name, bytes)| Entry {
+            name: name.clone(),
+            bytes: *bytes,
+            used: self.used(name),
+            is_needed: !free.contains(name),
+        });
+        Ok(entries.collect())
+    }
+
+    fn discard(&self, name: &str) -> io::Result<bool> {
+        let state = lock(&self.state);
+        if !self.free(&state)?.iter().any(|free| *free == name) {
+            return Ok(false);
+        }
+        // What cannot be removed is set aside, and no longer counts.
+        self.take(state, name).map(|_| true)
     }
 }
 

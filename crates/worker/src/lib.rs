@@ -10,9 +10,11 @@
 //! while later builds run, or by [`Worker::sweep`] at the next start.
 
 mod apart;
+mod bound;
 mod build;
 mod capture;
 mod client;
+mod conditions;
 mod cores;
 mod damage;
 mod depends;
@@ -33,8 +35,10 @@ mod tools;
 mod trees;
 mod verdict;
 
+pub use bound::{InUse, Tidied};
 pub use capture::{CAPTURED, OUT_OF_TIME, TOO_LONG};
 pub use client::{Client, ClientError, Inbox, Incomings, Transport};
+pub use conditions::conditions;
 pub use cores::{Cores, Share};
 pub use damage::find_damage;
 pub use depends::Stacked;
@@ -150,6 +154,8 @@ pub struct Worker {
     layers: Arc<layers::Layers>,
     damage: Arc<damage::Damage>,
     trees: Arc<Trees>,
+    /// What running builds use of the folder.
+    uses: Arc<bound::Uses>,
 }
 
 impl Worker {
@@ -159,9 +165,9 @@ impl Worker {
         let layers = layers::Layers::new(&settings.yard, &settings.ids, settings.layers_bytes_max);
         let layers = Arc::new(layers);
         let runner = sandboxed::Sandboxed::new(settings.clone(), distfiles.clone(), layers.clone());
-        let (fetching, damage) = Default::default();
+        let (fetching, damage, uses) = Default::default();
         let trees = Arc::new(Trees::new(&settings.yard, &settings.ids));
-        Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees }
+        Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees, uses }
     }
 
     /// Removes the remains of interrupted builds, and writes the programs that roots use. Call it once, before the

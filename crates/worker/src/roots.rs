@@ -12,7 +12,7 @@ mod shown;
 mod written;
 
 pub use base::{BaseFolders, BaseSandbox, run_in_base};
-pub(crate) use kept::layers_of_failed;
+pub(crate) use kept::{layers_of_failed, orders_of_failed};
 pub use planned::BuildFacts;
 pub(crate) use planned::Planned;
 pub(crate) use shown::without_links;

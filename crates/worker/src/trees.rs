@@ -6,6 +6,7 @@
 //!
 //! Known downside: both the archive and the layer stay on the disk; the archive is a third of the layer's size.
 
+use crate::bound::now;
 use crate::damage;
 use crate::leftovers::remove_or_set_aside;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage, copy};
@@ -18,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Layers, relative to the yard.
-const LAYERS: &str = "layers";
+pub(crate) const LAYERS: &str = "layers";
 /// Archives of trees, relative to the yard.
 pub const ARCHIVES: &str = "layers/archives";
 /// Suffix of a layer whose files all belong to one user.
-const ALONE: &str = "-alone";
+pub(crate) const ALONE: &str = "-alone";
 
 /// Why a tree could not become a layer, or a folder a tree.
 #[derive(Debug, thiserror::Error)]
@@ -55,12 +56,23 @@ impl Trees {
 
     /// The layer of a tree, relative to the yard, whether it exists or not.
     pub fn layer(&self, tree: &Artifact) -> String {
-        format!("{LAYERS}/{}{}", tree.sha256, if self.ids.has_one_id() { ALONE } else { "" })
+        self.layer_of(&tree.sha256)
+    }
+
+    fn layer_of(&self, sha256: &Sha256Hex) -> String {
+        format!("{LAYERS}/{sha256}{}", if self.ids.has_one_id() { ALONE } else { "" })
     }
 
     /// Whether the layer of a tree exists and is not marked as damaged.
     pub fn is_whole(&self, tree: &Artifact) -> bool {
         self.is_layer_whole(&self.layer(tree))
+    }
+
+    /// Records that a tree is used now.
+    pub(crate) fn touch(&self, sha256: &Sha256Hex) {
+        let manifest = self.yard.join(format!("{}.manifest", self.layer_of(sha256)));
+        // If this fails, the tree may be removed too early, and is fetched again.
+        let _ = std::fs::File::open(manifest).and_then(|file| file.set_modified(now()));
     }
 
     /// Whether the layer of a tree exists, or can be unpacked from its archive.

@@ -2,7 +2,7 @@
 
 use super::{ClientCertificates, Peer, Place, Shared, blobs, files, shells};
 use crate::api::{
-    self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, WaitForMessage,
+    self, About, BYTES, Began, Challenge, Join, Joined, Keeps, Proof, RUN_HEADER, Refused, WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
@@ -253,7 +253,7 @@ async fn session(
     }
     certified(&shared, &member, Some(&peer))?;
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
-    let session = shared.state().begin(&member.name, about, now);
+    let session = shared.state().begin(&member.name, about, now, (shared.clock)());
     Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))
 }
 
@@ -342,7 +342,7 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
 #[utoipa::path(
     get,
     path = MESSAGES,
-    params(WaitForMessage),
+    params(WaitForMessage, Keeps),
     responses(
         (
             status = 200,
@@ -368,9 +368,13 @@ async fn messages(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
     Query(wait): Query<WaitForMessage>,
+    Query(keeps): Query<Keeps>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
+    if let Some(holdings) = keeps.holdings() {
+        shared.state().keeps(&worker, holdings);
+    }
     let run_before = match wait.run {
         Some(run) => Some(run).filter(|run| !run.is_empty()),
         None => shared.state().run_id().map(str::to_owned),

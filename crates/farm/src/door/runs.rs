@@ -73,15 +73,17 @@ fn status(shared: &Shared) -> io::Result<Status> {
     let members = shared.roster.members()?;
     let (state, now) = (shared.state(), Instant::now());
     let workers = members.into_iter().map(|member| {
-        let (silent, builds, about) = state.seen(&member.name, now);
+        let seen = state.seen(&member.name, now);
         WorkerStatus {
             pool: member.pool,
             roles: member.roles,
             held: member.held,
-            about,
+            about: seen.about,
+            clock_ahead_seconds: seen.clock_ahead_seconds,
+            holdings: seen.holdings,
             joined_seconds: member.joined_seconds,
-            silent_seconds: silent.map(|silent| silent.as_secs_f64()),
-            builds,
+            silent_seconds: seen.silent.map(|silent| silent.as_secs_f64()),
+            builds: seen.builds,
             name: member.name,
         }
     });

@@ -187,7 +187,7 @@ fn refused(shared: &Shared, worker: &str) -> io::Result<Option<String>> {
     if shared.roster.member(worker)?.is_none() {
         return Ok(Some(format!("there is no worker {worker}")));
     }
-    let (silent, ..) = shared.state().seen(worker, Instant::now());
+    let silent = shared.state().seen(worker, Instant::now()).silent;
     let is_connected = silent.is_some_and(|silent| silent < SILENT_MAX);
     Ok((!is_connected).then(|| format!("{worker} is not connected")))
 }

@@ -2,7 +2,7 @@
 //! workers prove their keys again.
 
 use super::Files;
-use crate::api::About;
+use crate::api::{About, Holdings};
 use crate::relay::{Allowed, ToDoor};
 use kilnyard_model::sha256::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -68,6 +68,22 @@ struct Seat {
     /// When it sent its last request.
     seen: Option<Instant>,
     about: About,
+    /// How far its clock is ahead, if it said so.
+    clock_ahead_seconds: Option<f64>,
+    /// What it keeps, as it said last.
+    holdings: Option<Holdings>,
+}
+
+/// What a door knows of a worker. Empty for one that has not connected.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The time since its last request, if there was one.
+    pub silent: Option<Duration>,
+    /// The number of its builds.
+    pub builds: usize,
+    pub about: About,
+    pub clock_ahead_seconds: Option<f64>,
+    pub holdings: Option<Holdings>,
 }
 
 impl Seat {
@@ -83,6 +99,8 @@ impl Seat {
             grants: HashMap::new(),
             seen: None,
             about: About::default(),
+            clock_ahead_seconds: None,
+            holdings: None,
         }
     }
 }
@@ -119,15 +137,24 @@ impl State {
         made.is_some_and(|at| now.duration_since(at) <= CHALLENGE_MAX)
     }
 
-    /// Begins a session of a worker, in place of its last one.
-    pub fn begin(&mut self, worker: &str, about: About, now: Instant) -> String {
+    /// Begins a session of a worker, in place of its last one. `clock_seconds` is the time of day.
+    pub fn begin(&mut self, worker: &str, about: About, now: Instant, clock_seconds: f64) -> String {
         let session = crate::random_hex();
         self.sessions.insert(session.clone(), worker.to_owned());
         let seat = self.seats.entry(worker.to_owned()).or_insert_with(Seat::vacant);
         self.sessions.remove(&seat.session);
         seat.session.clone_from(&session);
-        (seat.seen, seat.about) = (Some(now), about);
+        seat.clock_ahead_seconds = about.clock_seconds.map(|its| its - clock_seconds);
+        // Another process may have another folder.
+        (seat.seen, seat.about, seat.holdings) = (Some(now), about, None);
         session
+    }
+
+    /// A worker says what it keeps.
+    pub fn keeps(&mut self, worker: &str, holdings: Holdings) {
+        if let Some(seat) = self.seats.get_mut(worker) {
+            seat.holdings = Some(holdings);
+        }
     }
 
     /// The worker of a session.
@@ -276,10 +303,16 @@ impl State {
         self.run.as_ref().map(|run| run.files.clone())
     }
 
-    /// The time since a worker's last request, if there was one, the number of its builds, and its machine.
-    pub fn seen(&self, worker: &str, now: Instant) -> (Option<Duration>, usize, About) {
-        let Some(seat) = self.seats.get(worker) else { return (None, 0, About::default()) };
-        (seat.seen.map(|seen| now.duration_since(seen)), seat.grants.len(), seat.about.clone())
+    /// What is known of a worker.
+    pub fn seen(&self, worker: &str, now: Instant) -> Seen {
+        let Some(seat) = self.seats.get(worker) else { return Seen::default() };
+        Seen {
+            silent: seat.seen.map(|seen| now.duration_since(seen)),
+            builds: seat.grants.len(),
+            about: seat.about.clone(),
+            clock_ahead_seconds: seat.clock_ahead_seconds,
+            holdings: seat.holdings.clone(),
+        }
     }
 }
 
@@ -312,7 +345,7 @@ mod tests {
         let (mut state, now) = (State::default(), Instant::now());
         let sha = |digit: &str| Sha256Hex::parse(&digit.repeat(64)).unwrap();
         let (first, second) =
-            (state.begin("one", About::default(), now), state.begin("two", About::default(), now));
+            (state.begin("one", About::default(), now, 0.0), state.begin("two", About::default(), now, 0.0));
         assert_eq!(state.worker(&first, now).as_deref(), Some("one"));
         let allows = |reads: Vec<Sha256Hex>, logs: Option<&str>| {
             Some(Allowed { attempt: "a".to_owned(), reads, logs: logs.map(str::to_owned) })
@@ -331,7 +364,7 @@ mod tests {
         state.deliver(to("one", None, Some("a")), b"over".to_vec());
         assert!(!state.may_read("one", &sha("1")));
         // A new session ends the earlier one; another worker's stays.
-        state.begin("one", About::default(), now);
+        state.begin("one", About::default(), now, 0.0);
         assert_eq!((state.worker(&first, now), state.worker(&second, now).as_deref()), (None, Some("two")));
         state.remove("two");
         assert_eq!(state.worker(&second, now), None);
@@ -340,7 +373,7 @@ mod tests {
     #[test]
     fn mailboxes_are_bounded() {
         let (mut state, now) = (State::default(), Instant::now());
-        state.begin("one", About::default(), now);
+        state.begin("one", About::default(), now, 0.0);
         for _ in 0..MAILBOX_MAX + 9 {
             state.deliver(to("one", None, None), vec![0; 10]);
         }

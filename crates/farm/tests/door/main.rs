@@ -14,6 +14,7 @@ use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, ToDoor, ToRun};
+use kilnyard_farm::{About, Holdings};
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::Body;
 use std::io::{Read, Write};
@@ -221,6 +222,37 @@ fn a_restarted_door_has_the_same_identity_and_workers() {
     // The old session is over; the client begins another.
     one.send(b"y".to_vec()).unwrap();
     assert_eq!(served.status().workers[0].name, "one");
+}
+
+#[test]
+fn what_a_worker_says_of_its_machine_and_of_what_it_keeps_is_bounded() {
+    let served = Served::new();
+    let clock: fn() -> f64 = || 1e9;
+    let about = |names: usize, value: &str| About {
+        cores: 2,
+        kernel: "Linux \u{1b}[2J".to_owned(),
+        conditions: (0..names).map(|number| (number.to_string(), value.to_owned())).collect(),
+        ..About::default()
+    };
+    let seen = |about: About| {
+        let client = served.joined_once("w").with_about(about, clock);
+        client.receive(false).unwrap();
+        (served.status().workers.remove(0), client)
+    };
+    let (known, client) = seen(about(2, "v"));
+    assert_eq!((known.about.cores, known.about.conditions.len()), (2, 2));
+    assert!(known.clock_ahead_seconds.is_some_and(f64::is_finite) && known.holdings.is_none());
+    let tree = sha256_of(b"tree");
+    let kept = Holdings { trees: vec![tree.clone(); 100], files: u64::MAX, ..Holdings::default() };
+    client.set_holdings(kept);
+    client.receive(false).unwrap();
+    let kept = served.status().workers[0].holdings.clone().unwrap();
+    assert_eq!((kept.trees.len(), kept.files), (Holdings::TREES_MAX, u64::MAX));
+    // Too many, too long, or with control characters: nothing of it is kept, and the session begins anyway.
+    for hostile in [about(99, "v"), about(1, &"v".repeat(300)), about(1, "\u{1b}[2J"), about(1, "a\nb")] {
+        let (known, _) = seen(hostile);
+        assert_eq!((known.about, known.holdings), (About::default(), None));
+    }
 }
 
 #[test]

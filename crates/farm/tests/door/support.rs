@@ -95,6 +95,14 @@ impl Served {
         client
     }
 
+    /// A client that has joined now or before.
+    pub fn joined_once(&self, name: &str) -> Client {
+        match self.roster().member(name).unwrap() {
+            Some(_) => self.client(name),
+            None => self.joined(name),
+        }
+    }
+
     /// Connects in place of a run.
     pub fn run(&self) -> UnixStream {
         self.run_with(Vec::new())

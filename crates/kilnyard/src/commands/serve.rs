@@ -29,7 +29,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     };
     allow_files();
     let own = run::host_name();
-    let door = Door::open(&folder, options.listen, &own, certificates, crate::words::now_seconds);
+    let door = Door::open(&folder, options.listen, &own, certificates, kilnyard_process::time_of_day_seconds);
     let door = door.map_err(|error| explained(error, options, yard))?;
     let url = match &options.address {
         Some(url) => url.clone(),

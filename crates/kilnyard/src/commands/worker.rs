@@ -5,6 +5,7 @@ mod join;
 mod lease;
 mod remote;
 mod shells;
+mod tidy;
 
 use crate::cli;
 use crate::environment::Environment;

@@ -1,22 +1,24 @@
 //! `kilnyard workers`: the workers on other machines.
 
+mod compare;
+
 use super::{print, print_json, serve};
 use crate::cli::{self, WorkersAction};
 use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::words;
 use crate::yard::{Yard, store_error};
+use compare::{Own, differences, kept, machine};
 use kilnyard_coordinator::Measured;
 use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::{DEFAULT_POOL, Held, Roster};
 use kilnyard_model::foreign::Foreign;
-use kilnyard_model::host::Host;
 use kilnyard_model::role::Role;
 use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -27,7 +29,7 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     let failed = "read the workers of the yard";
     if options.action.is_none() && !door::folder(yard).exists() {
         let nothing = Status { address: None, has_run: false, workers: Vec::new() };
-        return show(&nothing, &BTreeMap::new(), options.json);
+        return show(yard, &nothing, options.json);
     }
     let folder = serve::folder(yard)?;
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
@@ -73,7 +75,7 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
                         .collect(),
                 },
             };
-            show(&status, &door::measured(yard), options.json)
+            show(yard, &status, options.json)
         }
     }
 }
@@ -123,7 +125,18 @@ fn hold(roster: &Roster, worker: &str, held: Option<Held>, said: &str) -> Result
 fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
     let kilnyard_farm::roster::Member { name, joined_seconds, pool, roles, held, .. } = member;
     let about = About::default();
-    WorkerStatus { name, joined_seconds, silent_seconds: None, builds: 0, pool, roles, held, about }
+    WorkerStatus {
+        name,
+        joined_seconds,
+        silent_seconds: None,
+        builds: 0,
+        pool,
+        roles,
+        held,
+        about,
+        clock_ahead_seconds: None,
+        holdings: None,
+    }
 }
 
 /// The door's answer; absent if there is none.
@@ -133,10 +146,25 @@ fn asked(yard: &Yard) -> Option<Status> {
     relay::read(&mut stream).ok()?.map(|(status, _)| status)
 }
 
-fn show(status: &Status, measured: &BTreeMap<String, Measured>, as_json: bool) -> Result<ExitCode> {
+/// This machine, as workers are compared with it.
+fn own(yard: &Yard) -> Own {
+    let trees = yard.config.family.trees(yard);
+    Own {
+        host: kilnyard_worker::host(),
+        conditions: kilnyard_worker::conditions(&yard.folder),
+        base_roots: trees.map(|trees| trees.into_iter().map(|tree| tree.sha256).collect()),
+    }
+}
+
+fn show(yard: &Yard, status: &Status, as_json: bool) -> Result<ExitCode> {
+    let (measured, own) = (door::measured(yard), own(yard));
     if as_json {
         let mut all = serde_json::json!(status);
         all["measured"] = serde_json::json!(measured);
+        all["base_roots"] = serde_json::json!(own.base_roots);
+        for (at, worker) in status.workers.iter().enumerate() {
+            all["workers"][at]["differences"] = serde_json::json!(differences(worker, &own));
+        }
         return print_json(&all);
     }
     let mut text = String::new();
@@ -149,7 +177,6 @@ fn show(status: &Status, measured: &BTreeMap<String, Measured>, as_json: bool) -
             let _ = writeln!(text, "listening at {address}; {run}");
         }
     }
-    let own = kilnyard_worker::host();
     for worker in &status.workers {
         let state = match worker.silent_seconds {
             None => "not connected".to_owned(),
@@ -179,7 +206,10 @@ fn show(status: &Status, measured: &BTreeMap<String, Measured>, as_json: bool) -
         if let Some(measured) = measured.get(&worker.name) {
             text.push_str(&measured_line(measured));
         }
-        for difference in differences(&worker.about, &own) {
+        if let Some(holdings) = &worker.holdings {
+            let _ = writeln!(text, "    keeps: {}", kept(holdings, own.base_roots.as_deref()));
+        }
+        for difference in differences(worker, &own) {
             let _ = writeln!(text, "    differs from this machine: {difference}");
         }
     }
@@ -203,53 +233,4 @@ fn measured_line(measured: &Measured) -> String {
 
 fn listed(roles: &BTreeSet<Role>) -> String {
     roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// The description of a worker's machine, which the worker made itself.
-fn machine(about: &About) -> String {
-    let memory = about.memory_bytes.map_or(String::new(), |bytes| format!(", {}", words::size(bytes)));
-    let cores = words::count(about.cores.into(), "core");
-    let (cpu, kernel, version) = (Foreign(&about.cpu), Foreign(&about.kernel), Foreign(&about.version));
-    format!("{cores}{memory}; {cpu}; {kernel}; kilnyard {version}")
-}
-
-/// In what a worker's machine differs from this one, so that its builds may end otherwise.
-fn differences(about: &About, own: &Host) -> Vec<String> {
-    if about.cores == 0 {
-        return Vec::new();
-    }
-    let pairs = [
-        ("kernel", about.kernel.as_str(), own.kernel.as_str()),
-        ("kilnyard", &about.version, env!("CARGO_PKG_VERSION")),
-        ("architecture", &about.architecture, std::env::consts::ARCH),
-    ];
-    let differing = pairs.into_iter().filter(|(_, its, own)| its != own);
-    differing.map(|(what, its, own)| format!("{what} {} instead of {own}", Foreign(its))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_worker_says_of_itself_is_escaped_and_compared() {
-        let own = Host { kernel: "Linux 6.1".to_owned(), cpu: "x".to_owned() };
-        let about = About {
-            cores: 2,
-            memory_bytes: Some(1 << 30),
-            kernel: "Linux 6.1".to_owned(),
-            cpu: "\u{1b}[2J".to_owned(),
-            architecture: std::env::consts::ARCH.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        assert!(!machine(&about).contains('\u{1b}'));
-        assert_eq!(differences(&about, &own), Vec::<String>::new());
-        let other = About { kernel: "Linux 5\n".to_owned(), ..about };
-        let said = differences(&other, &own);
-        assert!(
-            said.len() == 1 && said[0].contains("instead of Linux 6.1") && !said[0].contains('\n'),
-            "{said:?}"
-        );
-        assert!(differences(&About::default(), &own).is_empty());
-    }
 }

@@ -1,7 +1,7 @@
 //! What folders of this machine contain, for workers on other machines: a tree of recipes, and distfiles.
 //!
 //! An order names such folders. Before it is sent to another machine, a thread replaces the names by references to
-//! artifacts, since packing a tree takes seconds. The artifacts are in `state/shared`, which the next run reuses.
+//! artifacts, since packing a tree takes seconds. The artifacts are in `state/shared` until the run is over.
 
 use super::Message;
 use crate::error::{Context, Kind, Result};
@@ -21,6 +21,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 /// The folder of the artifacts in a yard.
 pub fn folder(yard: &Yard) -> PathBuf {
     yard.path(lease::SHARED)
+}
+
+/// Removes the artifacts, which no run needs now. A run packs again what it needs: the tree may have changed.
+pub fn clear(yard: &Yard) {
+    match fs_err::remove_dir_all(folder(yard)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            say!("warning: failed to remove copies for workers on other machines: {error}");
+        }
+        _ => {}
+    }
 }
 
 /// Something for a worker on another machine.

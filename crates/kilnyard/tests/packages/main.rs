@@ -1,17 +1,19 @@
 //! The whole program on real packages in real roots; each package misbehaves in its own way.
 //!
-//! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
-//! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
-//! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
-//! `elsewhere` leases without their yard, `farm` workers on other machines, `messages` the protocol, `own` sources from
-//! git with a second archive, `sets` targets, choices of what packages are built against, and cycles, `shells` roots
-//! of failed builds on other machines, `tables` settings of single packages, and `traps` attacks on later builds.
+//! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages that
+//! harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `bound` the folders
+//! of workers, `disasters` events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary`
+//! builds without root, `elsewhere` leases without their yard, `farm` workers on other machines, `messages` the
+//! protocol, `own` sources from git with a second archive, `sets` targets, choices of what packages are built against,
+//! and cycles, `shells` roots of failed builds on other machines, `tables` settings of single packages, and `traps`
+//! attacks on later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod archive;
 mod block;
+mod bound;
 mod builds;
 mod disasters;
 mod earlier;
@@ -41,6 +43,7 @@ fn main() {
         earlier::CASES,
         elsewhere::CASES,
         farm::CASES,
+        bound::CASES,
         shells::CASES,
         messages::CASES,
         ordinary::CASES,

@@ -116,6 +116,14 @@ fn failed(yard: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     Ok(found)
 }
 
+/// What was recorded of all kept roots of failed builds, as far as it can be read.
+pub(crate) fn orders_of_failed(yard: &Path) -> io::Result<Vec<RootOrder>> {
+    let folders = failed(yard)?;
+    let orders =
+        folders.iter().filter_map(|(_, relative)| fs_err::read(yard.join(relative).join(ORDER)).ok());
+    Ok(orders.filter_map(|order| serde_json::from_slice(&order).ok()).collect())
+}
+
 /// The layers that kept roots of failed builds use, relative to the yard.
 pub(crate) fn layers_of_failed(yard: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let folders = failed(yard)?;

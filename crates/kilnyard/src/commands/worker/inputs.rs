@@ -8,7 +8,9 @@ use kilnyard_mirror::{FetchError, FileStore, Wanted};
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::{FolderContent, Input, RootOrder};
 use kilnyard_model::result::FailureKind;
-use kilnyard_worker::{TreeError, Trees};
+use kilnyard_model::sha256::Sha256Hex;
+use kilnyard_worker::{TreeError, Trees, Worker};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::io;
@@ -174,6 +176,7 @@ pub fn repeated<'a>(
         }
     }
 }
+
 /// Everything that orders name by hash: layers and inputs.
 pub struct Needed {
     trees: Vec<Artifact>,
@@ -198,6 +201,24 @@ impl Needed {
             }
         }
         needed
+    }
+
+    /// The size of what it names, unpacked.
+    pub fn bytes(&self) -> u64 {
+        let named = self.trees.iter().chain(&self.files).map(|one| (one.sha256.as_str(), one.size_bytes));
+        let inputs = self.inputs.iter().map(|input| (input.sha256.as_str(), input.size_bytes));
+        let each: BTreeMap<&str, u64> = named.chain(inputs).collect();
+        each.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Notes that a build uses it.
+    pub fn touch(&self, worker: &Worker) {
+        let inputs: Vec<Sha256Hex> =
+            self.inputs.iter().filter_map(|input| Sha256Hex::parse(&input.sha256).ok()).collect();
+        worker.touch(
+            self.trees.iter().map(|tree| &tree.sha256),
+            self.files.iter().map(|file| &file.sha256).chain(&inputs),
+        );
     }
 
     /// Copies it to the worker's folder, verified by hash. What the store does not have is fetched from its addresses.
@@ -253,7 +274,6 @@ mod tests {
     use kilnyard_farm::roster::{Roster, Terms};
     use kilnyard_mirror::Limits;
     use kilnyard_model::artifact::Media;
-    use kilnyard_model::sha256::Sha256Hex;
     use std::cell::RefCell;
     use std::net::SocketAddr;
     use std::os::unix::net::UnixStream;

@@ -2,6 +2,7 @@
 
 use super::remote::Remote;
 use super::shells::Shells;
+use super::tidy::Tidy;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -14,7 +15,7 @@ use kilnyard_farm::roster::Token;
 use kilnyard_farm::streams::Streams;
 use kilnyard_model::host::Host;
 use kilnyard_model::sha256::Sha256Hex;
-use kilnyard_process::pressure;
+use kilnyard_process::{pressure, time_of_day_seconds};
 use kilnyard_protocol::Hello;
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker};
@@ -33,7 +34,7 @@ const MEMBERSHIP: &str = "state/membership.json";
 /// The file of the worker's key.
 const KEY: &str = "state/worker.key";
 /// With less free space in its folder, a worker takes no builds: 1 GiB.
-const FREE_BYTES_MIN: u64 = 1 << 30;
+pub const FREE_BYTES_MIN: u64 = 1 << 30;
 /// The pause after a request that failed.
 pub const PAUSE: Duration = Duration::from_secs(2);
 
@@ -70,10 +71,15 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     if let Some(cores) = options.cores {
         settings.jobs = cores;
     }
+    settings.layers_bytes_max = settings.layers_bytes_max.min(options.keep.0);
     let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(settings.jobs) };
-    let connection = Arc::new(connection.with_about(about(&machine)));
+    let connection = Arc::new(connection.with_about(about(&machine, &folder), time_of_day_seconds));
     let worker = Worker::new(settings, distfiles.clone());
-    for left in worker.sweep().context(Kind::Machine, format!("prepare {}", folder.display()))? {
+    let swept = worker.sweep().and_then(|mut left| {
+        left.extend(worker.clean_up()?);
+        Ok(left)
+    });
+    for left in swept.context(Kind::Machine, format!("prepare {}", folder.display()))? {
         say!("note: {left}");
     }
     let Membership { url, worker: name, .. } = &membership;
@@ -87,6 +93,14 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         name: name.clone(),
     };
     shells.start();
+    let tidy = Tidy {
+        client: connection.clone(),
+        worker: worker.clone(),
+        folder: folder.clone(),
+        keep_bytes: options.keep.0,
+    };
+    // Before the yard learns what is warm.
+    tidy.start();
     let supply = Remote {
         client: &connection,
         worker: &worker,
@@ -95,6 +109,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         name,
         key: &key,
         streams: &streams,
+        keep_bytes: options.keep.0,
     };
     let mut client = Client {
         worker: &worker,
@@ -133,8 +148,8 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// The description of this machine for `kilnyard workers`.
-fn about(machine: &Machine) -> About {
+/// The description of this machine for `kilnyard workers`. Builds are in this folder.
+fn about(machine: &Machine, folder: &Path) -> About {
     let Host { kernel, cpu } = kilnyard_worker::host();
     About {
         cores: machine.cores,
@@ -143,6 +158,9 @@ fn about(machine: &Machine) -> About {
         cpu,
         architecture: std::env::consts::ARCH.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        conditions: kilnyard_worker::conditions(folder),
+        // The connection adds it when it begins a session.
+        clock_seconds: None,
     }
 }
 

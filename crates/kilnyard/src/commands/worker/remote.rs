@@ -1,7 +1,7 @@
 //! The files of a farm's builds: from the door before a build, and to it afterwards.
 
 use super::inputs::{Cause, Failed, Needed, repeated};
-use crate::signals;
+use crate::{signals, words};
 use kilnyard_farm::client::Client;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::streams::Streams;
@@ -37,18 +37,40 @@ pub struct Remote<'a> {
     pub key: &'a WorkerKey,
     /// Sends logs while they are being written.
     pub streams: &'a Streams,
+    /// What the folder may keep, in bytes.
+    pub keep_bytes: u64,
 }
 
 impl Remote<'_> {
     /// Gets what is needed, and says why that takes long or fails. `of` says for whom.
     fn fetch(&self, of: &str, needed: &Needed, cancel: &AtomicBool) -> Result<(), Failed> {
         let fetch = || needed.fetch(self.worker.trees(), self.distfiles, self.client, cancel);
-        repeated_here(of, cancel, PAUSES_SECONDS.iter(), fetch).inspect_err(|failed| {
+        let fetched = repeated_here(of, cancel, PAUSES_SECONDS.iter(), fetch).inspect_err(|failed| {
             if failed.cause != Cause::Cancelled {
                 say!("{of}: {}", failed.error.one_line());
             }
-        })
+        });
+        fetched.inspect(|()| needed.touch(self.worker))
     }
+}
+
+fn failure(kind: FailureKind, message: String) -> Failure {
+    Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
+}
+
+/// Fails a build that alone needs more than the folder may keep: another worker may have more room.
+fn fits(needed: &Needed, keep_bytes: u64) -> Result<(), Failure> {
+    let bytes = needed.bytes();
+    if bytes <= keep_bytes {
+        return Ok(());
+    }
+    let (needed, keep) = (words::size(bytes), words::size(keep_bytes));
+    let message = format!(
+        "this build needs {needed} of base roots, sources and dependencies, but its worker keeps at most {keep}: \
+         start that with a larger --keep"
+    );
+    say!("warning: {message}");
+    Err(failure(FailureKind::Machine, message))
 }
 
 /// Repeats a request while that may help, with these pauses, and says why.
@@ -80,13 +102,13 @@ impl Supply for Remote<'_> {
             Some(to_test) => Needed::by(&to_test.order.root, &to_test.order.inputs),
             None => Needed::by(&lease.order.root, &[]),
         };
+        fits(&needed, self.keep_bytes)?;
         self.fetch(&lease.order.package, &needed, cancel).map_err(|failed| {
             let kind = match cancel.load(Ordering::Relaxed) {
                 true => FailureKind::Cancelled,
                 false => failed.cause.kind(),
             };
-            let message = failed.error.one_line();
-            Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
+            failure(kind, failed.error.one_line())
         })
     }
 

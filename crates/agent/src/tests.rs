@@ -41,6 +41,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     };
     Box::new(Lease {
         build: u64::from(number),

@@ -110,6 +110,7 @@ fn to_build() -> Prepared {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,

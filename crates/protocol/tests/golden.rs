@@ -148,6 +148,7 @@ fn lease() -> Lease {
         fakeroots: vec!["/usr/bin/fakeroot".to_owned()],
         output_folder: "/build".to_owned(),
         terms: Default::default(),
+        keep: None,
     };
     let seen = StageSeen {
         stage: Stage::Build,

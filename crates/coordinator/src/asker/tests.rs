@@ -17,6 +17,7 @@ fn order() -> Arc<BuildOrder> {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     })
 }
 

@@ -75,6 +75,7 @@ pub fn to_build() -> Prepared {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,

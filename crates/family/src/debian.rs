@@ -29,7 +29,6 @@ use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Against;
-use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
@@ -216,10 +215,6 @@ impl Family for Debian {
 
     fn trees(&self, yard: &Yard) -> Option<Vec<Artifact>> {
         Some(vec![base::find(yard, &self.root())?.tree?])
-    }
-
-    fn shown(&self, _yard: &Yard) -> Result<RootOrder> {
-        Ok(stages::shown())
     }
 
     fn source_pattern(&self, _package: &str) -> String {

@@ -34,7 +34,6 @@ use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
-use kilnyard_model::order::RootOrder;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
@@ -220,11 +219,6 @@ impl Family for Pkgsrc {
     fn folders(&self) -> BTreeMap<String, PathBuf> {
         let folders = [(rules::TREE_FOLDER, &self.tree), (rules::DISTFILES_FOLDER, &self.distfiles)];
         folders.map(|(name, folder)| (name.to_owned(), folder.clone())).into()
-    }
-
-    fn shown(&self, yard: &Yard) -> Result<RootOrder> {
-        let base = base::find(yard, &self.root).unwrap_or_default();
-        Ok(rules::shown(&set::settings(yard, self, &base)?))
     }
 
     fn source_pattern(&self, package: &str) -> String {

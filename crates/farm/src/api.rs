@@ -89,6 +89,33 @@ pub struct Wait {
     pub wait: u64,
 }
 
+/// A shell that a worker is asked to start.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Shell {
+    /// Its random id.
+    pub id: String,
+    /// The package and the command.
+    pub order: serde_json::Value,
+}
+
+/// Where a part of a shell's input begins, and how long a request for it may wait.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Input {
+    /// The number of bytes before it, all of which have arrived.
+    pub offset: u64,
+    /// Seconds; at most 50 count.
+    pub wait: u64,
+}
+
+/// Where a part of a shell's output begins.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Output {
+    /// The number of bytes before it.
+    pub offset: u64,
+}
+
 /// A worker has joined.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Joined {

@@ -1,5 +1,6 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
+mod shells;
 mod uploads;
 
 use crate::api::{

@@ -4,6 +4,7 @@ mod blobs;
 mod files;
 mod requests;
 mod runs;
+mod shells;
 mod state;
 mod uploads;
 
@@ -18,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use kilnyard_artifacts::Folder;
+use shells::Shells;
 use state::State;
 use std::io;
 use std::net::SocketAddr;
@@ -86,6 +88,7 @@ struct Shared {
     clock: fn() -> f64,
     state: Mutex<State>,
     uploads: Arc<Uploads>,
+    shells: Shells,
     certificates: ClientCertificates,
 }
 
@@ -124,8 +127,8 @@ impl Door {
         socket.set_nonblocking(true)?;
         let roster = Roster::open(folder)?;
         let uploads = Arc::new(Uploads::open(folder)?);
-        let (own, state) = (own.to_owned(), Mutex::default());
-        let shared = Shared { identity, roster, address, own, clock, state, uploads, certificates };
+        let (own, state, shells) = (own.to_owned(), Mutex::default(), Shells::default());
+        let shared = Shared { identity, roster, address, own, clock, state, uploads, shells, certificates };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 

@@ -7,6 +7,7 @@
 //! - [`door`]: the server. It admits workers, relays their messages, and serves and accepts files by hash. It has no part
 //!   in decisions: while no run is in progress, messages are dropped, and workers repeat theirs.
 //! - [`relay`]: the frames between the door and a run.
+//! - [`shell`]: shells in roots that workers keep.
 //! - [`client`]: the worker's side.
 //! - [`streams`]: the logs of a worker's running builds.
 //! - [`roster`]: which workers have joined, and tokens that admit new ones.
@@ -28,9 +29,10 @@ pub mod identity;
 pub mod proof;
 pub mod relay;
 pub mod roster;
+pub mod shell;
 pub mod streams;
 
-pub use api::About;
+pub use api::{About, Shell};
 
 /// The port of a door, unless another is given.
 pub const PORT: u16 = 7878;

@@ -80,6 +80,13 @@ pub enum First {
     },
     /// The door answers with [`Status`], and ends the connection.
     Status,
+    /// Frames of a shell follow, in both directions; see [`shell`](crate::shell).
+    Shell {
+        /// The worker that has the root.
+        worker: String,
+        /// A [`Wanted`](crate::shell::Wanted), which only the worker reads.
+        order: serde_json::Value,
+    },
 }
 
 /// A message of a run to a worker.
@@ -176,15 +183,24 @@ pub fn write(to: &mut impl Write, header: &impl Serialize, body: &[u8]) -> io::R
 /// # Errors
 /// The connection failed, or the frame is malformed.
 pub fn read<H: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(H, Vec<u8>)>> {
+    read_within(from, HEADER_BYTES_MAX, BODY_BYTES_MAX)
+}
+
+/// [`read`] with other bounds on header and body, in bytes.
+pub(crate) fn read_within<H: DeserializeOwned>(
+    from: &mut impl Read,
+    header_max: u32,
+    body_max: u32,
+) -> io::Result<Option<(H, Vec<u8>)>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
-    let mut header = vec![0; checked(length, HEADER_BYTES_MAX)?];
+    let mut header = vec![0; checked(length, header_max)?];
     from.read_exact(&mut header)?;
     from.read_exact(&mut length)?;
-    let mut body = vec![0; checked(length, BODY_BYTES_MAX)?];
+    let mut body = vec![0; checked(length, body_max)?];
     from.read_exact(&mut body)?;
     Ok(Some((serde_json::from_slice(&header).map_err(io::Error::from)?, body)))
 }

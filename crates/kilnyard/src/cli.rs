@@ -526,6 +526,9 @@ pub struct Shell {
     /// Enter as the root user of the root, not as the builder.
     #[arg(long)]
     pub root: bool,
+    /// The worker that keeps the root. Default: the one whose build failed last.
+    #[arg(long, value_name = "NAME")]
+    pub worker: Option<String>,
     /// The command to run; a shell by default.
     #[arg(last = true)]
     pub command: Vec<String>,

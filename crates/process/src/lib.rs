@@ -38,6 +38,7 @@ mod processes;
 mod progress;
 mod snapshot;
 mod stalls;
+mod terminal;
 mod tree;
 mod watch;
 pub mod weight;
@@ -52,6 +53,7 @@ pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, 
 pub use log::{Log, LogFacts, LogLimits, read_log, read_log_from};
 pub use snapshot::{ObservedProcess, Snapshot};
 pub use stalls::Stalls;
+pub use terminal::Terminal;
 pub use watch::{Watched, run, run_watched};
 pub use written::Writing;
 

@@ -366,13 +366,19 @@ impl Sandbox {
         serde_json::to_vec(&specification).map_err(io::Error::other)
     }
 
-    /// Runs the sandbox on this process's terminal and waits for it. Returns the command's exit code.
-    pub fn run_interactively(&self, specification_file: &std::path::Path) -> io::Result<i32> {
+    /// Runs the sandbox on a terminal: `run` starts the command, with standard input and output of its choice, and waits
+    /// for it. Returns the exit code that `run` returns.
+    pub fn run_interactively(
+        &self,
+        specification_file: &std::path::Path,
+        run: impl FnOnce(Command) -> io::Result<i32>,
+    ) -> io::Result<i32> {
         fs_err::write(specification_file, self.specification(Bounds::default(), &Groups::default())?)?;
-        let own = std::process::id().to_string();
-        let status = this_program().arg(ARGUMENT).arg(specification_file).arg(own).status();
+        let mut command = this_program();
+        command.arg(ARGUMENT).arg(specification_file).arg(std::process::id().to_string());
+        let ended = run(command);
         fs_err::remove_file(specification_file)?;
-        Ok(status?.code().unwrap_or(1))
+        ended
     }
 
     /// Runs one of Kilnyard's own tasks whose output is binary and may be long; `take` reads it. If the task failed,

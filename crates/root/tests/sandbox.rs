@@ -9,6 +9,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn main() {
@@ -290,9 +291,10 @@ fn a_shell_cannot_insert_terminal_input(yard: &Yard) -> Result<(), Failed> {
         "import fcntl, sys\ntry: fcntl.ioctl(0, 0x5412, b'x')\nexcept OSError as e: sys.exit(e.errno)";
     let mut sandbox = yard.sandbox(PLAIN, &format!("exec python3 -c \"{python}\" < /dev/null"));
     sandbox.is_interactive = true;
-    assert_eq!(sandbox.run_interactively(&yard.path("specification"))?, 1);
+    let code = |mut command: Command| Ok(command.status()?.code().unwrap());
+    assert_eq!(sandbox.run_interactively(&yard.path("specification"), code)?, 1);
     sandbox.task = Task::Program(["/bin/sh", "-c", "exit 5"].map(str::to_owned).into());
-    assert_eq!(sandbox.run_interactively(&yard.path("specification"))?, 5);
+    assert_eq!(sandbox.run_interactively(&yard.path("specification"), code)?, 5);
     Ok(())
 }
 
@@ -377,7 +379,7 @@ fn flushes_are_discarded_unless_kept(yard: &Yard) -> Result<(), Failed> {
         assert_eq!(sandbox.run()?, "-1 -1 -1 -1 -1 -1\n");
     }
     // The filter does not affect the process that made the roots.
-    let outside = std::process::Command::new("python3").args(["-c", FLUSH]).output()?;
+    let outside = Command::new("python3").args(["-c", FLUSH]).output()?;
     assert_eq!(String::from_utf8_lossy(&outside.stdout), "-1 -1 -1 -1 -1 -1\n");
     Ok(())
 }

@@ -213,7 +213,7 @@ impl<'a> Performance<'a> {
         let is_of_package =
             is_of_package && !failure.is_some_and(|failure| self.is_repeated_without_kept(failure));
         if is_of_package && !self.is_kept.get() && root.has_room_for_others() {
-            self.is_kept.set(root.keep_as_failed(&self.lease.order.package));
+            self.is_kept.set(root.keep_as_failed(&self.lease.order.package, &self.lease.order.root));
         } else {
             root.remove();
         }

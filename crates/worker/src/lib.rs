@@ -57,7 +57,7 @@ pub use verdict::of_fetch as kind_of_fetch_failure;
 
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::FileStore;
-use kilnyard_model::order::BuildTerms;
+use kilnyard_model::order::{BuildTerms, RootOrder};
 use kilnyard_process::{LimitRules, LogLimits};
 use kilnyard_root::{IdMap, Roots};
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,14 +192,22 @@ impl Worker {
         &self.trees
     }
 
-    /// Whether the root of the package's last failed build is kept.
-    pub fn has_failed_root(&self, package: &str) -> bool {
-        self.runner.has_failed_root(package)
+    /// The layers and folders of the root of the package's last failed build; absent if no such root is kept.
+    ///
+    /// # Errors
+    /// They cannot be read: an earlier version of Kilnyard, which did not record them, kept the root.
+    pub fn failed_root(&self, package: &str) -> std::io::Result<Option<RootOrder>> {
+        self.runner.failed_root(package)
     }
 
-    /// Runs a command in that root, on the terminal of this process. Returns its exit code.
-    pub fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError> {
-        self.runner.enter_failed_root(entering)
+    /// Runs a command in that root: `run` starts it, with standard input and output of its choice, and waits for it.
+    /// Returns the exit code that `run` returns.
+    pub fn enter_failed_root(
+        &self,
+        entering: &Entering<'_>,
+        run: &mut dyn FnMut(std::process::Command) -> std::io::Result<i32>,
+    ) -> Result<i32, RunnerError> {
+        self.runner.enter_failed_root(entering, run)
     }
 
     /// The keys of the kept work on this machine.

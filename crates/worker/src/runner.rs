@@ -23,6 +23,7 @@ use kilnyard_schedule::Files;
 use std::fmt::Debug;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 /// Why a root cannot be made, entered or measured.
@@ -101,11 +102,11 @@ pub(crate) struct Running<'a> {
 pub struct Entering<'a> {
     /// The package that failed.
     pub package: &'a str,
-    /// The root that builds of its family start from.
+    /// The layers and folders of its root, from [`Worker::failed_root`](crate::Worker::failed_root).
     pub order: &'a RootOrder,
     /// The layers and folders of `order` on this machine.
     pub local: &'a Local,
-    /// The command, which gets the terminal of this process.
+    /// The command.
     pub command: &'a CommandOrder,
     /// The path of a temporary file, which is removed at the end.
     pub specification: &'a Path,
@@ -126,11 +127,15 @@ pub(crate) trait Runner: Debug + Send + Sync {
     /// Makes a root whose written files can become a layer. Call it only if [`Runner::makes_layers`].
     fn layered_root(&self, wanted: &PlainRoot<'_>) -> Result<Box<dyn LayeredRoot>, RunnerError>;
 
-    /// Whether the root of the package's last failed build is kept.
-    fn has_failed_root(&self, package: &str) -> bool;
+    /// The layers and folders of the root of the package's last failed build, if it is kept.
+    fn failed_root(&self, package: &str) -> io::Result<Option<RootOrder>>;
 
     /// Runs a command in that root, and returns its exit code.
-    fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError>;
+    fn enter_failed_root(
+        &self,
+        entering: &Entering<'_>,
+        run: &mut dyn FnMut(Command) -> io::Result<i32>,
+    ) -> Result<i32, RunnerError>;
 }
 
 /// See the module documentation. Its methods are never called concurrently.
@@ -180,7 +185,7 @@ pub(crate) trait Root: Debug + Send {
 
     /// Keeps the root for inspection, replacing the package's previous failed root. If that fails, removes it and
     /// returns `false`.
-    fn keep_as_failed(self: Box<Self>, package: &str) -> bool;
+    fn keep_as_failed(self: Box<Self>, package: &str, order: &RootOrder) -> bool;
 
     /// Removes the root in the background.
     fn remove(self: Box<Self>);

@@ -8,13 +8,14 @@ use crate::roots::{BuildFacts, Planned, RootResources};
 use crate::runner::{BuildRoot, Entering, LayeredRoot, PlainRoot, Root, Runner, RunnerError, Running, Shown};
 use crate::{Local, RootFolder, Settings, tools};
 use kilnyard_mirror::{FileStore, Sha256Hex};
-use kilnyard_model::order::{Input, InputText};
+use kilnyard_model::order::{Input, InputText, RootOrder};
 use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
 use kilnyard_root::{Form, Nesting, used_bytes};
 use kilnyard_schedule::Files;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -140,11 +141,15 @@ impl Runner for Sandboxed {
         Ok(Box::new(self.make(wanted)?))
     }
 
-    fn has_failed_root(&self, package: &str) -> bool {
-        RootFolder::failed_path(&self.settings.yard, package).is_dir()
+    fn failed_root(&self, package: &str) -> io::Result<Option<RootOrder>> {
+        RootFolder::order_of_failed(&self.settings.yard, package)
     }
 
-    fn enter_failed_root(&self, entering: &Entering<'_>) -> Result<i32, RunnerError> {
+    fn enter_failed_root(
+        &self,
+        entering: &Entering<'_>,
+        run: &mut dyn FnMut(Command) -> io::Result<i32>,
+    ) -> Result<i32, RunnerError> {
         let Entering { package, order, local, .. } = *entering;
         let Settings { yard, ids, .. } = &*self.settings;
         let root = RootFolder::of_failed(yard, package, ids, &local.layers).of_root_order(order, local);
@@ -152,7 +157,7 @@ impl Runner for Sandboxed {
         let root = root.with_session()?.nesting(self.nesting(package));
         let mut sandbox = root.sandbox(entering.command);
         sandbox.is_interactive = true;
-        Ok(sandbox.run_interactively(entering.specification)?)
+        Ok(sandbox.run_interactively(entering.specification, run)?)
     }
 }
 
@@ -228,9 +233,9 @@ impl Root for SandboxedRoot {
         }
     }
 
-    fn keep_as_failed(self: Box<Self>, package: &str) -> bool {
+    fn keep_as_failed(self: Box<Self>, package: &str, order: &RootOrder) -> bool {
         // The failure matters more than keeping the root; the next start removes any remains.
-        let is_kept = self.root.keep_as_failed(package, self.runner.settings.failed_roots_max).is_ok();
+        let is_kept = self.root.keep_as_failed(package, order, self.runner.settings.failed_roots_max).is_ok();
         if !is_kept {
             self.remove();
         }

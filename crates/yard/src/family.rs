@@ -19,7 +19,7 @@ use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::{Against, Graph};
-use kilnyard_model::order::{Output, RootOrder};
+use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_publish::Publication;
 use kilnyard_root::IdMap;
@@ -217,9 +217,6 @@ pub trait Family: Any + Debug + Send + Sync {
     fn folders(&self) -> BTreeMap<String, PathBuf> {
         BTreeMap::new()
     }
-
-    /// What every build root shows in addition to its layers and inputs.
-    fn shown(&self, yard: &Yard) -> Result<RootOrder>;
 
     /// Shell pattern of the folder in the root where a package's source is unpacked.
     fn source_pattern(&self, package: &str) -> String;

@@ -5,7 +5,6 @@ use kilnyard_ecosystem::pkgsrc::scan_file::is_location;
 use kilnyard_ecosystem::pkgsrc::stages::{TREE, environment, texts};
 use kilnyard_ecosystem::pkgsrc::tree::{Make, OPTION_CACHE_VARIABLE, TimeLimit};
 use kilnyard_ecosystem::pkgsrc::{Rules, Settings, TREE_FOLDER, shown};
-
 use kilnyard_model::order::{
     Account, BuildOrder, BuildTerms, CommandOrder, Key, RootOrder, Stage, StageOrder,
 };

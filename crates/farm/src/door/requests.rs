@@ -1,6 +1,6 @@
 //! The requests of workers (`/v1`).
 
-use super::{ClientCertificates, Peer, Shared, blobs, files};
+use super::{ClientCertificates, Peer, Shared, blobs, files, shells};
 use crate::api::{self, About, BYTES, Began, Challenge, Join, Joined, Proof, RUN_HEADER, Refused, Wait};
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
@@ -33,7 +33,7 @@ const SMALL_BYTES_MAX: usize = 16 << 10;
 /// The largest list of files.
 const NAMES_BYTES_MAX: usize = 1 << 20;
 /// The longest time that a request for messages waits.
-const WAIT_MAX: Duration = Duration::from_secs(50);
+pub const WAIT_MAX: Duration = Duration::from_secs(50);
 
 /// A request that is refused, with the reason.
 #[derive(Debug)]
@@ -138,11 +138,17 @@ fn described() -> OpenApiRouter<Arc<Shared>> {
         .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
     let names =
         OpenApiRouter::new().routes(routes!(blobs::missing)).layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
+    let shells = OpenApiRouter::new()
+        .routes(routes!(shells::next))
+        .routes(routes!(shells::input))
+        .routes(routes!(shells::output))
+        .layer(DefaultBodyLimit::max(shells::OUTPUT_BYTES_MAX));
     let files = OpenApiRouter::new()
         .routes(routes!(files::read, blobs::write))
         .routes(routes!(files::log))
         .layer(DefaultBodyLimit::disable());
-    OpenApiRouter::with_openapi(document()).merge(small).merge(messages).merge(names).merge(files)
+    let router = OpenApiRouter::with_openapi(document()).merge(small).merge(messages);
+    router.merge(names).merge(shells).merge(files)
 }
 
 /// What is not said of a single request.

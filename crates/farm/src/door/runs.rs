@@ -1,6 +1,6 @@
 //! The connections of runs, and of commands that ask for the status.
 
-use super::{Files, Shared};
+use super::{Files, Shared, shells};
 use crate::relay::{First, Status, ToDoor, WorkerStatus, frame, receive};
 use kilnyard_artifacts::Folder;
 use std::io;
@@ -33,6 +33,9 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
     match receive::<First>(&mut reader).await? {
         None => Ok(()),
         Some((First::Status, _)) => writer.write_all(&frame(&status(shared)?, b"")?).await,
+        Some((First::Shell { worker, order }, _)) => {
+            shells::serve(shared, &worker, order, &mut reader, &mut writer).await
+        }
         Some((First::Run { yard, distfiles, archives, allowed }, _)) => {
             let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(WAITING_MAX);
             let archives = archives.iter().map(|folder| Folder::at(folder)).collect();

@@ -3,6 +3,7 @@
 mod certificates;
 mod encodings;
 mod older;
+mod shells;
 mod support;
 mod uploads;
 

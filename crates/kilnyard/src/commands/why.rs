@@ -3,6 +3,7 @@
 use super::{print, print_json, unknown};
 use crate::config::packages::PackageSettings;
 use crate::error::Result;
+use crate::run::host_name;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
@@ -153,16 +154,11 @@ fn text(
                 let _ = writeln!(text, "  {} left behind: {left}", stage.stage);
             }
             let _ = write!(text, "  more: {}", words::command(&format!("log {}", row.name)));
-            let has_root = RootFolder::failed_path(&yard.folder, &row.name).is_dir();
-            let _ = writeln!(
-                text,
-                "{}",
-                if has_root {
-                    format!("; {}", words::command(&format!("shell {}", row.name)))
-                } else {
-                    String::new()
-                }
-            );
+            // Only a worker knows what it keeps.
+            let is_elsewhere = build.worker.as_ref().is_some_and(|worker| *worker != host_name());
+            let has_root = is_elsewhere || RootFolder::failed_path(&yard.folder, &row.name).is_dir();
+            let enter = words::command(&format!("shell {}", row.name));
+            let _ = writeln!(text, "{}", if has_root { format!("; {enter}") } else { String::new() });
         }
     }
     text

@@ -3,6 +3,7 @@
 mod join;
 mod lease;
 mod remote;
+mod shells;
 
 use crate::cli;
 use crate::environment::Environment;

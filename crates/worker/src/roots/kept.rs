@@ -3,12 +3,16 @@
 use super::{RootFolder, read_layers};
 use crate::apart;
 use crate::leftovers::remove_or_set_aside;
+use kilnyard_model::order::RootOrder;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{IdMap, Keeper, Sandbox, probe};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// The file of a kept root with its layers and folders.
+const ORDER: &str = "order.json";
 
 impl RootFolder {
     /// The folder of the last failed build of a package, whether it exists or not.
@@ -25,9 +29,19 @@ impl RootFolder {
         yard.join("roots").join(failed_name(package))
     }
 
+    /// What was recorded of the root of a package's last failed build; absent if it is not kept.
+    pub fn order_of_failed(yard: &Path, package: &str) -> io::Result<Option<RootOrder>> {
+        let kept = RootFolder::failed_path(yard, package);
+        if !kept.is_dir() {
+            return Ok(None);
+        }
+        let order = fs_err::read(kept.join(ORDER))?;
+        serde_json::from_slice(&order).map(Some).map_err(io::Error::other)
+    }
+
     /// Keeps the root of a failed build, replacing the package's previous one. Beyond `kept_max` roots, the oldest
     /// are removed.
-    pub fn keep_as_failed(&self, package: &str, kept_max: usize) -> Result<(), RunError> {
+    pub fn keep_as_failed(&self, package: &str, order: &RootOrder, kept_max: usize) -> Result<(), RunError> {
         let kept = RootFolder::of_failed(&self.yard, package, &self.ids, &[]);
         kept.remove_or_set_aside();
         if kept_max == 0 {
@@ -39,7 +53,12 @@ impl RootFolder {
             self.bring_to_disk(&held.keeper)?;
             held.keeper.end()?;
         }
-        fs_err::rename(self.path(), kept.path()).map_err(RunError::Files)?;
+        let (layers, folders) = (order.layers.clone(), order.folders.clone());
+        let (sealed, open) = (order.sealed.clone(), order.open.clone());
+        let noted = serde_json::to_vec(&RootOrder { layers, folders, sealed, open, ..RootOrder::default() });
+        let noted = noted.map_err(io::Error::other);
+        let noted = noted.and_then(|text| fs_err::write(self.path().join(ORDER), text));
+        noted.and_then(|()| fs_err::rename(self.path(), kept.path())).map_err(RunError::Files)?;
         let mut all: Vec<(SystemTime, PathBuf)> = failed(&self.yard).map_err(RunError::Files)?;
         all.sort();
         for (_, relative) in all.iter().take(all.len().saturating_sub(kept_max)) {

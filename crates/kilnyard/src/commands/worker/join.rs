@@ -1,6 +1,7 @@
 //! `kilnyard worker --join`: takes part in the builds of a yard on another machine.
 
 use super::remote::Remote;
+use super::shells::Shells;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -34,7 +35,7 @@ const KEY: &str = "state/worker.key";
 /// With less free space in its folder, a worker takes no builds: 1 GiB.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 /// The pause after a request that failed.
-const PAUSE: Duration = Duration::from_secs(2);
+pub const PAUSE: Duration = Duration::from_secs(2);
 
 /// The yard that a worker has joined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,6 +69,13 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     say!("worker {name} of {url}: {} cores; it waits for builds, and Ctrl-C ends it", machine.cores);
     let key = open_key(&folder)?;
     let streams = Streams::start(connection.clone());
+    let shells = Shells {
+        client: connection.clone(),
+        worker: worker.clone(),
+        folder: folder.clone(),
+        name: name.clone(),
+    };
+    shells.start();
     let supply = Remote {
         client: &connection,
         worker: &worker,

@@ -1,0 +1,276 @@
+//! Shells of the yard's users, in the roots of failed builds that this worker keeps.
+
+use super::join::PAUSE;
+use kilnyard_farm::Shell;
+use kilnyard_farm::client::{Client, ClientError};
+use kilnyard_farm::relay::frame;
+use kilnyard_farm::shell::{self, FromShell, PART_BYTES_MAX, Size, ToShell, Wanted};
+use kilnyard_process::Terminal;
+use kilnyard_worker::{Entering, Local, Worker};
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Frames that wait to be sent.
+const WAITING_MAX: usize = 16;
+/// Frames are sent together up to this size, in bytes, which the door accepts with one more.
+const REQUEST_BYTES_MAX: usize = 128 << 10;
+/// A shell ends if the door cannot be reached for this long.
+const LOST: Duration = Duration::from_secs(120);
+/// The pause before a door that knows no shells is asked again: it may be replaced by a newer one.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+/// How often a command is checked for its end.
+const STEP: Duration = Duration::from_millis(20);
+
+/// See the module documentation.
+#[derive(Clone)]
+pub struct Shells {
+    pub client: Arc<Client>,
+    pub worker: Worker,
+    /// The worker's folder.
+    pub folder: PathBuf,
+    /// The worker's name.
+    pub name: String,
+}
+
+impl Shells {
+    /// Starts a thread that takes shells until the process ends.
+    pub fn start(self) {
+        thread::spawn(move || self.take());
+    }
+
+    fn take(&self) {
+        let running = Arc::new(Mutex::new(HashSet::new()));
+        loop {
+            match self.client.next_shell() {
+                Ok(Some(shell)) => {
+                    // It is offered again if the first request for its input takes long.
+                    if !running.lock().unwrap_or_else(PoisonError::into_inner).insert(shell.id.clone()) {
+                        continue;
+                    }
+                    let (shells, running) = (self.clone(), running.clone());
+                    thread::spawn(move || {
+                        shells.serve(&shell);
+                        running.lock().unwrap_or_else(PoisonError::into_inner).remove(&shell.id);
+                    });
+                }
+                Ok(None) => {}
+                Err(error) if error.is_passing() => thread::sleep(PAUSE),
+                Err(_) => thread::sleep(UNKNOWN_PAUSE),
+            }
+        }
+    }
+
+    fn serve(&self, shell: &Shell) {
+        let (frames, to_send) = mpsc::sync_channel(WAITING_MAX);
+        let connection = Arc::new(Connection {
+            client: self.client.clone(),
+            id: shell.id.clone(),
+            is_over: AtomicBool::new(false),
+        });
+        let sending = thread::spawn({
+            let connection = connection.clone();
+            move || connection.send(&to_send)
+        });
+        let ended = self.run(shell, &connection, &frames);
+        let last = match ended {
+            Ok(code) => frame(&FromShell::Exited { code }, b""),
+            Err(reason) => shell::failed(&reason),
+        };
+        // Without its thread the shell is over.
+        let _ = last.map(|last| frames.send(last));
+        drop(frames);
+        let _ = sending.join();
+        connection.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs the command to its end, and returns its exit code, or why it could not be run.
+    fn run(
+        &self,
+        shell: &Shell,
+        connection: &Arc<Connection>,
+        frames: &SyncSender<Vec<u8>>,
+    ) -> Result<i32, String> {
+        let wanted: Wanted = serde_json::from_value(shell.order.clone())
+            .map_err(|error| format!("{} cannot read the request: {error}", self.name))?;
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.name);
+        let order = self.worker.failed_root(&wanted.package).map_err(|error| failed(&error))?;
+        let order = order
+            .ok_or_else(|| format!("{} keeps no root of a failed build of {}", self.name, wanted.package))?;
+        let local = Local::of(&order, self.worker.trees(), &self.folder, &self.worker.settings().folders);
+        let local = local.map_err(|error| failed(&error))?;
+        let id = shell.id.get(..16).unwrap_or_default();
+        let specification = &self.folder.join(format!("state/shell-{id}.json"));
+        let (package, command) = (wanted.package.as_str(), &wanted.command);
+        say!("a shell of the yard enters the root of {package}");
+        let entering = Entering { package, order: &order, local: &local, command, specification };
+        let code = self.worker.enter_failed_root(&entering, &mut |command| {
+            let started = Started::start(command, wanted.terminal)?;
+            started.converse(connection, frames)
+        });
+        code.map_err(|error| failed(&error))
+    }
+}
+
+/// A command that runs, and its standard input and output.
+struct Started {
+    child: Child,
+    terminal: Option<Terminal>,
+    input: Box<dyn Write + Send>,
+    outputs: Vec<(FromShell, Box<dyn Read + Send>)>,
+}
+
+impl Started {
+    fn start(mut command: Command, terminal: Option<Size>) -> io::Result<Started> {
+        if let Some(Size { columns, rows }) = terminal {
+            let (terminal, child) = Terminal::start(command, columns, rows)?;
+            let (input, screen) = (Box::new(terminal.keyboard()?), Box::new(terminal.screen()?));
+            let outputs: Vec<(FromShell, Box<dyn Read + Send>)> = vec![(FromShell::Output, screen)];
+            return Ok(Started { child, terminal: Some(terminal), input, outputs });
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let lost = || io::Error::other("a pipe of the command is missing");
+        let input = Box::new(child.stdin.take().ok_or_else(lost)?);
+        let outputs: Vec<(FromShell, Box<dyn Read + Send>)> = vec![
+            (FromShell::Output, Box::new(child.stdout.take().ok_or_else(lost)?)),
+            (FromShell::Errors, Box::new(child.stderr.take().ok_or_else(lost)?)),
+        ];
+        Ok(Started { child, terminal: None, input, outputs })
+    }
+
+    /// Passes input and output on until the command ends, or the shell is over. Returns the exit code.
+    fn converse(self, connection: &Arc<Connection>, frames: &SyncSender<Vec<u8>>) -> io::Result<i32> {
+        let Started { mut child, terminal, input, outputs } = self;
+        let connected = connection.clone();
+        // Not waited for: it may wait for input at the door when the command has ended.
+        thread::spawn(move || connected.type_in(input, terminal.as_ref()));
+        let reading = outputs.into_iter().map(|(header, output)| {
+            let frames = frames.clone();
+            thread::spawn(move || pass_on(&header, output, &frames))
+        });
+        let reading: Vec<thread::JoinHandle<()>> = reading.collect();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if connection.is_over.load(Ordering::Relaxed) {
+                // The processes below it end with it.
+                child.kill()?;
+            }
+            thread::sleep(STEP);
+        };
+        for thread in reading {
+            let _ = thread.join();
+        }
+        Ok(status.code().unwrap_or(1))
+    }
+}
+
+/// Sends what a command prints, to its end.
+fn pass_on(header: &FromShell, mut output: impl Read, frames: &SyncSender<Vec<u8>>) {
+    let mut bytes = vec![0; PART_BYTES_MAX];
+    while let Ok(count @ 1..) = output.read(&mut bytes) {
+        let Ok(frame) = frame(header, &bytes[..count]) else { return };
+        if frames.send(frame).is_err() {
+            return;
+        }
+    }
+}
+
+/// A shell's connection to the door.
+struct Connection {
+    client: Arc<Client>,
+    id: String,
+    /// Whether the yard's end is gone.
+    is_over: AtomicBool,
+}
+
+impl Connection {
+    /// Sends frames in their order until the shell is over. Then they are dropped.
+    fn send(&self, frames: &Receiver<Vec<u8>>) {
+        let mut offset = 0;
+        while let Ok(mut part) = frames.recv() {
+            while part.len() < REQUEST_BYTES_MAX {
+                let Ok(more) = frames.try_recv() else { break };
+                part.extend(more);
+            }
+            let _ = self.repeated(&|| self.client.shell_output(&self.id, offset, &part));
+            offset += part.len() as u64;
+        }
+    }
+
+    /// Passes on what is typed, until the shell is over.
+    fn type_in(&self, input: impl Write, terminal: Option<&Terminal>) {
+        let mut input = Some(input);
+        let mut incoming = Incoming { connection: self, offset: 0, bytes: io::Cursor::new(Vec::new()) };
+        while let Ok(Some((header, body))) = shell::read::<ToShell>(&mut incoming) {
+            match header {
+                ToShell::Input => {
+                    // A command may have closed it.
+                    if input
+                        .as_mut()
+                        .is_some_and(|input| input.write_all(&body).and_then(|()| input.flush()).is_err())
+                    {
+                        input = None;
+                    }
+                }
+                ToShell::EndOfInput => input = None,
+                ToShell::Size(Size { columns, rows }) => {
+                    let _ = terminal.map(|terminal| terminal.resize(columns, rows));
+                }
+            }
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Repeats a request while that may help. None if the shell is over.
+    fn repeated<T>(&self, request: &dyn Fn() -> Result<T, ClientError>) -> Option<T> {
+        let mut failing_since = None;
+        while !self.is_over.load(Ordering::Relaxed) {
+            match request() {
+                Ok(answer) => return Some(answer),
+                Err(error) if error.is_passing() => {
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > LOST {
+                        break;
+                    }
+                    thread::sleep(PAUSE);
+                }
+                Err(_) => break,
+            }
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        None
+    }
+}
+
+/// The bytes that arrive for a shell.
+struct Incoming<'a> {
+    connection: &'a Connection,
+    offset: u64,
+    bytes: io::Cursor<Vec<u8>>,
+}
+
+impl Read for Incoming<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.bytes.read(into)?;
+            if count > 0 || into.is_empty() {
+                return Ok(count);
+            }
+            let Connection { client, id, .. } = self.connection;
+            let Some(more) = self.connection.repeated(&|| client.shell_input(id, self.offset)) else {
+                return Ok(0);
+            };
+            self.offset += more.len() as u64;
+            self.bytes = io::Cursor::new(more);
+        }
+    }
+}

@@ -101,6 +101,7 @@ impl Worker {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         Worker { agent: Agent::new(hello), now_seconds: 0.0 }
     }

@@ -96,8 +96,7 @@ impl Options {
         self.checks = checks.or(self.checks);
         self.network = network.or(self.network);
         self.cross = cross.or(self.cross);
-        for (own, later) in
-            [(&mut self.profiles, profiles), (&mut self.words, words), (&mut self.keep, keep)]
+        for (own, later) in [(&mut self.profiles, profiles), (&mut self.words, words), (&mut self.keep, keep)]
         {
             if later.is_some() {
                 own.clone_from(later);

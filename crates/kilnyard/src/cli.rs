@@ -595,6 +595,9 @@ pub struct Clean {
     /// Remove the base root; the next build creates a new one.
     #[arg(long)]
     pub base: bool,
+    /// Remove the kept work of packages; their next builds start from scratch.
+    #[arg(long)]
+    pub kept: bool,
     /// Keep the logs of this many runs.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub runs: usize,

@@ -6,6 +6,7 @@
 use crate::order::{CommandOrder, Key};
 use crate::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The name of the archive of kept work in the root's folder of texts.
 pub const KEPT_ARCHIVE: &str = "kept.tar";
@@ -26,6 +27,9 @@ pub struct KeepOrder {
     pub pack: CommandOrder,
     /// Prints the number of changed files of the source if kept work was put back, and nothing otherwise.
     pub report: CommandOrder,
+    /// Whether the build only leaves work for the next one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starts_afresh: bool,
 }
 
 impl KeepOrder {
@@ -40,12 +44,19 @@ impl KeepOrder {
             owner: hash(std::iter::once(package).chain(target.map(String::as_str))),
             pack,
             report,
+            starts_afresh: false,
         }
     }
 
     /// The key of kept work that was made in a pool of workers. Another pool may be trusted less.
     pub fn key_in_pool(&self, pool: &str) -> String {
         hash([self.key.as_str(), pool].into_iter())
+    }
+
+    /// The same order for workers of a pool.
+    #[must_use]
+    pub fn in_pool(&self, pool: &str, starts_afresh: bool) -> KeepOrder {
+        KeepOrder { key: self.key_in_pool(pool), starts_afresh, ..self.clone() }
     }
 }
 
@@ -62,6 +73,16 @@ pub struct KeptWork {
     pub build: u64,
     /// The files of the source that have changed since then, or are new.
     pub changed_files: u64,
+}
+
+impl fmt::Display for KeptWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KeptWork { build, changed_files } = self;
+        write!(
+            f,
+            "began with kept work of build {build}; files of the source that had changed: {changed_files}"
+        )
+    }
 }
 
 #[cfg(test)]
@@ -85,9 +106,9 @@ mod tests {
         let first = order("a", &["recipe a 1", "source a.tar 00", "depends gcc 01", "target t", "root r"]);
         let newer = order("a", &["recipe a 2", "source a.tar 09", "depends gcc 01", "target t", "root r"]);
         assert_eq!(first, newer);
-        let compiler =
-            order("a", &["recipe a 1", "source a.tar 00", "depends gcc 02", "target t", "root r"]);
-        let option = order("a", &["recipe a 1", "option checks true", "depends gcc 01", "target t", "root r"]);
+        let compiler = order("a", &["recipe a 1", "source a.tar 00", "depends gcc 02", "target t", "root r"]);
+        let option =
+            order("a", &["recipe a 1", "option checks true", "depends gcc 01", "target t", "root r"]);
         let root = order("a", &["recipe a 1", "depends gcc 01", "target t", "root s"]);
         for other in [compiler, option, root] {
             assert_eq!(other.owner, first.owner);

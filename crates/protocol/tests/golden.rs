@@ -258,6 +258,7 @@ fn messages_of_a_worker() {
         disk_bytes: None,
         host: None,
         warm: Vec::new(),
+        kept: Vec::new(),
     };
     // As sent by programs from before the host was added.
     check("hello", &ToCoordinator::Hello(hello.clone()));

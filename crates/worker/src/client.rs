@@ -157,6 +157,7 @@ impl<'env> Client<'env> {
     ) -> Result<(), ClientError> {
         let Incomings { receiver, sender } = incomings;
         std::thread::scope(|scope| {
+            let hello = Hello { kept: self.worker.kept_keys(), ..hello };
             let mut talk = Talk {
                 client: self,
                 version: hello.versions.oldest,
@@ -249,6 +250,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 if let Some(running) = self.running.remove(attempt) {
                     self.attempts.remove(&running.build);
                     self.client.cores.end(running.build)?;
+                    self.apply(Event::Kept(self.client.worker.kept_keys()))?;
                 }
             }
             _ => {}

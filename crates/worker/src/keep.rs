@@ -37,7 +37,7 @@ impl Performance<'_> {
 
     /// Chooses the archive that the next root is offered.
     pub(crate) fn choose_kept(&self, order: &BuildOrder, prefix: &str) {
-        let keep = self.keeping(order, prefix);
+        let keep = self.keeping(order, prefix).filter(|keep| !keep.starts_afresh);
         self.work.offered.replace(keep.and_then(|keep| self.worker.kept.find(keep)));
     }
 

@@ -9,6 +9,7 @@
 
 use kilnyard_model::keep::KeepOrder;
 use kilnyard_model::sha256::Sha256Hex;
+use kilnyard_protocol::Hello;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ use std::time::SystemTime;
 
 /// The folder of kept work, relative to the yard.
 pub const KEPT_WORK: &str = "kept";
-/// The maximum number of archives.
-const ARCHIVES_MAX: usize = 1024;
+/// The maximum number of archives, which a hello can name.
+const ARCHIVES_MAX: usize = Hello::KEPT_MAX;
 /// The suffix of complete archives.
 const COMPLETE: &str = ".tar";
 /// The suffix of archives that are being written.
@@ -59,8 +60,20 @@ impl KeptArchive {
         let mut parts = name.split('-').map(str::to_owned);
         let (owner, key, build) = (parts.next()?, parts.next()?, parts.next()?.parse().ok()?);
         let is_hash = |text: &str| Sha256Hex::parse(text).is_ok();
-        (is_hash(&owner) && is_hash(&key) && parts.next().is_none())
-            .then_some(KeptArchive { path, owner, key, build })
+        (is_hash(&owner) && is_hash(&key) && parts.next().is_none()).then_some(KeptArchive {
+            path,
+            owner,
+            key,
+            build,
+        })
+    }
+}
+
+/// Removes all kept work below the folder of a worker that does not run.
+pub fn forget_kept_work(yard: &Path) -> io::Result<()> {
+    match fs_err::remove_dir_all(yard.join(KEPT_WORK)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -92,10 +105,10 @@ impl Kept {
             return None;
         }
         let mut archives = self.archives().into_iter();
-        let found =
-            archives.find(|archive| (&archive.owner, &archive.key) == (&order.owner, &order.key))?;
+        let found = archives.find(|archive| (&archive.owner, &archive.key) == (&order.owner, &order.key))?;
         // The time of the last use. Without it, the archive is only removed earlier.
-        let _ = File::options().append(true).open(&found.path).map(|file| file.set_modified(SystemTime::now()));
+        let _ =
+            File::options().append(true).open(&found.path).map(|file| file.set_modified(SystemTime::now()));
         Some(found)
     }
 
@@ -121,7 +134,8 @@ impl Kept {
     pub(crate) fn complete(&self, part: &Part, order: &KeepOrder, build: u64) -> io::Result<()> {
         part.file.sync_all()?;
         let name = KeptArchive::name(&order.owner, &order.key, build);
-        let former: Vec<KeptArchive> = self.archives().into_iter().filter(|one| one.owner == order.owner).collect();
+        let former: Vec<KeptArchive> =
+            self.archives().into_iter().filter(|one| one.owner == order.owner).collect();
         fs_err::rename(&part.path, self.folder.join(&name))?;
         fs_err::File::open(&self.folder)?.sync_all()?;
         for archive in former.iter().filter(|archive| !archive.path.ends_with(&name)) {
@@ -248,7 +262,8 @@ mod tests {
         fs_err::write(folder.join("foreign-name.tar"), "").unwrap();
         assert_eq!(kept.keys(), Vec::<String>::new());
         kept.sweep().unwrap();
-        let names: Vec<_> = fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["foreign-name.tar"]);
         let none = Kept::new(yard.path(), 0);
         assert!(none.begin(3).unwrap().is_none() && none.find(&order("one", "1")).is_none());

@@ -43,7 +43,7 @@ pub use damage::find_damage;
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use host::host;
-pub use kept::KEPT_WORK;
+pub use kept::{KEPT_WORK, forget_kept_work};
 pub use layers::{DEPENDENCIES, Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
 pub use link::{Link, Silent};

@@ -61,6 +61,7 @@ impl Farm {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         let actions = self.say(from, ToCoordinator::Hello(hello));
         let welcome = actions.iter().find_map(|action| match action {

@@ -161,6 +161,7 @@ impl Run {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         self.say(ToCoordinator::Hello(hello));
         let welcome = self.actions.iter().rev().find_map(|action| match action {

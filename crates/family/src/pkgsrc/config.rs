@@ -72,7 +72,9 @@ pub fn check_options(name: &NamePattern, options: &Options) -> Result<(), String
         }
     }
     if options.keep.is_some() {
-        return Err("keep is for source packages: packages of a tree are always built from scratch".to_owned());
+        return Err(
+            "keep is for source packages: packages of a tree are always built from scratch".to_owned()
+        );
     }
     if let Some(name) = VARIABLES.iter().find(|name| options.environment.contains_key(**name)) {
         return Err(format!("the environment variable {name} is set by Kilnyard"));

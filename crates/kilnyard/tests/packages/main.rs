@@ -3,7 +3,7 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
 //! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
 //! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
-//! `elsewhere` leases without their yard, `farm` workers on other machines, `messages` the protocol, `own` sources from
+//! `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work, `messages` the protocol, `own` sources from
 //! git with a second archive, `sets` targets, choices of what packages are built against, and cycles, `tables` settings
 //! of single packages, and `traps` attacks on later builds.
 
@@ -18,6 +18,7 @@ mod earlier;
 mod elsewhere;
 mod farm;
 mod fixtures;
+mod keeps;
 mod messages;
 mod ordinary;
 mod own;
@@ -40,6 +41,7 @@ fn main() {
         earlier::CASES,
         elsewhere::CASES,
         farm::CASES,
+        keeps::CASES,
         messages::CASES,
         ordinary::CASES,
         own::CASES,

@@ -439,6 +439,7 @@ fn made() -> impl Strategy<Value = Made> {
                     disk_bytes,
                     jobs_max: own.0,
                     basis: Basis::Prior,
+                    kept_share: None,
                 });
             let machines = machines.into_iter();
             Made {

@@ -98,10 +98,7 @@ fn changed_files_are_newer_than_objects_whatever_their_times_say() {
     scene.write("debian/changelog", "second", 1_000_000_000);
     scene.write("a file\nof two lines.h", "first", now_seconds());
     let said = scene.begin(&["obj", "sub/out"]);
-    assert_eq!(
-        said,
-        "kilnyard: kept work of build 12 was put back; files of the source that changed: 2\n"
-    );
+    assert_eq!(said, "kilnyard: kept work of build 12 was put back; files of the source that changed: 2\n");
     assert_eq!(scene.perform("report", &["obj", "sub/out"]), b"2\n");
     for name in ["a.c", "new.c"] {
         assert!(scene.is_newer(name, "obj/a.o") && scene.is_newer(name, "sub/out/b.o"), "{name}");

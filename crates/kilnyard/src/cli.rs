@@ -627,6 +627,13 @@ pub struct Simulate {
     /// The time in which the inputs of each build reach its machine, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     pub transfer: f64,
+    /// Simulate a second run with kept work: a package takes this share of its time on the machine that built it in the
+    /// first run.
+    #[arg(long, value_name = "SHARE")]
+    pub kept: Option<f64>,
+    /// With --kept, decide without knowing which machine has kept work.
+    #[arg(long, requires = "kept")]
+    pub kept_unknown: bool,
     /// The scheduling policy.
     #[arg(long, value_name = "NAME", default_value = "rank")]
     pub policy: PolicyName,

@@ -63,6 +63,8 @@ pub struct Conditions {
     pub losses: Vec<(MachineId, f64)>,
     /// Kept work of packages, each on one machine, where their builds take [`Work::share_with_kept`] of their work.
     pub kept: HashMap<PackageId, MachineId>,
+    /// Whether the policy is not informed of it.
+    pub is_kept_secret: bool,
 }
 
 /// A simulated build.
@@ -175,8 +177,10 @@ pub fn simulate_under(
     let losses = conditions.losses.iter().map(|(machine, seconds)| (*seconds, Due::IsLost(*machine)));
     // Those that join later are not there yet.
     let absent = conditions.joins.iter().map(|(machine, _)| Event::Left(*machine));
-    let on = |package| conditions.kept.get(&package).map(|machine| (package, vec![*machine]));
-    let kept = graph.packages().filter_map(on).map(|(package, machines)| Event::Kept { package, machines });
+    let kept = graph.packages().filter(|_| !conditions.is_kept_secret).filter_map(|package| {
+        let machines = vec![*conditions.kept.get(&package)?];
+        Some(Event::Kept { package, machines })
+    });
     let mut simulation = Simulation {
         graph,
         works,

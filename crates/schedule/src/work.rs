@@ -291,6 +291,20 @@ mod tests {
     }
 
     #[test]
+    fn builds_with_kept_work_count_for_its_share_alone() {
+        let whole = build(1, &[(100.0, 100.0)]);
+        let with = |seconds| Measured { has_kept: true, ..build(1, &[(seconds, seconds)]) };
+        let estimated = |builds: &[Measured]| {
+            let work = estimate(builds).unwrap();
+            (work.core_seconds(), work.kept_share)
+        };
+        assert_eq!(estimated(std::slice::from_ref(&whole)), (100.0, None));
+        assert_eq!(estimated(&[whole.clone(), with(10.0), with(30.0), with(20.0)]), (100.0, Some(0.2)));
+        assert_eq!(estimated(&[with(900.0), whole]), (100.0, Some(1.0)), "no more than without");
+        assert_eq!(estimated(&[with(10.0)]), (10.0, Some(1.0)), "there is nothing to compare with");
+    }
+
+    #[test]
     fn one_outlier_has_no_effect() {
         let usual = build(4, &[(5.0, 4.0), (30.0, 90.0)]);
         let odd = build(4, &[(5000.0, 4.0), (9000.0, 9100.0)]);

@@ -37,8 +37,11 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if !(options.unknown.is_finite() && options.unknown >= 0.0) {
         return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
     }
+    if options.kept.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return Err(Error::usage("--kept needs a share of the build times, from 0 to 1"));
+    }
     let (machines, conditions) = machines(options)?;
-    let set = match (&options.graph, &options.history) {
+    let mut set = match (&options.graph, &options.history) {
         (Some(graph), Some(history)) => {
             let graph = graph::parse(&read(graph)?, graph)?;
             let works = history::parse(&read(history)?, history)?.works(&graph, options.unknown);
@@ -48,6 +51,9 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     };
     if set.graph.is_empty() {
         return Err(Error::usage("nothing to simulate: there is nothing to build"));
+    }
+    for work in &mut set.works {
+        work.kept_share = options.kept;
     }
     let played = play::play(&set, &machines, &conditions, options)?;
     if let Some(path) = &options.trace {

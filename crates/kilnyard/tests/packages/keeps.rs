@@ -120,7 +120,7 @@ const HOSTILE: &str = "mkdir -p obj; ls -l obj > listing\n\
     ln -sf /etc/passwd obj/passwd; ln -sfn ../../../../.. obj/up; ln -sf $$PWD/debian obj/debian\n\
     [ -e obj/fifo ] || mkfifo obj/fifo\n\
     cp /bin/true obj/true; chmod 6755 obj/true; touch obj/linked; ln -f obj/linked obj/hard\n\
-    touch \"$$(printf 'obj/two\\nlines')\" obj/-rf; chmod 0 obj/linked\n\
+    touch \"$$(printf 'obj/two\\nlines')\" obj/-rf\n\
     perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un(\"obj/socket\"))'";
 
 fn hostile(shared: &Shared) {
@@ -128,12 +128,14 @@ fn hostile(shared: &Shared) {
     let before = outside();
     let large = slow("large", "mkdir obj; head -c 9M /dev/zero > obj/zeros");
     let linked = slow("linked", "ln -s /etc obj");
+    let unreadable = slow("unreadable", "mkdir obj; touch obj/one; chmod 0 obj/one");
     let first = slow("hostile", HOSTILE);
-    let yard = yard(shared, "kept-hostile", &[first.clone(), large, linked]);
+    let yard = yard(shared, "kept-hostile", &[first.clone(), large, linked, unreadable]);
     yard.build().exits(0);
     let log = |package: &str, stage: &str| yard.run(&["log", package, stage, "--all"]).exits(0);
     log("large", "collect").says(&["no work is kept: it has more than 8388608 bytes"]);
     log("linked", "collect").says(&["no work is kept: the build left none of the folders"]);
+    log("unreadable", "collect").says(&["no work is kept: packing it failed with status 2"]);
     let kept = archives(&yard);
     let [archive] = &kept[..] else { panic!("{kept:?}") };
     let facts = fs::symlink_metadata(yard.path("kept").join(archive)).unwrap();
@@ -159,7 +161,7 @@ fn hostile(shared: &Shared) {
 
 fn killed(shared: &Shared) {
     // Packing takes a while.
-    let build = "mkdir -p obj; head -c 7M /dev/urandom > obj/data; seq 20000 | split -l 1 -a 5 - obj/part-";
+    let build = "mkdir -p obj; head -c 7M /dev/urandom > obj/data; seq 5000 | split -l 1 -a 5 - obj/part-";
     let first = slow("app", build);
     let yard = yard(shared, "kept-killed", &[first]);
     let mut builds = yard.begin(&[]);

@@ -120,6 +120,13 @@ impl Kept {
         }
     }
 
+    /// Removes what a build left, which succeeded on this machine and does not count.
+    pub(crate) fn forget_build(&self, build: u64) {
+        for archive in self.archives().iter().filter(|archive| archive.build == build) {
+            let _ = fs_err::remove_file(&archive.path);
+        }
+    }
+
     /// Begins an archive; `None` if nothing is kept on this machine.
     pub(crate) fn begin(&self, build: u64) -> io::Result<Option<Part>> {
         if self.bytes_max == 0 {
@@ -242,6 +249,11 @@ mod tests {
         File::options().append(true).open(path).unwrap().set_modified(past).unwrap();
         keep(&kept, &two, 4, 70);
         assert_eq!((kept.find(&newer), kept.find(&two).unwrap().build), (None, 4));
+        kept.forget_build(2);
+        assert!(kept.find(&two).is_some());
+        kept.forget_build(4);
+        assert_eq!(kept.find(&two), None);
+        keep(&kept, &two, 5, 70);
         kept.forget(&two);
         assert_eq!(kept.keys(), Vec::<String>::new());
     }

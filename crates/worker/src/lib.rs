@@ -210,6 +210,11 @@ impl Worker {
         self.runner.enter_failed_root(entering, run)
     }
 
+    /// Removes the kept work of a build that succeeded and does not count.
+    pub(crate) fn forget_kept(&self, build: u64) {
+        self.kept.forget_build(build);
+    }
+
     /// The keys of the kept work on this machine.
     pub fn kept_keys(&self) -> Vec<String> {
         self.kept.keys()

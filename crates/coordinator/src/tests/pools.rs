@@ -136,6 +136,12 @@ fn a_failed_test_of_another_worker_fails_the_build() {
     assert!(run.actions.iter().any(failed), "the failure is that of the build");
     assert_eq!(run.actions.iter().filter(ended).count(), 1);
     assert_eq!(run.finished(), Some(RunState::Finished));
+    // The builder, which still has its result, drops what it kept for the next build.
+    run.actions.clear();
+    run.send(good(1));
+    let superseded =
+        |action: &Action| matches!(action, Action::Send { message: ToWorker::Superseded { .. }, .. });
+    assert!(run.actions.iter().any(superseded), "{:?}", run.actions);
 }
 
 #[test]

@@ -37,8 +37,10 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if !(options.unknown.is_finite() && options.unknown >= 0.0) {
         return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
     }
-    if options.kept.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-        return Err(Error::usage("--kept needs a share of the build times, from 0 to 1"));
+    if let Some(share) = options.kept.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
+        return Err(Error::usage(format!(
+            "--kept {share} is not a share of the build times, above 0 and up to 1"
+        )));
     }
     let (machines, conditions) = machines(options)?;
     let mut set = match (&options.graph, &options.history) {

@@ -261,7 +261,7 @@ pub struct Granted {
     /// The outputs to test in place of a build.
     pub to_test: Option<Arc<ToTest>>,
     /// How the build uses kept work, in place of what the order says for all workers.
-    pub keep: Option<KeepOrder>,
+    pub keep: Option<Box<KeepOrder>>,
 }
 
 impl Granted {
@@ -276,7 +276,7 @@ impl Granted {
             slot: self.slot,
             files: self.files,
             written_bytes,
-            order: BuildOrder { keep: self.keep.clone(), ..self.to_build.order.clone() },
+            order: BuildOrder { keep: self.keep.as_deref().cloned(), ..self.to_build.order.clone() },
             seen: self.to_build.seen.clone(),
             checks_reproducible,
             to_test: self.to_test.as_ref().map(|to_test| {

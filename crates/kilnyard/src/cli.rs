@@ -627,13 +627,26 @@ pub struct Simulate {
     /// The time in which the inputs of each build reach its machine, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     pub transfer: f64,
+    /// The speed at which inputs reach each machine, per second, as in 100M. A machine keeps what reaches it. By default,
+    /// inputs take no time.
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<Size>,
+    /// With --rate, the size of the base root.
+    #[arg(long, value_name = "SIZE", default_value = "300M", requires = "rate")]
+    pub base: Size,
+    /// With --rate, the size of what each package makes.
+    #[arg(long, value_name = "SIZE", default_value = "2M", requires = "rate")]
+    pub output: Size,
+    /// With --rate, machines begin with what they have after such a run.
+    #[arg(long, requires = "rate")]
+    pub warm: bool,
     /// Simulate a second run with kept work: a package takes this share of its time on the machine that built it in the
     /// first run.
     #[arg(long, value_name = "SHARE")]
     pub kept: Option<f64>,
-    /// With --kept, decide without knowing which machine has kept work.
-    #[arg(long, requires = "kept")]
-    pub kept_unknown: bool,
+    /// With --rate or --kept, the scheduler does not know what machines have.
+    #[arg(long)]
+    pub blind: bool,
     /// The scheduling policy.
     #[arg(long, value_name = "NAME", default_value = "rank")]
     pub policy: PolicyName,

@@ -283,7 +283,7 @@ fn kept_work_saves_time_where_the_scheduler_knows_it() {
     };
     let seconds = |answer: &Value| answer["makespan_seconds"].as_f64().unwrap();
     let (without, with) = (run(&[]), run(&["--kept", "0.1"]));
-    let unknown = run(&["--kept", "0.1", "--kept-unknown"]);
+    let unknown = run(&["--kept", "0.1", "--blind"]);
     assert!(seconds(&with) < seconds(&unknown) && seconds(&unknown) <= seconds(&without), "{with} {unknown}");
     let begun = |answer: &Value| answer["builds_with_kept_work"].as_u64().unwrap();
     assert!(begun(&with) > begun(&unknown) && begun(&without) == 0, "{with} {unknown}");
@@ -315,6 +315,11 @@ fn bad_input_is_reported() {
     let absurd = message(&good, &file("absurd", &format!("{HEADER}1,a,success,4,0,9e18,9\n")), &[]);
     assert!(absurd.contains("line 2: a: a stage of"), "{absurd}");
     assert!(message(&good, &history, &["--cores", "0"]).contains("--cores 0"));
+    assert!(message(&good, &history, &["--warm"]).contains("--rate"));
+    assert!(message(&good, &history, &["--rate", "0"]).contains("not a size"));
+    assert!(
+        message(&good, &history, &["--rate", "1M", "--blind", "--policy", "bob"]).contains("--policy rank")
+    );
     assert!(message(&good, &history, &["--machines", "0x4"]).contains("--machines 0x4"));
     for (machines, more, expected) in [
         ("2x4,1x4+x", [].as_slice(), "--machines 1x4+x"),
@@ -323,7 +328,7 @@ fn bad_input_is_reported() {
         ("2x4", &["--delay=-1"], "--delay -1"),
         ("2x4", &["--kept", "1.5"], "--kept 1.5"),
         ("2x4", &["--kept", "0"], "--kept 0 "),
-        ("2x4", &["--kept-unknown"], "--kept <SHARE>"),
+        ("2x4", &["--blind"], "--rate or --kept"),
     ] {
         let message = message(&good, &history, &[&["--machines", machines], more].concat());
         assert!(message.contains(expected), "{machines}: {message}");

@@ -16,9 +16,10 @@
 
 use crate::event::{Action, Event, Files, Outcome, Policy};
 use crate::machine::{Machine, MachineId};
+use crate::transfer::{Needed, Transfers};
 use crate::work::{Step, Work};
 use kilnyard_model::graph::{Graph, PackageId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// An invalid decision of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,66 @@ pub enum SimulationError {
     },
 }
 
+/// What builds need on their machines, and how it gets there. A machine keeps what reaches it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inputs {
+    /// What each package needs.
+    pub needs: Vec<Vec<Needed>>,
+    /// How fast inputs reach each machine, in bytes a second. Several builds of one machine do not share this rate.
+    pub bytes_per_second: f64,
+    /// The artifacts that machines have at the beginning.
+    pub warm: Vec<(MachineId, Vec<u32>)>,
+    /// Whether the policy knows what packages need and machines have.
+    pub are_known: bool,
+}
+
+impl Inputs {
+    /// What machines have after a run that began with this.
+    pub fn after(&self, builds: &[Built]) -> Vec<(MachineId, Vec<u32>)> {
+        let mut all: BTreeMap<MachineId, BTreeSet<u32>> = BTreeMap::new();
+        for (machine, artifacts) in &self.warm {
+            all.entry(*machine).or_default().extend(artifacts);
+        }
+        for built in builds {
+            let needs = self.needs.get(built.package.index()).into_iter().flatten();
+            all.entry(built.machine).or_default().extend(needs.map(|needed| needed.artifact));
+        }
+        all.into_iter().map(|(machine, artifacts)| (machine, artifacts.into_iter().collect())).collect()
+    }
+
+    /// What each machine has and lacks.
+    fn transfers(&self, machines: &[Machine]) -> Transfers {
+        let mut transfers = Transfers::default();
+        for (index, needs) in self.needs.iter().enumerate() {
+            transfers.set_needs(PackageId(index as u32), needs.clone());
+        }
+        for index in 0..machines.len() as u32 {
+            transfers.set_rate(MachineId(index), Some(self.bytes_per_second));
+        }
+        for (machine, artifacts) in &self.warm {
+            transfers.add(*machine, artifacts);
+        }
+        transfers
+    }
+
+    /// What the policy is informed of, if it is.
+    fn events(&self, machines: &[Machine]) -> Vec<Event> {
+        if !self.are_known {
+            return Vec::new();
+        }
+        let machines = (0..machines.len() as u32).map(MachineId);
+        let bytes_per_second = self.bytes_per_second;
+        let rates = machines.map(|machine| Event::Rate { machine, bytes_per_second });
+        let needs = self.needs.iter().enumerate();
+        let needs = needs
+            .map(|(index, inputs)| Event::Needs { package: PackageId(index as u32), inputs: inputs.clone() });
+        let warm = self.warm.iter();
+        let warm =
+            warm.map(|(machine, artifacts)| Event::Has { machine: *machine, artifacts: artifacts.clone() });
+        rates.chain(needs).chain(warm).collect()
+    }
+}
+
 /// What a farm has and one machine has not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
@@ -57,6 +118,8 @@ pub struct Conditions {
     /// The time in which the inputs of a build reach its machine, in seconds. The build has a slot meanwhile, and no core
     /// works for it.
     pub transfer_seconds: f64,
+    /// What builds need on their machines. By default, everything is on each.
+    pub inputs: Option<Inputs>,
     /// Machines that join after a time, in seconds.
     pub joins: Vec<(MachineId, f64)>,
     /// Machines that are lost after a time, in seconds. What they build is built again elsewhere.
@@ -114,6 +177,8 @@ pub struct Simulated {
     pub jobs_per_core_max: f64,
     /// The builds that were lost with their machines.
     pub lost: u32,
+    /// The inputs that reached machines that lacked them.
+    pub transferred_bytes: u64,
 }
 
 struct Job {
@@ -141,6 +206,7 @@ struct Simulation<'a> {
     works: &'a [Work],
     machines: &'a [Machine],
     conditions: &'a Conditions,
+    transfers: Transfers,
     now_seconds: f64,
     jobs: Vec<Vec<Job>>,
     due: Vec<(f64, Due)>,
@@ -181,17 +247,24 @@ pub fn simulate_under(
         let machines = vec![*conditions.kept.get(&package)?];
         Some(Event::Kept { package, machines })
     });
+    let inputs = conditions.inputs.iter();
     let mut simulation = Simulation {
         graph,
         works,
         machines,
         conditions,
+        transfers: inputs.clone().map(|inputs| inputs.transfers(machines)).next().unwrap_or_default(),
         due: joins.chain(losses).collect(),
         now_seconds: 0.0,
         jobs: machines.iter().map(|_| Vec::new()).collect(),
         at: vec![None; graph.len()],
         is_built: vec![false; graph.len()],
-        pending: absent.chain(kept).chain([Event::Begin]).collect(),
+        pending: inputs
+            .flat_map(|inputs| inputs.events(machines))
+            .chain(absent)
+            .chain(kept)
+            .chain([Event::Begin])
+            .collect(),
         result: Simulated::default(),
     };
     let mut actions = Vec::new();
@@ -282,7 +355,11 @@ impl Simulation<'_> {
             end_cores: cores,
             ended_before: self.result.builds.len() as u32,
         };
-        let wait_seconds = self.conditions.delay_seconds + self.conditions.transfer_seconds;
+        let transfer_seconds = self.conditions.transfer_seconds + self.transfers.seconds(package, machine);
+        self.result.transferred_bytes += self.transfers.missing_bytes(package, machine);
+        // Builds that begin before the inputs are there do not ask for them again.
+        self.transfers.begin(package, machine);
+        let wait_seconds = self.conditions.delay_seconds + transfer_seconds;
         let mut job = Job { package, built, step: 0, left_seconds: 0.0, wait_seconds, cores, files };
         if self.enter(&mut job, 0) || wait_seconds > 0.0 {
             self.jobs[machine.index()].push(job);

@@ -3,8 +3,8 @@
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_schedule::policies::{Jobs, Workers};
 use kilnyard_schedule::{
-    Action, Basis, Conditions, Event, Files, Limits, Machine, MachineId, Policy, Scheduler, Simulated,
-    SimulationError, Step, Work, simulate, simulate_under,
+    Action, Basis, Conditions, Event, Files, Inputs, Limits, Machine, MachineId, Needed, Policy, Scheduler,
+    Simulated, SimulationError, Step, Work, simulate, simulate_under,
 };
 use std::sync::Arc;
 
@@ -173,6 +173,38 @@ fn messages_and_transfers_take_their_time() {
     // Each of the two builds of the chain waits for its lease, its inputs, and the news of its end.
     assert!((seconds(1.0, 0.0) - 24.0).abs() < 1e-6);
     assert!((seconds(1.0, 3.0) - 30.0).abs() < 1e-6);
+}
+
+#[test]
+fn inputs_are_transferred_to_machines_that_lack_them() {
+    let machines = [Machine::of_cores(1), Machine::of_cores(1)];
+    // One package, of the six, whose inputs take longer than all else; and an input of all, which takes a second.
+    let mut needs = vec![vec![Needed { artifact: 0, bytes: 10 }]; 6];
+    needs[2].push(Needed { artifact: 1, bytes: 1000 });
+    let cold = Inputs { needs, bytes_per_second: 10.0, warm: Vec::new(), are_known: true };
+    let run = |inputs: &Inputs| {
+        let conditions = Conditions { inputs: Some(inputs.clone()), ..Conditions::default() };
+        under(&conditions, &machines)
+    };
+    let first = run(&cold);
+    assert_eq!(first.transferred_bytes, 1020);
+    assert!(first.makespan_seconds > 100.0, "{first:?}");
+    let at = |run: &Simulated| run.builds.iter().find(|built| built.package.0 == 2).unwrap().machine;
+    // What a run leaves is there for the next one, where the package goes.
+    let warm = Inputs { warm: cold.after(&first.builds), ..cold.clone() };
+    let second = run(&warm);
+    assert_eq!((second.transferred_bytes, second.makespan_seconds), (0, 30.0));
+    assert_eq!(at(&second), at(&first));
+    // Whichever machine has it is preferred; unknown, it goes anywhere.
+    let on = |machine, are_known| {
+        let warm = vec![(MachineId(0), vec![0]), (MachineId(1), vec![0]), (MachineId(machine), vec![1])];
+        run(&Inputs { warm, are_known, ..cold.clone() })
+    };
+    for machine in [0, 1] {
+        assert_eq!((at(&on(machine, true)), on(machine, true).makespan_seconds), (MachineId(machine), 30.0));
+    }
+    assert_eq!(at(&on(0, false)), at(&on(1, false)));
+    assert_eq!(on(0, false).transferred_bytes + on(1, false).transferred_bytes, 1000);
 }
 
 #[test]

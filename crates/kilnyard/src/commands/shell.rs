@@ -67,7 +67,7 @@ fn here(
         layers::check_owners(yard, lowest, &yard.ids())?;
     }
     if options.command.is_empty() && std::io::stdin().is_terminal() {
-        say!("the root of {package}, as it failed; your changes stay until its next build");
+        say!("the root of {package}, as it failed; your changes stay until it fails again");
     }
     let specification = &yard.path(&format!("state/shell-{}.json", std::process::id()));
     let entering = Entering { package, order: &order, local: &local, command, specification };

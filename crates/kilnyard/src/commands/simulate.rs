@@ -3,6 +3,7 @@
 mod draw;
 mod graph;
 mod history;
+mod inputs;
 mod own;
 mod play;
 mod show;
@@ -37,12 +38,15 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if !(options.unknown.is_finite() && options.unknown >= 0.0) {
         return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
     }
+    if options.blind && options.rate.is_none() && options.kept.is_none() {
+        return Err(Error::usage("--blind needs something that the scheduler could know: --rate or --kept"));
+    }
     if let Some(share) = options.kept.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         return Err(Error::usage(format!(
             "--kept {share} is not a share of the build times, above 0 and up to 1"
         )));
     }
-    let (machines, conditions) = machines(options)?;
+    let (machines, mut conditions) = machines(options)?;
     let mut set = match (&options.graph, &options.history) {
         (Some(graph), Some(history)) => {
             let graph = graph::parse(&read(graph)?, graph)?;
@@ -57,7 +61,12 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     for work in &mut set.works {
         work.kept_share = options.kept;
     }
-    let played = play::play(&set, &machines, &conditions, options)?;
+    conditions.inputs = inputs::of(&set.graph, options);
+    let mut played = play::play(&set, &machines, &conditions, options)?;
+    if let Some(inputs) = conditions.inputs.as_mut().filter(|_| options.warm) {
+        inputs.warm = inputs.after(&played.first.builds);
+        played = play::play(&set, &machines, &conditions, options)?;
+    }
     if let Some(path) = &options.trace {
         write(path, &show::trace(&set.graph, &played.first))?;
     }
@@ -128,6 +137,12 @@ fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
     if changes > 0 && options.policy != PolicyName::Rank {
         return Err(Error::usage("other builders' rules do not know machines that join or are lost")
             .hint("--policy rank"));
+    }
+    if options.blind && options.policy != PolicyName::Rank {
+        return Err(Error::usage(
+            "other builders' rules do not know what machines have, with or without --blind",
+        )
+        .hint("--policy rank"));
     }
     if changes == machines.len() {
         return Err(Error::usage("no machine is there from the beginning to the end"));

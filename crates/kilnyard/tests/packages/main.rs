@@ -3,9 +3,9 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages
 //! that harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `disasters`
 //! events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary` builds without root,
-//! `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work, `messages` the protocol, `own` sources from
-//! git with a second archive, `sets` targets, choices of what packages are built against, and cycles, `tables` settings
-//! of single packages, and `traps` attacks on later builds.
+//! `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work, `messages` the protocol, `own`
+//! sources from git with a second archive, `sets` targets, choices of what packages are built against, and cycles, `shells` roots
+//! of failed builds on other machines, `tables` settings of single packages, and `traps` attacks on later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -23,6 +23,7 @@ mod messages;
 mod ordinary;
 mod own;
 mod sets;
+mod shells;
 mod tables;
 mod traps;
 
@@ -42,6 +43,7 @@ fn main() {
         elsewhere::CASES,
         farm::CASES,
         keeps::CASES,
+        shells::CASES,
         messages::CASES,
         ordinary::CASES,
         own::CASES,
@@ -68,7 +70,11 @@ fn main() {
         "a_lease_and_artifacts_are_enough_for_libmd" => {
             case.needs(support::is_root(), "only root can hide folders")
         }
-        "workers_on_other_machines_build_too" | "builds_of_killed_workers_and_doors_are_repeated" => {
+        "workers_on_other_machines_build_too"
+        | "builds_of_killed_workers_and_doors_are_repeated"
+        | "a_resumed_run_takes_over_builds_of_other_machines"
+        | "pools_and_roles_decide_which_worker_builds_and_tests"
+        | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }
         "folders_that_cannot_be_removed_are_set_aside_and_reported" => {

@@ -1,6 +1,7 @@
 //! The output of a run on a terminal, and of `status` in another terminal at the same time.
 
 use crate::fixtures::{Packages, Shared, Trial};
+use crate::support::farm::{Far, Served};
 use crate::support::tree::MiniTree;
 use crate::support::{Yard, until};
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex};
 pub const CASES: &[Trial] = &[
     ("typed_keys_do_not_spoil_a_run_on_a_terminal", typed_keys),
     ("status_shows_the_activity_before_the_first_run", before_the_first_run),
+    ("a_shell_on_another_machine_has_a_terminal", shell_elsewhere),
 ];
 
 /// The program on its own terminal, and everything that the terminal shows.
@@ -58,6 +60,19 @@ impl OnTerminal {
 
     fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// Changes its size, in characters.
+    fn resize(&self, columns: u16, rows: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the size lives until the end of the call.
+        assert_eq!(unsafe { libc::ioctl(self.screen.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
+    }
+
+    /// Types a line, and waits until the terminal shows this.
+    fn type_line(&mut self, line: &str, shows: &str) {
+        self.keyboard.write_all(format!("{line}\r").as_bytes()).unwrap();
+        until(&format!("{line} shows {shows}"), || self.shown().contains(shows));
     }
 
     /// Whether the terminal shows what is typed.
@@ -118,4 +133,42 @@ fn before_the_first_run(shared: &Shared) {
     build.end();
     let hint = format!("kilnyard --yard {} build", yard.folder.display());
     yard.run(&["status"]).exits(2).says(&["nothing has been built", &hint]);
+}
+
+fn shell_elsewhere(shared: &Shared) {
+    let tree = MiniTree::new(&[("some/fails", "do-build:\n\t@echo some > ${WRKSRC}/made; false")]);
+    let yard = shared.yard("terminal-elsewhere", &tree, &[]);
+    let mut served = Served::start(&yard);
+    let far = Far::join_without(&shared.path("workers"), &yard, &served, "far", &[&tree.path()]);
+    yard.run(&["build", "--elsewhere"]).exits(1).says(&["1 failed"]);
+    let mut shell = OnTerminal::start(&yard, &["shell", "some/fails"]);
+    until("it is entered", || shell.shown().contains("the root of some/fails on far, as it failed"));
+    until("the terminal shows no keys itself", || !shell.echoes());
+    // The shell's own terminal shows them.
+    shell.type_line("echo $((40 + 2))th", "42th");
+    shell.type_line("test -t 0 -a -t 1 && echo $(cat made) terminal", "some terminal");
+    shell.type_line("stty size", "24 80");
+    shell.resize(100, 30);
+    until("the size reaches the shell", || {
+        shell.type_line("stty size; echo asked$((1))", "asked1");
+        shell.shown().contains("30 100")
+    });
+    // Ctrl-C is for the command, not for this program.
+    shell.type_line("sleep 6181.5; echo interrupted $?", "interrupted $?");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    shell.keyboard.write_all(b"\x03").unwrap();
+    shell.type_line("head -n 1 /usr/pkgsrc/some/fails/Makefile; echo read$((1))", "read1");
+    shell.type_line("exit 5", "exit 5");
+    until("the program ends", || shell.child.try_wait().unwrap().is_some());
+    assert_eq!(shell.child.wait().unwrap().code(), Some(5), "{} {}", shell.shown(), far.said());
+    assert!(shell.echoes(), "the terminal is left as it was");
+    // So is it if the door ends.
+    let mut shell = OnTerminal::start(&yard, &["shell", "some/fails"]);
+    until("it is entered", || !shell.echoes());
+    served.signal(libc::SIGKILL);
+    until("the program ends", || shell.child.try_wait().unwrap().is_some());
+    assert_eq!(shell.child.wait().unwrap().code(), Some(2), "{}", shell.shown());
+    assert!(shell.echoes() && shell.shown().contains("ended the connection"), "{}", shell.shown());
+    drop(far);
+    yard.is_clean();
 }

@@ -7,6 +7,7 @@ use crate::signals;
 use crate::yard::Yard;
 use kilnyard_farm::relay::{self, First};
 use kilnyard_farm::shell::{self, FromShell, PART_BYTES_MAX, Size, ToShell, Wanted};
+use kilnyard_model::foreign::Foreign;
 use kilnyard_model::order::CommandOrder;
 use kilnyard_worker::RootFolder;
 use kilnyard_yard::remedy::Remedy;
@@ -61,7 +62,7 @@ pub fn run(yard: &Yard, worker: &str, package: &str, command: CommandOrder) -> R
         let frame = shell::read::<FromShell>(&mut stream);
         let (printed, body) = match frame.context(Kind::Machine, lost)? {
             Some((FromShell::Exited { code }, _)) => return exit_code(code),
-            Some((FromShell::Failed { reason }, _)) => return Err(failed(reason)),
+            Some((FromShell::Failed { reason }, _)) => return Err(failed(Foreign(&reason).to_string())),
             Some(printed) => printed,
             None if signals::count() > 0 => return Err(Error::new(Kind::Interrupted, "interrupted")),
             None => return Err(failed("kilnyard serve ended the connection".to_owned())),
@@ -69,7 +70,7 @@ pub fn run(yard: &Yard, worker: &str, package: &str, command: CommandOrder) -> R
         // Until the worker answers, Ctrl-C is for this process.
         if is_on_terminal && raw.is_none() {
             say!(
-                "the root of {package} on {worker}, as it failed; your changes stay until its next build there"
+                "the root of {package} on {worker}, as it failed; your changes stay until it fails there again"
             );
             raw = Raw::enter();
         }

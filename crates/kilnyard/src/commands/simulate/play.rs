@@ -155,7 +155,7 @@ fn with_kept(
         let earlier = simulate_under(&conditions, &set.graph, actual, machines, &mut *policy)
             .context(Kind::Internal, "simulate the run that leaves kept work")?;
         conditions.kept = earlier.builds.iter().map(|built| (built.package, built.machine)).collect();
-        conditions.is_kept_secret = options.kept_unknown;
+        conditions.is_kept_secret = options.blind;
     }
     Ok(conditions)
 }

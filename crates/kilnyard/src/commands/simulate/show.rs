@@ -69,6 +69,7 @@ pub fn as_json(set: &SimulatedSet, played: &Played, machines: &[Machine], option
         "transfer_seconds": options.transfer,
         "kept_share": options.kept,
         "builds_with_kept_work": played.with_kept,
+        "transferred_bytes": played.first.transferred_bytes,
     })
 }
 
@@ -100,6 +101,10 @@ pub fn as_text(set: &SimulatedSet, played: &Played, machines: &[Machine], option
         played.ratio,
         words::duration(played.bound_seconds),
     );
+    if options.rate.is_some() {
+        let bytes = words::size(played.first.transferred_bytes);
+        let _ = writeln!(text, "{bytes} of inputs reach the machines that lack them");
+    }
     if played.first.lost > 0 {
         let lost = words::count(played.first.lost.into(), "build");
         let _ = writeln!(text, "{lost} lost with their machines, and repeated");

@@ -2,6 +2,7 @@
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, run, slow, unpacked};
 use crate::support::Yard;
+use crate::support::farm::{Far, Served};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -9,6 +10,7 @@ pub const CASES: &[Trial] = &[
     ("kept_work_builds_what_has_changed_whatever_its_time", incremental),
     ("kept_work_is_not_used_where_a_build_starts_from_scratch", from_scratch),
     ("kept_work_of_a_hostile_build_stays_in_its_archive", hostile),
+    ("workers_on_other_machines_keep_work_too", elsewhere),
     ("a_killed_build_leaves_a_whole_archive_or_none", killed),
 ];
 
@@ -173,4 +175,21 @@ fn killed(shared: &Shared) {
     let now = archives(&yard);
     assert!(now.iter().all(|name| name.ends_with(".tar")) && now.len() <= 1, "{left:?} {now:?}");
     assert!(yard.is_clean());
+}
+
+fn elsewhere(shared: &Shared) {
+    let yard = yard(shared, "kept-far", &[app()]);
+    let served = Served::start(&yard);
+    let mut far = Far::join(&shared.path("workers"), &yard, &served, "far");
+    yard.run(&["build", "--no-scan", "--elsewhere"]).exits(0);
+    let kept = fs::read_dir(far.folder.join("worker/kept")).unwrap().count();
+    assert_eq!((kept, archives(&yard).len()), (1, 0), "{}", far.said());
+    // It survives its worker.
+    far.signal(libc::SIGKILL);
+    far.start(&yard, &[]);
+    app().change(&yard, "1.1", |fixture| Fixture { files: ONE_CHANGED, ..fixture });
+    yard.run(&["build", "--no-scan", "--elsewhere"]).exits(0);
+    assert_eq!(compiled(&yard), ["one.c"]);
+    yard.run(&["why", "app"]).exits(0).says(&["it began with kept work of build 1; "]);
+    drop(served);
 }

@@ -71,6 +71,7 @@ fn main() {
             case.needs(support::is_root(), "only root can hide folders")
         }
         "workers_on_other_machines_build_too"
+        | "workers_on_other_machines_keep_work_too"
         | "builds_of_killed_workers_and_doors_are_repeated"
         | "a_resumed_run_takes_over_builds_of_other_machines"
         | "pools_and_roles_decide_which_worker_builds_and_tests"

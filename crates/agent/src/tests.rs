@@ -41,6 +41,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     };
     Box::new(Lease {
         build: u64::from(number),
@@ -100,6 +101,7 @@ impl Worker {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         Worker { agent: Agent::new(hello), now_seconds: 0.0 }
     }
@@ -223,6 +225,15 @@ fn a_result_is_repeated_until_acknowledged() {
     assert_eq!(worker.held().len(), 1, "a message of an ended session");
     worker.receive(ToWorker::Acknowledged { session: session(2), attempt: attempt(1) });
     assert!(worker.held().is_empty());
+}
+
+#[test]
+fn a_later_hello_names_the_kept_work_of_that_time() {
+    let mut worker = Worker::joined(1);
+    assert!(worker.after(0.0, Event::Kept(vec!["key".to_owned()])).is_empty());
+    let actions = worker.receive(ToWorker::Rejoin { session: session(1) });
+    let [Action::Send(ToCoordinator::Hello(hello))] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(hello.kept, ["key"]);
 }
 
 #[test]

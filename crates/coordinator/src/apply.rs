@@ -229,6 +229,7 @@ impl Coordinator {
                 self.packages[id.index()].is_fetched = true;
                 self.packages[id.index()].fetch = stage.map(|stage| stamped(stage, now_seconds));
                 self.say_needs(id, actions);
+                self.say_kept(id, actions);
                 self.schedule(ScheduleEvent::Release(id), actions);
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => {

@@ -29,6 +29,7 @@ impl Coordinator {
             channel,
             session,
             to_build,
+            keep: self.keep_order(lease.package, &self.seats.get(machine).worker).map(Box::new),
             to_test: match &self.packages[lease.package.index()].round {
                 Some(Round::Test(to_test)) => Some(to_test.clone()),
                 _ => None,

@@ -31,6 +31,7 @@ mod asker;
 mod attempts;
 mod health;
 mod inputs;
+mod kept;
 mod lease;
 mod outcome;
 mod pools;
@@ -50,6 +51,7 @@ pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::host::Host;
+use kilnyard_model::keep::KeepOrder;
 use kilnyard_model::order::{BuildOrder, Key, Output, TestOrder};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Failure, PackageState, StageResult, StageSeen};
@@ -258,6 +260,8 @@ pub struct Granted {
     pub to_build: Arc<ToBuild>,
     /// The outputs to test in place of a build.
     pub to_test: Option<Arc<ToTest>>,
+    /// How the build uses kept work, in place of what the order says for all workers.
+    pub keep: Option<Box<KeepOrder>>,
 }
 
 impl Granted {
@@ -272,7 +276,7 @@ impl Granted {
             slot: self.slot,
             files: self.files,
             written_bytes,
-            order: self.to_build.order.clone(),
+            order: BuildOrder { keep: self.keep.as_deref().cloned(), ..self.to_build.order.clone() },
             seen: self.to_build.seen.clone(),
             checks_reproducible,
             to_test: self.to_test.as_ref().map(|to_test| {
@@ -478,6 +482,8 @@ pub struct Coordinator {
     health: health::Health,
     pools: pools::Pools,
     inputs: inputs::Inputs,
+    /// Where kept work of packages is.
+    kept: kept::Kept,
     /// The capabilities that a worker must have.
     required: Vec<String>,
     /// The last [`Action::Allot`].
@@ -548,6 +554,7 @@ impl Coordinator {
             health: health::Health::default(),
             pools: pools::Pools::default(),
             inputs: inputs::Inputs::default(),
+            kept: kept::Kept::default(),
             required: Vec::new(),
             scheduler,
             allotted: Vec::new(),

@@ -142,8 +142,10 @@ impl Coordinator {
                 let kind = failure.kind;
                 let failed = StageFailed::from(&failure);
                 actions.extend(stages);
-                // After a failed test, it is built again.
-                self.take_tested(id, actions);
+                // After a failed test, it is built again; its worker drops what it kept for that.
+                if let Some(to_test) = self.take_tested(id, actions) {
+                    self.ended.insert(to_test.attempt, Ending::Superseded);
+                }
                 // A tester is not to blame for what another built.
                 if !is_test {
                     self.note_failure(&lease.worker, id, &failure, actions);

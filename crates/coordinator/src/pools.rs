@@ -286,6 +286,7 @@ impl Coordinator {
         self.packages[id.index()].round = Some(round);
         self.pools.has_rounds = true;
         self.confine(id, actions);
+        self.say_kept(id, actions);
         self.ready_again(id, Reason::Undecided, actions);
     }
 

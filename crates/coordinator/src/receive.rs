@@ -149,6 +149,8 @@ impl Coordinator {
         (seat.is_open, seat.class) = (is_open, class);
         self.say_rate(machine, actions);
         self.say_warm(machine, &hello.warm, actions);
+        // Before it gets builds.
+        self.note_kept(machine, &hello.kept, actions);
         self.schedule(ScheduleEvent::Joined { machine, about, is_open }, actions);
     }
 

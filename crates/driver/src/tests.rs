@@ -110,6 +110,7 @@ fn to_build() -> Prepared {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,
@@ -174,6 +175,7 @@ impl World {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         let attempts = Attempts::new([7; Attempts::SECRET_BYTES]);
         let coordinator = Coordinator::new(1, starts, scheduler.clone(), 1, attempts);

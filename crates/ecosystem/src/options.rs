@@ -1,4 +1,5 @@
-//! Options of single packages that change what is built: checks, profiles, environment, network, settings of make.
+//! Options of single packages that change what is built: checks, profiles, environment, network, settings of make,
+//! kept work.
 //!
 //! A yard's configuration sets them by name or pattern, in order. If several rules match a package, the last one that
 //! sets an option applies. Only set options are lines of a package's key, so the keys of all other packages do not
@@ -84,16 +85,19 @@ pub struct Options {
     pub cross: Option<bool>,
     /// Settings that make reads for this package after all others.
     pub mk_conf: Option<String>,
+    /// Folders of its source that the machine keeps for its next build.
+    pub keep: Option<Vec<String>>,
 }
 
 impl Options {
     /// Replaces every option that `later` sets; in the environment, every variable.
     fn override_by(&mut self, later: &Options) {
-        let Options { checks, profiles, words, environment, network, cross, mk_conf } = later;
+        let Options { checks, profiles, words, environment, network, cross, mk_conf, keep } = later;
         self.checks = checks.or(self.checks);
         self.network = network.or(self.network);
         self.cross = cross.or(self.cross);
-        for (own, later) in [(&mut self.profiles, profiles), (&mut self.words, words)] {
+        for (own, later) in [(&mut self.profiles, profiles), (&mut self.words, words), (&mut self.keep, keep)]
+        {
             if later.is_some() {
                 own.clone_from(later);
             }
@@ -109,13 +113,21 @@ impl Options {
         self.network == Some(true)
     }
 
-    /// The lines of the package's key about its environment and network.
+    /// The folders of its source that the machine keeps for its next build; empty if there are none.
+    pub fn kept_folders(&self) -> &[String] {
+        self.keep.as_deref().unwrap_or_default()
+    }
+
+    /// The lines of the package's key about its environment, network and kept work.
     pub(crate) fn key_lines(&self) -> Vec<String> {
         let variables = self.environment.iter();
         let mut lines: Vec<String> =
             variables.map(|(name, value)| format!("option environment.{name} {value}")).collect();
         if self.has_network() {
             lines.push("option network true".to_owned());
+        }
+        if !self.kept_folders().is_empty() {
+            lines.push(format!("option keep {}", self.kept_folders().join(" ")));
         }
         lines
     }

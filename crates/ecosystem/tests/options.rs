@@ -139,6 +139,7 @@ fn everything() -> Options {
         network: Some(true),
         cross: None,
         mk_conf: None,
+        keep: None,
     }
 }
 

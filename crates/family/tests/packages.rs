@@ -109,6 +109,7 @@ fn every_key_has_its_effect_on_its_package_alone() {
         network: Some(true),
         cross: None,
         mk_conf: None,
+        keep: None,
     };
     assert_eq!(options(&text, "zlib"), expected);
     assert_eq!(options(&text, "zlib2"), Options::default());

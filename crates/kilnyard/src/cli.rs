@@ -595,6 +595,9 @@ pub struct Clean {
     /// Remove the base root; the next build creates a new one.
     #[arg(long)]
     pub base: bool,
+    /// Remove the kept work of packages; their next builds start from scratch.
+    #[arg(long)]
+    pub kept: bool,
     /// Keep the logs of this many runs.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub runs: usize,
@@ -637,8 +640,12 @@ pub struct Simulate {
     /// With --rate, machines begin with what they have after such a run.
     #[arg(long, requires = "rate")]
     pub warm: bool,
-    /// With --rate, the scheduler does not know what machines have.
-    #[arg(long, requires = "rate")]
+    /// Simulate a second run with kept work: a package takes this share of its time on the machine that built it in the
+    /// first run.
+    #[arg(long, value_name = "SHARE")]
+    pub kept: Option<f64>,
+    /// With --rate or --kept, the scheduler does not know what machines have.
+    #[arg(long)]
     pub blind: bool,
     /// The scheduling policy.
     #[arg(long, value_name = "NAME", default_value = "rank")]

@@ -492,6 +492,7 @@ pub fn hello(worker: String, process: String, machine: &Machine) -> Hello {
         disk_bytes: machine.disk_bytes,
         host: Some(kilnyard_worker::host()),
         warm: Vec::new(),
+        kept: Vec::new(),
     }
 }
 

@@ -263,6 +263,33 @@ fn a_scan_of_all_of_pkgsrc_is_simulated() {
 }
 
 #[test]
+fn kept_work_saves_time_where_the_scheduler_knows_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let graph = file("graph", (0..20).map(|number| format!("common -> p{number}\n")).collect());
+    let row = |number| format!("1,p{number},success,1,0,{},9000\n", 9000 + 100 * number);
+    let header =
+        "timestamp,pkgname,outcome,make_jobs,disk_usage,build,cpu:build\n1,common,success,1,0,9000,9000\n";
+    let history = file("history", (0..20).fold(header.to_owned(), |text, number| text + &row(number)));
+    let run = |more: &[&str]| -> Value {
+        let arguments = ["--graph", &graph, "--history", &history, "--machines", "2x2,1x2@2", "--json"];
+        let output = simulate(&[&arguments, more].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let seconds = |answer: &Value| answer["makespan_seconds"].as_f64().unwrap();
+    let (without, with) = (run(&[]), run(&["--kept", "0.1"]));
+    let unknown = run(&["--kept", "0.1", "--blind"]);
+    assert!(seconds(&with) < seconds(&unknown) && seconds(&unknown) <= seconds(&without), "{with} {unknown}");
+    let begun = |answer: &Value| answer["builds_with_kept_work"].as_u64().unwrap();
+    assert!(begun(&with) > begun(&unknown) && begun(&without) == 0, "{with} {unknown}");
+}
+
+#[test]
 fn bad_input_is_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -299,6 +326,9 @@ fn bad_input_is_reported() {
         ("1x4-9", &[], "no machine is there"),
         ("2x4,1x4+5", &["--policy", "dependents"], "other builders' rules"),
         ("2x4", &["--delay=-1"], "--delay -1"),
+        ("2x4", &["--kept", "1.5"], "--kept 1.5"),
+        ("2x4", &["--kept", "0"], "--kept 0 "),
+        ("2x4", &["--blind"], "--rate or --kept"),
     ] {
         let message = message(&good, &history, &[&["--machines", machines], more].concat());
         assert!(message.contains(expected), "{machines}: {message}");

@@ -4,6 +4,7 @@
 //! - [`graph`] has the dependencies between the packages of a set; [`cuts`] cuts its cycles.
 //! - [`order`] describes a build so that any machine can perform it; [`result`] is its outcome.
 //! - [`artifact`] names files by their content; [`attempt`] is a build's random id.
+//! - [`keep`] is about work that a build leaves for the next one.
 //! - [`provenance`] states who built what, from what.
 //! - [`reason`] explains the state of a package; [`difference`] shows changes between keys.
 //! - [`role`] says what a worker takes part in.
@@ -19,6 +20,7 @@ pub mod foreign;
 pub mod graph;
 pub mod host;
 pub mod identity;
+pub mod keep;
 mod key;
 pub mod order;
 pub mod provenance;

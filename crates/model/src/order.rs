@@ -5,6 +5,7 @@
 //! their differences named.
 
 use crate::artifact::Artifact;
+use crate::keep::KeepOrder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -333,6 +334,9 @@ pub struct BuildOrder {
     /// Permissions and limits of this package alone.
     #[serde(default, skip_serializing_if = "BuildTerms::are_usual")]
     pub terms: BuildTerms,
+    /// The use of kept work; absent if the package is always built from scratch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<KeepOrder>,
 }
 
 /// The test of a build's outputs in a clean root.

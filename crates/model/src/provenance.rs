@@ -172,6 +172,7 @@ mod tests {
             fakeroots: Vec::new(),
             output_folder: String::new(),
             terms: Default::default(),
+            keep: None,
         }
     }
 

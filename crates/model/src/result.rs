@@ -1,5 +1,6 @@
 //! Results of packages and builds.
 
+use crate::keep::KeptWork;
 use crate::order::Stage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -363,6 +364,9 @@ pub struct Measures {
     pub still_seconds_max: f64,
     /// The longest time without output.
     pub silent_seconds_max: f64,
+    /// The kept work that it began with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptWork>,
 }
 
 /// The maximum resource usage of a package's stage in successful builds, from which its limits are learned.

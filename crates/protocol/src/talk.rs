@@ -212,9 +212,14 @@ pub struct Hello {
     /// Artifacts that it has from earlier runs, by hash; not all, if there are many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm: Vec<String>,
+    /// The keys of the kept work on its machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 impl Hello {
+    /// The most kept work that a worker names.
+    pub const KEPT_MAX: usize = 1024;
     /// The most artifacts that a worker names.
     pub const WARM_MAX: usize = 4096;
 }

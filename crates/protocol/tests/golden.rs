@@ -5,6 +5,7 @@
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
+use kilnyard_model::keep::KeepOrder;
 use kilnyard_model::order::{
     Account, BuildOrder, BuildTerms, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder,
     FolderContent, FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder,
@@ -121,6 +122,17 @@ fn session() -> Session {
     Session::from(Attempt::from_bytes([9; 16]))
 }
 
+fn keep() -> KeepOrder {
+    let command = |task: &str| CommandOrder {
+        arguments: vec!["/bin/sh".to_owned(), "/kilnyard/texts/keep.sh".to_owned(), task.to_owned()],
+        account: Account::Builder,
+        directory: "/build".to_owned(),
+        environment: Vec::new(),
+    };
+    let (key, owner) = ("0".repeat(64), "1".repeat(64));
+    KeepOrder { key, owner, pack: command("pack"), report: command("report"), starts_afresh: true }
+}
+
 fn lease() -> Lease {
     let stage = |stage| StageOrder { stage, commands: vec![command("make", Account::Builder)] };
     let order = BuildOrder {
@@ -148,6 +160,7 @@ fn lease() -> Lease {
         fakeroots: vec!["/usr/bin/fakeroot".to_owned()],
         output_folder: "/build".to_owned(),
         terms: Default::default(),
+        keep: None,
     };
     let seen = StageSeen {
         stage: Stage::Build,
@@ -193,6 +206,9 @@ fn a_lease() {
         processes_max: Some(512),
     };
     check("lease-with-terms", &special);
+    let mut keeping = lease();
+    keeping.order.keep = Some(keep());
+    check("lease-with-kept-work", &keeping);
 }
 
 #[test]
@@ -257,11 +273,14 @@ fn messages_of_a_worker() {
         disk_bytes: None,
         host: None,
         warm: Vec::new(),
+        kept: Vec::new(),
     };
     // As sent by programs from before the host was added.
     check("hello", &ToCoordinator::Hello(hello.clone()));
     let host = Some(Host { kernel: "Linux 6.1.0-18-amd64".to_owned(), cpu: "AMD EPYC 7B13".to_owned() });
-    check("hello-of-host", &ToCoordinator::Hello(Hello { host, ..hello }));
+    check("hello-of-host", &ToCoordinator::Hello(Hello { host, ..hello.clone() }));
+    let (warm, kept) = (vec!["2".repeat(64)], vec![keep().key]);
+    check("hello-with-kept-work", &ToCoordinator::Hello(Hello { warm, kept, ..hello }));
     let held = |phase| Held { attempt, phase };
     check(
         "offer",

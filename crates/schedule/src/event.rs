@@ -75,6 +75,13 @@ pub enum Event {
         /// In bytes a second; above 0.
         bytes_per_second: f64,
     },
+    /// The machines that have kept work of a package, whether they are present or not.
+    Kept {
+        /// A package that has not started.
+        package: PackageId,
+        /// Replaces those that had it before.
+        machines: Vec<MachineId>,
+    },
     /// A machine joins: either a new one, with the next number, or one that has returned.
     Joined {
         /// The next number, or that of a machine that has left.

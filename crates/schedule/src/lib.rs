@@ -26,6 +26,7 @@
 mod bound;
 mod demand;
 mod event;
+mod kept;
 mod machine;
 mod noise;
 pub mod policies;

@@ -30,6 +30,7 @@ mod state;
 pub use allot::{Sharer, share_out};
 
 use crate::event::{Action, EXPECTED_SECONDS_MAX, Event, Outcome, Policy, Pressure};
+use crate::kept::Kept;
 use crate::machine::{Classes, Door, Machine, MachineId};
 use crate::priority::effective_priorities;
 use crate::queue::Queue;
@@ -136,6 +137,8 @@ struct Running {
     disk_bytes: u64,
     /// The bytes of inputs that its machine lacked.
     missing_bytes: u64,
+    /// Whether it is expected to begin with kept work.
+    has_kept: bool,
     /// Maximum number of cores that its package may have, on any machine: ranks compare with the best machine.
     jobs_max: u32,
     /// When it was bumped, and its priority; see `Queue`. Together with the longest path from now on, they determine
@@ -168,6 +171,8 @@ pub struct Scheduler {
     speeds: Vec<Speed>,
     /// What machines have of the inputs of packages.
     transfers: Transfers,
+    /// Where kept work of packages is.
+    kept: Kept,
     /// Maximum number of cores that any build can have, and the highest speed, of the machines present.
     cores_max: u32,
     speed_max: f64,
@@ -224,6 +229,7 @@ impl Scheduler {
             prior_factor: 1.0,
             speeds: Vec::new(),
             transfers: Transfers::default(),
+            kept: Kept::default(),
             cores_max: 1,
             speed_max: 1.0,
             unstarted_seconds: 0.0,
@@ -365,6 +371,13 @@ impl Policy for Scheduler {
             Event::Rate { machine, bytes_per_second } => {
                 self.transfers.set_rate(machine, Some(bytes_per_second));
             }
+            Event::Kept { package, machines } => {
+                let phase = self.packages[package.index()].phase;
+                self.unstarted_seconds -= self.unstarted_in(package, phase);
+                self.kept.set(package, machines);
+                self.unstarted_seconds += self.unstarted_in(package, phase);
+                self.set_times(&[package]);
+            }
             Event::Confine { package, to } => self.packages[package.index()].classes = to,
             Event::Estimated { package, work } => {
                 let phase = self.packages[package.index()].phase;
@@ -465,11 +478,19 @@ impl Scheduler {
     fn own_seconds(&self, package: PackageId) -> f64 {
         match self.packages[package.index()].phase {
             PackagePhase::Failed | PackagePhase::Blocked => 0.0,
-            _ => {
-                let work = &self.works[package.index()];
-                work.seconds_at(self.cores_max, self.speed_max) * self.factor(work)
-            }
+            _ => self.least_seconds(package),
         }
+    }
+
+    /// The share of a package's work that a machine has to do.
+    fn share(&self, package: PackageId, machine: MachineId) -> f64 {
+        if self.kept.is_on(machine, package) { self.works[package.index()].share_with_kept() } else { 1.0 }
+    }
+
+    /// The share of a package's work that the best machine has to do.
+    fn least_share(&self, package: PackageId) -> f64 {
+        let is_kept = self.kept.is_present(package, &self.doors);
+        if is_kept { self.works[package.index()].share_with_kept() } else { 1.0 }
     }
 
     fn factor(&self, work: &Work) -> f64 {
@@ -505,12 +526,17 @@ impl Scheduler {
 
     fn ended(&mut self, package: PackageId, outcome: Outcome) {
         let PackagePhase::Running(machine) = self.packages[package.index()].phase else { return };
-        self.running[machine.index()].retain(|running| running.package != package);
+        let running = &mut self.running[machine.index()];
+        let has_kept = running.iter().any(|build| build.package == package && build.has_kept);
+        running.retain(|build| build.package != package);
         match outcome {
             Outcome::Built { core_seconds } => {
                 self.mark_built(package);
-                self.measure(machine, package, core_seconds);
-                self.learn(package, core_seconds * self.machines[machine.index()].speed);
+                // How much work kept work saves differs from build to build, and says nothing about the machine.
+                if !has_kept {
+                    self.measure(machine, package, core_seconds);
+                    self.learn(package, core_seconds * self.machines[machine.index()].speed);
+                }
             }
             Outcome::Lost => {
                 self.set_phase(package, PackagePhase::Waiting);

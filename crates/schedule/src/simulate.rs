@@ -19,7 +19,7 @@ use crate::machine::{Machine, MachineId};
 use crate::transfer::{Needed, Transfers};
 use crate::work::{Step, Work};
 use kilnyard_model::graph::{Graph, PackageId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// An invalid decision of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +124,10 @@ pub struct Conditions {
     pub joins: Vec<(MachineId, f64)>,
     /// Machines that are lost after a time, in seconds. What they build is built again elsewhere.
     pub losses: Vec<(MachineId, f64)>,
+    /// Kept work of packages, each on one machine, where their builds take [`Work::share_with_kept`] of their work.
+    pub kept: HashMap<PackageId, MachineId>,
+    /// Whether the policy is not informed of it.
+    pub is_kept_secret: bool,
 }
 
 /// A simulated build.
@@ -239,6 +243,10 @@ pub fn simulate_under(
     let losses = conditions.losses.iter().map(|(machine, seconds)| (*seconds, Due::IsLost(*machine)));
     // Those that join later are not there yet.
     let absent = conditions.joins.iter().map(|(machine, _)| Event::Left(*machine));
+    let kept = graph.packages().filter(|_| !conditions.is_kept_secret).filter_map(|package| {
+        let machines = vec![*conditions.kept.get(&package)?];
+        Some(Event::Kept { package, machines })
+    });
     let inputs = conditions.inputs.iter();
     let mut simulation = Simulation {
         graph,
@@ -254,6 +262,7 @@ pub fn simulate_under(
         pending: inputs
             .flat_map(|inputs| inputs.events(machines))
             .chain(absent)
+            .chain(kept)
             .chain([Event::Begin])
             .collect(),
         result: Simulated::default(),
@@ -366,10 +375,11 @@ impl Simulation<'_> {
         let steps = &self.works[job.package.index()].steps;
         let is_parallel = |step: Option<&Step>| matches!(step, Some(Step::Parallel(_)));
         let was_parallel = first > 0 && is_parallel(steps.get(job.step));
-        let next = (first..steps.len()).find(|step| steps[*step].core_seconds() > LEFT_SECONDS_MIN);
+        let share = self.share_of_work(job);
+        let next = (first..steps.len()).find(|step| steps[*step].core_seconds() * share > LEFT_SECONDS_MIN);
         let Some(step) = next else { return false };
         job.step = step;
-        job.left_seconds = steps[step].core_seconds();
+        job.left_seconds = steps[step].core_seconds() * share;
         if was_parallel != is_parallel(steps.get(step)) {
             let cores = if was_parallel { 1 } else { self.machines[job.built.machine.index()].cores };
             self.pending.push_back(Event::Wants { package: job.package, cores });
@@ -392,9 +402,17 @@ impl Simulation<'_> {
         self.result.makespan_seconds = self.now_seconds;
         self.result.builds.push(Built { end_seconds: self.now_seconds, end_cores: job.cores, ..job.built });
         let speed = self.machines[job.built.machine.index()].speed;
-        let core_seconds = self.works[job.package.index()].core_seconds() / speed;
+        let core_seconds = self.works[job.package.index()].core_seconds() * self.share_of_work(job) / speed;
         self.pending
             .push_back(Event::Ended { package: job.package, outcome: Outcome::Built { core_seconds } });
+    }
+
+    /// The share of its work that a build has to do on its machine.
+    fn share_of_work(&self, job: &Job) -> f64 {
+        match self.conditions.kept.get(&job.package) == Some(&job.built.machine) {
+            true => self.works[job.package.index()].share_with_kept(),
+            false => 1.0,
+        }
     }
 
     fn runnable(&self, job: &Job) -> u32 {

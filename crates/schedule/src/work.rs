@@ -8,6 +8,8 @@
 //!
 //! Known downsides: a parallel part is assumed to speed up without limit, and waiting counts as work.
 
+use crate::kept;
+
 /// A part of a build.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
@@ -60,6 +62,8 @@ pub struct Work {
     pub jobs_max: Option<u32>,
     /// The source of this estimate.
     pub basis: Basis,
+    /// The share of this work that is left for a build that begins with kept work; absent if none was recorded.
+    pub kept_share: Option<f64>,
 }
 
 impl Work {
@@ -85,6 +89,11 @@ impl Work {
     pub fn seconds_at(&self, cores: u32, speed: f64) -> f64 {
         let (serial, parallel) = self.parts_seconds();
         (serial + parallel / f64::from(self.cores_of(cores))) / speed
+    }
+
+    /// The share of this work that is expected to be left with kept work.
+    pub fn share_with_kept(&self) -> f64 {
+        self.kept_share.unwrap_or(kept::SHARE)
     }
 
     /// How many of these cores it may have; at least 1.
@@ -124,6 +133,8 @@ pub struct Measured {
     pub disk_bytes: u64,
     /// Whether it ran out of memory. Of such a build, only the memory counts.
     pub is_out_of_memory: bool,
+    /// Whether it began with kept work.
+    pub has_kept: bool,
 }
 
 /// A stage is serial if its CPU time exceeds its wall time by less than this share, which pipes and the rounding of
@@ -152,9 +163,23 @@ pub const MEASURED_MAX: usize = 5;
 /// Estimates the next build of a package from earlier ones, the latest last; none without any. Each part of each
 /// stage is the median of the last [`MEASURED_MAX`] builds, so a single outlier among three or more has no effect.
 /// Builds whose number of stages differs from that of the latest one are ignored. If a build ran out of memory, the
-/// next one gets [`MEMORY_MARGIN`] times the memory that it had reached.
+/// next one gets [`MEMORY_MARGIN`] times the memory that it had reached. Builds that began with kept work only count for
+/// [`Work::kept_share`], unless there are no others.
 pub fn estimate(measured: &[Measured]) -> Option<Work> {
-    let good = || measured.iter().rev().filter(|build| !build.is_out_of_memory);
+    let mut work = estimate_of(measured, false).or_else(|| {
+        let work = estimate_of(measured, true)?;
+        Some(Work { kept_share: Some(1.0), ..work })
+    })?;
+    if work.kept_share.is_none() {
+        let with_kept = estimate_of(measured, true).map(|with| with.core_seconds() / work.core_seconds());
+        work.kept_share = with_kept.filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0));
+    }
+    Some(work)
+}
+
+/// The estimate from the builds that began with kept work, or from the others.
+fn estimate_of(measured: &[Measured], has_kept: bool) -> Option<Work> {
+    let good = || measured.iter().rev().filter(|build| !build.is_out_of_memory && build.has_kept == has_kept);
     let latest = good().next()?;
     let alike: Vec<&Measured> =
         good().filter(|build| build.stages.len() == latest.stages.len()).take(MEASURED_MAX).collect();
@@ -184,6 +209,7 @@ pub fn estimate(measured: &[Measured]) -> Option<Work> {
         disk_bytes: middle(|build| build.disk_bytes),
         jobs_max: None,
         basis: Basis::Recorded,
+        kept_share: None,
     })
 }
 
@@ -262,6 +288,20 @@ mod tests {
         assert_eq!((work.core_seconds(), work.memory_bytes), (5.0, 1500));
         assert_eq!(estimate(std::slice::from_ref(&ended)), None);
         assert_eq!(memory_after_exhaustion_bytes(&[ended, usual]), 1500);
+    }
+
+    #[test]
+    fn builds_with_kept_work_count_for_its_share_alone() {
+        let whole = build(1, &[(100.0, 100.0)]);
+        let with = |seconds| Measured { has_kept: true, ..build(1, &[(seconds, seconds)]) };
+        let estimated = |builds: &[Measured]| {
+            let work = estimate(builds).unwrap();
+            (work.core_seconds(), work.kept_share)
+        };
+        assert_eq!(estimated(std::slice::from_ref(&whole)), (100.0, None));
+        assert_eq!(estimated(&[whole.clone(), with(10.0), with(30.0), with(20.0)]), (100.0, Some(0.2)));
+        assert_eq!(estimated(&[with(900.0), whole]), (100.0, Some(1.0)), "no more than without");
+        assert_eq!(estimated(&[with(10.0)]), (10.0, Some(1.0)), "there is nothing to compare with");
     }
 
     #[test]

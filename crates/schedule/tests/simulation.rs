@@ -221,3 +221,28 @@ fn machines_join_late_and_are_lost_with_their_builds() {
     assert_eq!((lost.lost, lost.builds.len()), (1, 6), "{lost:?}");
     assert_eq!(lost.makespan_seconds, 50.0, "one build of two is repeated on the other machine");
 }
+
+#[test]
+fn kept_work_is_used_where_it_is_and_only_if_that_is_sooner() {
+    let machines = [Machine::of_cores(1), Machine::of_cores(1)];
+    let (graph, mut works) = six();
+    for work in &mut works {
+        work.kept_share = Some(0.1);
+    }
+    let seconds = |kept: &[(u32, u32)], is_kept_secret| {
+        let kept = kept.iter().map(|(package, machine)| (PackageId(*package), MachineId(*machine)));
+        let conditions = Conditions { kept: kept.collect(), is_kept_secret, ..Conditions::default() };
+        let limits = Limits::default();
+        let mut scheduler =
+            Scheduler::new(Arc::new(graph.clone()), works.clone(), machines.to_vec(), limits).unwrap();
+        simulate_under(&conditions, &graph, &works, &machines, &mut scheduler).unwrap().makespan_seconds
+    };
+    assert_eq!(seconds(&[], false), 30.0);
+    // Each machine has kept work of three packages.
+    let halves: Vec<(u32, u32)> = (0..6).map(|package| (package, package % 2)).collect();
+    assert!((seconds(&halves, false) - 3.0).abs() < 1e-6, "{}", seconds(&halves, false));
+    assert!(seconds(&halves, true) > 3.0);
+    // One machine has all of it: the other one has nothing to do that would end sooner there.
+    let one: Vec<(u32, u32)> = (0..6).map(|package| (package, 1)).collect();
+    assert!((seconds(&one, false) - 6.0).abs() < 1e-6, "{}", seconds(&one, false));
+}

@@ -88,8 +88,8 @@ pub trait Store: Send {
     fn all_current(&self) -> Result<Vec<Current>, StoreError>;
     /// Wall and CPU seconds of every package's last successful build, or the imported ones if it was never built here.
     fn durations(&self) -> Result<Vec<(String, f64, f64)>, StoreError>;
-    /// Resource usage of the last builds of every package that was built here: at most [`MEASURED_MAX`] of each, the
-    /// latest last.
+    /// Resource usage of the last builds of every package that was built here: at most [`MEASURED_MAX`] of each that
+    /// began with kept work, and as many others, the latest last.
     fn measured(&self) -> Result<Vec<(String, Vec<Measurement>)>, StoreError>;
     /// Stores wall and CPU seconds from elsewhere, replacing those imported for the same packages before.
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;

@@ -3,6 +3,7 @@
 use crate::Number;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
+use kilnyard_model::keep::KeptWork;
 use kilnyard_model::order::{Key, Output, Stage};
 use kilnyard_model::provenance::Signed;
 use kilnyard_model::reason::Reason;
@@ -147,6 +148,12 @@ impl BuildRow {
     pub fn as_last(&self) -> LastBuild {
         let (package, outcome) = (self.package.clone(), self.outcome.clone());
         LastBuild { package, number: self.number, run: self.run, outcome }
+    }
+
+    /// The kept work that it began with. A build that was repeated without it has none.
+    pub fn kept(&self) -> Option<KeptWork> {
+        let built = self.stages.iter().rev().find(|stage| stage.stage == Stage::Build);
+        built.and_then(|stage| stage.measures.kept)
     }
 }
 
@@ -341,7 +348,7 @@ pub enum Record {
     },
 }
 
-/// The number of builds of a package that estimates use.
+/// The number of builds of a package that estimates use, of those with kept work and of the others.
 pub const MEASURED_MAX: usize = 5;
 
 /// The resource usage of a build that is useful to estimate the next one: it succeeded, or ran out of memory.
@@ -359,6 +366,9 @@ pub struct Measurement {
     pub disk_bytes: u64,
     /// Whether the build ran out of memory; its times are useless then.
     pub is_out_of_memory: bool,
+    /// Whether it began with kept work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_kept: bool,
 }
 
 /// The times of a stage.
@@ -398,7 +408,21 @@ impl Measurement {
             work_bytes: largest(|stage| stage.work_bytes),
             disk_bytes: largest(|stage| stage.disk_bytes),
             is_out_of_memory,
+            has_kept: own[begun..].iter().any(|stage| stage.measures.kept.is_some()),
         }
+    }
+
+    /// Adds the latest build of a package to earlier ones. Of those with and without kept work, [`MEASURED_MAX`] stay.
+    pub fn add_to(self, earlier: &mut Vec<Measurement>) {
+        let has_kept = self.has_kept;
+        earlier.push(self);
+        let excess =
+            earlier.iter().filter(|one| one.has_kept == has_kept).count().saturating_sub(MEASURED_MAX);
+        let mut alike = 0;
+        earlier.retain(|one| {
+            alike += usize::from(one.has_kept == has_kept);
+            one.has_kept != has_kept || alike > excess
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! One build from beginning to end.
 
 use crate::depends::{Purpose, Stacked};
+use crate::keep;
 use crate::runner::{BuildRoot, PlainRoot, Root, RunnerError, Running, Shown};
 use crate::verdict::{self, Network, Shortages};
 use crate::{Link, Local, Share, Worker};
@@ -32,6 +33,8 @@ pub(crate) struct Performance<'a> {
     pub(crate) share: &'a Share,
     pub(crate) cancel: &'a AtomicBool,
     pub(crate) link: &'a dyn Link,
+    /// Kept work of the build in progress.
+    pub(crate) work: keep::Work,
     /// Whether a failed root of this lease is already kept.
     is_kept: Cell<bool>,
 }
@@ -108,7 +111,8 @@ impl<'a> Performance<'a> {
     ) -> Result<Performance<'a>, Failure> {
         let rules = kilnyard_ecosystem::rules(&lease.order.family);
         let rules = rules.map_err(|error| machine(Stage::Unpack, error))?;
-        Ok(Performance { worker, lease, rules, share, cancel, link, is_kept: Cell::new(false) })
+        let (work, is_kept) = Default::default();
+        Ok(Performance { worker, lease, rules, share, cancel, link, work, is_kept })
     }
 
     /// `prefix` distinguishes the logs and the root of the second build from those of the first.
@@ -130,6 +134,25 @@ impl<'a> Performance<'a> {
 
     /// `is_installed`: the layers contain the dependencies.
     fn build_on(
+        &self,
+        order: &BuildOrder,
+        local: &Local,
+        is_installed: bool,
+        prefix: &str,
+        name: &str,
+    ) -> Result<Vec<Output>, Failure> {
+        self.choose_kept(order, prefix);
+        let outcome = self.build_once(order, local, is_installed, prefix, name);
+        match &outcome {
+            Err(failure) if self.give_up_kept(order, failure, prefix) => {
+                self.build_once(order, local, is_installed, prefix, &format!("{name}-afresh"))
+            }
+            _ => outcome,
+        }
+    }
+
+    /// Builds in memory if it has room, or else on the disk.
+    fn build_once(
         &self,
         order: &BuildOrder,
         local: &Local,
@@ -163,7 +186,8 @@ impl<'a> Performance<'a> {
         let resolv_conf = order.terms.has_network.then(|| self.worker.resolv_conf());
         let provided = root
             .provide(&order.root.inputs, &order.root.texts)
-            .and_then(|()| root.provide(&[], resolv_conf.as_slice()));
+            .and_then(|()| root.provide(&[], resolv_conf.as_slice()))
+            .and_then(|()| self.offer_kept(&*root));
         if let Err(error) = provided {
             // On a full disk, the remains would make the next attempt fail too.
             root.remove();
@@ -186,6 +210,8 @@ impl<'a> Performance<'a> {
         root.keep_requests(log.parent().unwrap_or(&log));
         let is_of_package = failure
             .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
+        let is_of_package =
+            is_of_package && !failure.is_some_and(|failure| self.is_repeated_without_kept(failure));
         if is_of_package && !self.is_kept.get() && root.has_room_for_others() {
             self.is_kept.set(root.keep_as_failed(&self.lease.order.package, &self.lease.order.root));
         } else {
@@ -206,6 +232,7 @@ impl<'a> Performance<'a> {
                 return Err(Failure { kind: FailureKind::Test, ..machine(Stage::Test, message) });
             }
         }
+        self.keep_packed(order);
         Ok(answer.outputs)
     }
 
@@ -302,6 +329,9 @@ impl<'a> Performance<'a> {
             // The next attempt at this build needs at least as much.
             result.work_bytes = self.work_bytes(root);
         }
+        if order.stage == Stage::Build {
+            result.measures.kept = self.note_kept(&self.lease.order, root);
+        }
         let finished = log.finish();
         self.link.report(Progress::StageEnded(Box::new(result)));
         let is_exit = matches!(end, End::Exit(_));
@@ -362,9 +392,11 @@ impl<'a> Performance<'a> {
         let settings = &self.worker.settings;
         let mut result = self.begin(Stage::Collect);
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
-        let outcome = self.measured(root).and_then(|()| self.taken_over(order, root, prefix));
+        let measured = self.measured(root);
+        let kept = measured.is_ok().then(|| self.pack_kept(order, root, prefix)).flatten();
+        let outcome = measured.and_then(|()| self.taken_over(order, root, prefix));
         let LogPlace { name, path } = self.log_place(Stage::Collect, "");
-        let outcome = write_collected(&path, settings.log_limits, &outcome)
+        let outcome = write_collected(&path, settings.log_limits, &outcome, kept.as_deref())
             .map_err(|error| machine(Stage::Collect, error))
             .and(outcome);
         result.log = Some(name);
@@ -474,13 +506,19 @@ impl<'a> Performance<'a> {
 }
 
 /// Logs the outputs that were stored, or the reason that they were not.
-fn write_collected(path: &Path, limits: LogLimits, outcome: &Result<Answer, Failure>) -> io::Result<()> {
+fn write_collected(
+    path: &Path,
+    limits: LogLimits,
+    outcome: &Result<Answer, Failure>,
+    kept: Option<&str>,
+) -> io::Result<()> {
     let text: String = match outcome {
         Ok(answer) => {
             let outputs = answer.outputs.iter();
             let outputs =
                 outputs.map(|o| format!("{} {} bytes, SHA-256 {}\n", o.file, o.size_bytes, o.sha256));
-            outputs.chain(answer.notes.iter().map(|note| format!("{note}\n"))).collect()
+            let notes = answer.notes.iter().map(|note| format!("{note}\n"));
+            outputs.chain(notes).chain(kept.map(str::to_owned)).collect()
         }
         Err(failure) => format!("E: {}\n", failure.message),
     };
@@ -599,6 +637,7 @@ fn add(result: &mut StageResult, outcome: &CommandOutcome) {
         is_stalled_of_machine: stalls.is_of_machine,
         still_seconds_max: measures.still_seconds_max.max(outcome.still_seconds_max),
         silent_seconds_max: measures.silent_seconds_max.max(outcome.silent_seconds_max),
+        kept: measures.kept,
     };
 }
 

@@ -124,6 +124,8 @@ pub struct Client<'a> {
 
 struct Running {
     build: u64,
+    /// Whether it may leave kept work.
+    keeps: bool,
     cancel: Arc<AtomicBool>,
     answers: Option<Sender<Answer>>,
 }
@@ -137,6 +139,8 @@ struct Talk<'a, 'scope, 'env> {
     running: HashMap<Attempt, Running>,
     /// The builds' attempts, by number.
     attempts: HashMap<u64, Attempt>,
+    /// The builds that may have left kept work, until it is known whether they count.
+    keeping: HashMap<Attempt, u64>,
     transport: &'a dyn Transport,
     sender: Sender<Incoming>,
     scope: &'scope Scope<'scope, 'env>,
@@ -157,12 +161,14 @@ impl<'env> Client<'env> {
     ) -> Result<(), ClientError> {
         let Incomings { receiver, sender } = incomings;
         std::thread::scope(|scope| {
+            let hello = Hello { kept: self.worker.kept_keys(), ..hello };
             let mut talk = Talk {
                 client: self,
                 version: hello.versions.oldest,
                 agent: Agent::new(hello),
                 running: HashMap::new(),
                 attempts: HashMap::new(),
+                keeping: HashMap::new(),
                 transport,
                 sender,
                 scope,
@@ -228,8 +234,17 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let message = open::<ToWorker>(bytes).map_err(ClientError::Unreadable)?.body;
-        if let ToWorker::Welcome(welcome) = &message {
-            self.version = welcome.version;
+        match &message {
+            ToWorker::Welcome(welcome) => self.version = welcome.version,
+            ToWorker::Acknowledged { attempt, .. } => drop(self.keeping.remove(attempt)),
+            // Another worker's test of its outputs has failed, or the lease was over.
+            ToWorker::Superseded { attempt, .. } => {
+                if let Some(build) = self.keeping.remove(attempt) {
+                    self.client.worker.forget_kept(build);
+                    self.apply(Event::Kept(self.client.worker.kept_keys()))?;
+                }
+            }
+            _ => {}
         }
         self.apply(Event::Received(Box::new(message)))
     }
@@ -249,6 +264,10 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 if let Some(running) = self.running.remove(attempt) {
                     self.attempts.remove(&running.build);
                     self.client.cores.end(running.build)?;
+                    if running.keeps {
+                        self.keeping.insert(*attempt, running.build);
+                        self.apply(Event::Kept(self.client.worker.kept_keys()))?;
+                    }
                 }
             }
             _ => {}
@@ -300,7 +319,8 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         let cancel = Arc::new(AtomicBool::new(false));
         let (answers, answered) = mpsc::channel();
         self.attempts.insert(build, attempt);
-        self.running.insert(attempt, Running { build, cancel: cancel.clone(), answers: Some(answers) });
+        let (keeps, answers) = (lease.order.keep.is_some(), Some(answers));
+        self.running.insert(attempt, Running { build, keeps, cancel: cancel.clone(), answers });
         let (worker, supply) = (self.client.worker, self.client.supply);
         let link = OfBuild {
             attempt,

@@ -7,7 +7,8 @@
 //! result claims that they exist.
 //!
 //! The root of a package's latest failed build is kept for inspection. Everything else that a build leaves is removed
-//! while later builds run, or by [`Worker::sweep`] at the next start.
+//! while later builds run, or by [`Worker::sweep`] at the next start, except for the work of packages whose orders keep
+//! some.
 
 mod apart;
 mod bound;
@@ -21,6 +22,8 @@ mod depends;
 mod fakeroot;
 mod fetch;
 mod host;
+mod keep;
+mod kept;
 mod layers;
 mod leftovers;
 mod link;
@@ -44,6 +47,7 @@ pub use damage::find_damage;
 pub use depends::Stacked;
 pub use fetch::{Claim, Fetched};
 pub use host::host;
+pub use kept::{KEPT_WORK, forget_kept_work};
 pub use layers::{DEPENDENCIES, Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
 pub use link::{Link, Silent};
@@ -91,6 +95,8 @@ pub struct Settings {
     pub works_in_memory: bool,
     /// Disk space for dependency layers; with 0, the package manager installs all dependencies in each root.
     pub layers_bytes_max: u64,
+    /// Disk space for kept work; with 0, nothing is kept.
+    pub kept_bytes_max: u64,
     /// How many roots of failed builds to keep.
     pub failed_roots_max: usize,
     /// Packages whose builds may make namespaces of their own.
@@ -156,6 +162,7 @@ pub struct Worker {
     trees: Arc<Trees>,
     /// What running builds use of the folder.
     uses: Arc<bound::Uses>,
+    kept: Arc<kept::Kept>,
 }
 
 impl Worker {
@@ -167,7 +174,8 @@ impl Worker {
         let runner = sandboxed::Sandboxed::new(settings.clone(), distfiles.clone(), layers.clone());
         let (fetching, damage, uses) = Default::default();
         let trees = Arc::new(Trees::new(&settings.yard, &settings.ids));
-        Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees, uses }
+        let kept = Arc::new(kept::Kept::new(&settings.yard, settings.kept_bytes_max));
+        Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees, uses, kept }
     }
 
     /// Removes the remains of interrupted builds, and writes the programs that roots use. Call it once, before the
@@ -176,6 +184,7 @@ impl Worker {
         tools::prepare(&self.settings.yard)?;
         let mut left = leftovers::sweep(&self.settings.yard, &self.settings.ids)?;
         left.extend(self.layers.sweep()?);
+        self.kept.sweep()?;
         Ok(left)
     }
 
@@ -205,6 +214,16 @@ impl Worker {
         run: &mut dyn FnMut(std::process::Command) -> std::io::Result<i32>,
     ) -> Result<i32, RunnerError> {
         self.runner.enter_failed_root(entering, run)
+    }
+
+    /// Removes the kept work of a build that succeeded and does not count.
+    pub(crate) fn forget_kept(&self, build: u64) {
+        self.kept.forget_build(build);
+    }
+
+    /// The keys of the kept work on this machine.
+    pub fn kept_keys(&self) -> Vec<String> {
+        self.kept.keys()
     }
 
     /// Syncs dependency layers to the disk, so that they survive a crash of the machine. Call it once, after the last

@@ -143,6 +143,9 @@ pub(crate) trait Root: Debug + Send {
     /// Adds inputs, from this machine's file store, and texts, by their names.
     fn provide(&self, inputs: &[Input], texts: &[InputText]) -> io::Result<()>;
 
+    /// Adds a file of this machine to the texts.
+    fn provide_file(&self, name: &str, file: &Path) -> io::Result<()>;
+
     /// Copies a file of this machine into the folder added to the root; the name may contain folders.
     fn bring_in(&self, name: &str, file: &Path) -> io::Result<()>;
 

@@ -166,6 +166,10 @@ impl Root for SandboxedRoot {
         self.root.provide(inputs, texts, &|input| self.runner.file_of(input))
     }
 
+    fn provide_file(&self, name: &str, file: &Path) -> io::Result<()> {
+        self.root.provide_file(name, file)
+    }
+
     fn bring_in(&self, name: &str, file: &Path) -> io::Result<()> {
         let added = self.root.added();
         let target = added.join(name);

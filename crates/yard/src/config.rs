@@ -66,6 +66,8 @@ const KEYS: [&str; 11] = [
 
 /// Dependency layers of a few hundred packages take several gigabytes.
 const LAYERS_BYTES: u64 = 20 << 30;
+/// Kept work of a large package takes several gigabytes.
+const KEPT_BYTES: u64 = 20 << 30;
 
 /// A parsed and checked configuration.
 #[derive(Clone, Debug)]
@@ -147,6 +149,8 @@ pub struct Build {
     pub test: bool,
     /// Disk space for dependency layers. If 0, the package manager installs all dependencies in each root.
     pub layers: Room,
+    /// Disk space for kept work of packages that have some. If 0, nothing is kept.
+    pub kept: Room,
     /// Whether the work folder of a build that is expected to be small enough may be in memory.
     pub work_in_memory: bool,
     /// Maximum wall time of one command of a stage.
@@ -188,6 +192,7 @@ impl Default for Build {
             passes: 1,
             test: true,
             layers: Room(LAYERS_BYTES),
+            kept: Room(KEPT_BYTES),
             work_in_memory: true,
             wall_minutes_max: 12.0 * 60.0,
             cpu_minutes_min: None,
@@ -357,6 +362,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # passes = 1                       # 2 builds packages whose cycle was cut again, with the set's packages
 # test = true                      # install and remove outputs in a clean root
 # layers = "20G"                   # dependencies, installed once for all builds
+# kept = "20G"                     # work of packages with `keep`, for their next builds
 # work-in-memory = true            # keep small work folders in memory, where the family has separate ones
 # wall-minutes-max = 720
 # cpu-minutes-min = 120            # or ten times the stage's recorded time; if set, also limits a first build
@@ -393,8 +399,8 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
 # [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
 
-# [package.NAME] and [package."PATTERN*"] have settings of single packages: checks, environment, network, limits, jobs,
-# priority, retries, whether a failure is expected, and a note for the report (docs/packages.md).
+# [package.NAME] and [package."PATTERN*"] have settings of single packages: checks, environment, network, kept work,
+# limits, jobs, priority, retries, whether a failure is expected, and a note for the report (docs/packages.md).
 "#;
 
 /// Formats words as the lines of a TOML array, one word per line.

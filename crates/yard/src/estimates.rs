@@ -104,5 +104,6 @@ fn measured_of(build: &Measurement) -> Measured {
         files_bytes: build.work_bytes,
         disk_bytes: build.disk_bytes,
         is_out_of_memory: build.is_out_of_memory,
+        has_kept: build.has_kept,
     }
 }

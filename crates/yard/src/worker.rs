@@ -74,6 +74,7 @@ fn common(
         roots: Roots::default(),
         works_in_memory: build.work_in_memory,
         layers_bytes_max: build.layers.0,
+        kept_bytes_max: build.kept.0,
         failed_roots_max: build.failed_roots_max,
         nesting: build.namespaces.iter().cloned().collect(),
         jobserver: JobserverStyle::Off,

@@ -124,6 +124,7 @@ fn work(farm: &Farm, name: &str, token: &str, log: &Mutex<File>) -> Result<()> {
         disk_bytes: None,
         host: None,
         warm: Vec::new(),
+        kept: Vec::new(),
     };
     let key = WorkerKey::open(&folder.join("key")).context(Kind::Machine, failed)?;
     let (name, agent, waiting) = (name.to_owned(), Agent::new(hello), HashMap::new());

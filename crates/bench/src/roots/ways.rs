@@ -81,6 +81,7 @@ impl Maker {
             roots: Roots { flushes: own.roots.flushes, ..Roots::default() },
             works_in_memory: false,
             layers_bytes_max: LAYERS_BYTES_MAX,
+            kept_bytes_max: 0,
             failed_roots_max: 0,
             nesting: BTreeSet::new(),
             ..own

@@ -17,6 +17,7 @@ fn order() -> Arc<BuildOrder> {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     })
 }
 
@@ -60,6 +61,7 @@ impl Farm {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         let actions = self.say(from, ToCoordinator::Hello(hello));
         let welcome = actions.iter().find_map(|action| match action {

@@ -8,17 +8,17 @@ use kilnyard_model::role::Role;
 use kilnyard_protocol::{Test, ToWorker};
 use kilnyard_store::RequestKind;
 
-fn standing(pool: &str, is_trusted: bool, roles: &[Role]) -> Standing {
+pub(super) fn standing(pool: &str, is_trusted: bool, roles: &[Role]) -> Standing {
     Standing { is_held: false, pool: pool.to_owned(), is_trusted, roles: roles.iter().copied().collect() }
 }
 
-fn workers(standings: &[(&str, Standing)]) -> Event {
+pub(super) fn workers(standings: &[(&str, Standing)]) -> Event {
     let named = standings.iter().map(|(name, standing)| ((*name).to_owned(), standing.clone()));
     Event::Workers(named.collect())
 }
 
 /// A run whose only worker has this standing.
-fn run_of(edges: &[(&str, &str)], standing: Standing) -> Run {
+pub(super) fn run_of(edges: &[(&str, &str)], standing: Standing) -> Run {
     let mut run = Run::new(edges, 2).elsewhere();
     run.send(workers(&[("kiln-1", standing)]));
     run.starts_worker();
@@ -136,6 +136,12 @@ fn a_failed_test_of_another_worker_fails_the_build() {
     assert!(run.actions.iter().any(failed), "the failure is that of the build");
     assert_eq!(run.actions.iter().filter(ended).count(), 1);
     assert_eq!(run.finished(), Some(RunState::Finished));
+    // The builder, which still has its result, drops what it kept for the next build.
+    run.actions.clear();
+    run.send(good(1));
+    let superseded =
+        |action: &Action| matches!(action, Action::Send { message: ToWorker::Superseded { .. }, .. });
+    assert!(run.actions.iter().any(superseded), "{:?}", run.actions);
 }
 
 #[test]
@@ -177,7 +183,7 @@ fn packages_of_a_knot_are_needed_in_a_second_pass() {
 }
 
 /// A run in which another pool builds a package again, up to that build's grant.
-fn verified_run() -> (Run, Number) {
+pub(super) fn verified_run() -> (Run, Number) {
     let lab = |name| (name, standing(name, true, &Role::ALL));
     let mut run = run_of(&[("a", "a"), ("b", "a")], standing("kiln-1", true, &Role::ALL));
     run.coordinator = run.coordinator.with_verified_share(1.0);

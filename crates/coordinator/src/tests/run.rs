@@ -18,6 +18,11 @@ pub struct Run {
     second: Option<Session>,
     /// How outputs are tested.
     pub test: Test,
+    /// How builds use kept work, and why they are made.
+    pub keep: Option<KeepOrder>,
+    pub reason: Reason,
+    /// The kept work that workers report when they join.
+    pub kept: Vec<String>,
 }
 
 /// The state of the run's worker.
@@ -75,6 +80,7 @@ pub fn to_build() -> Prepared {
         fakeroots: Vec::new(),
         output_folder: String::new(),
         terms: Default::default(),
+        keep: None,
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,
@@ -134,6 +140,9 @@ impl Run {
             worker,
             second: None,
             test: Test::Skip,
+            keep: None,
+            reason: Reason::FirstBuild,
+            kept: Vec::new(),
         };
         run.starts_worker();
         run
@@ -160,6 +169,7 @@ impl Run {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: self.kept.clone(),
         };
         self.say(ToCoordinator::Hello(hello));
         let welcome = self.actions.iter().rev().find_map(|action| match action {
@@ -181,6 +191,10 @@ impl Run {
             pressure: Pressure::Low,
             takes_more: true,
         }))
+    }
+
+    pub fn second_session(&self) -> Session {
+        self.second.unwrap()
     }
 
     /// The second worker reports a failure.
@@ -297,7 +311,12 @@ impl Run {
             for action in &actions {
                 match action {
                     Action::Prepare { package, .. } => {
-                        events.push_back(Event::Prepared { package: *package, prepared: to_build() });
+                        let mut prepared = to_build();
+                        if let Prepared::Build(to_build) = &mut prepared {
+                            to_build.order.keep.clone_from(&self.keep);
+                            to_build.reason = self.reason.clone();
+                        }
+                        events.push_back(Event::Prepared { package: *package, prepared });
                     }
                     Action::Fetch { package, .. } => {
                         events.push_back(Event::Fetched { package: *package, stage: None, outcome: Ok(()) })

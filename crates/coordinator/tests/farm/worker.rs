@@ -96,6 +96,7 @@ impl Process {
             disk_bytes: None,
             host: None,
             warm: Vec::new(),
+            kept: Vec::new(),
         };
         Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates, tests }
     }

@@ -737,6 +737,7 @@ fn to_build(package: &str) -> Prepared {
         fakeroots: Vec::new(),
         output_folder: "/".into(),
         terms: Default::default(),
+        keep: None,
     };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,

@@ -11,6 +11,7 @@ pub mod deb822;
 pub mod deb_file;
 pub mod dependents;
 pub mod explain;
+mod keep;
 mod layers;
 mod ownership;
 pub mod packaging;
@@ -27,6 +28,7 @@ pub mod universe;
 pub mod version;
 mod workshop;
 
+pub use keep::is_reserved_folder;
 pub use layers::Layers;
 pub use ownership::Takeovers;
 pub use published::{Published, PublishedBinary};

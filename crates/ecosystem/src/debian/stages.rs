@@ -4,6 +4,7 @@
 //! closure. `/kilnyard/texts` has a small `Packages` index of these alone. apt does the installing: it knows the
 //! order of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
 
+use super::keep;
 use super::settings::Settings;
 use super::source::{Parts, Source};
 use super::version;
@@ -102,8 +103,12 @@ cat ../changelog.new > debian/changelog
 rm ../changelog.new
 "#;
 
-pub(super) fn source_folder(source: &Source) -> String {
-    format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version()))
+/// The folder of a source in its root. Kept work contains this path, so it has no version then.
+pub(super) fn source_folder(source: &Source, kept_folders: &[String]) -> String {
+    match kept_folders {
+        [] => format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version())),
+        _ => format!("{BUILD}/{}", source.name()),
+    }
 }
 
 /// A shell pattern that matches the one folder below [`BUILD`] that holds a source.
@@ -111,15 +116,21 @@ pub fn source_pattern() -> String {
     format!("{BUILD}/*/debian/..")
 }
 
-pub(super) fn unpack(source: &Source, dsc: &str, rebuilt: &str, settings: &Settings) -> StageOrder {
-    let (dsc, folder) = (format!("{INPUTS}/{dsc}"), source_folder(source));
+pub(super) fn unpack(
+    source: &Source,
+    folder: &str,
+    dsc: &str,
+    rebuilt: &str,
+    settings: &Settings,
+) -> StageOrder {
+    let dsc = format!("{INPUTS}/{dsc}");
     // A binary-only entry keeps the version of the source separate (`${source:Version}`), and the archive's
     // architecture-independent packages have that version. Where these are built too, all packages get the new one.
     let keys = match settings.parts {
         Parts::Dependent => "urgency=low, binary-only=yes",
         Parts::All => "urgency=low",
     };
-    let more = [dsc.as_str(), folder.as_str(), source.name(), rebuilt, &settings.maintainer, keys];
+    let more = [dsc.as_str(), folder, source.name(), rebuilt, &settings.maintainer, keys];
     StageOrder { stage: Stage::Unpack, commands: vec![as_builder(UNPACK, &more, Vec::new())] }
 }
 
@@ -149,9 +160,12 @@ pub(super) struct BuildOptions<'a> {
     pub words: &'a [String],
     /// The architecture to cross-build for, if any.
     pub host: Option<&'a str>,
+    /// Folders of the source that the machine keeps for the next build.
+    pub kept_folders: &'a [String],
 }
 
-pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
+/// Builds the source in a folder.
+pub(super) fn build(folder: &str, options: &BuildOptions) -> StageOrder {
     let mut build_options = format!("parallel={JOBS}");
     if !options.runs_checks {
         build_options.push_str(" nocheck");
@@ -166,8 +180,9 @@ pub(super) fn build(source: &Source, options: &BuildOptions) -> StageOrder {
     }
     let parts = if options.all_parts { "-b" } else { "-B" };
     let script = r#"cd "$1"; shift; exec dpkg-buildpackage --no-sign "$@""#;
-    let folder = source_folder(source);
-    let mut words = vec![folder.as_str(), parts];
+    let mut words = vec![folder, parts];
+    let hook = (!options.kept_folders.is_empty()).then(|| keep::hook(folder, options.kept_folders));
+    words.extend(hook.as_deref());
     let host = options.host.map(|host| format!("-a{host}"));
     if let (Some(option), Some(host)) = (&host, options.host) {
         words.push(option);

@@ -2,6 +2,7 @@
 
 use super::admission;
 use super::deb822::Stanza;
+use super::keep;
 use super::prior;
 use super::published::{Published, maker};
 use super::rules::{self, FAMILY, Rules};
@@ -567,7 +568,14 @@ impl Workshop {
             profiles: &profiles,
             words: own.words.as_deref().unwrap_or_default(),
             host: self.settings.build_architecture.as_ref().map(|_| self.settings.architecture.as_str()),
+            kept_folders: own.kept_folders(),
         };
+        let folder = stages::source_folder(&source, options.kept_folders);
+        let mut texts = stages::apt_texts(provisions.index);
+        let keep = (!options.kept_folders.is_empty()).then(|| {
+            texts.push(keep::text());
+            keep::order(source.name(), &key, &folder, options.kept_folders)
+        });
         let mut order = BuildOrder {
             package: source.name().to_owned(),
             family: Rules::order(&self.settings),
@@ -575,20 +583,21 @@ impl Workshop {
             root: RootOrder {
                 layers: self.base.tree.iter().cloned().collect(),
                 inputs,
-                texts: stages::apt_texts(provisions.index),
+                texts,
                 depends: provisions.depends,
                 ..stages::shown()
             },
             work: None,
             fetch: None,
             stages: vec![
-                stages::unpack(&source, &dsc, &version, &self.settings),
-                stages::build(&source, &options),
+                stages::unpack(&source, &folder, &dsc, &version, &self.settings),
+                stages::build(&folder, &options),
             ],
             clients: stages::CLIENTS.map(str::to_owned).to_vec(),
             fakeroots: stages::FAKEROOTS.map(str::to_owned).to_vec(),
             output_folder: stages::BUILD.to_owned(),
             terms: BuildTerms::default(),
+            keep,
             version,
         };
         own.apply_to(&mut order);

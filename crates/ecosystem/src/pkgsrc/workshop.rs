@@ -451,6 +451,7 @@ impl Workshop {
             fakeroots: Vec::new(),
             output_folder: stages::PACKAGES.to_owned(),
             terms: BuildTerms::default(),
+            keep: None,
         };
         self.settings.packages.of(&order.package).apply_to(&mut order);
         Ok(order)

@@ -122,6 +122,12 @@ pub fn check_options(options: &Options) -> Result<(), String> {
     if let Some((name, instead)) = reserved {
         return Err(format!("the environment variable {name} is set by Kilnyard{instead}"));
     }
+    let mut folders = options.kept_folders().iter();
+    if let Some(folder) = folders.find(|folder| kilnyard_ecosystem::debian::is_reserved_folder(folder)) {
+        return Err(format!(
+            "keep cannot contain {folder}: it has the packaging itself, and records of the build's steps"
+        ));
+    }
     let mut words = options.words.iter().flatten();
     let set_elsewhere = words.find_map(|word| {
         let key = word.split('=').next().unwrap_or(word);

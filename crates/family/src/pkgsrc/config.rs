@@ -71,6 +71,11 @@ pub fn check_options(name: &NamePattern, options: &Options) -> Result<(), String
             return Err(format!("{key} is for source packages; use mk-conf, such as PKG_OPTIONS.mutt=\tssl"));
         }
     }
+    if options.keep.is_some() {
+        return Err(
+            "keep is for source packages: packages of a tree are always built from scratch".to_owned()
+        );
+    }
     if let Some(name) = VARIABLES.iter().find(|name| options.environment.contains_key(**name)) {
         return Err(format!("the environment variable {name} is set by Kilnyard"));
     }

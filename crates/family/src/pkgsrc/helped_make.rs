@@ -62,6 +62,7 @@ impl Make for HelpedMake<'_> {
             clients: Vec::new(),
             fakeroots: Vec::new(),
             output_folder: String::new(),
+            keep: None,
             terms: BuildTerms {
                 wall_seconds_max: Some(self.time_limit.seconds_max),
                 ..BuildTerms::default()

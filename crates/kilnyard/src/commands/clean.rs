@@ -9,7 +9,7 @@ use kilnyard_model::artifact::Artifact;
 use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
 use kilnyard_store::Store;
-use kilnyard_worker::ARCHIVES;
+use kilnyard_worker::{ARCHIVES, KEPT_WORK};
 use kilnyard_yard::lease::SHARED;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -164,6 +164,12 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     let shared = if has_shared { entries(yard, Path::new(SHARED))? } else { Vec::new() };
     for (path, _) in shared {
         add(path, "copies for workers on other machines", false);
+    }
+    // Kept work has a bound of its own, too.
+    if options.kept {
+        for (path, _) in entries(yard, Path::new(KEPT_WORK))? {
+            add(path, "kept work of a package", false);
+        }
     }
     if options.index {
         let locked = yard.config.family.kept_index_files(yard);

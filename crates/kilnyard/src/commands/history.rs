@@ -159,6 +159,9 @@ fn stage_line(stage: &StageResult) -> String {
         let _ = write!(line, "  stalled for {}{whose}", stalled.join(", "));
     }
     line.push('\n');
+    if let Some(kept) = measures.kept {
+        let _ = writeln!(line, "    it {kept}");
+    }
     for left in &stage.left_behind {
         let _ = writeln!(line, "    left behind: {left}");
     }

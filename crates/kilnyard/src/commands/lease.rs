@@ -46,6 +46,8 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     let order = planned.stock.order(id, kept.max(set.published_revision(id)) + 1);
     let mut order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
     yard.config.tables.complete(&mut order);
+    // The worker that performs it belongs to no pool, whose kept work it could share.
+    order.keep = None;
     for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {
         let sha256 =
             Sha256Hex::parse(&input.sha256).context(Kind::Machine, format!("find {}", input.name))?;

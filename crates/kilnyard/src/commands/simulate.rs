@@ -38,8 +38,16 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     if !(options.unknown.is_finite() && options.unknown >= 0.0) {
         return Err(Error::usage(format!("--unknown {} is not a time", options.unknown)));
     }
+    if options.blind && options.rate.is_none() && options.kept.is_none() {
+        return Err(Error::usage("--blind needs something that the scheduler could know: --rate or --kept"));
+    }
+    if let Some(share) = options.kept.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
+        return Err(Error::usage(format!(
+            "--kept {share} is not a share of the build times, above 0 and up to 1"
+        )));
+    }
     let (machines, mut conditions) = machines(options)?;
-    let set = match (&options.graph, &options.history) {
+    let mut set = match (&options.graph, &options.history) {
         (Some(graph), Some(history)) => {
             let graph = graph::parse(&read(graph)?, graph)?;
             let works = history::parse(&read(history)?, history)?.works(&graph, options.unknown);
@@ -49,6 +57,9 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     };
     if set.graph.is_empty() {
         return Err(Error::usage("nothing to simulate: there is nothing to build"));
+    }
+    for work in &mut set.works {
+        work.kept_share = options.kept;
     }
     conditions.inputs = inputs::of(&set.graph, options);
     let mut played = play::play(&set, &machines, &conditions, options)?;

@@ -77,6 +77,7 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
         "run": build.run,
         "outcome": build.outcome,
         "failure": build.failure,
+        "kept": build.kept(),
     })
 }
 
@@ -143,6 +144,9 @@ fn text(
         let when = words::time(build.started_seconds);
         let _ =
             writeln!(text, "  last build: {} in run {}, {when}, {}", build.number, build.run, build.outcome);
+        if let Some(kept) = build.kept() {
+            let _ = writeln!(text, "  it {kept}");
+        }
         if let Some(failure) = &build.failure {
             let _ = writeln!(text, "  {} ({}): {}", failure.stage, failure.kind.as_str(), failure.message);
             for line in &failure.lines {

@@ -553,6 +553,7 @@ mod tests {
             fakeroots: Vec::new(),
             output_folder: String::new(),
             terms: Default::default(),
+            keep: None,
         };
         let account = |attempt| Account::of(&order, Attempt::from_bytes([attempt; 16]), "far");
         let check = |signed: Option<Signed>, key: Option<&str>| attested(&account(1), &[], signed, key);

@@ -108,6 +108,8 @@ pub struct Fixture {
     pub parts: u32,
     /// More stanzas for the control file.
     pub control: &'static str,
+    /// Further files of the source, with their content. All files get the time of the changelog, whatever has changed.
+    pub files: &'static [(&'static str, &'static str)],
     /// Whether the package keeps the owners of files that the build set, for which packing needs root.
     pub has_owners: bool,
 }
@@ -199,6 +201,9 @@ impl Fixture {
                 if self.has_owners { "" } else { "--root-owner-group" }
             ),
         );
+        for (path, text) in self.files {
+            fs::write(folder.join(path), text).unwrap();
+        }
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(folder.join("debian/rules"), fs::Permissions::from_mode(0o755)).unwrap();
         let made: Ended =

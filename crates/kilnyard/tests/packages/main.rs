@@ -3,10 +3,10 @@
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages that
 //! harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `bound` the folders
 //! of workers, `disasters` events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary`
-//! builds without root, `elsewhere` leases without their yard, `farm` workers on other machines, `messages` the
-//! protocol, `own` sources from git with a second archive, `sets` targets, choices of what packages are built against,
-//! and cycles, `shells` roots of failed builds on other machines, `tables` settings of single packages, and `traps`
-//! attacks on later builds.
+//! builds without root, `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work,
+//! `messages` the protocol, `own` sources from git with a second archive, `sets` targets, choices of what packages are
+//! built against, and cycles, `shells` roots of failed builds on other machines, `tables` settings of single packages,
+//! and `traps` attacks on later builds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,6 +20,7 @@ mod earlier;
 mod elsewhere;
 mod farm;
 mod fixtures;
+mod keeps;
 mod messages;
 mod ordinary;
 mod own;
@@ -44,6 +45,7 @@ fn main() {
         elsewhere::CASES,
         farm::CASES,
         bound::CASES,
+        keeps::CASES,
         shells::CASES,
         messages::CASES,
         ordinary::CASES,
@@ -72,6 +74,7 @@ fn main() {
             case.needs(support::is_root(), "only root can hide folders")
         }
         "workers_on_other_machines_build_too"
+        | "workers_on_other_machines_keep_work_too"
         | "builds_of_killed_workers_and_doors_are_repeated"
         | "a_resumed_run_takes_over_builds_of_other_machines"
         | "pools_and_roles_decide_which_worker_builds_and_tests"

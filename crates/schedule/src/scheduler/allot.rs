@@ -160,7 +160,7 @@ impl Scheduler {
                 Ok(here) => match self.sooner_elsewhere(package, here, &waiting) {
                     // It is still first in the queue when a core is free there.
                     Some(machine) => {
-                        waiting.entry(machine).or_default().push(self.ahead(package));
+                        waiting.entry(machine).or_default().push(self.ahead(package, machine));
                         self.queue.remove(package);
                         waits.push(package);
                     }
@@ -197,7 +197,7 @@ impl Scheduler {
             let Ok(here) = self.soonest_here(*package, &waiting) else { continue };
             match self.sooner_elsewhere(*package, here, &waiting) {
                 Some(machine) if !self.has_time(*package, here, end_seconds) => {
-                    waiting.entry(machine).or_default().push(self.ahead(*package));
+                    waiting.entry(machine).or_default().push(self.ahead(*package, machine));
                 }
                 _ => self.start_on(*package, here.machine, actions),
             }
@@ -284,7 +284,7 @@ impl Scheduler {
         self.set_phase(package, PackagePhase::Running(machine));
         let work = &self.works[package.index()];
         let (serial, parallel) = work.parts_seconds();
-        let factor = self.factor(work);
+        let factor = self.factor(work) * self.share(package, machine);
         let place = self.queue.place(package);
         let build = Running {
             package,
@@ -296,6 +296,7 @@ impl Scheduler {
             memory_per_core_bytes: work.memory_per_core_bytes,
             disk_bytes: self.disk_bytes(files, package),
             missing_bytes,
+            has_kept: self.kept.is_on(machine, package),
             jobs_max: work.jobs_max.unwrap_or(u32::MAX).max(1),
             bumped: place.bumped,
             priority: place.priority,

@@ -14,7 +14,7 @@
 
 use super::allot::Room;
 use super::{PackagePhase, Scheduler};
-use crate::machine::{Door, Machine, MachineId};
+use crate::machine::{Door, MachineId};
 use kilnyard_model::graph::PackageId;
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl Scheduler {
         let mut best = here;
         for machine in (0..self.machines.len() as u32).map(MachineId) {
             let about = &self.machines[machine.index()];
-            let is_faster = self.alone_seconds(package, about) < best.seconds;
+            let is_faster = self.alone_seconds(package, machine) < best.seconds;
             let fits = about.memory_bytes.is_none_or(|bytes| bytes >= work.memory_bytes);
             let is_open = self.doors[machine.index()] == Door::Open;
             let is_possible = is_faster && fits && is_open && self.admits(machine, package);
@@ -122,30 +122,32 @@ impl Scheduler {
         longest_seconds.max((self.unstarted_seconds + left.sum::<f64>()) / power)
     }
 
-    /// The work of a package, for packages that come after it.
-    pub(super) fn ahead(&self, package: PackageId) -> Ahead {
+    /// The work of a package on a machine, for packages that come after it.
+    pub(super) fn ahead(&self, package: PackageId, machine: MachineId) -> Ahead {
         let work = &self.works[package.index()];
         let (serial, parallel) = work.parts_seconds();
-        let factor = self.factor(work);
+        let factor = self.factor(work) * self.share(package, machine);
         Ahead { serial_seconds: serial * factor, parallel_seconds: parallel * factor }
     }
 
     /// The time of a package alone on a machine.
-    fn alone_seconds(&self, package: PackageId, machine: &Machine) -> f64 {
-        let work = &self.works[package.index()];
-        work.seconds_at(self.build_cores_max(machine), machine.speed) * self.factor(work)
+    fn alone_seconds(&self, package: PackageId, machine: MachineId) -> f64 {
+        let (work, about) = (&self.works[package.index()], &self.machines[machine.index()]);
+        let seconds = work.seconds_at(self.build_cores_max(about), about.speed);
+        seconds * self.factor(work) * self.share(package, machine)
     }
 
     /// The time of a package alone on the best machine there could be.
-    fn least_seconds(&self, package: PackageId) -> f64 {
+    pub(super) fn least_seconds(&self, package: PackageId) -> f64 {
         let work = &self.works[package.index()];
-        work.seconds_at(self.cores_max, self.speed_max) * self.factor(work)
+        let seconds = work.seconds_at(self.cores_max, self.speed_max);
+        seconds * self.factor(work) * self.least_share(package)
     }
 
     /// What is expected on a machine that has a core for a package now, or will have one.
     fn outlook(&self, machine: MachineId, package: PackageId, waiting: &Waiting, core: Core) -> Outlook {
         let about = &self.machines[machine.index()];
-        let own = self.ahead(package);
+        let own = self.ahead(package, machine);
         let place = self.queue.place(package);
         let running = &self.running[machine.index()];
         let (before, after) = running.split_at(running.partition_point(|build| build.place() < place));
@@ -198,7 +200,9 @@ impl Scheduler {
     pub(super) fn unstarted_in(&self, package: PackageId, phase: PackagePhase) -> f64 {
         let work = &self.works[package.index()];
         match phase {
-            PackagePhase::Waiting | PackagePhase::Ready => work.core_seconds() * self.factor(work),
+            PackagePhase::Waiting | PackagePhase::Ready => {
+                work.core_seconds() * self.factor(work) * self.least_share(package)
+            }
             _ => 0.0,
         }
     }

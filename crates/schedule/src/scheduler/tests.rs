@@ -439,6 +439,7 @@ fn made() -> impl Strategy<Value = Made> {
                     disk_bytes,
                     jobs_max: own.0,
                     basis: Basis::Prior,
+                    kept_share: None,
                 });
             let machines = machines.into_iter();
             Made {
@@ -727,4 +728,71 @@ fn a_package_starts_where_it_ends_first_with_the_time_for_its_inputs() {
     assert_eq!(starts(&mut scheduler, 100.0, Event::Release(PackageId(1))), [(1, 0)]);
     assert_eq!(scheduler.missing_bytes_of(MachineId(0), PackageId(1)), 0);
     assert_eq!(starts(&mut scheduler, 100.0, Event::Release(PackageId(2))), [(2, 1)]);
+}
+
+/// Two machines, of which the second has kept work of `long`; it is idle, or builds something of this time.
+fn beside_kept_work(share: f64, busy_seconds: Option<f64>) -> Scheduler {
+    let mut graph = Graph::new();
+    graph.add("long");
+    graph.add("other");
+    let long = Work { kept_share: Some(share), ..parallel(100.0, 0.0) };
+    let other = parallel(busy_seconds.unwrap_or(0.0), 0.0);
+    let machines = vec![Machine::of_cores(1), Machine::of_cores(1)];
+    let mut scheduler =
+        Scheduler::new(Arc::new(graph), vec![long, other], machines, Limits::default()).unwrap();
+    let kept = Event::Kept { package: LONG, machines: vec![THERE] };
+    assert_eq!(apply(&mut scheduler, 0.0, kept), []);
+    if busy_seconds.is_some() {
+        apply(&mut scheduler, 0.0, Event::Running { package: NEXT, machine: THERE });
+    }
+    scheduler
+}
+
+const THERE: MachineId = MachineId(1);
+
+fn start_there(package: PackageId) -> Action {
+    Action::Start { package, machine: THERE, cores: 1, files: Files::Memory }
+}
+
+#[test]
+fn a_package_starts_where_its_kept_work_is_if_it_ends_first_there() {
+    let mut idle = beside_kept_work(0.2, None);
+    assert!(apply(&mut idle, 0.0, Event::Begin).contains(&start_there(LONG)));
+    // It waits for the machine, but not longer than without kept work.
+    let mut short = beside_kept_work(0.2, Some(30.0));
+    assert_eq!(apply(&mut short, 0.0, Event::Begin), []);
+    assert_eq!(apply(&mut short, 30.0, built(NEXT)), [start_there(LONG)]);
+    let mut long = beside_kept_work(0.2, Some(90.0));
+    assert_eq!(apply(&mut long, 0.0, Event::Begin), [start(LONG)]);
+    // Kept work that saved nothing attracts no build.
+    let mut useless = beside_kept_work(1.0, Some(1.0));
+    assert_eq!(apply(&mut useless, 0.0, Event::Begin), [start(LONG)]);
+}
+
+#[test]
+fn kept_work_counts_in_ranks_while_its_machine_is_present_and_says_nothing_of_its_speed() {
+    let mut scheduler = beside_kept_work(0.2, None);
+    assert!((scheduler.rank_seconds(LONG) - 20.0).abs() < 1e-9);
+    apply(&mut scheduler, 0.0, Event::Left(THERE));
+    assert!((scheduler.rank_seconds(LONG) - 100.0).abs() < 1e-9);
+    let about = Machine::of_cores(1);
+    apply(&mut scheduler, 0.0, Event::Joined { machine: THERE, about, is_open: true });
+    assert!((scheduler.rank_seconds(LONG) - 20.0).abs() < 1e-9);
+    apply(&mut scheduler, 0.0, Event::Kept { package: LONG, machines: Vec::new() });
+    assert!((scheduler.rank_seconds(LONG) - 100.0).abs() < 1e-9);
+
+    let mut graph = Graph::new();
+    let ids: Vec<PackageId> = (0..4).map(|number| graph.add(&number.to_string())).collect();
+    let work = Work { kept_share: Some(0.1), ..parallel(100.0, 0.0) };
+    let machines = vec![Machine::of_cores(4)];
+    let mut scheduler = Scheduler::new(Arc::new(graph), vec![work; 4], machines, Limits::default()).unwrap();
+    for package in &ids {
+        apply(&mut scheduler, 0.0, Event::Kept { package: *package, machines: vec![HERE] });
+    }
+    apply(&mut scheduler, 0.0, Event::Begin);
+    for package in ids {
+        let outcome = Outcome::Built { core_seconds: 10.0 };
+        apply(&mut scheduler, 10.0, Event::Ended { package, outcome });
+    }
+    assert_eq!(scheduler.measured_speed(HERE), None);
 }

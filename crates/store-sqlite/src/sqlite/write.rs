@@ -4,8 +4,8 @@ use super::{Sqlite, database};
 use kilnyard_model::result::{FailureKind, StageResult};
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, MEASURED_MAX, Measurement, Number, PackageRow, Plan,
-    PlanRow, Record, Request, RequestKind, RunRow, RunState, StoreError,
+    BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, Measurement, Number, PackageRow, Plan, PlanRow, Record,
+    Request, RequestKind, RunRow, RunState, StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, Transaction, TransactionBehavior, params};
 use serde_json::{Value, json};
@@ -259,9 +259,7 @@ impl Writer<'_> {
             Some(text) => serde_json::from_str(&text).map_err(unreadable)?,
             None => Vec::new(),
         };
-        builds.push(Measurement::of(&stages, cores, is_out_of_memory));
-        let excess = builds.len().saturating_sub(MEASURED_MAX);
-        builds.drain(..excess);
+        Measurement::of(&stages, cores, is_out_of_memory).add_to(&mut builds);
         self.execute(
             "INSERT OR REPLACE INTO measured (scope, package, builds) VALUES (?1, ?2, ?3)",
             params![self.scope, package, text_of(&builds)?],

@@ -26,6 +26,11 @@ impl RootFolder {
         }
         Ok(())
     }
+
+    /// Puts a file into the root's folder of texts, as a hard link if possible. Commands can only read it.
+    pub(crate) fn provide_file(&self, name: &str, file: &Path) -> io::Result<()> {
+        provide_input(file, &self.path().join("texts").join(safe_name(name)?))
+    }
 }
 
 /// Never writes into an existing file: it may be a file of the store.

@@ -114,6 +114,7 @@ fn hello() -> Hello {
         disk_bytes: None,
         host: None,
         warm: Vec::new(),
+        kept: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@
 mod values;
 
 pub use values::Expected;
-use values::{Note, VariableName, VariableValue, Word};
+use values::{KeptFolder, Note, VariableName, VariableValue, Word};
 
 use super::limits::{Limits, check_open_files};
 use super::{JOBS_MAX, PROCESSES_MIN, Size, check_minutes, quoted, seconds_of};
@@ -30,6 +30,8 @@ use std::path::{Path, PathBuf};
 const PRIORITY_MAX: i32 = 100;
 /// Maximum number of tables in a yard. Each is compared with each package of a release.
 const TABLES_MAX: usize = 1000;
+/// Maximum number of folders that one package keeps.
+const KEPT_FOLDERS_MAX: usize = 32;
 /// Maximum size of one table's settings of make.
 const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 
@@ -45,6 +47,7 @@ struct Table {
     cross: Option<bool>,
     mk_conf: Option<String>,
     mk_conf_file: Option<PathBuf>,
+    keep: Option<Vec<KeptFolder>>,
     wall_minutes_max: Option<f64>,
     cpu_minutes_min: Option<f64>,
     hung_minutes_min: Option<f64>,
@@ -244,6 +247,7 @@ impl Table {
             ));
         }
         retries.and(&self.retries).map_err(|reason| format!("retries: {reason}"))?;
+        check_kept(self.keep.as_deref().unwrap_or_default())?;
         if self.because.is_some() && self.expected != Some(Expected::Failure) {
             return Err("because needs expected = \"failure\", which it explains".to_owned());
         }
@@ -322,8 +326,25 @@ impl Table {
             network: self.network,
             cross: self.cross,
             mk_conf,
+            keep: self.keep.as_ref().map(|all| all.iter().map(|folder| folder.0.clone()).collect()),
         }
     }
+}
+
+/// Checks that kept folders are few, and that none is in another.
+fn check_kept(folders: &[KeptFolder]) -> std::result::Result<(), String> {
+    if folders.len() > KEPT_FOLDERS_MAX {
+        return Err(format!("keep has {} folders; the maximum is {KEPT_FOLDERS_MAX}", folders.len()));
+    }
+    for (at, folder) in folders.iter().enumerate() {
+        let is_within = |other: &KeptFolder| Path::new(&folder.0).starts_with(&other.0);
+        if let Some((_, other)) =
+            folders.iter().enumerate().find(|(place, other)| *place != at && is_within(other))
+        {
+            return Err(format!("keep has {} within {}; the outer folder is enough", folder.0, other.0));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the settings of make in a file.

@@ -4,6 +4,7 @@
 use super::{user_name, user_of};
 use crate::error::{Context, Error, Kind, Result};
 use kilnyard_root::{IdMap, tree};
+use kilnyard_worker::KEPT_WORK;
 use rand::Rng;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat, openat};
 use rustix::io::Errno;
@@ -26,12 +27,13 @@ const RANGE: &str = "range";
 const RANGE_BYTES_MAX: u64 = 16;
 
 /// In the order of creation: the first one holds the id range that the roots need.
-const FOLDERS: [(&str, u32); 8] = [
+const FOLDERS: [(&str, u32); 9] = [
     ("state", CLOSED),
     ("index", OPEN),
     ("distfiles", OPEN),
     (LAYERS, CLOSED),
     ("roots", CLOSED),
+    (KEPT_WORK, CLOSED),
     ("logs", OPEN),
     ("report", OPEN),
     ("repository", OPEN),

@@ -105,6 +105,7 @@ pub fn parse(text: &str, path: &Path) -> Result<History> {
             files_bytes: number_in(columns.files)? as u64,
             disk_bytes: 0,
             is_out_of_memory: false,
+            has_kept: false,
         };
         for (wall, cpu) in &columns.stages {
             measured.stages.push(StageTime {

@@ -67,6 +67,8 @@ pub fn as_json(set: &SimulatedSet, played: &Played, machines: &[Machine], option
         "builds_lost": played.first.lost,
         "delay_seconds": options.delay,
         "transfer_seconds": options.transfer,
+        "kept_share": options.kept,
+        "builds_with_kept_work": played.with_kept,
         "transferred_bytes": played.first.transferred_bytes,
     })
 }
@@ -106,6 +108,14 @@ pub fn as_text(set: &SimulatedSet, played: &Played, machines: &[Machine], option
     if played.first.lost > 0 {
         let lost = words::count(played.first.lost.into(), "build");
         let _ = writeln!(text, "{lost} lost with their machines, and repeated");
+    }
+    if let Some(share) = options.kept {
+        let _ = writeln!(
+            text,
+            "{} began with kept work, which leaves {:.0} % of the work",
+            words::count(played.with_kept, "build"),
+            share * 100.0,
+        );
     }
     let _ = writeln!(
         text,

@@ -18,7 +18,7 @@ use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_process::{pressure, time_of_day_seconds};
 use kilnyard_protocol::Hello;
 use kilnyard_schedule::Machine;
-use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker};
+use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker, forget_kept_work};
 use kilnyard_yard::remedy::Remedy;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
@@ -216,6 +216,9 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
                 _ => {
                     let connection = joined.connection(key)?;
                     connection.join(&token.secret).map_err(|error| explained(&error, url))?;
+                    // Kept work of another yard has no place in this one.
+                    forget_kept_work(folder)
+                        .context(Kind::Machine, "remove the kept work of another yard")?;
                     let text = serde_json::to_string(&joined).or_internal("record the membership")?;
                     fs_err::write(&path, text).context(Kind::Machine, "record the membership")?;
                     return Ok((joined, connection));

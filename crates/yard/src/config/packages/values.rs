@@ -11,6 +11,8 @@ const VARIABLE_BYTES_MAX: usize = 128;
 const VALUE_BYTES_MAX: usize = 16 << 10;
 /// The longest profile or option.
 const WORD_BYTES_MAX: usize = 256;
+/// The longest path of a kept folder.
+const FOLDER_BYTES_MAX: usize = 256;
 
 /// Variables that Kilnyard sets for every command, for the network, or for the jobserver.
 const OURS: [&str; 17] = [
@@ -122,6 +124,32 @@ impl TryFrom<String> for Word {
             false => Err(format!(
                 "`{}` is not one word of letters, digits and + - . , = _ : /",
                 word.escape_debug()
+            )),
+        }
+    }
+}
+
+/// A folder of a source, relative to the source, that is kept for the package's next build.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct KeptFolder(pub String);
+
+impl TryFrom<String> for KeptFolder {
+    type Error = String;
+
+    fn try_from(folder: String) -> Result<KeptFolder, String> {
+        // Commands and keys name it, so it has no character that a shell or dpkg-buildpackage would replace.
+        let is_name = |name: &str| {
+            !matches!(name, "" | "." | "..")
+                && !name.starts_with('-')
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._=@".contains(&byte))
+        };
+        let is_folder = folder.len() <= FOLDER_BYTES_MAX && folder.split('/').all(is_name);
+        match is_folder {
+            true => Ok(KeptFolder(folder)),
+            false => Err(format!(
+                "`{}` is not a folder of the source: names of letters, digits and + - . _ = @, with / between them",
+                folder.escape_debug()
             )),
         }
     }

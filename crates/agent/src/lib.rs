@@ -80,8 +80,6 @@ pub enum Event {
     Pressure(Pressure),
     /// Whether the machine's disk has room for builds. Without it, the worker takes no more.
     Room(bool),
-    /// The keys of the kept work on the machine, for the next hello.
-    Kept(Vec<String>),
     /// Another coordinator may be at the other end of the connection.
     Reconnected,
     /// Take no more builds, and leave when the running ones have ended.
@@ -214,7 +212,6 @@ impl Agent {
                     self.renew_offer();
                 }
             }
-            Event::Kept(keys) => self.hello.kept = keys,
             Event::Reconnected => self.introduce(),
             Event::Drain => self.drain(),
             Event::Stop => {

@@ -228,15 +228,6 @@ fn a_result_is_repeated_until_acknowledged() {
 }
 
 #[test]
-fn a_later_hello_names_the_kept_work_of_that_time() {
-    let mut worker = Worker::joined(1);
-    assert!(worker.after(0.0, Event::Kept(vec!["key".to_owned()])).is_empty());
-    let actions = worker.receive(ToWorker::Rejoin { session: session(1) });
-    let [Action::Send(ToCoordinator::Hello(hello))] = &actions[..] else { panic!("{actions:?}") };
-    assert_eq!(hello.kept, ["key"]);
-}
-
-#[test]
 fn reports_are_numbered_and_come_before_the_result() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);

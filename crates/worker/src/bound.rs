@@ -20,6 +20,7 @@ mod files;
 mod logs;
 mod trees;
 mod uses;
+mod work;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub(crate) enum What {
     Layer,
     File,
     Log,
+    Work,
 }
 
 /// Something that is removed as a whole.
@@ -112,7 +114,7 @@ impl Tidied {
                     kept.files += 1;
                     kept.files_bytes = kept.files_bytes.saturating_add(entry.bytes);
                 }
-                What::Log => {}
+                What::Log | What::Work => {}
             }
         }
         trees.sort_by(|one, other| other.cmp(one));
@@ -218,11 +220,12 @@ impl Worker {
     /// The folder cannot be read.
     pub fn tidy(&self, bytes_max: &dyn Fn(u64) -> u64) -> io::Result<Tidied> {
         let (yard, ids) = (self.settings.yard.as_path(), &self.settings.ids);
-        let kinds: [&dyn Kind; 4] = [
+        let kinds: [&dyn Kind; 5] = [
             &trees::KeptTrees { trees: &self.trees, yard, ids, uses: &self.uses },
             &*self.layers,
             &files::KeptFiles { store: &self.distfiles, yard, uses: &self.uses },
             &logs::KeptLogs { yard, uses: &self.uses },
+            &*self.kept,
         ];
         tidy(&kinds, bytes_max)
     }

@@ -20,7 +20,8 @@ use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{now_seconds, pressure};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Lease, Progress, Test, ToWorker, WireError, encode, encode_as, open,
+    Answer, BuildResult, Built, Hello, Lease, Progress, Test, ToCoordinator, ToWorker, WireError, encode,
+    encode_as, open,
 };
 use kilnyard_schedule::Pressure;
 use serde::Serialize;
@@ -161,7 +162,6 @@ impl<'env> Client<'env> {
     ) -> Result<(), ClientError> {
         let Incomings { receiver, sender } = incomings;
         std::thread::scope(|scope| {
-            let hello = Hello { kept: self.worker.kept_keys(), ..hello };
             let mut talk = Talk {
                 client: self,
                 version: hello.versions.oldest,
@@ -241,7 +241,6 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
             ToWorker::Superseded { attempt, .. } => {
                 if let Some(build) = self.keeping.remove(attempt) {
                     self.client.worker.forget_kept(build);
-                    self.apply(Event::Kept(self.client.worker.kept_keys()))?;
                 }
             }
             _ => {}
@@ -266,7 +265,6 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                     self.client.cores.end(running.build)?;
                     if running.keeps {
                         self.keeping.insert(*attempt, running.build);
-                        self.apply(Event::Kept(self.client.worker.kept_keys()))?;
                     }
                 }
             }
@@ -280,7 +278,12 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         self.agent.apply(now_seconds(), event, &mut actions);
         for action in actions {
             match action {
-                Action::Send(message) => {
+                Action::Send(mut message) => {
+                    if let ToCoordinator::Hello(hello) = &mut message {
+                        // Builds may have changed it since the last one.
+                        hello.warm = self.client.supply.warm();
+                        hello.kept = self.client.worker.kept_keys();
+                    }
                     // Messages with outputs and results were checked; all others are small.
                     if let Ok(bytes) = encode_as(self.version, &self.client.capabilities, &message) {
                         self.transport.send(bytes);

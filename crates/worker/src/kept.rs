@@ -108,7 +108,7 @@ impl Kept {
         let found = archives.find(|archive| (&archive.owner, &archive.key) == (&order.owner, &order.key))?;
         // The time of the last use. Without it, the archive is only removed earlier.
         let _ =
-            File::options().append(true).open(&found.path).map(|file| file.set_modified(SystemTime::now()));
+            File::options().append(true).open(&found.path).map(|file| file.set_modified(crate::bound::now()));
         Some(found)
     }
 
@@ -156,20 +156,33 @@ impl Kept {
         entries.filter_map(|entry| KeptArchive::at(entry.path())).collect()
     }
 
+    /// The time of the last use, the size in bytes and the file name of each archive.
+    pub(crate) fn dated(&self) -> Vec<(SystemTime, u64, String)> {
+        let dated = self.archives().into_iter().filter_map(|archive| {
+            // Another build may just have replaced it.
+            let facts = fs_err::symlink_metadata(&archive.path).ok()?;
+            Some((facts.modified().ok()?, facts.len(), archive.path.file_name()?.to_str()?.to_owned()))
+        });
+        dated.collect()
+    }
+
+    /// Removes an archive, if it is still there.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        match fs_err::remove_file(self.folder.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the least recently used archives that exceed the bounds.
     fn prune(&self) -> io::Result<()> {
-        let mut archives = Vec::new();
-        for archive in self.archives() {
-            // Another build may just have replaced it.
-            let Ok(facts) = fs_err::symlink_metadata(&archive.path) else { continue };
-            archives.push((facts.modified()?, facts.len(), archive.path));
-        }
+        let mut archives = self.dated();
         archives.sort_by(|one, other| other.cmp(one));
         let mut bytes = 0_u64;
-        for (at, (_, size, path)) in archives.into_iter().enumerate() {
+        for (at, (_, size, name)) in archives.into_iter().enumerate() {
             bytes = bytes.saturating_add(size);
             if bytes > self.bytes_max || at >= ARCHIVES_MAX {
-                fs_err::remove_file(path)?;
+                self.remove(&name)?;
             }
         }
         Ok(())

@@ -19,6 +19,9 @@ pub trait Supply: Sync {
     /// Brings everything that a test names. An error is a sentence, and fails the build.
     fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String>;
 
+    /// The artifacts that this machine has from earlier builds, by hash; none if it shares the coordinator's.
+    fn warm(&self) -> Vec<String>;
+
     /// Brings outputs to the coordinator, before it is asked about them. They are in this folder. An error is a sentence,
     /// and fails the build.
     fn deliver(
@@ -53,6 +56,10 @@ impl<Sign: Fn(&Lease, &[Output]) -> Option<Signed> + Sync> Supply for SharedFold
 
     fn provide_test(&self, _: &TestOrder, _: &AtomicBool) -> Result<(), String> {
         Ok(())
+    }
+
+    fn warm(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn deliver(&self, _: Attempt, _: &Built, _: &Path, _: &AtomicBool) -> Result<(), String> {

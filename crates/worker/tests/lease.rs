@@ -53,6 +53,10 @@ fn main() {
         trial("a_lease_limits_its_own_build", terms::a_lease_limits_its_own_build),
         trial("a_worker_takes_part_by_messages", client::a_worker_takes_part_by_messages),
         trial("a_worker_that_is_closed_leaves_no_build", client::a_worker_that_is_closed_leaves_no_build),
+        trial(
+            "each_hello_names_the_kept_work_of_its_time",
+            client::each_hello_names_the_kept_work_of_its_time,
+        ),
         trial("a_worker_that_is_refused_says_why", client::a_worker_that_is_refused_says_why),
     ];
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::damage;
+use crate::kept::{KEPT_WORK, Kept};
 use crate::layers::{DEPENDENCIES, Layers};
 use crate::trees::Trees;
 use kilnyard_artifacts::{Artifacts, Storage};
@@ -50,11 +51,13 @@ impl Trial {
 
     fn tidy(&self, bytes_max: u64) -> Tidied {
         let (yard, ids, uses) = (self.yard.as_path(), &self.ids, &*self.uses);
-        let kinds: [&dyn Kind; 4] = [
+        let work = Kept::new(yard, u64::MAX);
+        let kinds: [&dyn Kind; 5] = [
             &trees::KeptTrees { trees: &self.trees, yard, ids, uses },
             &self.layers,
             &files::KeptFiles { store: &self.store, yard, uses },
             &logs::KeptLogs { yard, uses },
+            &work,
         ];
         let tidied = tidy(&kinds, &|_| bytes_max).unwrap();
         assert_eq!(tidied.problems, [""; 0]);
@@ -85,6 +88,12 @@ impl Trial {
         let folder = self.yard.join(name);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("1-build.log.zst"), "log").unwrap();
+    }
+
+    fn work(&self, owner: &str) {
+        let folder = self.yard.join(KEPT_WORK);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{}-{}-1.tar", owner.repeat(64), "0".repeat(64))), "work").unwrap();
     }
 
     fn package(&self, hash: &str) {
@@ -150,6 +159,7 @@ fn everything_is_listed_and_can_be_removed() {
     let (file, other) = (trial.file("file"), trial.file("other"));
     trial.log("logs/1/category/package");
     trial.package("aa");
+    trial.work("a");
     trial.age(500, &[trial.manifest(&old), trial.trees.archives().find(&old.sha256).unwrap()]);
     trial.age(900, &[trial.store.path(&file)]);
     let all = trial.tidy(u64::MAX);
@@ -163,7 +173,8 @@ fn everything_is_listed_and_can_be_removed() {
     assert!(!trial.has(&old) && !trial.trees.has_archive(&old) && !trial.manifest(&old).exists());
     assert!(trial.has(&new) && trial.store.contains(&file) && trial.store.contains(&other));
     assert_eq!(less.bytes + less.removed_bytes, all.bytes);
-    assert_eq!(trial.tidy(0), Tidied { removed: 5, removed_bytes: less.bytes, ..Tidied::default() });
+    assert_eq!(trial.tidy(0), Tidied { removed: 6, removed_bytes: less.bytes, ..Tidied::default() });
+    assert!(fs::read_dir(folder.path().join(KEPT_WORK)).unwrap().next().is_none());
     assert!(!folder.path().join("logs/1").exists() && folder.path().join("logs").exists());
 }
 

@@ -189,6 +189,26 @@ pub fn a_worker_that_is_closed_leaves_no_build() -> Outcome {
     Ok(())
 }
 
+pub fn each_hello_names_the_kept_work_of_its_time() -> Outcome {
+    let trying = Trying::new();
+    let key = "b".repeat(64);
+    with_worker(&trying, |desk| {
+        let hello = || loop {
+            let bytes = desk.heard.recv_timeout(Duration::from_secs(120)).unwrap();
+            if let ToCoordinator::Hello(hello) = open::<ToCoordinator>(&bytes).unwrap().body {
+                return hello;
+            }
+        };
+        assert_eq!(hello().kept, [""; 0]);
+        let folder = trying.folder.path().join(kilnyard_worker::KEPT_WORK);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{}-{key}-3.tar", "a".repeat(64))), "work").unwrap();
+        // It is repeated until it is answered.
+        while hello().kept != [key.as_str()] {}
+    })?;
+    Ok(())
+}
+
 pub fn a_worker_that_is_refused_says_why() -> Outcome {
     let trying = Trying::new();
     let ended = with_worker(&trying, |desk| {

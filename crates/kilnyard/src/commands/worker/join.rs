@@ -14,9 +14,7 @@ use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
 use kilnyard_farm::streams::Streams;
 use kilnyard_model::host::Host;
-use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_process::{pressure, time_of_day_seconds};
-use kilnyard_protocol::Hello;
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker, forget_kept_work};
 use kilnyard_yard::remedy::Remedy;
@@ -119,7 +117,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         capabilities: crate::run::capabilities(),
         free_bytes_min: FREE_BYTES_MIN,
     };
-    let hello = Hello { warm: warm(&folder), ..crate::run::hello(name.clone(), process(), &machine) };
+    let hello = crate::run::hello(name.clone(), process(), &machine);
     let (inbox, incomings) = Inbox::new();
     let (outgoing, to_send) = mpsc::channel();
     // The threads are not waited for: a request for messages may take half a minute.
@@ -162,20 +160,6 @@ fn about(machine: &Machine, folder: &Path) -> About {
         // The connection adds it when it begins a session.
         clock_seconds: None,
     }
-}
-
-/// The artifacts in the worker's folder, by hash: layers first, which are the largest.
-fn warm(folder: &Path) -> Vec<String> {
-    let names = |folder: &Path| -> Vec<String> {
-        let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-    };
-    let layers = names(&folder.join("layers")).into_iter();
-    let layers = layers.map(|name| name.trim_end_matches("-alone").to_owned());
-    let files = folder.join("distfiles");
-    let files = names(&files).into_iter().flat_map(|part| names(&files.join(part)));
-    let valid = layers.chain(files).filter(|name| Sha256Hex::parse(name).is_ok());
-    valid.take(Hello::WARM_MAX).collect()
 }
 
 /// Takes the lock of the worker's folder.

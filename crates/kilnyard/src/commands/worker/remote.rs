@@ -10,7 +10,7 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, Stage, TestOrder};
 use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{Built, Lease};
+use kilnyard_protocol::{Built, Hello, Lease};
 use kilnyard_worker::{Supply, Worker};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,6 +116,20 @@ impl Supply for Remote<'_> {
         // The outputs are among the inputs, and are here already.
         let fetched = self.fetch("a test", &Needed::by(&test.root, &test.inputs), cancel);
         fetched.map_err(|failed| failed.error.one_line())
+    }
+
+    /// Layers first, which are the largest.
+    fn warm(&self) -> Vec<String> {
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        };
+        let layers = names(&self.folder.join("layers")).into_iter();
+        let layers = layers.map(|name| name.trim_end_matches("-alone").to_owned());
+        let files = self.folder.join("distfiles");
+        let files = names(&files).into_iter().flat_map(|part| names(&files.join(part)));
+        let valid = layers.chain(files).filter(|name| Sha256Hex::parse(name).is_ok());
+        valid.take(Hello::WARM_MAX).collect()
     }
 
     fn deliver(

@@ -19,6 +19,7 @@ pub mod door;
 mod feed;
 mod fetch;
 mod follow;
+mod gathering;
 mod link;
 mod owner;
 pub mod picture;
@@ -37,6 +38,7 @@ use book::{Beginnings, Book, Unusable, lost};
 use contents::{Contents, Outgoing};
 use door::Door;
 use feed::Feed;
+use gathering::Gathering;
 use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_farm::proof::WorkerKey;
@@ -400,6 +402,11 @@ impl Parts<'_> {
                 ),
                 jobs,
                 desk,
+                gathering: match taken.is_empty() {
+                    true => Gathering::of(yard, options.is_elsewhere),
+                    // Builds that are taken over are there already.
+                    false => Gathering::default(),
+                },
                 feed,
                 bytes_fetched: 0,
                 ended: None,

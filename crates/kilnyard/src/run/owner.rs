@@ -5,6 +5,7 @@ use super::Message;
 use super::contents::{Contents, Outgoing};
 use super::feed::{Feed, Shown};
 use super::fetch::Fetchers;
+use super::gathering::Gathering;
 use super::host_name;
 use super::link::{Link, Place, WORKER};
 use super::preparer::{BuildOf, Desk, refused};
@@ -46,6 +47,7 @@ pub struct Owner<'a> {
     pub fetchers: Fetchers,
     pub jobs: Sender<Job>,
     pub desk: Desk,
+    pub gathering: Gathering,
     pub feed: Feed,
     pub bytes_fetched: u64,
     pub ended: Option<Ended>,
@@ -59,13 +61,17 @@ impl Owner<'_> {
         for request in asked {
             self.apply_event(Event::Requested(request))?;
         }
-        self.apply_event(Event::Begin)?;
         let (mut ticked, mut kept) = (Instant::now(), Instant::now());
+        let mut has_begun = false;
         let (mut is_enough, mut is_stopping) = (false, false);
         loop {
             if let Some(ended) = self.ended.take() {
                 self.keep_measured();
                 return Ok(ended);
+            }
+            if !has_begun && (self.gathering.is_over() || signals::count() > 0 || is_enough) {
+                has_begun = true;
+                self.apply_event(Event::Begin)?;
             }
             match receiver.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
                 Ok(Message::Event(event)) => self.apply_event(*event)?,
@@ -73,8 +79,12 @@ impl Owner<'_> {
                     Input::Event(event) => self.apply_event(event)?,
                     input => self.apply(input)?,
                 },
-                Ok(Message::OfWorker { worker: None, bytes }) => self.hear_worker(&bytes)?,
+                Ok(Message::OfWorker { worker: None, bytes }) => {
+                    self.gathering.heard(&host_name());
+                    self.hear_worker(&bytes)?;
+                }
                 Ok(Message::OfWorker { worker: Some((worker, _waiting)), bytes }) => {
+                    self.gathering.heard(&worker);
                     self.hear_far(&worker, &bytes)?;
                 }
                 Ok(Message::Received(bytes)) => self.bytes_fetched += bytes,
@@ -88,7 +98,7 @@ impl Owner<'_> {
                 // The owner holds a sender of its own.
                 Err(RecvTimeoutError::Disconnected) => return Ok(Ended::In(RunState::Interrupted)),
             }
-            if self.ended.is_none() && (signals::count() > 0 || is_enough) && !is_stopping {
+            if self.ended.is_none() && (signals::count() > 0 || is_enough) && has_begun && !is_stopping {
                 is_stopping = true;
                 self.feed.show(Shown::Stopping);
                 self.fetchers.cancel();

@@ -1,8 +1,8 @@
 //! Kept work: a package that make builds incrementally, with sources whose times say nothing.
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, run, slow, unpacked};
-use crate::support::Yard;
-use crate::support::farm::{Far, Served};
+use crate::support::farm::{Far, Served, connected};
+use crate::support::{Yard, until};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -167,7 +167,7 @@ fn killed(shared: &Shared) {
     let first = slow("app", build);
     let yard = yard(shared, "kept-killed", &[first]);
     let mut builds = yard.begin(&[]);
-    crate::support::until("it packs", || !archives(&yard).is_empty());
+    until("it packs", || !archives(&yard).is_empty());
     builds.kill().unwrap();
     builds.wait().unwrap();
     let left = archives(&yard);
@@ -188,7 +188,9 @@ fn elsewhere(shared: &Shared) {
     far.signal(libc::SIGKILL);
     far.start(&yard, &[]);
     app().change(&yard, "1.1", |fixture| Fixture { files: ONE_CHANGED, ..fixture });
-    yard.run(&["build", "--no-scan", "--elsewhere"]).exits(0);
+    // The yard's own machine waits until it is there, and leaves it the package.
+    until("the worker is connected", || connected(&yard).contains("far"));
+    yard.run(&["build", "--no-scan"]).exits(0);
     assert_eq!(compiled(&yard), ["one.c"]);
     yard.run(&["why", "app"]).exits(0).says(&["it began with kept work of build 1; "]);
     drop(served);

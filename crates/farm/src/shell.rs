@@ -4,7 +4,7 @@
 //! kilnyard shell --Unix socket--> door <--HTTPS-- worker
 //! ```
 //!
-//! Both directions are frames of [`relay`](crate::relay), which the door passes on as bytes. The worker takes and sends
+//! Both directions are frames of [`relay`], which the door passes on as bytes. The worker takes and sends
 //! them by requests that name an offset: each may be repeated, and a proxy may hold back whole requests and answers.
 
 use crate::relay;

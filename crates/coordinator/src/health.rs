@@ -93,7 +93,8 @@ impl Coordinator {
     /// Whether a machine takes builds: its worker says so, and so does everything above.
     pub(crate) fn is_open(&self, machine: MachineId) -> bool {
         let seat = self.seats.get(machine);
-        seat.takes_more && self.admits(&seat.worker)
+        // Its first offer says which builds it has.
+        seat.takes_more && seat.offer.is_some() && self.admits(&seat.worker)
     }
 
     /// Opens and closes machines for the scheduler.

@@ -43,7 +43,11 @@ impl Coordinator {
         self.open.remove(&lease.attempt);
         self.ended.insert(lease.attempt, ending);
         if let Some(machine) = lease.machine {
-            self.seats.get_mut(machine).slots_free.insert(lease.slot);
+            // A build that had ended before this coordinator started, but was not recorded, may share its slot with a later one.
+            let has_slot = |other: &LeaseState| other.machine == Some(machine) && other.slot == lease.slot;
+            if !self.leases.values().any(has_slot) {
+                self.seats.get_mut(machine).slots_free.insert(lease.slot);
+            }
         }
         Some(lease)
     }

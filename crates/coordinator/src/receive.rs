@@ -143,15 +143,15 @@ impl Coordinator {
             }
         }
         let slots = self.scheduler.slots_of(&about);
-        let is_open = self.admits(&hello.worker);
         self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
         let seat = self.seats.get_mut(machine);
-        (seat.is_open, seat.class) = (is_open, class);
+        (seat.is_open, seat.class) = (false, class);
         self.say_rate(machine, actions);
         self.say_warm(machine, &hello.warm, actions);
         // Before it gets builds.
         self.note_kept(machine, &hello.kept, actions);
-        self.schedule(ScheduleEvent::Joined { machine, about, is_open }, actions);
+        // Its first offer opens it: it may have builds of an earlier session, or of an earlier process of this run.
+        self.schedule(ScheduleEvent::Joined { machine, about, is_open: false }, actions);
     }
 
     /// Handles the departure of a worker. Its builds are lost.

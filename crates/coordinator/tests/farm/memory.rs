@@ -119,6 +119,16 @@ impl Memory {
                     return Err(format!("attempt {} is assigned a second time", granted.attempt));
                 }
                 row.grant = Some((granted.attempt, worker.clone()));
+                let same_place = self.builds.iter().find(|(build, other)| {
+                    let is_there = other.grant.as_ref().is_some_and(|(_, of)| of == worker);
+                    // After its stage, it may wait for a test elsewhere.
+                    let is_running = other.outcome == BuildOutcome::Building && other.stages.is_empty();
+                    **build != granted.build && is_running && is_there && other.slot == granted.slot
+                });
+                if let Some((build, _)) = same_place {
+                    let (slot, granted) = (granted.slot, granted.build);
+                    return Err(format!("builds {build} and {granted} of {worker} have slot {slot}"));
+                }
             }
         }
         Ok(())

@@ -383,6 +383,12 @@ impl Parts<'_> {
         };
         // What a killed run left. What builds that are taken over need is copied again.
         contents::clear(yard);
+        let door = Door::connect(yard, &sender, run, &taken);
+        let gathering = match door.is_some() && taken.is_empty() {
+            true => Gathering::of(yard, options.is_elsewhere),
+            // No other machine takes part, or builds that are taken over are there already.
+            false => Gathering::default(),
+        };
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
                 run,
@@ -390,7 +396,7 @@ impl Parts<'_> {
                 checks_reproducible: options.checks_reproducible,
                 tests_outputs: yard.config.build.test,
                 driver,
-                link: Link::new(inbox, transcript, Door::connect(yard, &sender, run, &taken)),
+                link: Link::new(inbox, transcript, door),
                 contents: Contents::start(yard, sender.clone()),
                 fetchers: fetch::Fetchers::start(
                     scope,
@@ -402,11 +408,7 @@ impl Parts<'_> {
                 ),
                 jobs,
                 desk,
-                gathering: match taken.is_empty() {
-                    true => Gathering::of(yard, options.is_elsewhere),
-                    // Builds that are taken over are there already.
-                    false => Gathering::default(),
-                },
+                gathering,
                 feed,
                 bytes_fetched: 0,
                 ended: None,

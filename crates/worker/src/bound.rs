@@ -237,7 +237,7 @@ fn named_by_test(test: &TestOrder) -> impl Iterator<Item = &str> {
 
 fn tidy(kinds: &[&dyn Kind], bytes_max: &dyn Fn(u64) -> u64) -> io::Result<Tidied> {
     let (mut removed, mut removed_bytes, mut problems) = (0, 0, Vec::new());
-    let mut limit = None;
+    let (mut limit, mut tried) = (None, HashSet::new());
     loop {
         let listed = kinds.iter().map(|kind| Ok((kind.what(), kind.entries()?)));
         let listed: Vec<(What, Vec<Entry>)> = listed.collect::<io::Result<_>>()?;
@@ -247,6 +247,10 @@ fn tidy(kinds: &[&dyn Kind], bytes_max: &dyn Fn(u64) -> u64) -> io::Result<Tidie
         let mut is_done = true;
         for (kind, place) in excess(&listed, limit) {
             let entry = &listed[kind].1[place];
+            // Once: an entry that is still listed cannot be removed.
+            if !tried.insert((kind, entry.name.clone())) {
+                continue;
+            }
             match kinds[kind].discard(&entry.name) {
                 Ok(true) => {
                     is_done = false;

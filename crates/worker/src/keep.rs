@@ -72,7 +72,7 @@ impl Performance<'_> {
     pub(crate) fn pack_kept(&self, order: &BuildOrder, root: &dyn Root, prefix: &str) -> Option<String> {
         let keep = self.keeping(order, prefix)?;
         let nothing = |reason: String| Some(format!("no work is kept: {reason}\n"));
-        let mut part = match self.worker.kept.begin(self.lease.build) {
+        let mut part = match self.worker.kept.begin(self.lease.attempt) {
             Ok(part) => part?,
             Err(error) => return nothing(error.to_string()),
         };

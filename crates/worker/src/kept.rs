@@ -7,6 +7,7 @@
 //!
 //! Known downside: an archive is written and read as a whole, however little has changed.
 
+use kilnyard_model::attempt::Attempt;
 use kilnyard_model::keep::KeepOrder;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::Hello;
@@ -19,6 +20,8 @@ use std::time::SystemTime;
 pub const KEPT_WORK: &str = "kept";
 /// The maximum number of archives, which a hello can name.
 const ARCHIVES_MAX: usize = Hello::KEPT_MAX;
+/// The free space that an archive leaves to others, in bytes.
+const FREE_BYTES_MIN: u64 = 2 << 30;
 /// The suffix of complete archives.
 const COMPLETE: &str = ".tar";
 /// The suffix of archives that are being written.
@@ -128,13 +131,16 @@ impl Kept {
     }
 
     /// Begins an archive; `None` if nothing is kept on this machine.
-    pub(crate) fn begin(&self, build: u64) -> io::Result<Option<Part>> {
+    pub(crate) fn begin(&self, attempt: Attempt) -> io::Result<Option<Part>> {
         if self.bytes_max == 0 {
             return Ok(None);
         }
-        let path = self.folder.join(format!("{build}{PART}"));
+        // Builds of several stores may have the same number.
+        let path = self.folder.join(format!("{attempt}{PART}"));
         let (file, path) = fs_err::File::create(path)?.into_parts();
-        Ok(Some(Part { file, path, bytes: 0, bytes_max: self.bytes_max }))
+        let free = rustix::fs::fstatvfs(&file)?;
+        let free_bytes = free.f_bavail.saturating_mul(free.f_frsize).saturating_sub(FREE_BYTES_MIN);
+        Ok(Some(Part { file, path, bytes: 0, bytes_max: self.bytes_max.min(free_bytes) }))
     }
 
     /// Completes an archive, in place of the former one of the package and its target.
@@ -146,7 +152,9 @@ impl Kept {
         fs_err::rename(&part.path, self.folder.join(&name))?;
         fs_err::File::open(&self.folder)?.sync_all()?;
         for archive in former.iter().filter(|archive| !archive.path.ends_with(&name)) {
-            fs_err::remove_file(&archive.path)?;
+            if let Some(former) = archive.path.file_name().and_then(|name| name.to_str()) {
+                self.remove(former)?;
+            }
         }
         self.prune()
     }
@@ -199,7 +207,8 @@ impl Part {
 impl Write for Part {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.bytes_max - self.bytes {
-            let message = format!("it has more than {} bytes (`kept` of [build])", self.bytes_max);
+            let message =
+                format!("it has more than {} bytes (`kept` of [build], and the free space)", self.bytes_max);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
         }
         let count = self.file.write(bytes)?;
@@ -225,6 +234,10 @@ mod tests {
     use kilnyard_model::order::{Account, CommandOrder, Key};
     use std::time::Duration;
 
+    fn attempt(build: u64) -> Attempt {
+        Attempt::from_bytes([build as u8; 16])
+    }
+
     fn order(package: &str, compiler: &str) -> KeepOrder {
         let command = CommandOrder {
             arguments: Vec::new(),
@@ -237,7 +250,7 @@ mod tests {
     }
 
     fn keep(kept: &Kept, order: &KeepOrder, build: u64, size: usize) {
-        let mut part = kept.begin(build).unwrap().unwrap();
+        let mut part = kept.begin(attempt(build)).unwrap().unwrap();
         part.write_all(&vec![0; size]).unwrap();
         kept.complete(&part, order, build).unwrap();
     }
@@ -276,13 +289,13 @@ mod tests {
         let yard = tempfile::tempdir().unwrap();
         let kept = Kept::new(yard.path(), 100);
         kept.sweep().unwrap();
-        let mut part = kept.begin(1).unwrap().unwrap();
+        let mut part = kept.begin(attempt(1)).unwrap().unwrap();
         part.write_all(&[0; 100]).unwrap();
         assert_eq!(part.write_all(&[0]).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         drop(part);
         assert_eq!(fs_err::read_dir(yard.path().join(KEPT_WORK)).unwrap().count(), 0);
         // As after a kill.
-        std::mem::forget(kept.begin(2).unwrap());
+        std::mem::forget(kept.begin(attempt(2)).unwrap());
         let folder = yard.path().join(KEPT_WORK);
         fs_err::write(folder.join("foreign-name.tar"), "").unwrap();
         assert_eq!(kept.keys(), Vec::<String>::new());
@@ -291,6 +304,6 @@ mod tests {
             fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["foreign-name.tar"]);
         let none = Kept::new(yard.path(), 0);
-        assert!(none.begin(3).unwrap().is_none() && none.find(&order("one", "1")).is_none());
+        assert!(none.begin(attempt(3)).unwrap().is_none() && none.find(&order("one", "1")).is_none());
     }
 }

@@ -6,7 +6,7 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::Key;
 use kilnyard_model::reason::Reason;
-use kilnyard_model::result::{BuildOutcome, PackageState, StageResult};
+use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState, StageResult};
 use kilnyard_store::{Current, Number, Record, RunState};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -55,7 +55,13 @@ impl Memory {
                     self.reasons.insert(name.clone(), reason.clone());
                     // Blocked states follow from other packages, and a restarted coordinator derives them again.
                     let before = history.decided.get(name);
-                    if before.is_some_and(|before| before != state || *before != PackageState::Blocked) {
+                    // What a worker alone had failed is tried again when it is quarantined.
+                    let is_of_quarantined = before == Some(&PackageState::Failed)
+                        && matches!(reason, Reason::Retry { cause: FailureKind::Machine, failed: None, .. });
+                    if is_of_quarantined {
+                        history.decided.remove(name);
+                    } else if before.is_some_and(|before| before != state || *before != PackageState::Blocked)
+                    {
                         return Err(format!("{name} was decided, and is now {state}"));
                     }
                     if state.is_final() {

@@ -116,7 +116,7 @@ pack() {
   done
   [ $# -gt 0 ] || exit 0
   # Standard error is part of the output, which is the archive.
-  exec tar --create --file - --format pax --pax-option delete=atime,delete=ctime \
+  exec tar --create --sparse --file - --format pax --pax-option delete=atime,delete=ctime \
     --directory "$state" .kilnyard --directory "$source" -- "$@" 2> /dev/null
 }
 

@@ -30,16 +30,17 @@ impl Client {
         Ok(self.in_session(&request)?.bytes().map_err(broken)?.to_vec())
     }
 
-    /// Sends output of a shell. What has arrived already changes nothing.
+    /// Sends output of a shell. What has arrived already changes nothing. Returns false if it has not arrived, since the
+    /// yard's end reads nothing now.
     ///
     /// # Errors
     /// See [`ClientError`]. A shell that is over is refused.
-    pub fn shell_output(&self, id: &str, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+    pub fn shell_output(&self, id: &str, offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
         let url = self.at(&format!("/v1/shells/{id}/output"));
         let request = || {
             let post = self.http.post(url.clone()).timeout(SILENT_MAX);
             post.query(&Output { offset }).body(bytes.to_vec())
         };
-        self.in_session(&request).map(drop)
+        Ok(self.in_session(&request)?.status() != StatusCode::ACCEPTED)
     }
 }

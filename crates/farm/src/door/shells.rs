@@ -4,7 +4,8 @@
 use super::Shared;
 use super::requests::{Refusal, WAIT_MAX, Worker};
 use crate::api::{self, BYTES, Input, Output, Refused, Wait};
-use crate::shell;
+use crate::relay;
+use crate::shell::{self, FromShell};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -32,6 +33,8 @@ const OFFERED_AGAIN: Duration = Duration::from_secs(5);
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// How long a worker may ask for no input.
 const SILENT_MAX: Duration = Duration::from_secs(90);
+/// How long a request with output waits until the yard's end reads. Proxies end requests that take longer.
+const ROOM_MAX: Duration = Duration::from_secs(25);
 /// How often a shell is checked for these.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -241,9 +244,15 @@ async fn converse(
             // The sender lives as long as the shell.
             Some(bytes) = outgoing.recv() => writer.write_all(&bytes).await?,
             () = opened.emptied.notified() => {}
-            _ = ticks.tick() => if let Some(reason) = opened.lost(Instant::now()) {
-                return writer.write_all(&shell::failed(&reason)?).await;
-            },
+            _ = ticks.tick() => {
+                if let Some(reason) = opened.lost(Instant::now()) {
+                    return writer.write_all(&shell::failed(&reason)?).await;
+                }
+                if !opened.has_room() {
+                    // Nothing is read, so this alone fails once the yard's end is gone.
+                    writer.write_all(&relay::frame(&FromShell::Output, b"")?).await?;
+                }
+            }
         }
     }
 }
@@ -328,6 +337,7 @@ pub async fn input(
     params(("id" = String, Path, description = "The shell's id."), Output),
     request_body(content = api::Bytes, content_type = BYTES, description = "Frames, or a part of one: at most 256 KiB."),
     responses(
+        (status = 202, description = "It has not arrived, since the yard's end reads nothing now: send it again."),
         (status = 204, description = "It has arrived."),
         (status = 401, description = "The session is unknown or over.", body = Refused),
         (status = 404, description = "The shell is over: end it.", body = Refused),
@@ -352,7 +362,10 @@ pub async fn output(
     if known < bytes.len() {
         let new = bytes.slice(known..);
         // Nothing has arrived if the request ends before there is room.
-        let room = shell.output.reserve().await.map_err(|_| over())?;
+        let room = match tokio::time::timeout(ROOM_MAX, shell.output.reserve()).await {
+            Ok(room) => room.map_err(|_| over())?,
+            Err(_) => return Ok(StatusCode::ACCEPTED),
+        };
         *arrived += new.len() as u64;
         room.send(new);
     }

@@ -5,7 +5,7 @@ use kilnyard_farm::client::Client;
 use kilnyard_farm::relay::{self, First};
 use kilnyard_farm::shell::{self, FromShell, ToShell};
 use serde_json::json;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 /// The yard's end of a new shell.
@@ -104,14 +104,21 @@ fn what_waits_is_bounded_and_nothing_of_it_is_lost() {
     let sending = std::thread::spawn({
         let typed = typed.clone();
         move || {
-            for (number, part) in typed.chunks(200_000).enumerate() {
-                one.shell_output(&id, number as u64 * 200_000, part).unwrap();
+            let mut offset = 0;
+            for part in typed.chunks(30_000) {
+                let frame = relay::frame(&FromShell::Output, part).unwrap();
+                assert!(one.shell_output(&id, offset, &frame).unwrap());
+                offset += frame.len() as u64;
             }
             one
         }
     });
-    let mut printed = vec![0; typed.len()];
-    yard.read_exact(&mut printed).unwrap();
+    let mut printed = Vec::new();
+    while printed.len() < typed.len() {
+        let (header, body) = shell::read::<FromShell>(&mut yard).unwrap().unwrap();
+        assert_eq!(header, FromShell::Output);
+        printed.extend(body);
+    }
     assert!(printed == typed);
     let one = sending.join().unwrap();
     let more: Vec<UnixStream> = (0..7).map(|_| open(&served, "one")).collect();
@@ -119,4 +126,25 @@ fn what_waits_is_bounded_and_nothing_of_it_is_lost() {
         id_of_next(&one);
     }
     assert_eq!(reason(open(&served, "one")), "one has 8 shells, the maximum");
+}
+
+#[test]
+fn the_end_of_a_yard_whose_input_waits_ends_its_shell() {
+    let served = Served::new();
+    let one = served.joined("one");
+    one.send(b"x".to_vec()).unwrap();
+    let yard = open(&served, "one");
+    let id = id_of_next(&one);
+    let typing = std::thread::spawn({
+        let mut yard = yard.try_clone().unwrap();
+        move || yard.write_all(&vec![b'x'; 4 << 20])
+    });
+    // The command reads nothing, and its worker says only that it is alive.
+    while one.shell_input(&id, 0).unwrap().len() < 64 << 10 {}
+    yard.shutdown(std::net::Shutdown::Both).unwrap();
+    typing.join().unwrap().unwrap_err();
+    while one.shell_input(&id, 0).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    refused(one.shell_input(&id, 0).map(drop), "the shell is over");
 }

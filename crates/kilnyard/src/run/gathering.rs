@@ -61,7 +61,7 @@ impl Gathering {
 /// What the door says; none if there is no door.
 fn status(yard: &Yard) -> Option<Status> {
     let mut stream = relay::connect(&door::folder(yard)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
     relay::write(&mut stream, &First::Status, b"").ok()?;
     Some(relay::read::<Status>(&mut stream).ok()??.0)
 }

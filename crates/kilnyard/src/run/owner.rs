@@ -57,12 +57,8 @@ impl Owner<'_> {
     /// Runs until everything is decided, or the run is interrupted. `asked` has the requests from before the run.
     pub fn drive(&mut self, receiver: &Receiver<Message>, asked: Vec<Request>) -> Result<Ended> {
         self.show_standing();
-        // Requests from before the run come before its first decision.
-        for request in asked {
-            self.apply_event(Event::Requested(request))?;
-        }
         let (mut ticked, mut kept) = (Instant::now(), Instant::now());
-        let mut has_begun = false;
+        let (mut has_begun, mut asked, mut early) = (false, asked, Vec::new());
         let (mut is_enough, mut is_stopping) = (false, false);
         loop {
             if let Some(ended) = self.ended.take() {
@@ -71,14 +67,19 @@ impl Owner<'_> {
             }
             if !has_begun && (self.gathering.is_over() || signals::count() > 0 || is_enough) {
                 has_begun = true;
+                // Requests from before the run come before its first decision, and nothing that they cause before it is begun.
+                for request in asked.drain(..) {
+                    self.apply_event(Event::Requested(request))?;
+                }
                 self.apply_event(Event::Begin)?;
+                for input in early.drain(..) {
+                    self.apply_input(input)?;
+                }
             }
             match receiver.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
                 Ok(Message::Event(event)) => self.apply_event(*event)?,
-                Ok(Message::Input(input)) => match *input {
-                    Input::Event(event) => self.apply_event(event)?,
-                    input => self.apply(input)?,
-                },
+                Ok(Message::Input(input)) if !has_begun => early.push(*input),
+                Ok(Message::Input(input)) => self.apply_input(*input)?,
                 Ok(Message::OfWorker { worker: None, bytes }) => {
                     self.gathering.heard(&host_name());
                     self.hear_worker(&bytes)?;
@@ -115,6 +116,13 @@ impl Owner<'_> {
                 let bytes_fetched = self.bytes_fetched;
                 self.feed.show(Shown::Tick { remaining_path_seconds, bytes_fetched });
             }
+        }
+    }
+
+    fn apply_input(&mut self, input: Input) -> Result<()> {
+        match input {
+            Input::Event(event) => self.apply_event(event),
+            input => self.apply(input),
         }
     }
 

@@ -76,6 +76,19 @@ fn shells(shared: &Shared) {
         shell.end();
         until("the command has ended", || !sleeps(seconds));
     }
+    // So does a command that does not read what is typed.
+    let mut command = yard.command(&["shell", "broken", "--", "sleep", "6174.25"]);
+    let mut unread =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdin = unread.stdin.take().unwrap();
+    let writing = std::thread::spawn(move || stdin.write_all(&vec![b'x'; 8 << 20]));
+    until("the command runs", || sleeps("6174.25"));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    // SAFETY: the child was not waited for, so the number is its own.
+    unsafe { libc::kill(unread.id() as i32, libc::SIGINT) };
+    assert_eq!(unread.wait().unwrap().code(), Some(130));
+    writing.join().unwrap().unwrap_err();
+    until("the command has ended", || !sleeps("6174.25"));
     // A worker that is killed, or a door, says so.
     let mut shell = start("6173.25");
     served.signal(libc::SIGKILL);

@@ -63,14 +63,16 @@ impl Kind for KeptLogs<'_> {
                     remove_file(&folder.join(file))?;
                 }
             }
-            // Folders that are empty now, up to that of all logs.
-            let mut empty = Path::new(name);
-            while empty != Path::new(LOGS) && std::fs::remove_dir(self.yard.join(empty)).is_ok() {
-                let Some(above) = empty.parent() else { break };
-                empty = above;
-            }
             Ok(Some(()))
         })?;
+        // Folders that are empty now, up to that of all logs, unless a build is about to make its own below them.
+        let mut empty = Path::new(name);
+        while empty != Path::new(LOGS)
+            && self.uses.unless_used_below(empty, || std::fs::remove_dir(self.yard.join(empty)).is_ok())
+        {
+            let Some(above) = empty.parent() else { break };
+            empty = above;
+        }
         Ok(gone.is_some())
     }
 }

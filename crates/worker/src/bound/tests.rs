@@ -160,6 +160,10 @@ fn everything_is_listed_and_can_be_removed() {
     trial.log("logs/1/category/package");
     trial.package("aa");
     trial.work("a");
+    // A file that is being fetched.
+    for folder in [trial.store.artifacts().folder(), trial.trees.archives().folder()] {
+        fs::write(folder.join("insert-1-0.part"), "half").unwrap();
+    }
     trial.age(500, &[trial.manifest(&old), trial.trees.archives().find(&old.sha256).unwrap()]);
     trial.age(900, &[trial.store.path(&file)]);
     let all = trial.tidy(u64::MAX);

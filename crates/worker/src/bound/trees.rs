@@ -31,7 +31,10 @@ pub(super) fn hash_of(layer: &str) -> Option<String> {
 /// The names in a folder; none if it does not exist.
 pub(super) fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs_err::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // A file that is being written may lie where folders are.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
         entries => entries?,
     };
     let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));

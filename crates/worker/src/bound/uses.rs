@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// See the module documentation. Its lock orders a build that begins to use something and the removal of that; it is held
@@ -74,6 +75,12 @@ impl Uses {
             false => take(),
         }
     }
+
+    /// Takes a folder away, unless a build uses something in it. Returns whether that was done.
+    pub(super) fn unless_used_below(&self, folder: &Path, take: impl FnOnce() -> bool) -> bool {
+        let state = self.lock();
+        !state.counts.keys().any(|name| Path::new(name).starts_with(folder)) && take()
+    }
 }
 
 #[cfg(test)]
@@ -93,5 +100,10 @@ mod tests {
         drop(other);
         assert!(take());
         assert_eq!(uses.changes(), 4);
+        let below = |folder: &str| uses.unless_used_below(Path::new(folder), || true);
+        let log = Uses::hold(&uses, vec!["logs/1/category/package".to_owned()]);
+        assert!(!below("logs/1") && !below("logs/1/category") && below("logs/12") && below("logs/1/cat"));
+        drop(log);
+        assert!(below("logs/1"));
     }
 }

@@ -51,12 +51,13 @@ pub fn run(yard: &Yard, worker: &str, package: &str, command: CommandOrder) -> R
         .context(Kind::Machine, lost)?;
     signals::install();
     let sending = Arc::new(Mutex::new(stream.try_clone().context(Kind::Machine, lost)?));
+    let closing = stream.try_clone().context(Kind::Machine, lost)?;
     // These threads end with the process.
     thread::spawn({
         let sending = sending.clone();
         move || type_in(&sending)
     });
-    thread::spawn(move || watch(terminal, &sending));
+    thread::spawn(move || watch(terminal, &sending, &closing));
     let mut raw = None;
     loop {
         let frame = shell::read::<FromShell>(&mut stream);
@@ -98,19 +99,21 @@ fn type_in(sending: &Mutex<UnixStream>) {
 }
 
 /// Sends changes of the terminal's size, and ends the connection when a signal arrives.
-fn watch(mut terminal: Option<Size>, sending: &Mutex<UnixStream>) {
+fn watch(mut terminal: Option<Size>, sending: &Mutex<UnixStream>, closing: &UnixStream) {
     loop {
         thread::sleep(STEP);
-        let stream = || sending.lock().unwrap_or_else(PoisonError::into_inner);
         if signals::count() > 0 {
-            let _ = stream().shutdown(Shutdown::Both);
+            // Without the lock, which is held while input waits.
+            let _ = closing.shutdown(Shutdown::Both);
             return;
         }
         if let Some(known) = &mut terminal
             && *known != size()
+            // While input waits, the size does too.
+            && let Ok(mut stream) = sending.try_lock()
         {
             *known = size();
-            if relay::write(&mut *stream(), &ToShell::Size(*known), b"").is_err() {
+            if relay::write(&mut *stream, &ToShell::Size(*known), b"").is_err() {
                 return;
             }
         }

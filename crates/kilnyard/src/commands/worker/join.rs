@@ -70,6 +70,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         settings.jobs = cores;
     }
     settings.layers_bytes_max = settings.layers_bytes_max.min(options.keep.0);
+    settings.kept_bytes_max = settings.kept_bytes_max.min(options.keep.0);
     let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(settings.jobs) };
     let connection = Arc::new(connection.with_about(about(&machine, &folder), time_of_day_seconds));
     let worker = Worker::new(settings, distfiles.clone());

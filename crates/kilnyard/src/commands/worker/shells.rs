@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const REQUEST_BYTES_MAX: usize = 128 << 10;
 const LOST: Duration = Duration::from_secs(120);
 /// The pause before a door that knows no shells is asked again: it may be replaced by a newer one.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+/// How often the door is asked for more while a command does not read what it has.
+const ALIVE: Duration = Duration::from_secs(10);
 /// How often a command is checked for its end.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -173,6 +175,15 @@ impl Started {
     }
 }
 
+/// Writes what was typed, to its end or until the command has closed it.
+fn type_parts(mut input: impl Write, typed: &Receiver<Vec<u8>>) {
+    while let Ok(part) = typed.recv() {
+        if input.write_all(&part).and_then(|()| input.flush()).is_err() {
+            return;
+        }
+    }
+}
+
 /// Sends what a command prints, to its end.
 fn pass_on(header: &FromShell, mut output: impl Read, frames: &SyncSender<Vec<u8>>) {
     let mut bytes = vec![0; PART_BYTES_MAX];
@@ -201,33 +212,53 @@ impl Connection {
                 let Ok(more) = frames.try_recv() else { break };
                 part.extend(more);
             }
-            let _ = self.repeated(&|| self.client.shell_output(&self.id, offset, &part));
+            while self.repeated(&|| self.client.shell_output(&self.id, offset, &part)) == Some(false) {}
             offset += part.len() as u64;
         }
     }
 
-    /// Passes on what is typed, until the shell is over.
-    fn type_in(&self, input: impl Write, terminal: Option<&Terminal>) {
-        let mut input = Some(input);
+    /// Passes on what is typed, until the shell is over. A command that does not read it holds up nothing else: the end of
+    /// the shell arrives by the same requests.
+    fn type_in(&self, input: impl Write + Send + 'static, terminal: Option<&Terminal>) {
+        let (typed, to_type) = mpsc::sync_channel(WAITING_MAX);
+        // Not waited for: it ends with the command, or with the sender.
+        thread::spawn(move || type_parts(input, &to_type));
+        let mut typed = Some(typed);
         let mut incoming = Incoming { connection: self, offset: 0, bytes: io::Cursor::new(Vec::new()) };
         while let Ok(Some((header, body))) = shell::read::<ToShell>(&mut incoming) {
             match header {
                 ToShell::Input => {
-                    // A command may have closed it.
-                    if input
-                        .as_mut()
-                        .is_some_and(|input| input.write_all(&body).and_then(|()| input.flush()).is_err())
-                    {
-                        input = None;
+                    if typed.as_ref().is_some_and(|typed| !self.queue(typed, body, incoming.offset)) {
+                        typed = None;
                     }
                 }
-                ToShell::EndOfInput => input = None,
+                ToShell::EndOfInput => typed = None,
                 ToShell::Size(Size { columns, rows }) => {
                     let _ = terminal.map(|terminal| terminal.resize(columns, rows));
                 }
             }
         }
         self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Queues a part of the input, however long the command takes to read. Returns false if it never will.
+    fn queue(&self, typed: &SyncSender<Vec<u8>>, mut part: Vec<u8>, offset: u64) -> bool {
+        let mut asked = Instant::now();
+        loop {
+            part = match typed.try_send(part) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(part)) => part,
+            };
+            if asked.elapsed() > ALIVE {
+                asked = Instant::now();
+                // It is asked for again when there is room. This says that the shell is alive, or finds that it is over.
+                if self.repeated(&|| self.client.shell_input(&self.id, offset)).is_none() {
+                    return false;
+                }
+            }
+            thread::sleep(STEP);
+        }
     }
 
     /// Repeats a request while that may help. None if the shell is over.

@@ -35,9 +35,9 @@ impl Tidy {
                 thread::sleep(INTERVAL);
                 // Before the check: what changes during it counts for the next one.
                 let now = self.worker.uses_so_far();
-                if now != seen || self.free_bytes().is_some_and(|bytes| bytes < FREE_BYTES_LOW) {
+                let is_due = now != seen || self.free_bytes().is_some_and(|bytes| bytes < FREE_BYTES_LOW);
+                if is_due && self.check() {
                     seen = now;
-                    self.check();
                 }
             }
         });
@@ -48,7 +48,8 @@ impl Tidy {
         Some(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
-    fn check(&self) {
+    /// Returns whether the folder could be read.
+    fn check(&self) -> bool {
         let bytes_max = |kept_bytes| limit(self.keep_bytes, kept_bytes, self.free_bytes());
         match self.worker.tidy(&bytes_max) {
             Ok(tidied) => {
@@ -61,8 +62,12 @@ impl Tidy {
                     say!("warning: failed to remove what is no longer kept: {problem}");
                 }
                 self.client.set_holdings(holdings(tidied));
+                true
             }
-            Err(error) => say!("warning: failed to list what {} keeps: {error}", self.folder.display()),
+            Err(error) => {
+                say!("warning: failed to list what {} keeps: {error}", self.folder.display());
+                false
+            }
         }
     }
 }

@@ -31,12 +31,12 @@ impl Coordinator {
     pub(crate) fn note_kept(&mut self, machine: MachineId, keys: &[String], actions: &mut Vec<Action>) {
         let valid = keys.iter().take(Hello::KEPT_MAX).filter(|key| Sha256Hex::parse(key).is_ok());
         let valid: HashSet<String> = valid.cloned().collect();
-        let before = match valid.is_empty() {
-            true => self.kept.keys.remove(&machine),
-            false => self.kept.keys.insert(machine, valid.clone()),
-        };
-        if before.unwrap_or_default() == valid {
+        if valid.is_empty() && self.kept.keys.remove(&machine).is_none() {
             return;
+        }
+        // Even if they are the same as before: the worker may have joined another pool.
+        if !valid.is_empty() {
+            self.kept.keys.insert(machine, valid);
         }
         for id in self.graph.clone().packages() {
             self.say_kept(id, actions);

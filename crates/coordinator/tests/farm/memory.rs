@@ -34,6 +34,8 @@ pub struct Memory {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     decided: BTreeMap<String, PackageState>,
+    /// The package that each blocked one was last blocked by.
+    blamed: BTreeMap<String, String>,
     adopted: BTreeSet<String>,
     attempts: HashSet<Attempt>,
     /// The builds that tests belong to.
@@ -51,14 +53,18 @@ impl Memory {
         let mut ended = BTreeSet::new();
         for record in records {
             match record {
-                Record::Package { name, state, reason, .. } => {
+                Record::Package { name, state, reason, blamed, .. } => {
                     self.reasons.insert(name.clone(), reason.clone());
                     // Blocked states follow from other packages, and a restarted coordinator derives them again.
                     let before = history.decided.get(name);
                     // What a worker alone had failed is tried again when it is quarantined.
                     let is_of_quarantined = before == Some(&PackageState::Failed)
                         && matches!(reason, Reason::Retry { cause: FailureKind::Machine, failed: None, .. });
-                    if is_of_quarantined {
+                    // And so is what that blocked.
+                    let culprit = history.blamed.get(name);
+                    let is_free = before == Some(&PackageState::Blocked)
+                        && culprit.is_some_and(|culprit| !history.decided.contains_key(culprit));
+                    if is_of_quarantined || is_free {
                         history.decided.remove(name);
                     } else if before.is_some_and(|before| before != state || *before != PackageState::Blocked)
                     {
@@ -66,6 +72,7 @@ impl Memory {
                     }
                     if state.is_final() {
                         history.decided.insert(name.clone(), *state);
+                        history.blamed.extend(blamed.clone().map(|culprit| (name.clone(), culprit)));
                     }
                     self.states.insert(name.clone(), *state);
                 }

@@ -1,5 +1,6 @@
 //! The bodies of requests and answers (`/v1`), as JSON.
 
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,28 +88,6 @@ impl About {
                 .all(|text| text.len() <= About::BYTES_MAX && is_printed(text))
             && self.clock_seconds.is_none_or(f64::is_finite)
     }
-}
-
-/// What a worker keeps from earlier builds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holdings {
-    /// The trees that it has, by hash: base roots, and trees of recipes. Not all, if there are many.
-    pub trees: Vec<Sha256Hex>,
-    /// The number of layers of dependencies.
-    pub layers: u64,
-    /// Their size.
-    pub layers_bytes: u64,
-    /// The number of files: sources, and outputs that its builds used or made.
-    pub files: u64,
-    /// Their size.
-    pub files_bytes: u64,
-    /// The size of everything, with the trees.
-    pub bytes: u64,
-}
-
-impl Holdings {
-    /// The most trees that a worker names.
-    pub const TREES_MAX: usize = 16;
 }
 
 /// A session.

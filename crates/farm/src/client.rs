@@ -4,13 +4,14 @@ mod shells;
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Holdings, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER, Refused,
+    About, Began, Challenge, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER, Refused,
     WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint, Pin};
 use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::{Body, RequestBuilder, Response};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};

@@ -33,7 +33,7 @@ pub mod roster;
 pub mod shell;
 pub mod streams;
 
-pub use api::{About, Holdings, Shell};
+pub use api::{About, Shell};
 
 /// The port of a door, unless another is given.
 pub const PORT: u16 = 7878;

@@ -7,8 +7,9 @@
 //! The first header of a connection says what it is for: [`First`]. A run then sends [`ToDoor`] and receives [`ToRun`];
 //! the bodies are messages of `protocol`. The socket is in the yard's folder `state`, which is closed to other users.
 
-use crate::api::{About, Holdings};
+use crate::api::About;
 use crate::roster::Held;
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::de::DeserializeOwned;

@@ -4,6 +4,7 @@
 //! - [`graph`] has the dependencies between the packages of a set; [`cuts`] cuts its cycles.
 //! - [`order`] describes a build so that any machine can perform it; [`result`] is its outcome.
 //! - [`artifact`] names files by their content; [`attempt`] is a build's random id.
+//! - [`holdings`] are what a worker keeps from earlier builds.
 //! - [`keep`] is about work that a build leaves for the next one.
 //! - [`provenance`] states who built what, from what.
 //! - [`reason`] explains the state of a package; [`difference`] shows changes between keys.
@@ -18,6 +19,7 @@ pub mod cuts;
 pub mod difference;
 pub mod foreign;
 pub mod graph;
+pub mod holdings;
 pub mod host;
 pub mod identity;
 pub mod keep;

@@ -31,6 +31,7 @@ pub(crate) use uses::Uses;
 use crate::roots::{layers_of_failed, orders_of_failed};
 use crate::{LeftOver, Worker};
 use kilnyard_mirror::Sha256Hex;
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::order::{FolderContent, Input, RootOrder, TestOrder};
 use kilnyard_protocol::Lease;
 use std::collections::HashSet;
@@ -78,18 +79,8 @@ pub(crate) trait Kind {
 /// What a worker's folder keeps, and what was removed for the bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tidied {
-    /// The trees that are kept, the last used first.
-    pub trees: Vec<Sha256Hex>,
-    /// The number of layers of dependencies.
-    pub layers: u64,
-    /// Their size.
-    pub layers_bytes: u64,
-    /// The number of files.
-    pub files: u64,
-    /// Their size.
-    pub files_bytes: u64,
-    /// The size of everything that counts against the bound.
-    pub bytes: u64,
+    /// What it keeps. What counts against the bound is its size of everything.
+    pub kept: Holdings,
     /// The number of removed entries.
     pub removed: u64,
     /// Their size.
@@ -98,29 +89,28 @@ pub struct Tidied {
     pub problems: Vec<String>,
 }
 
-impl Tidied {
-    fn of(kinds: &[(What, Vec<Entry>)]) -> Tidied {
-        let mut kept = Tidied::default();
-        let mut trees = Vec::new();
-        for (what, entry) in kinds.iter().flat_map(|(what, entries)| entries.iter().map(move |e| (what, e))) {
-            kept.bytes = kept.bytes.saturating_add(entry.bytes);
-            match what {
-                What::Tree => trees.extend(Sha256Hex::parse(&entry.name).map(|name| (entry.used, name))),
-                What::Layer => {
-                    kept.layers += 1;
-                    kept.layers_bytes = kept.layers_bytes.saturating_add(entry.bytes);
-                }
-                What::File => {
-                    kept.files += 1;
-                    kept.files_bytes = kept.files_bytes.saturating_add(entry.bytes);
-                }
-                What::Log | What::Work => {}
+/// What all these entries are.
+fn kept(kinds: &[(What, Vec<Entry>)]) -> Holdings {
+    let mut kept = Holdings::default();
+    let mut trees = Vec::new();
+    for (what, entry) in kinds.iter().flat_map(|(what, entries)| entries.iter().map(move |e| (what, e))) {
+        kept.bytes = kept.bytes.saturating_add(entry.bytes);
+        match what {
+            What::Tree => trees.extend(Sha256Hex::parse(&entry.name).map(|name| (entry.used, name))),
+            What::Layer => {
+                kept.layers += 1;
+                kept.layers_bytes = kept.layers_bytes.saturating_add(entry.bytes);
             }
+            What::File => {
+                kept.files += 1;
+                kept.files_bytes = kept.files_bytes.saturating_add(entry.bytes);
+            }
+            What::Log | What::Work => {}
         }
-        trees.sort_by(|one, other| other.cmp(one));
-        kept.trees = trees.into_iter().map(|(_, name)| name).collect();
-        kept
     }
+    trees.sort_by(|one, other| other.cmp(one));
+    kept.trees = trees.into_iter().map(|(_, name)| name).collect();
+    kept
 }
 
 /// The entries to remove so that the rest meets the bound, the least recently used first: the place of their kind, and
@@ -241,7 +231,7 @@ fn tidy(kinds: &[&dyn Kind], bytes_max: &dyn Fn(u64) -> u64) -> io::Result<Tidie
     loop {
         let listed = kinds.iter().map(|kind| Ok((kind.what(), kind.entries()?)));
         let listed: Vec<(What, Vec<Entry>)> = listed.collect::<io::Result<_>>()?;
-        let kept = Tidied::of(&listed);
+        let kept = kept(&listed);
         // Once: removing frees space, which may be what the limit depends on.
         let limit = *limit.get_or_insert_with(|| bytes_max(kept.bytes));
         let mut is_done = true;
@@ -264,7 +254,7 @@ fn tidy(kinds: &[&dyn Kind], bytes_max: &dyn Fn(u64) -> u64) -> io::Result<Tidie
         }
         // Removing a set of dependencies makes the packages below it free, so there may be more to remove.
         if is_done {
-            return Ok(Tidied { removed, removed_bytes, problems, ..kept });
+            return Ok(Tidied { kept, removed, removed_bytes, problems });
         }
     }
 }

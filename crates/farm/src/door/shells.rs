@@ -7,7 +7,7 @@ use crate::api::{self, BYTES, Input, Output, Refused, Wait};
 use crate::relay;
 use crate::shell::{self, FromShell};
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 
 /// The most bytes of output in one request.
-pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// The most bytes of input in one answer.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of input that wait for a worker. With more, the yard's end waits.
@@ -351,10 +351,15 @@ pub async fn output(
     Worker(worker): Worker,
     Path(id): Path<String>,
     Query(Output { offset }): Query<Output>,
-    bytes: Bytes,
+    body: Body,
 ) -> Result<StatusCode, Refusal> {
     let shell = shared.shells.of(&worker, &id)?;
     let mut arrived = shell.arrived.lock().await;
+    // Only now, so that a shell has one request in memory, and a request without a shell none.
+    let bytes = tokio::time::timeout(ROOM_MAX, to_bytes(body, OUTPUT_BYTES_MAX));
+    let bytes =
+        bytes.await.map_err(|_| Refusal(StatusCode::REQUEST_TIMEOUT, "it arrives too slowly".to_owned()))?;
+    let bytes = bytes.map_err(|error| Refusal(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?;
     let known = arrived.checked_sub(offset).and_then(|known| usize::try_from(known).ok());
     let known = known.ok_or_else(|| {
         Refusal(StatusCode::CONFLICT, format!("{} bytes of the output have arrived", *arrived))

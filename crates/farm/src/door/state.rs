@@ -2,8 +2,9 @@
 //! workers prove their keys again.
 
 use super::Files;
-use crate::api::{About, Holdings};
+use crate::api::About;
 use crate::relay::{Allowed, ToDoor};
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -9,12 +9,13 @@ mod support;
 mod uploads;
 
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
+use kilnyard_farm::About;
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, ToDoor, ToRun};
-use kilnyard_farm::{About, Holdings};
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::Body;
 use std::io::{Read, Write};

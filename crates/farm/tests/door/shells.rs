@@ -54,6 +54,10 @@ fn input_and_output_pass_once_whatever_is_repeated() {
     let id = id_of_next(&one);
     refused(two.shell_input(&id, 0).map(drop), "the shell is over");
     refused(two.shell_output(&id, 0, b"x"), "the shell is over");
+    // Without a shell, the output is not even read.
+    let large = vec![b'x'; (256 << 10) + 1];
+    refused(two.shell_output(&id, 0, &large), "the shell is over");
+    refused(one.shell_output(&id, 0, &large), "limit");
     let frame = relay::frame(&ToShell::Input, b"typed").unwrap();
     yard.write_all(&frame).unwrap();
     assert_eq!(one.shell_input(&id, 0).unwrap(), frame);

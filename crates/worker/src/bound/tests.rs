@@ -167,17 +167,17 @@ fn everything_is_listed_and_can_be_removed() {
     trial.age(500, &[trial.manifest(&old), trial.trees.archives().find(&old.sha256).unwrap()]);
     trial.age(900, &[trial.store.path(&file)]);
     let all = trial.tidy(u64::MAX);
-    assert_eq!(all.trees, [new.sha256.clone(), old.sha256.clone()]);
-    assert_eq!((all.layers, all.files, all.removed), (1, 2, 0));
+    assert_eq!(all.kept.trees, [new.sha256.clone(), old.sha256.clone()]);
+    assert_eq!((all.kept.layers, all.kept.files, all.removed), (1, 2, 0));
     // The oldest, whose use is recorded without changing what builds see of it.
     let changed = fs::metadata(trial.store.path(&file)).unwrap().modified().unwrap();
     files::touch(&trial.store, &file);
     assert_eq!(fs::metadata(trial.store.path(&file)).unwrap().modified().unwrap(), changed);
-    let less = trial.tidy(all.bytes - 1);
+    let less = trial.tidy(all.kept.bytes - 1);
     assert!(!trial.has(&old) && !trial.trees.has_archive(&old) && !trial.manifest(&old).exists());
     assert!(trial.has(&new) && trial.store.contains(&file) && trial.store.contains(&other));
-    assert_eq!(less.bytes + less.removed_bytes, all.bytes);
-    assert_eq!(trial.tidy(0), Tidied { removed: 6, removed_bytes: less.bytes, ..Tidied::default() });
+    assert_eq!(less.kept.bytes + less.removed_bytes, all.kept.bytes);
+    assert_eq!(trial.tidy(0), Tidied { removed: 6, removed_bytes: less.kept.bytes, ..Tidied::default() });
     assert!(fs::read_dir(folder.path().join(KEPT_WORK)).unwrap().next().is_none());
     assert!(!folder.path().join("logs/1").exists() && folder.path().join("logs").exists());
 }
@@ -200,13 +200,13 @@ fn what_a_running_build_uses_stays() {
     assert_eq!(names, [used.sha256.to_string()]);
     let more = [file.to_string(), part, logs::name(7, "app")];
     let build = Uses::hold(&trial.uses, names.into_iter().chain(more).collect());
-    let kept = trial.tidy(0);
+    let kept = trial.tidy(0).kept;
     assert!(trial.has(&used) && !trial.has(&free));
     assert!(trial.store.contains(&file) && path.exists());
     assert!(folder.path().join("logs/7/app").exists());
     assert_eq!((kept.trees.len(), kept.layers, kept.files), (1, 1, 2));
     drop((build, layer));
-    assert_eq!(trial.tidy(0).bytes, 0);
+    assert_eq!(trial.tidy(0).kept.bytes, 0);
 }
 
 #[test]
@@ -299,9 +299,9 @@ fn a_killed_removal_leaves_entries_that_are_complete_or_gone() {
         assert_eq!(parts(folder.path()), [""; 0]);
         let kept = next.tidy(u64::MAX);
         let whole = all.iter().filter(|tree| next.has(tree) || next.trees.has_archive(tree)).count();
-        assert_eq!(kept.trees.len(), whole);
-        assert!(kept.layers <= 2);
-        assert_eq!(next.tidy(0).bytes, 0);
+        assert_eq!(kept.kept.trees.len(), whole);
+        assert!(kept.kept.layers <= 2);
+        assert_eq!(next.tidy(0).kept.bytes, 0);
         assert_eq!(trees::names(&folder.path().join("layers")).unwrap().len(), 2, "archives, dependencies");
         let claim = next.layers.claim(vec!["packages/aa".to_owned()], &AtomicBool::new(false));
         assert!(claim.is_some() && folder.path().join(DEPENDENCIES).exists());

@@ -193,7 +193,7 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
         (Some(url), Some(token), known) => {
             // Its earlier name, if it joins the same yard by another way.
             let known = known.filter(|known| known.door == token.fingerprint);
-            let name = known.as_ref().map(|known| known.worker.clone());
+            let (name, is_other_yard) = (known.as_ref().map(|known| known.worker.clone()), known.is_none());
             let worker = options.name.clone().or(name).unwrap_or_else(crate::run::host_name);
             let joined = Membership { url: url.clone(), door: token.fingerprint, worker, proxy: token.proxy };
             match known {
@@ -202,8 +202,10 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
                     let connection = joined.connection(key)?;
                     connection.join(&token.secret).map_err(|error| explained(&error, url))?;
                     // Kept work of another yard has no place in this one.
-                    forget_kept_work(folder)
-                        .context(Kind::Machine, "remove the kept work of another yard")?;
+                    if is_other_yard {
+                        forget_kept_work(folder)
+                            .context(Kind::Machine, "remove the kept work of another yard")?;
+                    }
                     let text = serde_json::to_string(&joined).or_internal("record the membership")?;
                     fs_err::write(&path, text).context(Kind::Machine, "record the membership")?;
                     return Ok((joined, connection));

@@ -2,9 +2,8 @@
 
 use super::join::FREE_BYTES_MIN;
 use crate::words;
-use kilnyard_farm::Holdings;
 use kilnyard_farm::client::Client;
-use kilnyard_worker::{Tidied, Worker};
+use kilnyard_worker::Worker;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -55,13 +54,13 @@ impl Tidy {
             Ok(tidied) => {
                 if tidied.removed > 0 {
                     let (count, size) = (tidied.removed, words::size(tidied.removed_bytes));
-                    let (items, bytes) = (words::count(count, "item"), words::size(tidied.bytes));
+                    let (items, bytes) = (words::count(count, "item"), words::size(tidied.kept.bytes));
                     say!("removed {items} of {size}, the least recently used; {bytes} are kept");
                 }
                 for problem in &tidied.problems {
                     say!("warning: failed to remove what is no longer kept: {problem}");
                 }
-                self.client.set_holdings(holdings(tidied));
+                self.client.set_holdings(tidied.kept);
                 true
             }
             Err(error) => {
@@ -76,11 +75,6 @@ impl Tidy {
 fn limit(keep_bytes: u64, kept_bytes: u64, free_bytes: Option<u64>) -> u64 {
     let lacking_bytes = free_bytes.map_or(0, |free_bytes| FREE_BYTES_LOW.saturating_sub(free_bytes));
     keep_bytes.min(kept_bytes.saturating_sub(lacking_bytes))
-}
-
-fn holdings(tidied: Tidied) -> Holdings {
-    let Tidied { trees, layers, layers_bytes, files, files_bytes, bytes, .. } = tidied;
-    Holdings { trees, layers, layers_bytes, files, files_bytes, bytes }
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! Base roots cannot differ: orders name them by hash, and a worker verifies what it gets. A worker can only lack them.
 
 use crate::words;
+use kilnyard_farm::About;
 use kilnyard_farm::relay::WorkerStatus;
-use kilnyard_farm::{About, Holdings};
 use kilnyard_model::foreign::Foreign;
+use kilnyard_model::holdings::Holdings;
 use kilnyard_model::host::Host;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::Serialize;

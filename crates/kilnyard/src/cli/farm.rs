@@ -29,8 +29,8 @@ pub struct Worker {
     /// The folder of artifacts of a single lease: inputs are read from it; outputs, logs and the result are written to it.
     #[arg(long, value_name = "FOLDER", requires = "lease")]
     pub artifacts: Option<PathBuf>,
-    /// The size up to which the folder keeps base roots, layers, files and logs for later builds, such as 50G. The least
-    /// recently used ones are removed. What running builds and the roots of failed builds need stays.
+    /// The size up to which the folder keeps base roots, layers, files, kept work and logs for later builds, such as 50G.
+    /// The least recently used ones are removed. What running builds and the roots of failed builds need stays.
     #[arg(long, value_name = "SIZE", default_value = "100G", conflicts_with = "lease")]
     pub keep: Size,
     /// The worker's folder for layers and roots; created if missing.

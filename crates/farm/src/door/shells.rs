@@ -2,6 +2,7 @@
 //! that the worker sends is passed to the yard's end.
 
 use super::Shared;
+use super::files::admitted;
 use super::requests::{Refusal, WAIT_MAX, Worker};
 use crate::api::{self, BYTES, Input, Output, Refused, Wait};
 use crate::relay;
@@ -353,7 +354,7 @@ pub async fn output(
     Query(Output { offset }): Query<Output>,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
-    let shell = shared.shells.of(&worker, &id)?;
+    let (shell, body) = admitted(shared.shells.of(&worker, &id), body).await?;
     let mut arrived = shell.arrived.lock().await;
     // Only now, so that a shell has one request in memory, and a request without a shell none.
     let bytes = tokio::time::timeout(ROOM_MAX, to_bytes(body, OUTPUT_BYTES_MAX));

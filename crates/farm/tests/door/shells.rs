@@ -54,7 +54,7 @@ fn input_and_output_pass_once_whatever_is_repeated() {
     let id = id_of_next(&one);
     refused(two.shell_input(&id, 0).map(drop), "the shell is over");
     refused(two.shell_output(&id, 0, b"x"), "the shell is over");
-    // Without a shell, the output is not even read.
+    // Without a shell, the output is not kept.
     let large = vec![b'x'; (256 << 10) + 1];
     refused(two.shell_output(&id, 0, &large), "the shell is over");
     refused(one.shell_output(&id, 0, &large), "limit");

@@ -19,8 +19,7 @@ use kilnyard_model::solver::{Candidate, Requirements};
 use smallvec::SmallVec;
 use std::cmp;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The origin of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,8 +154,8 @@ pub struct Universe {
     requirements: Vec<OnceLock<Requirements>>,
     /// Number of packages added, plus the names that they provide.
     entries: usize,
-    /// Whether any requirements were computed since they were last discarded.
-    has_requirements: AtomicBool,
+    /// The packages whose requirements were computed since they were last discarded.
+    computed: Mutex<Vec<Candidate>>,
 }
 
 impl Clone for Universe {
@@ -174,7 +173,7 @@ impl Clone for Universe {
             binaries: self.binaries.clone(),
             requirements: self.requirements.iter().map(|_| OnceLock::new()).collect(),
             entries: self.entries,
-            has_requirements: AtomicBool::new(false),
+            computed: Mutex::default(),
         }
     }
 }
@@ -194,7 +193,7 @@ impl Universe {
             binaries: Vec::new(),
             requirements: Vec::new(),
             entries: 0,
-            has_requirements: AtomicBool::new(false),
+            computed: Mutex::default(),
         }
     }
 
@@ -318,14 +317,10 @@ impl Universe {
         self.requirements.truncate(len);
     }
 
+    /// Discards the computed requirements, apart from those of requests.
     fn forget(&mut self) {
-        if !std::mem::take(self.has_requirements.get_mut()) {
-            return;
-        }
-        for (binary, requirements) in self.binaries.iter().zip(&mut self.requirements) {
-            if binary.origin != Origin::Request {
-                requirements.take();
-            }
+        for candidate in self.computed.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            self.requirements[candidate.index()].take();
         }
     }
 
@@ -535,7 +530,7 @@ impl Universe {
     /// The requirements of a candidate, computed on first use.
     pub fn requirements(&self, candidate: Candidate) -> &Requirements {
         self.requirements[candidate.index()].get_or_init(|| {
-            self.has_requirements.store(true, Ordering::Relaxed);
+            self.computed.lock().unwrap_or_else(PoisonError::into_inner).push(candidate);
             let binary = &self.binaries[candidate.index()];
             let mut clauses = Vec::new();
             for span in [binary.pre_depends, binary.depends] {

@@ -9,6 +9,7 @@ use kilnyard_model::identity::{FarmId, Scope, YardId};
 use kilnyard_model::target::Target;
 use kilnyard_store::StoreError;
 use rusqlite::TransactionBehavior::Immediate;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ impl Sqlite {
         if found < FORMAT {
             return Err(StoreError::TooOld { store: path.display().to_string(), found, known: FORMAT });
         }
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        keep_statements(&connection).map_err(|e| database(path, e))?;
         let scope = scope(&connection, path, target)?;
         let number = scope_number(&connection, &scope).map_err(|e| database(path, e))?.unwrap_or(NO_SCOPE);
         Ok(Sqlite { connection, path: path.to_owned(), number, scope, epoch: 0 })
@@ -88,11 +89,18 @@ impl Sqlite {
 /// How many prepared statements are cached.
 const STATEMENTS_MAX: usize = 64;
 
+/// Keeps prepared statements. Without the stability guarantee, SQLite compiles many again whenever a parameter changes,
+/// in case another plan is better for the new value.
+fn keep_statements(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
 /// Migrates the store to this program's format. Returns the scope with its number.
 fn prepare(connection: &mut Connection, path: &Path, target: &Target) -> Result<(i64, Scope), StoreError> {
     let wrap = |error| database(path, error);
     connection.busy_timeout(BUSY_WAIT).map_err(wrap)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    keep_statements(connection).map_err(wrap)?;
     // A decision must survive a power loss once it is acted on.
     connection
         .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;")

@@ -187,10 +187,15 @@ impl Builds {
         held.map(|(attempt, build)| Held { attempt, phase: build.phase }).collect()
     }
 
+    /// Whether this worker has a build, or had it.
+    pub fn is_known(&self, attempt: Attempt) -> bool {
+        self.builds.contains_key(&attempt) || self.over.contains_key(&attempt)
+    }
+
     /// Adds a granted build. Returns whether it is new.
     pub fn grant(&mut self, lease: Box<Lease>) -> bool {
         let attempt = lease.attempt;
-        let is_new = !self.builds.contains_key(&attempt) && !self.over.contains_key(&attempt);
+        let is_new = !self.is_known(attempt);
         if is_new {
             self.builds.insert(attempt, Build::new(lease));
         }

@@ -12,6 +12,8 @@
 //! The states of a build:
 //!
 //! ```text
+//! Announce: announced --Grant, of the same attempt--> Waiting
+//!           +--Revoke, a lost session--> abandoned
 //! Grant: Waiting --slot free, by rank--> Building --result--> Ended --Acknowledged--> forgotten
 //!           +--Revoke, Cancel, Superseded--> forgotten  |
 //!                                                       +--Superseded--> cancelled, and forgotten when it has ended
@@ -43,7 +45,7 @@ use kilnyard_protocol::{
     ToWorker, Welcome,
 };
 use kilnyard_schedule::{Machine, Pressure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A message without an answer is repeated after this time, in seconds.
 pub const REPEAT_SECONDS: f64 = 5.0;
@@ -55,6 +57,8 @@ pub const OFFER_SECONDS: f64 = 10.0;
 pub enum Event {
     /// A message of the coordinator.
     Received(Box<ToWorker>),
+    /// The preparation of an announced build ended, whatever came of it.
+    Prepared(Attempt),
     /// A report of a build.
     Reported {
         /// A build that has begun.
@@ -95,6 +99,10 @@ pub enum Event {
 pub enum Action {
     /// Send a message to the coordinator.
     Send(ToCoordinator),
+    /// Fetch the inputs of an announced build, and make its root. [`Event::Prepared`] follows.
+    Prepare(Box<Lease>),
+    /// End the preparation of a build, which does not follow.
+    Abandon(Attempt),
     /// Start a build.
     Begin(Box<Lease>),
     /// The running builds by number, the highest rank first, with the cores of each from now on.
@@ -142,6 +150,8 @@ pub struct Agent {
     hello: Hello,
     link: Link,
     builds: Builds,
+    /// The announced builds that are being prepared.
+    announced: BTreeSet<Attempt>,
     /// The machine that the builds share, as the coordinator last described it.
     machine: Machine,
     /// The maximum number of cores for one build, as the coordinator last described it.
@@ -167,6 +177,7 @@ impl Agent {
             hello,
             link: Link::Greeting(None),
             builds: Builds::default(),
+            announced: BTreeSet::new(),
             machine,
             jobs_max: None,
             allotted: Vec::new(),
@@ -187,6 +198,7 @@ impl Agent {
         self.now_seconds = now_seconds;
         match event {
             Event::Received(message) => self.receive(*message, actions),
+            Event::Prepared(attempt) => drop(self.announced.remove(&attempt)),
             Event::Reported { attempt, progress } => {
                 if let Some(build) = self.builds.get_mut(attempt) {
                     build.report(progress);
@@ -216,6 +228,7 @@ impl Agent {
             Event::Drain => self.drain(),
             Event::Stop => {
                 self.drain();
+                self.abandon_all(actions);
                 for (attempt, build) in self.builds.held_mut() {
                     build.cancel(attempt, actions);
                 }
@@ -241,6 +254,10 @@ impl Agent {
         if !std::mem::replace(&mut self.is_draining, true) {
             self.renew_offer();
         }
+    }
+
+    fn abandon_all(&mut self, actions: &mut Vec<Action>) {
+        actions.extend(std::mem::take(&mut self.announced).into_iter().map(Action::Abandon));
     }
 
     /// Says at once what would otherwise wait for its time: another coordinator answers an offer with a request for a
@@ -278,10 +295,14 @@ impl Agent {
                         build.cancel(attempt, actions);
                     }
                     self.builds.drop_waiting(self.now_seconds);
+                    self.abandon_all(actions);
                     actions.push(Action::Leave(Some(reason)));
                 }
             }
-            ToWorker::Rejoin { .. } => self.link = Link::Greeting(None),
+            ToWorker::Rejoin { .. } => {
+                self.abandon_all(actions);
+                self.link = Link::Greeting(None);
+            }
             ToWorker::Ranks { offer, builds, .. } => {
                 if let Link::Joined(joined) = &mut self.link
                     && joined.offer == offer
@@ -290,12 +311,22 @@ impl Agent {
                     self.builds.rank(&builds);
                 }
             }
+            ToWorker::Announce { lease, .. } => {
+                let is_new = !self.is_draining && !self.builds.is_known(lease.attempt);
+                if is_new && self.announced.insert(lease.attempt) {
+                    actions.push(Action::Prepare(lease));
+                }
+            }
             ToWorker::Grant { lease, .. } => {
+                self.announced.remove(&lease.attempt);
                 if self.builds.grant(lease) {
                     self.renew_offer();
                 }
             }
             ToWorker::Revoke { attempt, .. } => {
+                if self.announced.remove(&attempt) {
+                    actions.push(Action::Abandon(attempt));
+                }
                 if self.builds.revoke(attempt, self.now_seconds) {
                     self.renew_offer();
                 }

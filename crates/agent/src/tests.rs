@@ -413,3 +413,37 @@ fn an_order_may_limit_the_cores_of_its_build() {
     assert!(!allots(&worker.after(0.0, wants(1, 9))), "it keeps its one core");
     assert!(worker.after(0.0, wants(2, 9)).contains(&Action::Allot(vec![(1, 1), (2, 2)])));
 }
+
+#[test]
+fn announced_builds_are_prepared_until_they_follow_or_not() {
+    let announce = |number| ToWorker::Announce { session: session(1), lease: lease(number, 1.0) };
+    let prepared = |actions: &[Action]| {
+        let prepared = actions.iter().filter_map(|action| match action {
+            Action::Prepare(lease) => Some(lease.attempt),
+            _ => None,
+        });
+        prepared.collect::<Vec<_>>()
+    };
+    let abandons = |number| move |actions: Vec<Action>| actions.contains(&Action::Abandon(attempt(number)));
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 1.0);
+    assert_eq!(prepared(&worker.receive(announce(2))), [attempt(2)]);
+    assert_eq!(prepared(&worker.receive(announce(2))), [], "a repeat");
+    assert_eq!(prepared(&worker.receive(announce(1))), [], "it began");
+    assert_eq!(worker.held().len(), 1, "it is not a build of this worker");
+    // Its build follows, or does not, or another session begins.
+    worker.grant(2, 1.0);
+    assert!(!abandons(2)(worker.receive(ToWorker::Revoke { session: session(1), attempt: attempt(2) })));
+    assert_eq!(prepared(&worker.receive(announce(3))), [attempt(3)]);
+    assert!(abandons(3)(worker.receive(ToWorker::Revoke { session: session(1), attempt: attempt(3) })));
+    assert_eq!(prepared(&worker.receive(announce(4))), [attempt(4)]);
+    worker.after(1.0, Event::Prepared(attempt(4)));
+    assert_eq!(prepared(&worker.receive(announce(5))), [attempt(5)]);
+    let actions = worker.receive(ToWorker::Rejoin { session: session(1) });
+    assert!(abandons(5)(actions.clone()) && !abandons(4)(actions));
+    worker.receive(welcome(2, 1));
+    assert_eq!(prepared(&worker.receive(announce(6))), [], "of an earlier session");
+    worker.after(1.0, Event::Drain);
+    let announce = ToWorker::Announce { session: session(2), lease: lease(7, 1.0) };
+    assert_eq!(prepared(&worker.receive(announce)), [], "it takes no more");
+}

@@ -40,6 +40,7 @@ impl Coordinator {
                 self.retry_due_packages(now_seconds, actions);
                 self.settle_verifications(actions);
                 self.schedule(ScheduleEvent::Tick, actions);
+                self.announce(actions);
             }
         }
         self.allot(actions);
@@ -161,6 +162,7 @@ impl Coordinator {
             }
         } else if states().all(|(_, package)| package.state.has_outputs()) && !self.is_stopping {
             self.move_to(id, PackageState::Ready, Reason::Prepares, None, actions);
+            self.withdraw(id, actions);
             let package = &mut self.packages[id.index()];
             package.to_build = None;
             package.is_fetched = false;
@@ -387,9 +389,13 @@ impl Coordinator {
         let Some(slot) = seat.slots_free.pop_first() else { return };
         let worker = seat.worker.clone();
         let at = Performer { worker: Some(worker.clone()), cores: seat.cores, host: seat.host.clone() };
-        let build = self.next_build;
-        self.next_build += 1;
-        let attempt = self.attempts.next();
+        let (build, attempt) = match self.take_announced(id, machine, actions) {
+            Some(announced) => (announced.build, announced.attempt),
+            None => {
+                self.next_build += 1;
+                (self.next_build - 1, self.attempts.next())
+            }
+        };
         let now_seconds = self.now_seconds;
         let mut lease =
             LeaseState::new(id, (build, attempt), Some(machine), worker, slot, files, now_seconds);

@@ -15,26 +15,38 @@ impl Coordinator {
     pub(crate) fn push_grant(&mut self, build: Number, actions: &mut Vec<Action>) {
         let Some(lease) = self.leases.get(&build) else { return };
         let Some(machine) = lease.machine else { return };
-        // A granted package was prepared.
-        let Some(to_build) = self.packages[lease.package.index()].to_build.clone() else { return };
-        let Some((channel, session)) = self.seats.get(machine).way() else { return };
-        actions.push(Action::Grant(Granted {
+        let granted = self.granted(lease.package, machine, (build, lease.attempt), lease.slot, lease.files);
+        actions.extend(granted.map(Action::Grant));
+    }
+
+    /// The contents of a lease; none if the machine has no session.
+    pub(crate) fn granted(
+        &self,
+        id: PackageId,
+        machine: MachineId,
+        (build, attempt): (Number, Attempt),
+        slot: u32,
+        files: Files,
+    ) -> Option<Granted> {
+        let (channel, session) = self.seats.get(machine).way()?;
+        Some(Granted {
             build,
-            attempt: lease.attempt,
-            package: lease.package,
-            rank_seconds: self.scheduler.rank_seconds(lease.package),
+            attempt,
+            package: id,
+            rank_seconds: self.scheduler.rank_seconds(id),
             machine,
-            slot: lease.slot,
-            files: lease.files,
+            slot,
+            files,
             channel,
             session,
-            to_build,
-            keep: self.keep_order(lease.package, &self.seats.get(machine).worker).map(Box::new),
-            to_test: match &self.packages[lease.package.index()].round {
+            // A granted package was prepared.
+            to_build: self.packages[id.index()].to_build.clone()?,
+            keep: self.keep_order(id, &self.seats.get(machine).worker).map(Box::new),
+            to_test: match &self.packages[id.index()].round {
                 Some(Round::Test(to_test)) => Some(to_test.clone()),
                 _ => None,
             },
-        }));
+        })
     }
 
     /// Ends a lease: its slot is free, and messages about it change nothing.

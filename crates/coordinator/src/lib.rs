@@ -26,6 +26,7 @@
 //! lease lasts; a failure stops only its dependents; the run ends when every package is decided. Known downside: events
 //! are applied one at a time, which is enough for thousands per second.
 
+mod announce;
 mod apply;
 mod asker;
 mod attempts;
@@ -187,6 +188,8 @@ pub enum Action {
     },
     /// Send a lease to a worker; again if it did not arrive.
     Grant(Granted),
+    /// Announce a build to a worker that may get it next. It may be lost.
+    Announce(Granted),
     /// Send a message to a worker.
     Send {
         /// The worker's connection.
@@ -484,6 +487,8 @@ pub struct Coordinator {
     inputs: inputs::Inputs,
     /// Where kept work of packages is.
     kept: kept::Kept,
+    /// The builds that machines prepare.
+    announced: announce::Announced,
     /// The capabilities that a worker must have.
     required: Vec<String>,
     /// The last [`Action::Allot`].
@@ -555,6 +560,7 @@ impl Coordinator {
             pools: pools::Pools::default(),
             inputs: inputs::Inputs::default(),
             kept: kept::Kept::default(),
+            announced: announce::Announced::default(),
             required: Vec::new(),
             scheduler,
             allotted: Vec::new(),

@@ -12,8 +12,8 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind, StageResult};
 use kilnyard_protocol::{
-    Answer, BuildPhase, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports, Session, Test,
-    ToCoordinator, ToWorker, Versions, Welcome,
+    ANNOUNCED, Answer, BuildPhase, BuildResult, Built, Hello, Offer, Opened, Progress, Ranked, Reports,
+    Session, Test, ToCoordinator, ToWorker, Versions, Welcome,
 };
 use kilnyard_schedule::{Event as ScheduleEvent, Machine, MachineId};
 use kilnyard_store::Number;
@@ -43,6 +43,7 @@ impl Coordinator {
         };
         let seat = self.seats.get_mut(machine);
         (seat.channel, seat.heard_seconds) = (from, self.now_seconds);
+        seat.prepares_announced = capabilities.iter().any(|known| known == ANNOUNCED);
         match body {
             ToCoordinator::Hello(_) => {}
             ToCoordinator::Offer(offer) => self.offer(machine, &offer, actions),
@@ -156,6 +157,7 @@ impl Coordinator {
 
     /// Handles the departure of a worker. Its builds are lost.
     pub(crate) fn leave(&mut self, machine: MachineId, actions: &mut Vec<Action>) {
+        self.withdraw_all(machine, actions);
         if self.seats.end_session(machine) {
             // First, so that lost builds do not start here again.
             self.schedule(ScheduleEvent::Closed(machine), actions);

@@ -41,6 +41,8 @@ pub(crate) struct Seat {
     pub pressure: Pressure,
     /// Whether the worker takes builds, by its last offer.
     pub takes_more: bool,
+    /// Whether the worker prepares announced builds.
+    pub prepares_announced: bool,
     /// Its class for the scheduler.
     pub class: Class,
     /// Whether the scheduler may use the machine, as it was last said to it.
@@ -168,6 +170,7 @@ impl Seats {
             ranks: None,
             pressure: Pressure::Low,
             takes_more: true,
+            prepares_announced: false,
             class: Class(0),
             is_open: true,
             slots_free: (0..slots).collect(),

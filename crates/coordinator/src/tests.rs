@@ -1,5 +1,6 @@
 //! Scripted events, and a seeded simulation with workers that fail, lie, answer late and vanish.
 
+mod announce;
 mod kept;
 mod pools;
 mod run;

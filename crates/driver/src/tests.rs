@@ -308,6 +308,7 @@ impl World {
             }
             Action::Fetch { .. }
             | Action::Allot(_)
+            | Action::Announce(_)
             | Action::Send { .. }
             | Action::Ask { .. }
             | Action::Quarantine { .. }
@@ -417,7 +418,7 @@ impl World {
                     self.after(1.0, Coming::Over(build));
                 }
                 OfAgent::Answer { attempt, .. } => self.ends(attempt, good),
-                OfAgent::Allot(_) | OfAgent::Leave(_) => {}
+                OfAgent::Prepare(_) | OfAgent::Abandon(_) | OfAgent::Allot(_) | OfAgent::Leave(_) => {}
             }
         }
     }

@@ -8,7 +8,9 @@
 mod talk;
 mod wire;
 
-pub use talk::{BuildPhase, Held, Hello, Offer, Ranked, Reports, Session, ToCoordinator, ToWorker, Welcome};
+pub use talk::{
+    ANNOUNCED, BuildPhase, Held, Hello, Offer, Ranked, Reports, Session, ToCoordinator, ToWorker, Welcome,
+};
 pub use wire::{MESSAGE_BYTES_MAX, Opened, VERSION, Versions, WireError, decode, encode, encode_as, open};
 
 use kilnyard_model::attempt::Attempt;

@@ -3,7 +3,7 @@
 //! ```text
 //! worker                          coordinator
 //! Hello            ------------>  Welcome (a session), or Refused
-//! Offer            ------------>  Ranks; also Grant, Revoke, Cancel, Superseded as they are needed
+//! Offer            ------------>  Ranks; also Announce, Grant, Revoke, Cancel, Superseded as they are needed
 //! Progress         ------------>  Received
 //! Built            ------------>  Answer
 //! Result           ------------>  Acknowledged, or Superseded
@@ -34,6 +34,9 @@ impl From<Attempt> for Session {
         Session(id)
     }
 }
+
+/// The capability of workers that prepare announced builds.
+pub const ANNOUNCED: &str = "preparing announced builds";
 
 /// A message of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,6 +114,14 @@ pub enum ToWorker {
         /// All builds with a rank. Builds that are not in the list come after them.
         builds: Vec<Ranked>,
     },
+    /// A build that the worker may get when one of its cores is free. It fetches the inputs and makes the root now; the
+    /// build is not the worker's before a grant of the same attempt. Only for workers with the capability [`ANNOUNCED`].
+    Announce {
+        /// See [`Welcome::session`].
+        session: Session,
+        /// The lease, as a grant would have it now.
+        lease: Box<Lease>,
+    },
     /// A new build of the worker. It starts by rank when a core is free.
     Grant {
         /// See [`Welcome::session`].
@@ -118,7 +129,7 @@ pub enum ToWorker {
         /// Everything that the build needs.
         lease: Box<Lease>,
     },
-    /// A build is taken back unless it has started.
+    /// A build is taken back unless it has started, or is no longer announced.
     Revoke {
         /// See [`Welcome::session`].
         session: Session,
@@ -177,6 +188,7 @@ impl ToWorker {
             ToWorker::Welcome(_) | ToWorker::Refused { .. } => None,
             ToWorker::Rejoin { session }
             | ToWorker::Ranks { session, .. }
+            | ToWorker::Announce { session, .. }
             | ToWorker::Grant { session, .. }
             | ToWorker::Revoke { session, .. }
             | ToWorker::Cancel { session, .. }

@@ -68,6 +68,13 @@ pub enum Event {
         /// The numbers of artifacts.
         artifacts: Vec<u32>,
     },
+    /// A machine fetches the inputs of a package, which it may get next.
+    Announced {
+        /// A ready package.
+        package: PackageId,
+        /// A machine that takes part.
+        machine: MachineId,
+    },
     /// How fast a machine receives inputs. Without this event, it has all that it needs.
     Rate {
         /// A machine that takes part.

@@ -368,6 +368,7 @@ impl Policy for Scheduler {
             Event::Retry(package) => self.retry(package),
             Event::Needs { package, inputs } => self.transfers.set_needs(package, inputs),
             Event::Has { machine, artifacts } => self.transfers.add(machine, &artifacts),
+            Event::Announced { package, machine } => self.transfers.begin(package, machine),
             Event::Rate { machine, bytes_per_second } => {
                 self.transfers.set_rate(machine, Some(bytes_per_second));
             }

@@ -86,7 +86,7 @@ impl Transfers {
         }
     }
 
-    /// A package starts on a machine, which has its inputs from now on.
+    /// A package starts on a machine or is announced to it, which has its inputs from now on.
     pub fn begin(&mut self, package: PackageId, machine: MachineId) {
         let Some(holdings) =
             self.machines.get_mut(machine.index()).filter(|holdings| holdings.rate.is_some())

@@ -115,6 +115,12 @@ impl<'a> Performance<'a> {
         Ok(Performance { worker, lease, rules, share, cancel, link, work, is_kept })
     }
 
+    /// The same, whose roots are removed even if they fail.
+    pub(crate) fn without_failed_roots(self) -> Performance<'a> {
+        self.is_kept.set(true);
+        self
+    }
+
     /// `prefix` distinguishes the logs and the root of the second build from those of the first.
     fn build(&self, order: &BuildOrder, prefix: &str) -> Result<Vec<Output>, Failure> {
         let name = format!("{prefix}{}", self.lease.build);

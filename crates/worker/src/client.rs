@@ -38,6 +38,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(25);
 /// How often the agent gets a tick. It repeats messages after some seconds.
 const TICK: Duration = Duration::from_secs(1);
+/// The most builds that are prepared at once, whatever is announced.
+const PREPARING_MAX: usize = 64;
 /// How often memory pressure and free space are sampled. The kernel updates its averages every two seconds.
 const PRESSURE_LOOK: Duration = Duration::from_secs(2);
 
@@ -131,6 +133,14 @@ struct Running {
     answers: Option<Sender<Answer>>,
 }
 
+/// The preparation of an announced build.
+struct Preparing {
+    /// What shares the machine's cores: the number of the build may be another's by now, if the coordinator was started
+    /// again.
+    number: u64,
+    cancel: Arc<AtomicBool>,
+}
+
 /// A client while it runs.
 struct Talk<'a, 'scope, 'env> {
     client: &'a mut Client<'env>,
@@ -140,6 +150,8 @@ struct Talk<'a, 'scope, 'env> {
     running: HashMap<Attempt, Running>,
     /// The builds' attempts, by number.
     attempts: HashMap<u64, Attempt>,
+    /// The announced builds that are being prepared.
+    preparing: HashMap<Attempt, Preparing>,
     /// The builds that may have left kept work, until it is known whether they count.
     keeping: HashMap<Attempt, u64>,
     transport: &'a dyn Transport,
@@ -168,6 +180,7 @@ impl<'env> Client<'env> {
                 agent: Agent::new(hello),
                 running: HashMap::new(),
                 attempts: HashMap::new(),
+                preparing: HashMap::new(),
                 keeping: HashMap::new(),
                 transport,
                 sender,
@@ -175,8 +188,9 @@ impl<'env> Client<'env> {
                 left: None,
             };
             let ended = talk.run(&receiver);
-            for running in talk.running.into_values() {
-                running.cancel.store(true, Ordering::Relaxed);
+            let preparing = talk.preparing.into_values().map(|preparing| preparing.cancel);
+            for cancel in talk.running.into_values().map(|running| running.cancel).chain(preparing) {
+                cancel.store(true, Ordering::Relaxed);
             }
             ended
         })
@@ -259,6 +273,11 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                     Progress::StageEnded(_) | Progress::Wants(_) => {}
                 }
             }
+            Event::Prepared(attempt) => {
+                if let Some(preparing) = self.preparing.remove(attempt) {
+                    self.client.cores.end(preparing.number)?;
+                }
+            }
             Event::Ended { attempt, .. } => {
                 if let Some(running) = self.running.remove(attempt) {
                     self.attempts.remove(&running.build);
@@ -289,6 +308,12 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                         self.transport.send(bytes);
                     }
                 }
+                Action::Prepare(lease) => self.prepare(*lease)?,
+                Action::Abandon(attempt) => {
+                    if let Some(preparing) = self.preparing.get(&attempt) {
+                        preparing.cancel.store(true, Ordering::Relaxed);
+                    }
+                }
                 Action::Begin(lease) => self.begin(*lease),
                 Action::Allot(cores) => self.client.cores.allot(&cores)?,
                 Action::Cancel(attempt) => {
@@ -309,6 +334,33 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 Action::Leave(reason) => self.left = Some(reason),
             }
         }
+        Ok(())
+    }
+
+    /// Fetches the inputs of an announced build, and makes the layers of its root. If its build begins meanwhile, that waits
+    /// for those that are being made.
+    fn prepare(&mut self, lease: Lease) -> Result<(), ClientError> {
+        let attempt = lease.attempt;
+        if self.preparing.len() >= PREPARING_MAX || !self.client.has_room() {
+            return self.apply(Event::Prepared(attempt));
+        }
+        // No build has such a number.
+        let number = u64::MAX - lease.build;
+        let (share, cancel) = (self.client.cores.begin(number, None), Arc::new(AtomicBool::new(false)));
+        self.preparing.insert(attempt, Preparing { number, cancel: cancel.clone() });
+        let (worker, supply, sender) = (self.client.worker, self.client.supply, self.sender.clone());
+        self.scope.spawn(move || {
+            let prepare = || {
+                let _in_use = worker.using(&lease);
+                // What fails here fails again when the build begins, with a log.
+                if supply.prepare(&lease, &cancel) {
+                    let _ = worker.stack(&lease, &share, &cancel);
+                }
+            };
+            // A panic has been reported, and concerns this preparation only.
+            let _ = catch_unwind(AssertUnwindSafe(prepare));
+            let _ = sender.send(Incoming::Event(Box::new(Event::Prepared(attempt))));
+        });
         Ok(())
     }
 

@@ -22,6 +22,9 @@ const ROUNDS_MAX: usize = 4;
 /// The folder inside the root where packages are unpacked.
 const ADDED: &str = "/kilnyard/added";
 
+/// Prefix of the names of roots and logs of layers that are made before a build.
+const AHEAD: &str = "ahead-";
+
 /// Paths that are written in a root even if its command writes nothing: mount points, and logs, which record when
 /// commands ran and do not affect builds.
 const ALWAYS_WRITTEN: [&str; 6] = ["dev", "kilnyard", "proc", "run", "sys", "var/log"];
@@ -48,10 +51,11 @@ impl Worker {
         share: &Share,
         cancel: &AtomicBool,
     ) -> Result<Option<Stacked>, Failure> {
-        let performance = Performance::new(self, lease, share, cancel, &Silent)?;
+        let performance = Performance::new(self, lease, share, cancel, &Silent)?.without_failed_roots();
         let local = self.local(&lease.order.root).map_err(failed)?;
-        let name = lease.build.to_string();
-        let purpose = Purpose { stage: Stage::Depends, prefix: "", name: &name };
+        // The build itself may begin meanwhile.
+        let name = format!("{AHEAD}{}", lease.attempt);
+        let purpose = Purpose { stage: Stage::Depends, prefix: AHEAD, name: &name };
         performance.depends(&lease.order.root, &local.layers, purpose)
     }
 }

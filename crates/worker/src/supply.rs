@@ -16,6 +16,9 @@ pub trait Supply: Sync {
     /// Something is missing; the build fails with this.
     fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure>;
 
+    /// Brings everything that an announced lease names to this machine. Returns whether all of it is there.
+    fn prepare(&self, lease: &Lease, cancel: &AtomicBool) -> bool;
+
     /// Brings everything that a test names. An error is a sentence, and fails the build.
     fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String>;
 
@@ -52,6 +55,10 @@ pub fn unsigned(_: &Lease, _: &[Output]) -> Option<Signed> {
 impl<Sign: Fn(&Lease, &[Output]) -> Option<Signed> + Sync> Supply for SharedFolder<Sign> {
     fn provide(&self, _: &Lease, _: &AtomicBool) -> Result<(), Failure> {
         Ok(())
+    }
+
+    fn prepare(&self, _: &Lease, _: &AtomicBool) -> bool {
+        true
     }
 
     fn provide_test(&self, _: &TestOrder, _: &AtomicBool) -> Result<(), String> {

@@ -13,7 +13,9 @@ use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Measures, StageResult};
 use kilnyard_model::sha256::Sha256Hex;
-use kilnyard_protocol::{BuildResult, Built, Hello, Lease, Progress, ToWorker, Versions, encode_as, open};
+use kilnyard_protocol::{
+    ANNOUNCED, BuildResult, Built, Hello, Lease, Progress, ToWorker, Versions, encode_as, open,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -194,7 +196,8 @@ impl Sham<'_> {
         for action in actions {
             match action {
                 Action::Send(message) => {
-                    let capabilities = [format!("running programs for {}", std::env::consts::ARCH)];
+                    let runs = format!("running programs for {}", std::env::consts::ARCH);
+                    let capabilities = [runs, ANNOUNCED.to_owned()];
                     let bytes = encode_as(Versions::OURS.newest, &capabilities, &message);
                     // A message that is lost is repeated.
                     let _ = self.client.send(bytes.or_internal("encode a message")?);
@@ -227,7 +230,8 @@ impl Sham<'_> {
                     self.quieten(attempt);
                     self.waiting.remove(&attempt);
                 }
-                Action::Allot(_) | Action::Leave(_) => {}
+                Action::Prepare(lease) => self.apply(Event::Prepared(lease.attempt))?,
+                Action::Abandon(_) | Action::Allot(_) | Action::Leave(_) => {}
             }
         }
         Ok(())

@@ -3,7 +3,9 @@
 use crate::*;
 use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::FailureKind;
-use kilnyard_protocol::{BuildPhase, Held, Hello, Offer, Reports, Test, Versions, encode, open};
+use kilnyard_protocol::{
+    BuildPhase, Held, Hello, Offer, Reports, Test, VERSION, Versions, encode, encode_as, open,
+};
 use kilnyard_schedule::{Basis, Limits, Pressure, Work};
 use kilnyard_store::RequestKind;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +39,8 @@ pub struct Worker {
     /// The number of its reports on each build.
     pub reports: BTreeMap<Number, u64>,
     pub held: Vec<Attempt>,
+    /// The capabilities that its messages list.
+    pub capabilities: Vec<String>,
 }
 
 /// An event or a message for the coordinator.
@@ -131,6 +135,7 @@ impl Run {
             attempts: BTreeMap::new(),
             reports: BTreeMap::new(),
             held: Vec::new(),
+            capabilities: Vec::new(),
         };
         let coordinator = coordinator.with_own_machine("kiln-1".to_owned(), slots, None);
         let mut run = Run {
@@ -227,6 +232,13 @@ impl Run {
         self
     }
 
+    /// Lets the worker's messages list these capabilities.
+    pub fn with_capabilities(mut self, capabilities: &[&str]) -> Run {
+        self.worker.capabilities = capabilities.iter().map(|text| (*text).to_owned()).collect();
+        self.send(Incoming::Pressure(Pressure::Low));
+        self
+    }
+
     pub fn say(&mut self, message: ToCoordinator) -> Vec<(Number, String)> {
         self.send(received(message))
     }
@@ -266,7 +278,8 @@ impl Run {
                 })
             }
         };
-        received(message)
+        let bytes = encode_as(VERSION, &self.worker.capabilities, &message).unwrap();
+        Event::Received { from: Channel(3), message: Box::new(open(&bytes).unwrap()) }
     }
 
     /// Whether the worker was asked to end a build.

@@ -69,6 +69,19 @@ fn workers_continue_while_the_coordinator_is_away_and_nothing_is_built_twice() {
     }
 }
 
+#[test]
+fn machines_prepare_builds_that_they_get_later() {
+    let (mut announced, mut begun) = (0, 0);
+    for seed in 0..100 {
+        let mut world = World::new(seed, &Setting::rough().untraced());
+        world.run().unwrap_or_else(|complaint| panic!("seed {seed}: {complaint}"));
+        let counts = world.announced();
+        (announced, begun) = (announced + counts.0, begun + counts.1);
+    }
+    // Workers die, and get builds that were announced to others.
+    assert!(begun > 0 && announced > begun, "{begun} of {announced} announced builds began");
+}
+
 /// Asserts that one of the seeds finds this flaw: a check fails with these words.
 fn is_found(flaw: Flaw, words: &str) {
     let mut complaints = Vec::new();

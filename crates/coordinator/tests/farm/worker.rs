@@ -7,7 +7,7 @@ use kilnyard_model::order::{Output, Stage};
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
 use kilnyard_protocol::{BuildResult, Built, Hello, Lease, Progress, ToCoordinator, ToWorker, Versions};
 use kilnyard_schedule::Pressure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A build in a worker's process.
 #[derive(Clone, Debug)]
@@ -34,6 +34,7 @@ pub struct Due {
 /// The next step of a build.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
+    Prepared,
     Wants,
     StageEnds,
     Builds,
@@ -68,6 +69,8 @@ pub struct Process {
     fates: Fates,
     /// Whether it tests what it builds.
     tests: bool,
+    /// The announced builds that it prepares.
+    preparing: BTreeSet<Attempt>,
 }
 
 /// The outputs of a build, which name their attempt.
@@ -98,7 +101,15 @@ impl Process {
             warm: Vec::new(),
             kept: Vec::new(),
         };
-        Process { agent: Agent::new(hello), slots: 0, cores: 0, building: BTreeMap::new(), fates, tests }
+        Process {
+            agent: Agent::new(hello),
+            slots: 0,
+            cores: 0,
+            building: BTreeMap::new(),
+            fates,
+            tests,
+            preparing: BTreeSet::new(),
+        }
     }
 
     pub fn apply(&mut self, now_seconds: f64, event: Event, random: &mut Random) -> Done {
@@ -114,6 +125,21 @@ impl Process {
         for action in actions {
             match action {
                 Action::Send(message) => done.sent.push(message),
+                Action::Prepare(lease) => {
+                    let attempt = lease.attempt;
+                    if self.building.contains_key(&attempt) || !self.preparing.insert(attempt) {
+                        done.complaint = Some(format!("{attempt} is prepared twice, or too late"));
+                    }
+                    let after_seconds = random.seconds(30.0);
+                    done.due.push(Due { after_seconds, attempt, number: 0, step: Step::Prepared });
+                }
+                Action::Abandon(attempt) => {
+                    if !self.preparing.contains(&attempt) {
+                        done.complaint = Some(format!("{attempt} is abandoned, but not prepared"));
+                    }
+                    let after_seconds = random.seconds(1.0);
+                    done.due.push(Due { after_seconds, attempt, number: 0, step: Step::Prepared });
+                }
                 Action::Begin(lease) => self.begin(&lease, random, &mut done),
                 Action::Cancel(attempt) => {
                     if let Some(building) = self.building.get_mut(&attempt) {
@@ -175,6 +201,10 @@ impl Process {
     /// A step of a build is due.
     pub fn step(&mut self, now_seconds: f64, due: &Due, random: &mut Random) -> Done {
         let attempt = due.attempt;
+        if matches!(due.step, Step::Prepared) {
+            self.preparing.remove(&attempt);
+            return self.apply(now_seconds, Event::Prepared(attempt), random);
+        }
         let Some(building) = self.building.get(&attempt).filter(|building| building.step == due.number)
         else {
             return Done::default();
@@ -183,6 +213,7 @@ impl Process {
         let to_test = building.to_test.clone();
         let report = |progress| Event::Reported { attempt, progress };
         let mut done = match due.step {
+            Step::Prepared => Done::default(),
             Step::Wants => {
                 let cores = 1 + random.below(4) as u32;
                 self.apply(now_seconds, report(Progress::Wants(cores)), random)
@@ -212,7 +243,7 @@ impl Process {
         let (step, seconds_max) = match due.step {
             Step::Wants => (Step::StageEnds, self.fates.build_seconds_max / 2.0),
             Step::StageEnds => (Step::Builds, 2.0),
-            Step::Builds | Step::Ends => (Step::Ends, 1.0),
+            Step::Builds | Step::Ends | Step::Prepared => (Step::Ends, 1.0),
         };
         self.next(attempt, step, seconds_max, random, &mut done);
         done

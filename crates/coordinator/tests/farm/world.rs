@@ -17,7 +17,7 @@ use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
 use kilnyard_model::role::Role;
 use kilnyard_protocol::{
-    Answer, Session, Test, ToCoordinator, ToWorker, VERSION, decode, encode, encode_as, open,
+    ANNOUNCED, Answer, Session, Test, ToCoordinator, ToWorker, VERSION, decode, encode, encode_as, open,
 };
 use kilnyard_schedule::{Basis, Limits, Scheduler, Work};
 use kilnyard_store::{Record, RunState};
@@ -182,6 +182,8 @@ pub struct World {
     /// The store some transactions ago.
     before: Memory,
     written: u64,
+    /// The announced builds.
+    announced: HashSet<Attempt>,
     history: History,
     boss: Option<Boss>,
     boss_life: u64,
@@ -230,6 +232,7 @@ impl World {
             memory: Memory::default(),
             before: Memory::default(),
             written: 0,
+            announced: HashSet::new(),
             history: History::default(),
             boss: None,
             boss_life: 0,
@@ -251,6 +254,11 @@ impl World {
         let seconds = world.random.seconds(world.setting.disaster_seconds);
         world.after(seconds, SimEvent::Strikes);
         world
+    }
+
+    /// The number of announced builds, and of those that began where they were announced.
+    pub fn announced(&self) -> (usize, usize) {
+        (self.announced.len(), self.announced.intersection(&self.begun).count())
     }
 
     /// How many times the coordinator was started.
@@ -451,7 +459,7 @@ impl World {
         }
         for message in done.sent {
             self.note(|| format!("{} sends {}", name(worker), brief(&message)));
-            let bytes = encode_as(VERSION, &[CAPABILITY.to_owned()], &message);
+            let bytes = encode_as(VERSION, &[CAPABILITY, ANNOUNCED].map(str::to_owned), &message);
             let bytes = bytes.map(|bytes| if self.is_later { of_a_later_program(&bytes) } else { bytes });
             let is_result = matches!(message, ToCoordinator::Result { .. });
             match bytes {
@@ -620,6 +628,11 @@ impl World {
                 Action::Grant(granted) => {
                     self.check_grant(&granted);
                     self.grant(&granted);
+                }
+                Action::Announce(granted) => {
+                    let (session, lease) = (granted.session, Box::new(granted.lease(1, 0, false)));
+                    self.announced.insert(granted.attempt);
+                    self.say(granted.channel.0 as usize, &ToWorker::Announce { session, lease });
                 }
                 Action::Send { to, message } => self.say(to.0 as usize, &message),
                 Action::Ask { built, .. } => {

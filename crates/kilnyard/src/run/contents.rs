@@ -35,8 +35,8 @@ pub fn clear(yard: &Yard) {
 
 /// Something for a worker on another machine.
 pub enum Outgoing {
-    /// A lease.
-    Lease(Box<Granted>, Box<Lease>),
+    /// A lease, or the announcement of one.
+    Lease { granted: Box<Granted>, lease: Box<Lease>, is_announced: bool },
     /// An answer with a test.
     Answer(Channel, Box<ToWorker>),
 }
@@ -45,7 +45,7 @@ impl Outgoing {
     /// The roots that it orders.
     fn roots(&mut self) -> Vec<&mut RootOrder> {
         match self {
-            Outgoing::Lease(_, lease) => {
+            Outgoing::Lease { lease, .. } => {
                 let test = lease.to_test.as_mut().map(|to_test| &mut to_test.order.root);
                 std::iter::once(&mut lease.order.root).chain(test).collect()
             }
@@ -70,8 +70,8 @@ impl Outgoing {
 pub struct Contents {
     outgoing: Sender<Outgoing>,
     is_stale: Arc<AtomicBool>,
-    /// The leases that are being completed: the coordinator repeats a grant that does not arrive.
-    pending: HashSet<Attempt>,
+    /// The leases that are being completed, announced ones apart: the coordinator repeats a grant that does not arrive.
+    pending: HashSet<(Attempt, bool)>,
 }
 
 impl Contents {
@@ -86,8 +86,8 @@ impl Contents {
 
     /// Completes something, which comes back as [`Message::Completed`].
     pub fn complete(&mut self, outgoing: Outgoing) {
-        if let Outgoing::Lease(granted, _) = &outgoing
-            && !self.pending.insert(granted.attempt)
+        if let Outgoing::Lease { granted, is_announced, .. } = &outgoing
+            && !self.pending.insert((granted.attempt, *is_announced))
         {
             return;
         }
@@ -96,8 +96,8 @@ impl Contents {
     }
 
     /// A lease came back.
-    pub fn completed(&mut self, attempt: &Attempt) {
-        self.pending.remove(attempt);
+    pub fn completed(&mut self, attempt: Attempt, is_announced: bool) {
+        self.pending.remove(&(attempt, is_announced));
     }
 
     /// The tree may have changed: it is packed again before the next lease.

@@ -359,6 +359,10 @@ impl Door {
                 }
                 _ => (None, None),
             },
+            ToWorker::Announce { lease, .. } => {
+                let reads = reads(&lease.order.root, &[]);
+                (Some(Allowed { attempt: lease.attempt.to_string(), reads, logs: None }), None)
+            }
             // A worker may have named another's build.
             ToWorker::Acknowledged { attempt, .. } | ToWorker::Superseded { attempt, .. }
                 if self.builds.get(attempt).is_some_and(|build| build.channel == to) =>
@@ -388,10 +392,10 @@ impl Door {
         self.workers.get((channel.0 as usize).wrapping_sub(1)).map(String::as_str)
     }
 
-    /// Ends what a worker may do for a build that it lost. It may be silent.
+    /// Ends what a worker may do for a build that it lost, or that was announced to it. It may be silent.
     pub fn forget(&mut self, worker: &str, attempt: &Attempt) {
-        if self.builds.remove(attempt).is_some() {
-            self.shared.allowed().remove(&attempt.to_string());
+        let is_known = self.shared.allowed().remove(&attempt.to_string()).is_some();
+        if self.builds.remove(attempt).is_some() || is_known {
             let header = ToDoor { to: worker.to_owned(), allows: None, ends: Some(attempt.to_string()) };
             let _ = self.frames.send((header, Vec::new()));
         }

@@ -217,7 +217,8 @@ impl Owner<'_> {
             // The driver turns these into tasks.
             Action::Record(_) | Action::Prepare { .. } => {}
             Action::Fetch { package, to_build } => self.fetchers.fetch(package, &to_build.order),
-            Action::Grant(granted) => self.grant(&granted)?,
+            Action::Grant(granted) => self.grant(&granted, false)?,
+            Action::Announce(granted) => self.grant(&granted, true)?,
             Action::Allot(cores) => drop(self.feed.show(Shown::Allotted(cores))),
             Action::Send { to, message } => self.send(to, message)?,
             Action::Ask { package, version, attempt, built } => {
@@ -259,17 +260,17 @@ impl Owner<'_> {
         Ok(())
     }
 
-    /// Sends a lease.
-    fn grant(&mut self, granted: &Granted) -> Result<()> {
+    /// Sends a lease, or announces it.
+    fn grant(&mut self, granted: &Granted, is_announced: bool) -> Result<()> {
         let written_bytes = self.expected.written_bytes(granted.package);
         let lease = Box::new(granted.lease(self.run, written_bytes, self.checks_reproducible));
-        let mut outgoing = Outgoing::Lease(Box::new(granted.clone()), lease);
+        let mut outgoing = Outgoing::Lease { granted: Box::new(granted.clone()), lease, is_announced };
         if granted.channel != WORKER && outgoing.is_incomplete() {
             self.contents.complete(outgoing);
             return Ok(());
         }
         match outgoing {
-            Outgoing::Lease(granted, lease) => self.send_lease(&granted, lease),
+            Outgoing::Lease { granted, lease, .. } => self.send_lease(&granted, lease, is_announced),
             Outgoing::Answer(..) => Ok(()),
         }
     }
@@ -280,13 +281,16 @@ impl Owner<'_> {
         (outgoing, outcome): (Outgoing, std::result::Result<(), String>),
     ) -> Result<()> {
         match (outgoing, outcome) {
-            (Outgoing::Lease(granted, lease), Ok(())) => {
-                self.contents.completed(&granted.attempt);
-                self.send_lease(&granted, lease)
-            }
-            (Outgoing::Lease(granted, _), Err(explanation)) => {
-                self.contents.completed(&granted.attempt);
-                self.apply_event(Event::Unsendable { build: granted.build, explanation })
+            (Outgoing::Lease { granted, lease, is_announced }, outcome) => {
+                self.contents.completed(granted.attempt, is_announced);
+                match outcome {
+                    Ok(()) => self.send_lease(&granted, lease, is_announced),
+                    // If the build begins, it fails with this.
+                    Err(_) if is_announced => Ok(()),
+                    Err(explanation) => {
+                        self.apply_event(Event::Unsendable { build: granted.build, explanation })
+                    }
+                }
             }
             (Outgoing::Answer(to, message), Ok(())) => self.send_now(to, *message),
             (Outgoing::Answer(to, message), Err(reason)) => match *message {
@@ -300,8 +304,13 @@ impl Owner<'_> {
     }
 
     /// Sends a lease that its worker can use.
-    fn send_lease(&mut self, granted: &Granted, lease: Box<Lease>) -> Result<()> {
+    fn send_lease(&mut self, granted: &Granted, lease: Box<Lease>, is_announced: bool) -> Result<()> {
         let (build, session) = (granted.build, granted.session);
+        if is_announced {
+            let message = ToWorker::Announce { session, lease };
+            // One that is too large is lost: if the build begins, that is its failure.
+            return encode(&message).map_or(Ok(()), |bytes| self.link.send(granted.channel, &message, bytes));
+        }
         let message = ToWorker::Grant { session, lease };
         match (encode(&message), message) {
             (Ok(bytes), ToWorker::Grant { lease, .. }) => self.link.grant(granted, &lease, bytes),

@@ -18,6 +18,9 @@ use crate::machine::{Door, MachineId};
 use kilnyard_model::graph::PackageId;
 use std::collections::BTreeMap;
 
+/// Maximum number of ready packages that are looked at for [`Scheduler::expected_next`]; it bounds its time.
+const NEXT_MAX: usize = 64;
+
 /// The work that comes before a package on a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ahead {
@@ -87,11 +90,20 @@ impl Scheduler {
         here: Outlook,
         waiting: &Waiting,
     ) -> Option<MachineId> {
-        let work = &self.works[package.index()];
-        let mut best = here;
+        self.soonest_awaited(package, Some(here), waiting)
+    }
+
+    /// The machine without a free core on which a package would end first, if that is sooner than this.
+    fn soonest_awaited(
+        &self,
+        package: PackageId,
+        mut best: Option<Outlook>,
+        waiting: &Waiting,
+    ) -> Option<MachineId> {
+        let (work, mut found) = (&self.works[package.index()], None);
         for machine in (0..self.machines.len() as u32).map(MachineId) {
             let about = &self.machines[machine.index()];
-            let is_faster = self.alone_seconds(package, machine) < best.seconds;
+            let is_faster = best.is_none_or(|best| self.alone_seconds(package, machine) < best.seconds);
             let fits = about.memory_bytes.is_none_or(|bytes| bytes >= work.memory_bytes);
             let is_open = self.doors[machine.index()] == Door::Open;
             let is_possible = is_faster && fits && is_open && self.admits(machine, package);
@@ -99,11 +111,41 @@ impl Scheduler {
                 continue;
             }
             let outlook = self.outlook(machine, package, waiting, Core::Awaited);
-            if outlook.seconds < best.seconds {
-                best = outlook;
+            if best.is_none_or(|best| outlook.seconds < best.seconds) {
+                (best, found) = (Some(outlook), Some(machine));
             }
         }
-        (best.machine != here.machine).then_some(best.machine)
+        found
+    }
+
+    /// The ready packages for which cores will be free next, with the machine on which each would end first. `places` is
+    /// the number of packages that each machine is looked for; those in `known` are on their way to one already.
+    pub fn expected_next(
+        &self,
+        known: &BTreeMap<PackageId, MachineId>,
+        places: &BTreeMap<MachineId, usize>,
+    ) -> Vec<(PackageId, MachineId)> {
+        let (mut waiting, mut places, mut found) = (Waiting::new(), places.clone(), Vec::new());
+        let may_start = |package: &PackageId| !self.is_stopping && !self.packages[package.index()].is_alone;
+        for package in self.queue.iter().take(NEXT_MAX).filter(may_start) {
+            if places.is_empty() {
+                break;
+            }
+            let is_known = known.get(&package).copied();
+            let machine = is_known.or_else(|| self.soonest_awaited(package, None, &waiting));
+            let Some(machine) = machine else { continue };
+            waiting.entry(machine).or_default().push(self.ahead(package, machine));
+            if is_known.is_none()
+                && let Some(left) = places.get_mut(&machine)
+            {
+                *left -= 1;
+                if *left == 0 {
+                    places.remove(&machine);
+                }
+                found.push((package, machine));
+            }
+        }
+        found
     }
 
     /// Whether a package may take as long as on this machine. Bumped packages should end as soon as possible.

@@ -54,6 +54,13 @@ impl Remote<'_> {
     }
 }
 
+fn needed_by(lease: &Lease) -> Needed {
+    match &lease.to_test {
+        Some(to_test) => Needed::by(&to_test.order.root, &to_test.order.inputs),
+        None => Needed::by(&lease.order.root, &[]),
+    }
+}
+
 fn failure(kind: FailureKind, message: String) -> Failure {
     Failure { stage: Stage::Fetch, kind, message, line_number: None, lines: Vec::new() }
 }
@@ -98,10 +105,7 @@ impl Supply for Remote<'_> {
     fn provide(&self, lease: &Lease, cancel: &AtomicBool) -> Result<(), Failure> {
         let logs = self.folder.join(format!("logs/{}/{}", lease.run, lease.order.package));
         self.streams.begin(lease.attempt, logs, format!("{}-", lease.build));
-        let needed = match &lease.to_test {
-            Some(to_test) => Needed::by(&to_test.order.root, &to_test.order.inputs),
-            None => Needed::by(&lease.order.root, &[]),
-        };
+        let needed = needed_by(lease);
         fits(&needed, self.keep_bytes)?;
         self.fetch(&lease.order.package, &needed, cancel).map_err(|failed| {
             let kind = match cancel.load(Ordering::Relaxed) {
@@ -110,6 +114,12 @@ impl Supply for Remote<'_> {
             };
             failure(kind, failed.error.one_line())
         })
+    }
+
+    fn prepare(&self, lease: &Lease, cancel: &AtomicBool) -> bool {
+        let needed = needed_by(lease);
+        // If the build begins, it says what it lacks.
+        needed.bytes() <= self.keep_bytes && self.fetch(&lease.order.package, &needed, cancel).is_ok()
     }
 
     fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String> {

@@ -11,7 +11,6 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
 use kilnyard_protocol::ToWorker;
 use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId};
-use kilnyard_store::Number;
 use std::collections::BTreeMap;
 
 /// How often builds are announced, in seconds.
@@ -28,11 +27,10 @@ pub(crate) struct Announced {
 
 /// A build that may follow on a machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Announcement {
-    pub machine: MachineId,
-    /// Its number and attempt if it starts there.
-    pub build: Number,
-    pub attempt: Attempt,
+struct Announcement {
+    machine: MachineId,
+    /// Its attempt if it starts there.
+    attempt: Attempt,
 }
 
 impl Coordinator {
@@ -82,33 +80,32 @@ impl Coordinator {
     }
 
     fn announce_to(&mut self, machine: MachineId, id: PackageId, actions: &mut Vec<Action>) {
-        let (build, attempt) = (self.next_build, self.attempts.next());
-        self.next_build += 1;
-        // Neither place counts before the build begins.
-        let (slot, files) = (0, Files::Disk);
+        let attempt = self.attempts.next();
+        // These may be others when it begins: numbers are in the order of beginnings.
+        let (build, slot, files) = (self.next_build, 0, Files::Disk);
         let Some(granted) = self.granted(id, machine, (build, attempt), slot, files) else { return };
         actions.push(Action::Announce(granted));
-        self.announced.builds.insert(id, Announcement { machine, build, attempt });
+        self.announced.builds.insert(id, Announcement { machine, attempt });
         self.schedule(ScheduleEvent::Announced { package: id, machine }, actions);
     }
 
-    /// Takes the announcement of a package that starts on a machine. One to another machine is withdrawn.
+    /// The attempt of a package that starts on a machine where it was announced. An announcement to another machine is
+    /// withdrawn.
     pub(crate) fn take_announced(
         &mut self,
         id: PackageId,
         machine: MachineId,
         actions: &mut Vec<Action>,
-    ) -> Option<Announcement> {
-        let is_there = self.announced.builds.get(&id)?.machine == machine;
-        if !is_there {
+    ) -> Option<Attempt> {
+        if self.announced.builds.get(&id)?.machine != machine {
             self.withdraw(id, actions);
         }
-        self.announced.builds.remove(&id)
+        self.announced.builds.remove(&id).map(|one| one.attempt)
     }
 
     /// Withdraws the announcement of a package, if there is one.
     pub(crate) fn withdraw(&mut self, id: PackageId, actions: &mut Vec<Action>) {
-        let Some(Announcement { machine, attempt, .. }) = self.announced.builds.remove(&id) else { return };
+        let Some(Announcement { machine, attempt }) = self.announced.builds.remove(&id) else { return };
         let worker = self.seats.get(machine).worker.clone();
         actions.push(Action::Forget { worker, attempt });
         self.say(machine, |session| ToWorker::Revoke { session, attempt }, actions);

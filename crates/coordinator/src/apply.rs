@@ -389,13 +389,10 @@ impl Coordinator {
         let Some(slot) = seat.slots_free.pop_first() else { return };
         let worker = seat.worker.clone();
         let at = Performer { worker: Some(worker.clone()), cores: seat.cores, host: seat.host.clone() };
-        let (build, attempt) = match self.take_announced(id, machine, actions) {
-            Some(announced) => (announced.build, announced.attempt),
-            None => {
-                self.next_build += 1;
-                (self.next_build - 1, self.attempts.next())
-            }
-        };
+        let build = self.next_build;
+        self.next_build += 1;
+        let announced = self.take_announced(id, machine, actions);
+        let attempt = announced.unwrap_or_else(|| self.attempts.next());
         let now_seconds = self.now_seconds;
         let mut lease =
             LeaseState::new(id, (build, attempt), Some(machine), worker, slot, files, now_seconds);

@@ -119,7 +119,7 @@ pub enum ToWorker {
     Announce {
         /// See [`Welcome::session`].
         session: Session,
-        /// The lease, as a grant would have it now.
+        /// The lease, as a grant would have it now: its number, slot and rank may be others then.
         lease: Box<Lease>,
     },
     /// A new build of the worker. It starts by rank when a core is free.

@@ -135,8 +135,7 @@ struct Running {
 
 /// The preparation of an announced build.
 struct Preparing {
-    /// What shares the machine's cores: the number of the build may be another's by now, if the coordinator was started
-    /// again.
+    /// Its number among those that share the cores.
     number: u64,
     cancel: Arc<AtomicBool>,
 }
@@ -152,6 +151,8 @@ struct Talk<'a, 'scope, 'env> {
     attempts: HashMap<u64, Attempt>,
     /// The announced builds that are being prepared.
     preparing: HashMap<Attempt, Preparing>,
+    /// The number of builds that were prepared.
+    prepared: u64,
     /// The builds that may have left kept work, until it is known whether they count.
     keeping: HashMap<Attempt, u64>,
     transport: &'a dyn Transport,
@@ -181,6 +182,7 @@ impl<'env> Client<'env> {
                 running: HashMap::new(),
                 attempts: HashMap::new(),
                 preparing: HashMap::new(),
+                prepared: 0,
                 keeping: HashMap::new(),
                 transport,
                 sender,
@@ -344,8 +346,9 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
         if self.preparing.len() >= PREPARING_MAX || !self.client.has_room() {
             return self.apply(Event::Prepared(attempt));
         }
-        // No build has such a number.
-        let number = u64::MAX - lease.build;
+        // No build has such a number. That of the lease may be another build's when this one begins.
+        self.prepared += 1;
+        let number = u64::MAX - self.prepared;
         let (share, cancel) = (self.client.cores.begin(number, None), Arc::new(AtomicBool::new(false)));
         self.preparing.insert(attempt, Preparing { number, cancel: cancel.clone() });
         let (worker, supply, sender) = (self.client.worker, self.client.supply, self.sender.clone());

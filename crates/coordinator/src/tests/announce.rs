@@ -19,12 +19,12 @@ fn busy(capabilities: &[&str]) -> Run {
     run
 }
 
-/// The announced builds: package, number, attempt and machine.
-fn announced(run: &Run) -> Vec<(String, Number, Attempt, MachineId)> {
+/// The announced builds: package, machine and attempt.
+fn announced(run: &Run) -> Vec<(String, MachineId, Attempt)> {
     let announced = run.actions.iter().filter_map(|action| match action {
         Action::Announce(granted) => {
             let name = run.coordinator.graph.name(granted.package).to_owned();
-            Some((name, granted.build, granted.attempt, granted.machine))
+            Some((name, granted.machine, granted.attempt))
         }
         _ => None,
     });
@@ -48,8 +48,8 @@ fn is_withdrawn(run: &Run, attempt: Attempt) -> bool {
 fn a_busy_worker_prepares_its_next_build_and_gets_it() {
     let mut run = busy(&[ANNOUNCED]);
     assert_eq!(run.pass(5.0), []);
-    let [(name, build, attempt, machine)] = &announced(&run)[..] else { panic!("{:?}", announced(&run)) };
-    assert_eq!((name.as_str(), *build, *machine), ("c", 3, MachineId(0)));
+    let [(name, machine, attempt)] = &announced(&run)[..] else { panic!("{:?}", announced(&run)) };
+    assert_eq!((name.as_str(), *machine), ("c", MachineId(0)));
     assert_eq!(run.state("c"), PackageState::Ready, "it is not decided");
     assert_eq!(run.send(good(1)), [(3, "c".to_owned())]);
     assert_eq!(run.worker.attempts[&3], *attempt);

@@ -7,6 +7,7 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::result::BuildOutcome;
 use kilnyard_store::{BuildRow, Store};
 use kilnyard_store_sqlite::Sqlite;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -14,6 +15,7 @@ use std::process::Stdio;
 
 pub const CASES: &[Trial] = &[
     ("workers_on_other_machines_build_too", build_too),
+    ("a_busy_worker_makes_the_root_of_its_next_build", prepared_ahead),
     ("builds_of_killed_workers_and_doors_are_repeated", killed),
     ("a_resumed_run_takes_over_builds_of_other_machines", taken_over),
     ("pools_and_roles_decide_which_worker_builds_and_tests", pools),
@@ -179,6 +181,44 @@ fn benchmarks(shared: &Shared) {
     // Their own yards are gone, and this one is unchanged.
     assert_eq!((yard.names("index"), yard.names("layers")), before);
     assert!(yard.names("").iter().all(|name| !name.starts_with(".bench-")), "{:?}", yard.names(""));
+    assert!(yard.is_clean());
+}
+
+/// The names of the logs of a package on a worker.
+fn logs_of(far: &Far, package: &str) -> Vec<String> {
+    let runs = fs::read_dir(far.folder.join("worker/logs")).into_iter().flatten().flatten();
+    let logs = runs.flat_map(|run| fs::read_dir(run.path().join(package)).into_iter().flatten().flatten());
+    let names = logs.map(|log| log.file_name().into_string().unwrap());
+    // Without the number of the build, and the extension of compression.
+    names.map(|name| name.trim_start_matches(char::is_numeric).trim_end_matches(".zst").to_owned()).collect()
+}
+
+fn prepared_ahead(shared: &Shared) {
+    let long = Fixture { needs: "lib, other, third", ..slow("long", "sleep 30") };
+    let libraries = ["lib", "other", "third"].map(|name| good(name, ""));
+    let set: Vec<Fixture> = libraries.into_iter().chain([long, good("app", "lib, other")]).collect();
+    let yard = shared.yard("farm-ahead", &set);
+    yard.configure(&(yard.read("kilnyard.toml") + "\n[package.long]\npriority = 1\n"));
+    let served = Served::start(&yard);
+    let far = Far::join(&shared.path(FAR), &yard, &served, "far");
+    let messages = yard.path("messages").display().to_string();
+    let mut build =
+        yard.start(&["build", "--no-scan", "--elsewhere", "--slots", "1", "--messages", &messages]);
+    until("the root of app is made", || logs_of(&far, "app").contains(&"-ahead-depends.log".to_owned()));
+    assert!(logs_of(&far, "app").iter().all(|log| log.starts_with("-ahead-")), "{:?}", logs_of(&far, "app"));
+    build.end().exits(0).says(&["5 built"]);
+    // It began with that root, as it was announced.
+    yard.run(&["log", "app", "depends"]).exits(0).says(&["2 of 2 dependencies were installed together"]);
+    let sent = yard.read("messages");
+    let sent: Vec<Value> = sent.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let attempts_in = |kind: &str| -> Vec<String> {
+        let leases = sent.iter().map(|line| &line["message"]["body"][kind]["lease"]);
+        let of_app = leases.filter(|lease| lease["order"]["package"] == "app");
+        of_app.map(|lease| lease["attempt"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(attempts_in("announce"), attempts_in("grant"));
+    assert_eq!(attempts_in("grant").len(), 1);
+    drop((far, served));
     assert!(yard.is_clean());
 }
 

@@ -167,7 +167,7 @@ fn benchmarks(shared: &Shared) {
         assert!(report["is_met"].is_boolean(), "{report}");
         report
     };
-    let positive = |figure: &serde_json::Value| figure["median"].as_f64().is_some_and(|value| value > 0.0);
+    let positive = |figure: &Value| figure["median"].as_f64().is_some_and(|value| value > 0.0);
     let logs = measured(&["farm-logs", "--workers", "3", "--seconds", "3"]);
     assert!(positive(&logs["figures"]["late_p50_seconds"]), "{logs}");
     assert!(positive(&logs["figures"]["stored_bytes_per_second"]), "{logs}");

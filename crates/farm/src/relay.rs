@@ -110,7 +110,8 @@ pub struct Allowed {
     pub attempt: String,
     /// The files that it may read, by hash: those of its lease and of its test.
     pub reads: Vec<Sha256Hex>,
-    /// The place of its logs: the beginning of their path, relative to the yard. Absent if it is known already.
+    /// The place of its logs: the beginning of their path, relative to the yard. Absent if it is known already, or if the
+    /// build is only announced: then the worker may write nothing.
     pub logs: Option<String>,
 }
 

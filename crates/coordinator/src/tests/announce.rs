@@ -10,8 +10,13 @@ use kilnyard_store::RequestKind;
 
 /// Four packages and a worker elsewhere that has two of them, with these capabilities.
 fn busy(capabilities: &[&str]) -> Run {
-    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], 2).elsewhere();
-    let pool = |name: &'static str| (name, standing(name, true, &Role::ALL));
+    busy_with(&[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], capabilities, true)
+}
+
+/// The same with these packages, of which two must be for a worker whose pool is trusted or not.
+fn busy_with(edges: &[(&str, &str)], capabilities: &[&str], is_trusted: bool) -> Run {
+    let mut run = Run::new(edges, 2).elsewhere();
+    let pool = |name: &'static str| (name, standing(name, is_trusted, &Role::ALL));
     run.send(workers(&[pool("kiln-1"), pool("kiln-2")]));
     run.starts_worker();
     let mut run = run.with_capabilities(capabilities);
@@ -96,4 +101,14 @@ fn builds_are_announced_only_to_workers_elsewhere_that_prepare_them() {
     run.send(Event::Stop);
     run.pass(5.0);
     assert_eq!(announced(&run), [], "nothing follows");
+}
+
+#[test]
+fn a_worker_prepares_nothing_that_its_pool_must_not_build() {
+    let edges = [("a", "a"), ("b", "b"), ("d", "c")];
+    for (is_trusted, count) in [(true, 1), (false, 0)] {
+        let mut run = busy_with(&edges, &[ANNOUNCED], is_trusted);
+        run.pass(5.0);
+        assert_eq!(announced(&run).len(), count, "{:?}", announced(&run));
+    }
 }

@@ -110,7 +110,9 @@ impl Seat {
 #[derive(Debug, Default)]
 struct Grant {
     reads: HashSet<Sha256Hex>,
-    logs: String,
+    /// The beginning of the paths of its logs. None for a build that is only announced: the worker may read its inputs, and
+    /// write nothing.
+    logs: Option<String>,
     /// The names of its logs that have arrived.
     names: HashSet<String>,
     /// The files that the worker has stored for it.
@@ -193,7 +195,7 @@ impl State {
         let seat = self.seats.entry(worker.to_owned()).or_insert_with(Seat::vacant);
         let grant = seat.grants.entry(attempt).or_default();
         grant.reads.extend(reads);
-        grant.logs = logs.unwrap_or_else(|| std::mem::take(&mut grant.logs));
+        grant.logs = logs.or_else(|| grant.logs.take());
     }
 
     /// Handles a frame of the run.
@@ -239,19 +241,20 @@ impl State {
 
     /// The beginning of the paths of a build's logs, if the worker has the build.
     pub fn logs(&self, worker: &str, attempt: &str) -> Option<String> {
-        Some(self.seats.get(worker)?.grants.get(attempt)?.logs.clone())
+        self.seats.get(worker)?.grants.get(attempt)?.logs.clone()
     }
 
     /// The same, for a log of this name. A build has a bounded number of logs.
     pub fn logs_with(&mut self, worker: &str, attempt: &str, name: &str) -> Option<String> {
         let grant = self.seats.get_mut(worker)?.grants.get_mut(attempt)?;
+        let logs = grant.logs.clone()?;
         if !grant.names.contains(name) {
             if grant.names.len() >= LOGS_MAX {
                 return None;
             }
             grant.names.insert(name.to_owned());
         }
-        Some(grant.logs.clone())
+        Some(logs)
     }
 
     /// Connects a run, in place of an earlier one, whose grants end. Returns its number.
@@ -364,6 +367,12 @@ mod tests {
         assert_eq!(state.take("one").unwrap().0.as_deref(), Some(&b"grant"[..]));
         state.deliver(to("one", None, Some("a")), b"over".to_vec());
         assert!(!state.may_read("one", &sha("1")));
+        // An announced build is read for, and writes nothing before it begins.
+        state.deliver(to("one", allows(vec![sha("3")], None), None), b"announced".to_vec());
+        assert!(state.may_read("one", &sha("3")));
+        assert_eq!((state.logs("one", "a"), state.logs_with("one", "a", "x")), (None, None));
+        state.deliver(to("one", allows(Vec::new(), Some("logs/1/p/3-")), None), b"granted".to_vec());
+        assert!(state.may_read("one", &sha("3")) && state.logs("one", "a").is_some());
         // A new session ends the earlier one; another worker's stays.
         state.begin("one", About::default(), now, 0.0);
         assert_eq!((state.worker(&first, now), state.worker(&second, now).as_deref()), (None, Some("two")));

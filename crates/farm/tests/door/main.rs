@@ -143,6 +143,23 @@ fn files_are_read_and_stored_for_builds_alone() {
     assert_eq!(text(&one, &input).as_deref(), Ok("input"));
     assert_eq!(text(&one, &base).as_deref(), Ok("base root"));
     assert!(text(&one, &secret).is_err() && text(&two, &input).is_err());
+    // An announced build: it reads, and stores nothing.
+    let allows = Allowed { attempt: "announced".to_owned(), reads: vec![input.clone()], logs: None };
+    relay::write(&mut run, &ToDoor { to: "two".to_owned(), allows: Some(allows), ends: None }, b"announced")
+        .unwrap();
+    assert_eq!(message(&two), b"announced");
+    assert_eq!(text(&two, &input).as_deref(), Ok("input"));
+    refused(two.store("announced", &hash, &output), "no build of this worker");
+    refused(two.store_part("announced", "build", 0, b"x"), "no build of this worker");
+    refused(two.store_log("announced", "build", &output), "no build of this worker");
+    relay::write(
+        &mut run,
+        &ToDoor { to: "two".to_owned(), allows: None, ends: Some("announced".to_owned()) },
+        b"withdrawn",
+    )
+    .unwrap();
+    assert_eq!(message(&two), b"withdrawn");
+    assert!(text(&two, &input).is_err());
     // An output: under its hash, for a build of this worker.
     let other = Sha256Hex::parse(&"b".repeat(64)).unwrap();
     refused(one.store("a", &other, &output), "different content");

@@ -1,7 +1,7 @@
 //! Announced builds: while a machine has no free core, its worker fetches the inputs of the builds that it will probably get
 //! next, and makes their roots.
 //!
-//! An announcement binds nobody. The scheduler decides where a package starts when a core is free, and counts inputs that
+//! An announcement decides nothing. The scheduler decides where a package starts when a core is free, and counts inputs that
 //! are on their way as present; if that is another machine, the announcement is withdrawn. It is not recorded, and a lost
 //! one is not repeated.
 

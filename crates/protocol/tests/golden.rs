@@ -323,6 +323,7 @@ fn messages_of_a_coordinator() {
     check("refused", &ToWorker::Refused { process: process(), reason: "it lacks family:debian".to_owned() });
     check("rejoin", &ToWorker::Rejoin { session });
     check("ranks", &ToWorker::Ranks { session, offer: 5, builds: vec![ranked] });
+    check("announce", &ToWorker::Announce { session, lease: Box::new(lease()) });
     check("grant", &ToWorker::Grant { session, lease: Box::new(lease()) });
     check("revoke", &ToWorker::Revoke { session, attempt });
     check("cancel", &ToWorker::Cancel { session, attempt });

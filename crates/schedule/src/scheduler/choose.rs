@@ -18,7 +18,7 @@ use crate::machine::{Door, MachineId};
 use kilnyard_model::graph::PackageId;
 use std::collections::BTreeMap;
 
-/// Maximum number of ready packages that are looked at for [`Scheduler::expected_next`]; it bounds its time.
+/// Maximum number of ready packages that [`Scheduler::expected_next`] goes through; it bounds its time.
 const NEXT_MAX: usize = 64;
 
 /// The work that comes before a package on a machine.

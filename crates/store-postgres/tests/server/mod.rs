@@ -1,0 +1,123 @@
+#![allow(dead_code, reason = "each test uses a part of it")]
+//! A PostgreSQL server for tests: a cluster of its own in a temporary folder, by an ordinary user, on a socket.
+
+use kilnyard_store_postgres::Address;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The user who runs the server if root runs the tests: PostgreSQL refuses root.
+const ORDINARY: u32 = 65534;
+
+/// See the module documentation.
+pub struct Server {
+    programs: PathBuf,
+    folder: tempfile::TempDir,
+    user: Option<u32>,
+}
+
+impl Server {
+    /// Makes a cluster and starts it.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn start() -> Result<Server, String> {
+        let programs = programs().ok_or("PostgreSQL 15 or later is not installed: no initdb is found")?;
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let is_root = fs::metadata(folder.path()).is_ok_and(|facts| facts.uid() == 0);
+        let user = is_root.then_some(ORDINARY);
+        if let Some(user) = user {
+            chown(folder.path(), Some(user), Some(user)).map_err(|error| error.to_string())?;
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
+                .map_err(|error| error.to_string())?;
+        }
+        let server = Server { programs, folder, user };
+        let data = server.data();
+        server.run("initdb", &["-D", &data, "-A", "trust", "-U", "kiln", "--no-sync", "--locale=C.UTF-8"])?;
+        server.begin()?;
+        Ok(server)
+    }
+
+    /// Starts it again after it was ended.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn begin(&self) -> Result<(), String> {
+        let socket = self.folder.path().display();
+        let options = format!("-c listen_addresses='' -c unix_socket_directories='{socket}' -c port=5432");
+        let log = format!("{socket}/log");
+        self.run("pg_ctl", &["-D", &self.data(), "-l", &log, "-w", "-o", &options, "start"])
+    }
+
+    /// Ends it at once, and breaks all connections.
+    pub fn end(&self) {
+        // It may have ended already.
+        let _ = self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "-w", "stop"]);
+    }
+
+    /// The address of a new, empty database.
+    ///
+    /// # Errors
+    /// What the server said.
+    pub fn database(&self, name: &str) -> Result<Address, String> {
+        // Names are cut at 63 bytes.
+        let name: String = name.chars().take(60).collect();
+        let socket = self.folder.path().display().to_string();
+        self.run("createdb", &["-h", &socket, "-U", "kiln", &name])?;
+        Address::parse(&self.url(&name), None, None).map_err(|error| error.to_string())
+    }
+
+    /// The URL of a database.
+    pub fn url(&self, name: &str) -> String {
+        format!("postgres://kiln@{}/{name}", self.folder.path().display().to_string().replace('/', "%2F"))
+    }
+
+    /// The socket that it listens on.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join(".s.PGSQL.5432")
+    }
+
+    /// Performs a statement in a database, as its superuser.
+    ///
+    /// # Errors
+    /// What the server said.
+    pub fn query(&self, database: &str, sql: &str) -> Result<(), String> {
+        let socket = self.folder.path().display().to_string();
+        self.run("psql", &["-h", &socket, "-U", "kiln", "-d", database, "-v", "ON_ERROR_STOP=1", "-c", sql])
+    }
+
+    fn data(&self) -> String {
+        self.folder.path().join("data").display().to_string()
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(self.programs.join(program));
+        command.args(arguments).current_dir(self.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        // A server keeps the output of the program that starts it.
+        let log = self.folder.path().join(format!("{program}-output"));
+        let output = fs::File::create(&log).map_err(|error| error.to_string())?;
+        let other = output.try_clone().map_err(|error| error.to_string())?;
+        let status = command.stdin(Stdio::null()).stdout(output).stderr(other).status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(format!("{program}: {}", fs::read_to_string(&log).unwrap_or_default())),
+            Err(error) => Err(format!("{program}: {error}")),
+        }
+    }
+}
+
+/// The folder of the latest installed version's programs.
+fn programs() -> Option<PathBuf> {
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let versions = installed.filter_map(|entry| Some((number(&entry.path())?, entry.path().join("bin"))));
+    let debian = versions.filter(|(version, _)| *version >= 15).max_by_key(|(version, _)| *version);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).find(|folder| folder.join("initdb").is_file());
+    debian.map(|(_, folder)| folder).filter(|folder| folder.join("initdb").is_file()).or(found)
+}

@@ -12,6 +12,9 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+/// The schema of a store, unless another one is chosen.
+pub const SCHEMA: &str = "kilnyard";
+
 /// How long one try to connect may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// A connection without an answer for this long is broken.
@@ -43,6 +46,8 @@ pub enum AddressError {
 pub struct Address {
     config: Config,
     tls: Arc<ClientConfig>,
+    /// The name of the schema.
+    schema: String,
 }
 
 impl Address {
@@ -102,7 +107,24 @@ impl Address {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let tls = tls.map_err(|error| malformed(error.to_string()))?;
-        Ok(Address { config, tls: Arc::new(tls.with_root_certificates(roots).with_no_client_auth()) })
+        let tls = Arc::new(tls.with_root_certificates(roots).with_no_client_auth());
+        Ok(Address { config, tls, schema: SCHEMA.to_owned() })
+    }
+
+    /// The same database, where the store is in the schema of this name.
+    #[must_use]
+    pub fn with_schema(self, schema: &str) -> Address {
+        Address { schema: schema.replace('\0', ""), ..self }
+    }
+
+    /// The name of the schema.
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The schema, as statements name it, unless it is the default.
+    pub(crate) fn other_schema(&self) -> Option<String> {
+        (self.schema != SCHEMA).then(|| format!("\"{}\"", self.schema.replace('"', "\"\"")))
     }
 
     /// What connects to it.
@@ -134,7 +156,8 @@ impl fmt::Display for Address {
                 write!(f, ":{port}")?;
             }
         }
-        write!(f, "/{}", config.get_dbname().unwrap_or_default())
+        write!(f, "/{}", config.get_dbname().unwrap_or_default())?;
+        if self.schema == SCHEMA { Ok(()) } else { write!(f, " (schema {})", self.schema) }
     }
 }
 

@@ -16,5 +16,5 @@
 mod address;
 mod postgres;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, SCHEMA};
 pub use postgres::Postgres;

@@ -18,6 +18,9 @@ fn main() {
             let server = SERVER.clone()?;
             let address = server.database(name)?;
             test(&|target| Box::new(Postgres::open(&address, target).unwrap()));
+            // Another store in the same database, which has nothing of the first.
+            let other = address.with_schema("kilnyard/other \"store\"");
+            test(&|target| Box::new(Postgres::open(&other, target).unwrap()));
             Ok(())
         })
     };

@@ -2,6 +2,7 @@
 
 use crate::Address;
 use kilnyard_store::StoreError;
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -134,6 +135,10 @@ pub(super) use sql;
 pub struct Link {
     runtime: Runtime,
     client: Client,
+    /// The schema of the tables, if it is another one than statements name.
+    schema: Option<String>,
+    /// Its name, not quoted.
+    schema_name: String,
 }
 
 impl Link {
@@ -156,7 +161,7 @@ impl Link {
         let (client, connection) = runtime.block_on(address.config().connect(address.tls()))?;
         // Its error is that of the statement that it breaks.
         runtime.spawn(async move { drop(connection.await) });
-        Ok(Link { runtime, client })
+        Ok(Link { runtime, client, schema: address.other_schema(), schema_name: address.schema().to_owned() })
     }
 
     /// Whether the server has ended the connection.
@@ -164,16 +169,23 @@ impl Link {
         self.client.is_closed()
     }
 
+    /// The name of the schema of the tables.
+    pub fn schema_name(&self) -> &str {
+        &self.schema_name
+    }
+
     /// Performs statements one after the other, sent together. Returns the rows of each. The first error is that of the
     /// first statement that failed; those after it may have been performed if this is not in a transaction.
     pub fn all(&self, statements: &[Statement]) -> Result<Vec<Vec<Row>>, Failed> {
         let typed: Vec<Vec<_>> =
             statements.iter().map(|statement| statement.values.iter().map(Value::typed).collect()).collect();
-        let query = |(statement, values): (&Statement, _)| -> Query<'_, Vec<Row>> {
-            Box::pin(self.client.query_typed(statement.sql, values))
-        };
-        let typed: Vec<&[_]> = typed.iter().map(Vec::as_slice).collect();
-        self.waited(in_order(statements.iter().zip(typed).map(query).collect()))
+        let texts: Vec<Cow<'_, str>> =
+            statements.iter().map(|statement| self.in_schema(statement.sql)).collect();
+        let queries = texts
+            .iter()
+            .zip(&typed)
+            .map(|(sql, values)| -> Query<'_, Vec<Row>> { Box::pin(self.client.query_typed(sql, values)) });
+        self.waited(in_order(queries.collect()))
     }
 
     /// Performs one statement.
@@ -183,7 +195,22 @@ impl Link {
 
     /// Performs statements without parameters and results.
     pub fn batch(&self, sql: &str) -> Result<(), Failed> {
-        self.waited(self.client.batch_execute(sql))
+        self.waited(self.client.batch_execute(&self.in_schema(sql)))
+    }
+
+    /// A statement on the tables of this schema.
+    fn in_schema<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        match &self.schema {
+            // The program's statements have no text with these words: values are parameters.
+            Some(schema) => {
+                let own = format!("{schema}.");
+                Cow::Owned(
+                    sql.replace("kilnyard.", &own)
+                        .replace("SCHEMA IF NOT EXISTS kilnyard", &format!("SCHEMA IF NOT EXISTS {schema}")),
+                )
+            }
+            None => Cow::Borrowed(sql),
+        }
     }
 
     fn waited<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {

@@ -98,7 +98,10 @@ fn migrate(link: &Link) -> Result<Option<Found>, Failed> {
 fn migrate_in_transaction(link: &Link) -> Result<Option<Found>, Failed> {
     link.one(sql!("SELECT pg_advisory_xact_lock($1)", LOCK))?;
     // Another process may have done it. A statement that fails would end the transaction.
-    let exists = link.one(sql!("SELECT to_regclass('kilnyard.store') IS NOT NULL"))?;
+    let exists = link.one(sql!(
+        "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'store')",
+        link.schema_name()
+    ))?;
     let exists = exists.first().is_some_and(|row| row.get(0));
     let before = if exists { found(link)?.map_or(0, |found| found.format) } else { 0 };
     for step in usize::try_from(before).ok().and_then(|done| STEPS.get(done..)).unwrap_or_default() {

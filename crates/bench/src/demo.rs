@@ -16,7 +16,6 @@ use crate::subject;
 use crate::yard::{Yard, store_error};
 use crate::{interrupt, mirror};
 use kilnyard_root::remove_folder;
-use kilnyard_store::Store;
 use serde_json::{Map, json};
 use std::path::Path;
 use std::sync::Mutex;
@@ -68,7 +67,7 @@ fn build(yard: &Yard) -> Result<Usage> {
 /// Builds of all packages by a peer. The set must have outputs, which the orders name.
 fn prepared(peer: &dyn Peer, scratch: &Scratch, yard: &Yard) -> Result<Vec<Box<dyn PeerBuild>>> {
     let distfiles = mirror::open_files(yard)?;
-    let mut planned = plan::make(yard, &distfiles, &mut yard.store()?, &Forced::All)?;
+    let mut planned = plan::make(yard, &distfiles, &mut *yard.store()?, &Forced::All)?;
     let set = planned.workshop.clone();
     let graph = set.graph();
     let mut order = |id| {

@@ -23,7 +23,6 @@ use crate::scratch::Scratch;
 use crate::yard::{CONFIG, Yard, store_error};
 use crate::{Trial, interrupt, sham};
 use kilnyard_schedule::{Limits, Machine, Scheduler, simulate};
-use kilnyard_store::Store;
 use processes::{Door, Ending, build_failed, start};
 use serde_json::{Map, json};
 use shams::{Shams, Wanted};

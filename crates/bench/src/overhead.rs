@@ -18,7 +18,7 @@ use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
 use crate::{interrupt, mirror, report};
 use kilnyard_model::order::{Account, BuildOrder, CommandOrder, Stage};
-use kilnyard_store::{RunState, Store};
+use kilnyard_store::RunState;
 use kilnyard_worker::RootFolder;
 use serde_json::{Map, json};
 use std::sync::Arc;
@@ -163,13 +163,13 @@ impl Bench<'_> {
         let started = all_cpu_seconds();
         let mut store = self.yard.store()?;
         let distfiles = Arc::new(mirror::open_files(&self.yard)?);
-        let planned = plan::make(&self.yard, &distfiles, &mut store, &Forced::Nothing)?;
+        let planned = plan::make(&self.yard, &distfiles, &mut *store, &Forced::Nothing)?;
         let set = planned.set.clone();
         let before = all_cpu_seconds();
         let state =
-            self.trial.runner.run(&self.yard, &mut store, planned, distfiles.clone(), &mut |_| false)?;
-        let published = set.publish(&self.yard, &store, &distfiles)?;
-        report::write(&self.yard, &store, &*set.ecosystem(), Some(&published))?;
+            self.trial.runner.run(&self.yard, &mut *store, planned, distfiles.clone(), &mut |_| false)?;
+        let published = set.publish(&self.yard, &*store, &distfiles)?;
+        report::write(&self.yard, &*store, &*set.ecosystem(), Some(&published))?;
         let all = all_cpu_seconds() - before;
         if state != RunState::Finished {
             return Err(Error::new(Kind::Interrupted, "interrupted; all temporary files are removed"));

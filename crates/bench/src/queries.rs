@@ -42,7 +42,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let yard = empty_yard(&scratch, trial)?;
     trial.say(format_args!("making a yard of {PACKAGES} packages and {RUNS} runs"));
     let mut store = yard.store()?;
-    fill(&yard, &mut store)?;
+    fill(&yard, &mut *store)?;
     drop(store);
     let asked = synthetic::name(built_in(RUNS)[1]);
     let questions: [(&str, Vec<&str>); 4] = [

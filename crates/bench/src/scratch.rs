@@ -2,6 +2,7 @@
 
 use crate::Trial;
 use crate::config::Config;
+use crate::config::store::{StoreTable, without_store};
 use crate::error::{Context, Kind, Result};
 use crate::yard::{CONFIG, Yard};
 use kilnyard_family::FAMILIES;
@@ -51,6 +52,11 @@ impl Scratch {
                 fs_err::copy(yard.path(name), self.path(name)).context(Kind::Machine, failed)?;
             }
         }
+        if self.path(CONFIG).exists() {
+            let text = fs_err::read_to_string(self.path(CONFIG)).context(Kind::Machine, failed)?;
+            fs_err::write(self.path(CONFIG), without_store(&text)).context(Kind::Machine, failed)?;
+        }
+        let config = Config { store: StoreTable::default(), ..config };
         // Again, with the range: this changes the owner of the folders to its ids.
         Yard::make_folders(&self.folder)?;
         let own = Yard::of_parts(self.folder.clone(), config, &yard.environment);

@@ -9,7 +9,6 @@ use crate::{interrupt, mirror, worker};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, CommandOrder, Input};
 use kilnyard_process::{End, Log, read_log};
-use kilnyard_store::Store;
 use kilnyard_worker::RootFolder;
 use std::path::Path;
 
@@ -36,7 +35,7 @@ impl Subject {
     /// Makes the order of the build and puts its inputs into the scratch yard. Fetches missing ones.
     pub fn prepare(yard: &Yard, outer: &Yard, package: &str) -> Result<Subject> {
         let (kept, own) = (mirror::open_files(outer)?, mirror::open_files(yard)?);
-        let mut planned = plan::make(yard, &own, &mut yard.store()?, &Forced::Nothing)?;
+        let mut planned = plan::make(yard, &own, &mut *yard.store()?, &Forced::Nothing)?;
         let workshop = planned.workshop;
         let left_out = || {
             let known = workshop.left_out().iter().find(|left| left.name == package);

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod farm;
+mod store;
 
 pub use farm::{Admission, Serve, Worker, Workers, WorkersAction};
+pub use store::Store;
 
 use crate::config::{Reuse, Size};
 use crate::environment_of_process;
@@ -186,6 +188,9 @@ pub enum Command {
     Publish(Publish),
     /// Remove files that are no longer needed.
     Clean(Clean),
+    /// Check the store, or use that of a database.
+    #[command(subcommand)]
+    Store(Store),
     /// Restore a lost or damaged store, from its last good backup and the repository.
     Restore(Restore),
     /// Simulate a run: how long it takes on given machines, and what limits it.

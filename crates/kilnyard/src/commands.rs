@@ -24,6 +24,7 @@ mod serve;
 mod shell;
 mod simulate;
 mod status;
+mod store;
 mod tune;
 mod why;
 mod worker;
@@ -95,6 +96,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Serve(options) => serve::run(&console.whole()?, &options),
         Command::Worker(options) => worker::run(&options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),
+        Command::Store(command) => each(&console, &|yard| store::run(yard, &command)),
         Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),

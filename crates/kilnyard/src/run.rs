@@ -150,7 +150,7 @@ impl Run<'_> {
     /// Runs until everything is decided, or the run is interrupted.
     pub fn run(mut self, view: &mut dyn View) -> Result<RunOutcome> {
         // Before the first decision: views read decisions from the store.
-        let follower = Follower::new(Box::new(self.yard.store()?)).map_err(store_error)?;
+        let follower = Follower::new(self.yard.store()?).map_err(store_error)?;
         let included = self.included();
         let lead = self.store.lead().map_err(store_error)?;
         let previous = self.store.last_run().map_err(store_error)?;
@@ -322,7 +322,7 @@ impl Parts<'_> {
         let unusable = book.beginnings.unusable.clone();
         let worker = worker(yard, distfiles)?;
         let asked = asked(yard, book.store)?;
-        let store = Box::new(yard.store()?);
+        let store = yard.store()?;
         let (sender, receiver) = mpsc::channel();
         let (feed, shown) = Feed::new();
         let (desk, questions) = Desk::new();

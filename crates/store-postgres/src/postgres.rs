@@ -243,6 +243,10 @@ impl Store for Postgres {
         self.of_store("SELECT events FROM kilnyard.store")
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        self.check_rows()
+    }
+
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError> {
         self.at_once_or_now(|store| {
             read(store);

@@ -193,6 +193,7 @@ fn another_leader_fences_a_store_that_is_connected_again() {
     let refused = one.record(&[began(run, 1)]).unwrap_err();
     assert!(matches!(refused, StoreError::Fenced { own: 1, latest: 2, .. }), "{refused}");
     two.record(&[began(run, 1)]).unwrap();
+    two.check().unwrap();
     // Requests need no leader.
     one.request(RequestKind::Retry, "a", 1.0).unwrap();
     assert_eq!(two.take_requests().unwrap().len(), 1);
@@ -234,5 +235,32 @@ fn passwords_and_roles_are_the_databases() {
     let error = Postgres::open(&Address::parse(&url, None, None).unwrap(), &target()).unwrap_err();
     assert!(error.to_string().contains("permission denied"), "{error}");
     assert!(Path::new(&server.socket()).exists());
+    server.end();
+}
+
+#[test]
+fn what_is_wrong_in_a_store_is_found() {
+    let server = Server::start().unwrap();
+    let address = server.database("wrong").unwrap();
+    let mut store = open(&address);
+    store.lead().unwrap();
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    store.record(&[began(run, 1)]).unwrap();
+    store.check().unwrap();
+    for (damage, words) in [
+        ("UPDATE kilnyard.store SET builds = 0", "builds with numbers"),
+        ("DELETE FROM kilnyard.run", "a run that is missing"),
+        ("INSERT INTO kilnyard.stage VALUES (7, 0, '')", "a build that is missing"),
+    ] {
+        server.query("wrong", &format!("BEGIN; {damage}; COMMIT")).unwrap();
+        let error = store.check().unwrap_err();
+        assert!(matches!(&error, StoreError::Damaged { reason, .. } if reason.contains(words)), "{error}");
+        server
+            .query("wrong", "UPDATE kilnyard.store SET builds = 9, runs = 9; DELETE FROM kilnyard.stage")
+            .unwrap();
+        if damage.starts_with("DELETE") {
+            server.query("wrong", "DELETE FROM kilnyard.build").unwrap();
+        }
+    }
     server.end();
 }

@@ -212,6 +212,10 @@ impl Store for Sqlite {
         Ok(seq as Number)
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        self.check_pages()
+    }
+
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError> {
         // Dropping a transaction that only read ends it.
         let _transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;

@@ -123,6 +123,11 @@ pub trait Store: Send {
     fn last_event(&self) -> Result<Number, StoreError>;
     /// The current outputs of all packages, ordered by name and then by package.
     fn outputs(&self) -> Result<Vec<OutputRow>, StoreError>;
+    /// Checks the whole store, as far as it can be checked without its history: this may take as long as reading it.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if something is wrong.
+    fn check(&self) -> Result<(), StoreError>;
     /// Calls `read` once, with a snapshot of the store that does not change, even while other processes write. See
     /// [`at_once`](#method.at_once), which returns the result of `read`.
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError>;

@@ -5,6 +5,7 @@ pub mod farm;
 pub mod limits;
 pub mod packages;
 mod roots;
+pub mod store;
 pub mod targets;
 
 use roots::Root;
@@ -44,13 +45,15 @@ struct File {
     repository: Repository,
     #[serde(default)]
     farm: farm::Farm,
+    #[serde(default)]
+    store: store::StoreTable,
     /// Tables of families, which parse them, and unknown keys.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "packages",
     "packages-file",
     "package",
@@ -60,6 +63,7 @@ const KEYS: [&str; 11] = [
     "retry",
     "repository",
     "farm",
+    "store",
     "target",
     "a family's table",
 ];
@@ -92,6 +96,8 @@ pub struct Config {
     pub repository: Repository,
     /// Workers on other machines.
     pub farm: farm::Farm,
+    /// Where the yard's records are.
+    pub store: store::StoreTable,
     /// The targets of the yard. If there are none, the yard itself is the only one.
     pub targets: Vec<TargetConfig>,
 }
@@ -399,6 +405,12 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
 # [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
 
+[store]                            # where runs, builds and outputs are recorded (docs/store.md)
+# url = "postgres://kiln@db.example/farm"   # a PostgreSQL database; default: a file in the yard
+# password-file = "FILE"           # its password, if the URL has none
+# certificates = "FILE"            # who signed the server's certificate; default: public authorities
+# schema = "kilnyard"              # for several yards in one database
+
 # [package.NAME] and [package."PATTERN*"] have settings of single packages: checks, environment, network, kept work,
 # limits, jobs, priority, retries, whether a failure is expected, and a note for the report (docs/packages.md).
 "#;
@@ -524,6 +536,7 @@ impl Config {
             tables,
             repository: file.repository,
             farm: file.farm,
+            store: file.store,
             targets: Vec::new(),
         };
         config.check().map_err(wrong)?;
@@ -540,6 +553,7 @@ impl Config {
         self.check_against()?;
         self.limits_of_builds.check()?;
         self.farm.check()?;
+        self.store.check()?;
         self.build.check()
     }
 

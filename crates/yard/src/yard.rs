@@ -1,19 +1,20 @@
 //! A yard: a folder with a configuration and all of Kilnyard's files for it.
 
 mod folders;
+mod store;
+
+pub use store::{STORE, store_error};
 
 use crate::config::Config;
 use crate::config::targets::TargetConfig;
 use crate::environment::Environment;
-use crate::error::{Context, Error, Kind, Result, room, writable};
+use crate::error::{Context, Error, Kind, Result};
 use crate::family::FamilyEntry;
 use crate::remedy::Remedy;
-use crate::words::now_seconds;
 use kilnyard_model::order::Stage;
 use kilnyard_model::target::Target;
 use kilnyard_root::{Form, IdMap, block};
-use kilnyard_store::{BuildRow, StoreError};
-use kilnyard_store_sqlite::Sqlite;
+use kilnyard_store::BuildRow;
 use kilnyard_worker::{Network, Trees};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -40,17 +41,6 @@ const FETCH_VARIABLES: [&str; 8] = [
 /// The folder of the targets, in a yard with several.
 const TARGETS: &str = "targets";
 
-/// The store's file.
-pub const STORE: &str = "state/kilnyard.db";
-/// Backups are named after their day, between this prefix and suffix.
-const BACKUP_BEGIN: &str = "kilnyard-";
-const BACKUP_END: &str = ".db";
-/// Number of days for which the last good store is kept: after a week of builds, damage has been noticed.
-const BACKUPS_KEPT: usize = 7;
-/// Remedy for a store written by a newer version.
-const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
-/// Remedy for a store that stayed locked.
-const BUSY_HINT: &str = "the same command again, once the process that writes the store has finished";
 /// Limit on what is read of the lock file.
 const HOLDER_BYTES_MAX: u64 = 1024;
 
@@ -294,57 +284,6 @@ impl Yard {
             .map_err(|error| Error::usage(format!("invalid target in the configuration: {error}")))
     }
 
-    /// Opens the store, and creates it in a new yard.
-    pub fn store(&self) -> Result<Sqlite> {
-        let path = self.path(STORE);
-        Self::make_folders(&self.folder)?;
-        folders::check_no_link(&self.folder, "kilnyard.db")
-            .context(Kind::Machine, "open the yard's store")?;
-        // An empty store would not know which versions are published, and would withdraw packages.
-        let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
-        if is_empty && self.config.family.is_published(self) {
-            let message =
-                format!("the store {} is missing or empty, but the repository has packages", path.display());
-            return Err(Error::new(Kind::Machine, message).hint(restoring()));
-        }
-        let target = self.target()?;
-        match Sqlite::open(&path, &target) {
-            // Queries also work on a read-only file system. Writes fail when they happen.
-            Err(error) if error.is_read_only() && path.exists() => Sqlite::open_to_read(&path, &target)
-                .map_err(|reading| match reading {
-                    StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
-                    _ => store_error(error),
-                }),
-            other => other.map_err(store_error),
-        }
-    }
-
-    /// Lists the backups of the store, latest first.
-    pub fn backups(&self) -> Vec<PathBuf> {
-        let names = fs_err::read_dir(self.path("state")).into_iter().flatten();
-        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let is_backup = |name: &String| {
-            let day = name.strip_prefix(BACKUP_BEGIN).and_then(|rest| rest.strip_suffix(BACKUP_END));
-            day.is_some_and(|day| day.parse::<jiff::civil::Date>().is_ok())
-        };
-        let mut names: Vec<String> = names.filter(is_backup).collect();
-        names.sort_unstable_by(|one, other| other.cmp(one));
-        names.into_iter().map(|name| self.path("state").join(name)).collect()
-    }
-
-    /// Copies the store to a backup in `state`, which replaces an earlier one of the same day. Keeps only the
-    /// last few days. A damaged store does not replace a backup.
-    pub fn back_up(&self, store: &Sqlite) -> Result<()> {
-        let now = jiff::Timestamp::from_second(now_seconds() as i64).or_internal("read the clock")?;
-        let day = now.strftime("%Y-%m-%d");
-        let path = self.path("state").join(format!("{BACKUP_BEGIN}{day}{BACKUP_END}"));
-        store.back_up(&path).map_err(store_error)?;
-        for old in self.backups().into_iter().skip(BACKUPS_KEPT) {
-            fs_err::remove_file(old).context(Kind::Machine, "remove an old backup of the store")?;
-        }
-        Ok(())
-    }
-
     /// The ids of the yard's roots when this user runs it.
     pub fn ids(&self) -> IdMap {
         folders::ids(&self.folder)
@@ -397,36 +336,6 @@ fn user_of(number: u32) -> String {
     let passwd = fs_err::read_to_string("/etc/passwd").unwrap_or_default();
     let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&number));
     line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
-}
-
-/// Remedy after another process has taken over a run.
-fn fenced() -> Remedy {
-    Remedy::command("status").then(", which shows the run and the process that has it now")
-}
-
-/// Remedy for a store that is lost or damaged.
-fn restoring() -> Remedy {
-    Remedy::command("restore")
-        .then(", which uses the last good backup, and the repository for newer packages")
-}
-
-/// Converts an error of the store to one with a kind and a hint.
-pub fn store_error(error: StoreError) -> Error {
-    let (kind, hint) = match &error {
-        StoreError::TooNew { .. } => (Kind::Usage, Some(Remedy::from(NEWER_HINT))),
-        StoreError::Full { .. } => (Kind::Machine, Some(room())),
-        StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(writable())),
-        StoreError::Busy { .. } => (Kind::Machine, Some(Remedy::from(BUSY_HINT))),
-        StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(restoring())),
-        StoreError::Fenced { .. } => (Kind::Machine, Some(fenced())),
-        StoreError::Used { .. } => (Kind::Internal, None),
-        StoreError::Other { .. } => (Kind::Machine, None),
-    };
-    let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
-    if let Some(hint) = hint.filter(|hint| !error.hints.contains(hint)) {
-        error.hints.push(hint);
-    }
-    error
 }
 
 /// Network settings for commands that fetch.

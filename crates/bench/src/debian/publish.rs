@@ -40,7 +40,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
     let mut store = yard.store()?;
     store.lead().map_err(store_error)?;
-    let mut bench = Bench { store: Box::new(store), distfiles: mirror::open_files(&yard)?, yard, workshop };
+    let mut bench = Bench { store, distfiles: mirror::open_files(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {

@@ -16,7 +16,6 @@ use crate::yard::{Lock, Yard, store_error};
 use crate::{Trial, interrupt};
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::roster::{Roster, Terms};
-use kilnyard_store::Store;
 use kilnyard_worker::ARCHIVES;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;

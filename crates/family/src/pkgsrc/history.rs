@@ -2,7 +2,6 @@
 
 use super::Pkgsrc;
 use super::bob_history::{self, BobBuild};
-use kilnyard_store::Store;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::program::Program;
 use kilnyard_yard::words;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     let distfiles = open_files(yard)?;
     let mut store = yard.store()?;
-    let planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
+    let planned = plan::make(yard, &distfiles, &mut *store, &Forced::Nothing)?;
     let (Some(set), Some(pkgsrc)) = (planned.set.of::<TreeSet>(), yard.config.family.of::<Pkgsrc>()) else {
         return Err(Error::usage(format!(
             "pbulk builds pkgsrc, but this is a yard of {}",

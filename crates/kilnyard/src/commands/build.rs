@@ -71,7 +71,7 @@ fn check_farm(yard: &Yard) -> Result<()> {
 /// Packages with outputs that are out of date after a first pass.
 fn second_pass(yard: &Yard) -> Result<Vec<String>> {
     let mut store = yard.store()?;
-    let plan = plan::current_plan(yard, &mut store)?;
+    let plan = plan::current_plan(yard, &mut *store)?;
     let kept: HashSet<String> =
         store.all_current().map_err(store_error)?.into_iter().map(|current| current.package).collect();
     let is_due = |state| matches!(state, PackageState::Ready | PackageState::Waiting);
@@ -108,7 +108,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         }
         say!("{waits}");
         say!("try: {remedy}");
-        plan::current_plan(yard, &mut yard.store()?)?;
+        plan::current_plan(yard, &mut *yard.store()?)?;
         return Ok(ExitCode::from(Kind::Machine as u8));
     }
     if !options.dry_run {
@@ -123,7 +123,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let mut packages = options.packages.clone();
     let mut checks_reproducible = options.check_reproducible;
     let mut is_forced = options.force || checks_reproducible;
-    if let Some(run) = forced_before(yard, &store, options)? {
+    if let Some(run) = forced_before(yard, &*store, options)? {
         is_forced = true;
         (packages, checks_reproducible) = (run.packages, run.checks_reproducible);
     }
@@ -132,7 +132,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         (true, true) => Forced::All,
         (true, false) => Forced::Named(packages.iter().cloned().collect()),
     };
-    let mut planned = plan::make(yard, &distfiles, &mut store, &forced)?;
+    let mut planned = plan::make(yard, &distfiles, &mut *store, &forced)?;
     if options.locked || !options.dry_run {
         yard.config.family.check_lock(yard, &planned.set, options.locked, &say)?;
     }
@@ -168,38 +168,38 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         view = Box::new(Drawn::open(view, path.clone())?);
     }
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
-    let run = Run { yard, store: &mut store, planned, distfiles: distfiles.clone(), options: run_options };
+    let run = Run { yard, store: &mut *store, planned, distfiles: distfiles.clone(), options: run_options };
     note("");
     let outcome = run.run(view.as_mut())?;
     drop(view);
     report_left_over(yard);
     note("publishing and reporting");
     let (set, digest) = match outcome.has_rescanned && signals::count() == 0 {
-        true => resolved_again(yard, &store, &distfiles, &say)?,
+        true => resolved_again(yard, &*store, &distfiles, &say)?,
         // After an interruption, the next run resolves the set.
         false => (set, digest),
     };
     let published = match options.no_publish || !(options.publish || yard.config.publishes()) {
         true => Ok(None),
-        false => set.publish(yard, &store, &distfiles).map(Some),
+        false => set.publish(yard, &*store, &distfiles).map(Some),
     };
     // The report is written even if publishing failed.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     let mut page = report::WHOLE.to_owned();
     if outcome.run.is_some() {
-        page = report::write(yard, &store, &*set.ecosystem(), repository)?;
-        set.write_reports(yard, &store)?;
-        plan::remake(yard, set.clone(), &digest, &distfiles, &mut store)?;
+        page = report::write(yard, &*store, &*set.ecosystem(), repository)?;
+        set.write_reports(yard, &*store)?;
+        plan::remake(yard, set.clone(), &digest, &distfiles, &mut *store)?;
         // A failed backup, on a full disk for instance, does not fail the run.
-        if let Err(error) = yard.back_up(&store) {
+        if let Err(error) = yard.back_up() {
             say!("warning: the store was not backed up\n{error}");
         }
     }
-    let judgement = judgement(yard, &store, &outcome)?;
+    let judgement = judgement(yard, &*store, &outcome)?;
     if options.json {
         ended(yard, &outcome, &judgement, &page, repository)?;
     } else {
-        summary(yard, &store, &*set.ecosystem(), &outcome, &page, repository);
+        summary(yard, &*store, &*set.ecosystem(), &outcome, &page, repository);
         let is_withheld = yard.config.build.against == Against::Archive && matches!(published, Ok(None));
         if is_withheld && !options.no_publish {
             say!(
@@ -266,7 +266,7 @@ fn check_names(yard: &Yard, names: &[String]) -> Result<()> {
         return Ok(());
     }
     let (mut store, distfiles) = (yard.store()?, mirror::open_files(yard)?);
-    plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?.narrow(names)
+    plan::make(yard, &distfiles, &mut *store, &Forced::Nothing)?.narrow(names)
 }
 
 /// The packages forced by the last run, if it was interrupted and this command, without names or --force, resumes it. A

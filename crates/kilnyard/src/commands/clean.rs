@@ -8,7 +8,6 @@ use crate::{layers, words};
 use kilnyard_model::artifact::Artifact;
 use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
-use kilnyard_store::Store;
 use kilnyard_worker::{ARCHIVES, KEPT_WORK};
 use kilnyard_yard::lease::SHARED;
 use std::collections::{BTreeMap, HashSet};

@@ -46,7 +46,7 @@ pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
         }),
     };
     let (earlier, later) = (number(options.earlier, 1)?, number(options.later, 0)?);
-    let difference = compare(&figures(&store, earlier)?, &figures(&store, later)?);
+    let difference = compare(&figures(&*store, earlier)?, &figures(&*store, later)?);
     if options.json {
         return print_json(&json!({
             "earlier": earlier,

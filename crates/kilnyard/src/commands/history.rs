@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::StageResult;
-use kilnyard_store::{BuildRow, RunRow, Store};
+use kilnyard_store::{BuildRow, RunRow};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
         Some(package) => {
             let builds = store.builds_of(package, BUILDS_MAX).map_err(store_error)?;
             if builds.is_empty() && store.planned(package).map_err(store_error)?.is_none() {
-                return Err(unknown(yard, &store, package)?);
+                return Err(unknown(yard, &*store, package)?);
             }
             if options.json {
                 return print_json(&builds.iter().map(build_json).collect());

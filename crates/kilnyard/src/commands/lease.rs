@@ -11,7 +11,6 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Lease, encode};
 use kilnyard_schedule::Files;
-use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
 use std::process::ExitCode;
 
@@ -28,7 +27,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
     let distfiles = mirror::open_files(yard)?;
     let mut store = yard.store()?;
-    let mut planned = plan::make(yard, &distfiles, &mut store, &Forced::Nothing)?;
+    let mut planned = plan::make(yard, &distfiles, &mut *store, &Forced::Nothing)?;
     let (set, package) = (&planned.workshop, &options.package);
     let Some(id) = set.graph().find(package) else {
         let known: Vec<String> = set.graph().packages().map(|id| set.graph().name(id).to_owned()).collect();

@@ -11,7 +11,7 @@ use kilnyard_ecosystem::find_excerpt;
 use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::StageResult;
-use kilnyard_store::{BuildRow, Store};
+use kilnyard_store::BuildRow;
 use kilnyard_yard::remedy::Remedy;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -31,11 +31,11 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
         return Err(match store.planned(&options.package).map_err(store_error)? {
             Some(_) => Error::usage(format!("{} has not been built yet", options.package))
                 .hint(Remedy::command(format!("why {}", options.package))),
-            None => unknown(yard, &store, &options.package)?,
+            None => unknown(yard, &*store, &options.package)?,
         });
     }
     if options.follow
-        && let Some(code) = follow::run(yard, &store, &options.package, wanted)?
+        && let Some(code) = follow::run(yard, &*store, &options.package, wanted)?
     {
         return Ok(code);
     }

@@ -30,11 +30,11 @@ pub fn run(yard: &Yard, options: &cli::Plan) -> Result<ExitCode> {
     let mut store = yard.store()?;
     let sources = yard.config.family.provenances(yard)?;
     if options.json {
-        keep_current(yard, &mut store)?;
-        let store: &dyn Store = &store;
+        keep_current(yard, &mut *store)?;
+        let store: &dyn Store = &*store;
         return store.at_once(|store| print_as_json(yard, store, &sources)).map_err(store_error)?;
     }
-    show(yard, &current_plan(yard, &mut store)?, options.all, &sources)
+    show(yard, &current_plan(yard, &mut *store)?, options.all, &sources)
 }
 
 /// A plan for programs. Its packages are streamed from the store to the output: a release has 30,000, and

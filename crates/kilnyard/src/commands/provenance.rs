@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use kilnyard_farm::proof::is_signed;
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::provenance::{PAYLOAD_TYPE, Signed};
-use kilnyard_store::{Provenance, Store};
+use kilnyard_store::Provenance;
 use kilnyard_yard::remedy::Remedy;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -22,7 +22,7 @@ pub fn run(yard: &Yard, options: &cli::ProvenanceOf) -> Result<ExitCode> {
         if store.current(package).map_err(store_error)?.is_none()
             && store.planned(package).map_err(store_error)?.is_none()
         {
-            return Err(unknown(yard, &store, package)?);
+            return Err(unknown(yard, &*store, package)?);
         }
         return Err(Error::usage(format!("the provenance of {package} is not known")).hint(
             Remedy::command(format!("build --force {package}"))

@@ -13,13 +13,13 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     let distfiles = mirror::open_files(yard)?;
     let set = yard.config.family.resolve(yard, &distfiles)?;
     if options.dry_run {
-        let plan = set.plan_publication(yard, &store, &distfiles)?;
+        let plan = set.plan_publication(yard, &*store, &distfiles)?;
         if plan.is_empty() {
             say!("nothing to publish: the repository is up to date");
         }
         return print(&plan);
     }
-    let published = set.publish(yard, &store, &distfiles)?;
+    let published = set.publish(yard, &*store, &distfiles)?;
     for remark in &published.remarks {
         say!("note: {remark}");
     }

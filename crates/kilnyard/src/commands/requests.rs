@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{RequestKind, RunState, Store};
+use kilnyard_store::{RequestKind, RunState};
 use kilnyard_yard::remedy::Remedy;
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
     let running = run.as_ref().filter(|run| run.state == RunState::Running && yard.is_locked());
     for package in packages {
         if store.planned(package).map_err(store_error)?.is_none() {
-            return Err(unknown(yard, &store, package)?);
+            return Err(unknown(yard, &*store, package)?);
         }
         let Some(run) = &run else { continue };
         let row = store.package(run.number, package).map_err(store_error)?;

@@ -7,7 +7,6 @@ use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
 use crate::{mirror, worker};
 use kilnyard_root::Operation;
-use kilnyard_store::Store;
 use kilnyard_worker::{BuildFacts, RootFolder};
 use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
@@ -19,7 +18,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         return Err(Error::usage("there is no base root yet").hint(Remedy::command("build")));
     }
     let mut store = yard.store()?;
-    let mut planned = plan::make(yard, &mirror::open_files(yard)?, &mut store, &Forced::Nothing)?;
+    let mut planned = plan::make(yard, &mirror::open_files(yard)?, &mut *store, &Forced::Nothing)?;
     let graph = planned.workshop.graph();
     let Some(id) = graph.find(name) else {
         let known: Vec<String> = graph.packages().map(|id| graph.name(id).to_owned()).collect();

@@ -9,7 +9,7 @@ use crate::run::host_name;
 use crate::yard::{Yard, store_error};
 use crate::{layers, mirror, worker};
 use kilnyard_model::order::{Account, CommandOrder};
-use kilnyard_store::{BuildRow, Store};
+use kilnyard_store::BuildRow;
 use kilnyard_worker::{Entering, Worker};
 use kilnyard_yard::remedy::Remedy;
 use std::io::IsTerminal;

@@ -34,12 +34,12 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
             false => print(&format!("{preparing}; there is no run yet\n")),
         };
     }
-    let run = last_run(yard, &store)?;
+    let run = last_run(yard, &*store)?;
     let counts = store.counts(run.number).map_err(store_error)?;
     let is_locked = yard.is_locked();
     let state = state_of(yard, &run);
     if options.follow && state == RunState::Running.as_str() {
-        return follow::run(yard, &store, &run, as_json);
+        return follow::run(yard, &*store, &run, as_json);
     }
     let now = words::now_seconds();
     let builds: Vec<BuildRow> = match (run.state, is_locked) {
@@ -51,7 +51,7 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
         Some(_) => crate::report::bound_seconds(yard, run.number),
         None => None,
     };
-    let path = if state == "running" { path(&store, &run, &counts)? } else { Vec::new() };
+    let path = if state == "running" { path(&*store, &run, &counts)? } else { Vec::new() };
     if as_json {
         let counts: serde_json::Map<String, serde_json::Value> =
             counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();

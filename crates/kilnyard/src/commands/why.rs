@@ -30,21 +30,21 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     if in_run.is_none() {
         // There may be no plan yet, or it may be for another configuration.
         super::ensure_scanned(yard)?;
-        let plan = crate::plan::current_plan(yard, &mut yard.store()?)?;
+        let plan = crate::plan::current_plan(yard, &mut *yard.store()?)?;
         planned = plan.packages.into_iter().find(|row| row.package.name == *name);
     }
     // A package that is now left out may have been in an earlier run, whose state is obsolete.
     let now = planned.clone().map(|planned| planned.package);
     let left_out = now.clone().filter(|row| row.state == PackageState::LeftOut);
     let Some(row) = left_out.or(in_run).or(now) else {
-        return Err(unknown(yard, &store, name)?);
+        return Err(unknown(yard, &*store, name)?);
     };
     let mut builds = store.builds_of(name, ATTEMPTS_MAX).map_err(store_error)?;
     // The tries of one run belong together.
     let last_run = builds.first().map(|build| build.run);
     builds.retain(|build| Some(build.run) == last_run);
     let source = yard.config.family.provenances(yard)?.remove(name);
-    let chain = chain(&store, run.as_ref().map(|run| run.number), &row)?;
+    let chain = chain(&*store, run.as_ref().map(|run| run.number), &row)?;
     let settings = yard.config.settings_of(name);
     if options.json {
         return print_json(&json!({

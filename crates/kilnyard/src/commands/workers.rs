@@ -16,7 +16,6 @@ use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::{DEFAULT_POOL, Held, Roster};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::role::Role;
-use kilnyard_store::Store;
 use kilnyard_yard::remedy::Remedy;
 use std::collections::BTreeSet;
 use std::fmt::Write;

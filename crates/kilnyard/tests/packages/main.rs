@@ -15,6 +15,7 @@ mod archive;
 mod block;
 mod bound;
 mod builds;
+mod database;
 mod disasters;
 mod earlier;
 mod elsewhere;
@@ -43,6 +44,7 @@ fn main() {
         disasters::CASES,
         earlier::CASES,
         elsewhere::CASES,
+        database::CASES,
         farm::CASES,
         bound::CASES,
         keeps::CASES,

@@ -399,6 +399,36 @@ impl Postgres {
         Ok(rows?.pop())
     }
 
+    /// Checks what the database does not check itself: that numbers were counted, and that rows have those that they belong
+    /// to.
+    pub(super) fn check_rows(&self) -> Result<(), StoreError> {
+        let rows = self.rows(sql!(
+            "SELECT 'there are builds with numbers above the highest used one' FROM kilnyard.store
+             WHERE builds < (SELECT max(number) FROM kilnyard.build)
+             UNION ALL
+             SELECT 'there are runs with numbers above the highest used one' FROM kilnyard.store
+             WHERE runs < (SELECT max(number) FROM kilnyard.run)
+             UNION ALL
+             SELECT 'there are events with numbers above the highest used one' FROM kilnyard.store
+             WHERE events < (SELECT max(seq) FROM kilnyard.event)
+             UNION ALL
+             SELECT 'a build is of a run that is missing'
+             WHERE EXISTS (SELECT run FROM kilnyard.build EXCEPT SELECT number FROM kilnyard.run)
+             UNION ALL
+             SELECT 'a stage is of a build that is missing'
+             WHERE EXISTS (SELECT build FROM kilnyard.stage EXCEPT SELECT number FROM kilnyard.build)
+             UNION ALL
+             SELECT 'an output is of a package without a build'
+             WHERE EXISTS (SELECT scope, package FROM kilnyard.output EXCEPT SELECT scope, package FROM kilnyard.current)"
+        ))?;
+        match rows.first() {
+            Some(row) => {
+                Err(StoreError::Damaged { store: self.address.to_string(), reason: self.get(row, 0)? })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn plan_rows(&self, statement: Statement) -> Result<Vec<PlanRow>, StoreError> {
         let planned = |row: &Row| {
             let dependencies = lines(self.get(row, 8)?, ' ');

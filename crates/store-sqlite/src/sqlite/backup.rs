@@ -30,14 +30,14 @@ fn copy_error(path: &Path, source: io::Error) -> StoreError {
 
 impl Sqlite {
     /// Fails if the database is damaged. This reads every page, so it takes as long as reading the file.
-    pub fn check(&self) -> Result<(), StoreError> {
+    pub(super) fn check_pages(&self) -> Result<(), StoreError> {
         check(&self.connection, &self.path)
     }
 
     /// Writes a complete, compact and durable copy, replacing an earlier one with this name. If the store is damaged,
     /// this fails and the earlier copy stays.
     pub fn back_up(&self, to: &Path) -> Result<(), StoreError> {
-        self.check()?;
+        self.check_pages()?;
         let unfinished = beside(to, UNFINISHED);
         let failed = |error| copy_error(to, error);
         match std::fs::remove_file(&unfinished) {

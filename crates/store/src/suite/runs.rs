@@ -243,6 +243,7 @@ pub(super) fn texts_and_numbers_are_read_as_written(open: Open) {
         .unwrap();
     (build.ended_seconds, build.outcome) = (Some(1_795_306_845.123_456), BuildOutcome::Failed);
     (build.failure, build.is_reproducible, build.stages) = (Some(failure), Some(false), vec![made]);
+    store.check().unwrap();
     assert_eq!(store.builds_of(hostile, 1).unwrap(), [build]);
     let current = Current {
         package: hostile.into(),

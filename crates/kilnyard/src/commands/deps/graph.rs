@@ -6,7 +6,6 @@ use crate::plan::keep_current;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_schedule::Work;
-use kilnyard_store::Store;
 use kilnyard_yard::estimates::Estimates;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::shape::Shape;
@@ -49,7 +48,7 @@ impl Edges {
     pub fn read(yard: &Yard) -> Result<Edges> {
         super::super::ensure_scanned(yard)?;
         let mut store = yard.store()?;
-        keep_current(yard, &mut store)?;
+        keep_current(yard, &mut *store)?;
         let mut edges = Edges::default();
         let mut needs: Vec<String> = Vec::new();
         store
@@ -77,7 +76,7 @@ impl Edges {
             return Ok(());
         }
         let (shape, store) = (Shape::of(yard), yard.store()?);
-        let history = Estimates::of(yard, &store, shape.machine)?;
+        let history = Estimates::of(yard, &*store, shape.machine)?;
         for package in lacking {
             let jobs_max = yard.config.settings_of(self.name(package)).terms.jobs_max;
             if let Some(work) = history.known(self.name(package)) {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// that the plan expects.
 pub fn set(yard: &Yard, unknown_seconds: f64) -> Result<SimulatedSet> {
     let mut store = yard.store()?;
-    let plan = current_plan(yard, &mut store)?;
-    let estimates = Estimates::of(yard, &store, Shape::of(yard).machine)?;
+    let plan = current_plan(yard, &mut *store)?;
+    let estimates = Estimates::of(yard, &*store, Shape::of(yard).machine)?;
     let mut graph = Graph::new();
     let mut works = Vec::new();
     let to_build: Vec<_> =

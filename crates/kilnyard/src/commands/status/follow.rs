@@ -21,7 +21,7 @@ const STAGES_PAUSE: Duration = Duration::from_secs(2);
 pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Result<ExitCode> {
     signals::install();
     // Before the rows are read: decisions made meanwhile are shown twice rather than missed.
-    let follower = Follower::new(Box::new(yard.store()?)).map_err(store_error)?;
+    let follower = Follower::new(yard.store()?).map_err(store_error)?;
     let mut view: Box<dyn View> = match as_json {
         true => Box::new(Events::new(Box::new(std::io::stdout()))),
         false => Box::new(Plain::new(Box::new(std::io::stdout()))),

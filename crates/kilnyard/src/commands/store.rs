@@ -1,0 +1,52 @@
+//! `kilnyard store`: where the records of a yard are, and whether they are intact.
+
+use super::print;
+use crate::cli;
+use crate::error::Result;
+use crate::words;
+use crate::yard::{STORE, Yard, store_error};
+use serde_json::json;
+use std::process::ExitCode;
+
+pub fn run(yard: &Yard, command: &cli::Store) -> Result<ExitCode> {
+    match command {
+        cli::Store::Check(options) => check(yard, options.json.json),
+        cli::Store::Adopt => adopt(yard),
+    }
+}
+
+fn check(yard: &Yard, as_json: bool) -> Result<ExitCode> {
+    let store = yard.store()?;
+    store.check().map_err(store_error)?;
+    let place = match yard.database()? {
+        Some(address) => address.to_string(),
+        None => yard.path(STORE).display().to_string(),
+    };
+    let (runs, next) = (store.runs().map_err(store_error)?.len(), store.next_build().map_err(store_error)?);
+    let (builds, outputs) = (next - 1, store.outputs().map_err(store_error)?.len());
+    let (farm, target) = (store.scope().farm, &store.scope().target);
+    if as_json {
+        let value = json!({
+            "store": place,
+            "farm": farm.to_string(),
+            "yard": store.scope().yard.to_string(),
+            "target": target.to_string(),
+            "runs": runs,
+            "highest_build": builds,
+            "outputs": outputs,
+        });
+        return print(&format!("{value:#}\n"));
+    }
+    let runs = words::count(runs as u64, "run");
+    let outputs = words::count(outputs as u64, "output");
+    print(&format!(
+        "the store {place} is intact\n\
+         farm {farm}, target {target}: {runs}, builds up to number {builds}, {outputs}\n"
+    ))
+}
+
+fn adopt(yard: &Yard) -> Result<ExitCode> {
+    let _lock = yard.lock()?;
+    say!("this yard uses the store {}", yard.adopt_store()?);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,221 @@
+//! The store of a yard: a file in it, with its backups, or a database.
+
+use super::{Yard, folders};
+use crate::error::{Context, Error, Kind, Result, room, writable};
+use crate::remedy::Remedy;
+use crate::words::now_seconds;
+use kilnyard_model::identity::FarmId;
+use kilnyard_store::{Store, StoreError};
+use kilnyard_store_postgres::{Address, Postgres, SCHEMA};
+use kilnyard_store_sqlite::Sqlite;
+use std::path::PathBuf;
+
+/// The store's file, unless the store is in a database.
+pub const STORE: &str = "state/kilnyard.db";
+/// The file with the id of the store in a database that is this yard's.
+const OWN_STORE: &str = "state/store-id";
+/// Backups are named after their day, between this prefix and suffix.
+const BACKUP_BEGIN: &str = "kilnyard-";
+const BACKUP_END: &str = ".db";
+/// Number of days for which the last good store is kept: after a week of builds, damage has been noticed.
+const BACKUPS_KEPT: usize = 7;
+/// Remedy for a store written by a newer version.
+const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a newer one";
+/// Remedy for a store that stayed locked, or out of reach.
+const BUSY_HINT: &str = "the same command again, once the process that writes the store has finished";
+const UNREACHABLE_HINT: &str = "the same command again, once the database can be reached";
+
+impl Yard {
+    /// Opens the store, and creates it in a new yard.
+    pub fn store(&self) -> Result<Box<dyn Store>> {
+        Self::make_folders(&self.folder)?;
+        match self.database()? {
+            Some(address) => Ok(Box::new(self.store_in(&address)?)),
+            None => Ok(Box::new(self.store_file()?)),
+        }
+    }
+
+    /// The database that the configuration chooses; none if the store is a file of the yard.
+    pub fn database(&self) -> Result<Option<Address>> {
+        let table = &self.config.store;
+        let Some(url) = &table.url else { return Ok(None) };
+        let password = match &table.password_file {
+            Some(file) => {
+                let text = fs_err::read_to_string(self.home.join(file))
+                    .context(Kind::Usage, "read the password of the store's database")?;
+                Some(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+            None => None,
+        };
+        let certificates = table.certificates.as_ref().map(|file| self.home.join(file));
+        let address = Address::parse(url, password.as_deref(), certificates.as_deref())
+            .context(Kind::Usage, "use the yard's store")?;
+        // Each target of a yard has runs of its own.
+        let schema = table.schema.as_deref().unwrap_or(SCHEMA);
+        Ok(Some(match &self.target_name {
+            Some(target) => address.with_schema(&format!("{schema}/{target}")),
+            None => address.with_schema(schema),
+        }))
+    }
+
+    /// Opens the store in a database, if it is this yard's, or of no yard yet.
+    fn store_in(&self, address: &Address) -> Result<Postgres> {
+        let store = Postgres::open(address, &self.target()?).map_err(store_error)?;
+        let known = self.known_store()?;
+        if known == Some(store.scope().farm) {
+            return Ok(store);
+        }
+        let is_unused = store.last_run().map_err(store_error)?.is_none()
+            && store.outputs().map_err(store_error)?.is_empty();
+        if is_unused && self.config.family.is_published(self) {
+            return Err(self.would_withdraw(address));
+        }
+        if is_unused && known.is_none() {
+            self.note_store(store.scope().farm)?;
+            return Ok(store);
+        }
+        let message = match known {
+            Some(_) => format!("the database {address} has the store of another yard, or a new one"),
+            None => {
+                format!("the database {address} already has a store, which this yard has not used before")
+            }
+        };
+        let adopting = Remedy::command("store adopt").then(", if this store is the yard's");
+        Err(Error::new(Kind::Usage, message).hint(adopting))
+    }
+
+    /// The id of the store in a database that this yard uses; absent before the first use.
+    fn known_store(&self) -> Result<Option<FarmId>> {
+        match fs_err::read_to_string(self.path(OWN_STORE)) {
+            Ok(text) => {
+                let id =
+                    FarmId::parse(text.trim()).context(Kind::Machine, "read the id of the yard's store")?;
+                Ok(Some(id))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context(Kind::Machine, "read the id of the yard's store"),
+        }
+    }
+
+    /// Makes the store in the database of the configuration this yard's. Returns its address.
+    ///
+    /// # Errors
+    /// There is no such store, or it lacks what the repository has.
+    pub fn adopt_store(&self) -> Result<String> {
+        let Some(address) = self.database()? else {
+            return Err(Error::usage(
+                "the store is a file of this yard: there is no url in the table [store]",
+            ));
+        };
+        let store = Postgres::open(&address, &self.target()?).map_err(store_error)?;
+        let is_empty = store.outputs().map_err(store_error)?.is_empty();
+        if is_empty && self.config.family.is_published(self) {
+            return Err(self.would_withdraw(&address));
+        }
+        self.note_store(store.scope().farm)?;
+        Ok(address.to_string())
+    }
+
+    /// An empty store does not know which versions are published, and would withdraw packages.
+    fn would_withdraw(&self, address: &Address) -> Error {
+        let message = format!("the database {address} has no records, but the repository has packages");
+        let hint =
+            "restore the database from a backup; or choose the store that has the records of this repository";
+        Error::new(Kind::Machine, message).hint(Remedy::from(hint))
+    }
+
+    /// Notes the id of this yard's store.
+    fn note_store(&self, id: FarmId) -> Result<()> {
+        let failed = "note the id of the yard's store";
+        let path = self.path(OWN_STORE);
+        let making = path.with_extension("new");
+        fs_err::write(&making, format!("{id}\n")).context(Kind::Machine, failed)?;
+        fs_err::rename(making, path).context(Kind::Machine, failed)
+    }
+
+    /// Opens the store in a file of the yard.
+    fn store_file(&self) -> Result<Sqlite> {
+        let path = self.path(STORE);
+        folders::check_no_link(&self.folder, "kilnyard.db")
+            .context(Kind::Machine, "open the yard's store")?;
+        // An empty store would not know which versions are published, and would withdraw packages.
+        let is_empty = fs_err::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
+        if is_empty && self.config.family.is_published(self) {
+            let message =
+                format!("the store {} is missing or empty, but the repository has packages", path.display());
+            return Err(Error::new(Kind::Machine, message).hint(restoring()));
+        }
+        let target = self.target()?;
+        match Sqlite::open(&path, &target) {
+            // Queries also work on a read-only file system. Writes fail when they happen.
+            Err(error) if error.is_read_only() && path.exists() => Sqlite::open_to_read(&path, &target)
+                .map_err(|reading| match reading {
+                    StoreError::TooOld { .. } | StoreError::TooNew { .. } => store_error(reading),
+                    _ => store_error(error),
+                }),
+            other => other.map_err(store_error),
+        }
+    }
+
+    /// Lists the backups of the store's file, latest first.
+    pub fn backups(&self) -> Vec<PathBuf> {
+        let names = fs_err::read_dir(self.path("state")).into_iter().flatten();
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let is_backup = |name: &String| {
+            let day = name.strip_prefix(BACKUP_BEGIN).and_then(|rest| rest.strip_suffix(BACKUP_END));
+            day.is_some_and(|day| day.parse::<jiff::civil::Date>().is_ok())
+        };
+        let mut names: Vec<String> = names.filter(is_backup).collect();
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        names.into_iter().map(|name| self.path("state").join(name)).collect()
+    }
+
+    /// Copies the store's file to a backup in `state`, which replaces an earlier one of the same day. Keeps only the last
+    /// few days. A damaged store does not replace a backup. A database has backups of its own.
+    pub fn back_up(&self) -> Result<()> {
+        if self.config.store.url.is_some() {
+            return Ok(());
+        }
+        let now = jiff::Timestamp::from_second(now_seconds() as i64).or_internal("read the clock")?;
+        let day = now.strftime("%Y-%m-%d");
+        let path = self.path("state").join(format!("{BACKUP_BEGIN}{day}{BACKUP_END}"));
+        self.store_file()?.back_up(&path).map_err(store_error)?;
+        for old in self.backups().into_iter().skip(BACKUPS_KEPT) {
+            fs_err::remove_file(old).context(Kind::Machine, "remove an old backup of the store")?;
+        }
+        Ok(())
+    }
+}
+
+/// Remedy after another process has taken over a run.
+fn fenced() -> Remedy {
+    Remedy::command("status").then(", which shows the run and the process that has it now")
+}
+
+/// Remedy for a store that is lost or damaged.
+fn restoring() -> Remedy {
+    Remedy::command("restore")
+        .then(", which uses the last good backup, and the repository for newer packages")
+}
+
+/// Converts an error of the store to one with a kind and a hint.
+pub fn store_error(error: StoreError) -> Error {
+    let (kind, hint) = match &error {
+        StoreError::TooNew { .. } => (Kind::Usage, Some(Remedy::from(NEWER_HINT))),
+        StoreError::Full { .. } => (Kind::Machine, Some(room())),
+        StoreError::ReadOnly { .. } | StoreError::TooOld { .. } => (Kind::Machine, Some(writable())),
+        StoreError::Busy { store, .. } => {
+            let hint = if store.starts_with("postgres://") { UNREACHABLE_HINT } else { BUSY_HINT };
+            (Kind::Machine, Some(Remedy::from(hint)))
+        }
+        StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(restoring())),
+        StoreError::Fenced { .. } => (Kind::Machine, Some(fenced())),
+        StoreError::Used { .. } => (Kind::Internal, None),
+        StoreError::Other { .. } => (Kind::Machine, None),
+    };
+    let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
+    if let Some(hint) = hint.filter(|hint| !error.hints.contains(hint)) {
+        error.hints.push(hint);
+    }
+    error
+}

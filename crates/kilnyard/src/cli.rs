@@ -4,7 +4,7 @@ mod farm;
 mod store;
 
 pub use farm::{Admission, Serve, Worker, Workers, WorkersAction};
-pub use store::Store;
+pub use store::{Move, Store};
 
 use crate::config::{Reuse, Size};
 use crate::environment_of_process;

@@ -1,5 +1,6 @@
 //! An open store.
 
+mod copy;
 mod event;
 mod link;
 mod open;

@@ -1,6 +1,7 @@
 //! An open store.
 
 mod backup;
+mod copy;
 mod event;
 mod open;
 mod read;

@@ -13,6 +13,7 @@
 //! database, so that the coordinator compiles without one; each store is a separate crate above this one. The feature
 //! `suite` adds the tests that every store must pass; only the tests of stores enable it.
 
+pub mod copy;
 mod error;
 mod event;
 mod rows;

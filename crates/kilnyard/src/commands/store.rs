@@ -2,7 +2,8 @@
 
 use super::print;
 use crate::cli;
-use crate::error::Result;
+use crate::config::store::StoreTable;
+use crate::error::{Error, Result};
 use crate::words;
 use crate::yard::{STORE, Yard, store_error};
 use serde_json::json;
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, command: &cli::Store) -> Result<ExitCode> {
     match command {
         cli::Store::Check(options) => check(yard, options.json.json),
+        cli::Store::Move(options) => move_to(yard, options),
         cli::Store::Adopt => adopt(yard),
     }
 }
@@ -50,3 +52,29 @@ fn adopt(yard: &Yard) -> Result<ExitCode> {
     say!("this yard uses the store {}", yard.adopt_store()?);
     Ok(ExitCode::SUCCESS)
 }
+
+fn move_to(yard: &Yard, options: &cli::Move) -> Result<ExitCode> {
+    let _lock = yard.lock()?;
+    let cli::Move { to, password_file, certificates, schema } = options;
+    let url = (to != FILE).then(|| to.clone());
+    let (password_file, certificates, schema) = (password_file.clone(), certificates.clone(), schema.clone());
+    let table = StoreTable { url, password_file, certificates, schema };
+    table.check().map_err(Error::usage)?;
+    let moved = yard.move_store(&table)?;
+    for table in &moved.tables {
+        say!("{}: {}", table.table, words::count(table.rows, "row"));
+    }
+    say!("all rows of {} are in {}; the former stays as it is", moved.from, moved.to);
+    // It may not decide about a yard that is in version control.
+    let change = match table.url {
+        Some(url) => format!(
+            "set url = \"{url}\" in the table [store] of kilnyard.toml, with the other settings of the database"
+        ),
+        None => "remove the table [store] from kilnyard.toml".to_owned(),
+    };
+    say!("now {change}: until then, commands use the former");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `--to` says for a file of the yard.
+const FILE: &str = "file";

@@ -11,6 +11,7 @@ use std::fs;
 pub const CASES: &[Trial] = &[
     ("a_yard_builds_with_its_store_in_a_database", in_a_database),
     ("builds_continue_while_the_database_ends_and_starts", database_ends),
+    ("a_store_moves_to_a_database_and_back", moves),
 ];
 
 /// A yard with its store in this database.
@@ -86,4 +87,32 @@ fn database_ends(shared: &Shared) {
     yard.run(&["store", "check"]).exits(0).says(&["is intact", "number 4"]);
     server.end();
     assert!(yard.is_clean());
+}
+
+fn moves(shared: &Shared) {
+    let server = Server::start().unwrap();
+    server.database("farm").unwrap();
+    let yard = shared.yard("database-moves", &[good("lib", ""), good("app", "lib")]);
+    yard.build().exits(0);
+    let text = yard.read("kilnyard.toml");
+    let history = |yard: &Yard| yard.run(&["history", "app", "--json"]).exits(0).json();
+    let before = history(&yard);
+    let url = server.url("farm");
+    yard.run(&["store", "move", "--to", &url]).exits(0).says(&["all rows of", "build: 2 rows", "set url = "]);
+    yard.configure(&(text.clone() + &format!("url = \"{url}\"\n")));
+    assert_eq!(history(&yard), before);
+    yard.build().exits(0).says(&["nothing to do"]);
+    yard.run(&["build", "--force", "app"]).exits(0);
+    yard.run(&["store", "move", "--to", &url]).exits(2).says(&["already"]);
+    // The file has its records still, which are older.
+    yard.run(&["store", "move", "--to", "file"]).exits(3).says(&["runs or outputs of its own"]);
+    fs::rename(yard.path("state/kilnyard.db"), yard.path("state/earlier.db")).unwrap();
+    let now = history(&yard);
+    yard.run(&["store", "move", "--to", "file"]).exits(0).says(&["remove the table"]);
+    yard.configure(&text);
+    assert_eq!(history(&yard), now);
+    assert_ne!(now, before);
+    yard.build().exits(0).says(&["nothing to do"]);
+    yard.run(&["store", "check"]).exits(0).says(&["state/kilnyard.db is intact", "number 3"]);
+    server.end();
 }

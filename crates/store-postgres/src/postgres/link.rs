@@ -33,9 +33,11 @@ pub enum Value {
     Bool(Option<bool>),
     Bytes(Vec<u8>),
     /// Columns of several rows, for `unnest`.
-    Ints(Vec<i64>),
-    Reals(Vec<f64>),
+    Ints(Vec<Option<i64>>),
+    Reals(Vec<Option<f64>>),
+    Bools(Vec<Option<bool>>),
     Texts(Vec<Option<String>>),
+    Blobs(Vec<Option<Vec<u8>>>),
 }
 
 impl Value {
@@ -48,13 +50,15 @@ impl Value {
             Value::Bytes(value) => (value, Type::BYTEA),
             Value::Ints(value) => (value, Type::INT8_ARRAY),
             Value::Reals(value) => (value, Type::FLOAT8_ARRAY),
+            Value::Bools(value) => (value, Type::BOOL_ARRAY),
             Value::Texts(value) => (value, Type::TEXT_ARRAY),
+            Value::Blobs(value) => (value, Type::BYTEA_ARRAY),
         }
     }
 }
 
 /// PostgreSQL cannot store U+0000.
-fn storable(text: &str) -> String {
+pub fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
@@ -87,7 +91,7 @@ values! {
 
 impl From<Vec<i64>> for Value {
     fn from(values: Vec<i64>) -> Value {
-        Value::Ints(values)
+        Value::Ints(values.into_iter().map(Some).collect())
     }
 }
 
@@ -107,19 +111,19 @@ pub fn texts<'a, Row: 'a>(
 
 /// A column of numbers, from the rows.
 pub fn reals<'a, Row: 'a>(rows: impl IntoIterator<Item = &'a Row>, number: impl Fn(&'a Row) -> f64) -> Value {
-    Value::Reals(rows.into_iter().map(number).collect())
+    Value::Reals(rows.into_iter().map(|row| Some(number(row))).collect())
 }
 
 /// A statement with its parameters.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    sql: &'static str,
+    sql: Cow<'static, str>,
     values: Vec<Value>,
 }
 
 impl Statement {
-    pub fn new(sql: &'static str, values: Vec<Value>) -> Statement {
-        Statement { sql, values }
+    pub fn new(sql: impl Into<Cow<'static, str>>, values: Vec<Value>) -> Statement {
+        Statement { sql: sql.into(), values }
     }
 }
 
@@ -180,7 +184,7 @@ impl Link {
         let typed: Vec<Vec<_>> =
             statements.iter().map(|statement| statement.values.iter().map(Value::typed).collect()).collect();
         let texts: Vec<Cow<'_, str>> =
-            statements.iter().map(|statement| self.in_schema(statement.sql)).collect();
+            statements.iter().map(|statement| self.in_schema(&statement.sql)).collect();
         let queries = texts
             .iter()
             .zip(&typed)

@@ -23,7 +23,8 @@ pub struct StoreTable {
 }
 
 impl StoreTable {
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Checks that the settings fit together. The error is a sentence.
+    pub fn check(&self) -> Result<(), String> {
         let others = [
             ("password-file", self.password_file.is_some()),
             ("certificates", self.certificates.is_some()),

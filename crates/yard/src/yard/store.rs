@@ -1,10 +1,12 @@
 //! The store of a yard: a file in it, with its backups, or a database.
 
 use super::{Yard, folders};
+use crate::config::store::StoreTable;
 use crate::error::{Context, Error, Kind, Result, room, writable};
 use crate::remedy::Remedy;
 use crate::words::now_seconds;
 use kilnyard_model::identity::FarmId;
+use kilnyard_store::copy::{Digested, Rows, digest};
 use kilnyard_store::{Store, StoreError};
 use kilnyard_store_postgres::{Address, Postgres, SCHEMA};
 use kilnyard_store_sqlite::Sqlite;
@@ -25,6 +27,17 @@ const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a new
 const BUSY_HINT: &str = "the same command again, once the process that writes the store has finished";
 const UNREACHABLE_HINT: &str = "the same command again, once the database can be reached";
 
+/// A store that was copied.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// Where it was: a path, or an address without its password.
+    pub from: String,
+    /// Where it is now.
+    pub to: String,
+    /// The tables with rows.
+    pub tables: Vec<Digested>,
+}
+
 impl Yard {
     /// Opens the store, and creates it in a new yard.
     pub fn store(&self) -> Result<Box<dyn Store>> {
@@ -37,7 +50,11 @@ impl Yard {
 
     /// The database that the configuration chooses; none if the store is a file of the yard.
     pub fn database(&self) -> Result<Option<Address>> {
-        let table = &self.config.store;
+        self.address(&self.config.store)
+    }
+
+    /// The database of a table `store`.
+    fn address(&self, table: &StoreTable) -> Result<Option<Address>> {
         let Some(url) = &table.url else { return Ok(None) };
         let password = match &table.password_file {
             Some(file) => {
@@ -133,6 +150,45 @@ impl Yard {
         fs_err::rename(making, path).context(Kind::Machine, failed)
     }
 
+    /// Copies the store to the database of this table, or to a file, which must not have runs or outputs, and compares all rows.
+    /// The configuration stays.
+    ///
+    /// # Errors
+    /// Nothing was copied: the other store has something, or either cannot be used.
+    pub fn move_store(&self, to: &StoreTable) -> Result<Moved> {
+        let (own, other) = (self.address(&self.config.store)?, self.address(to)?);
+        let file = self.path(STORE).display().to_string();
+        let name =
+            |address: &Option<Address>| address.as_ref().map_or_else(|| file.clone(), Address::to_string);
+        let (from, to) = (name(&own), name(&other));
+        if from == to {
+            return Err(Error::usage(format!("the store is {from} already")));
+        }
+        let target = self.target()?;
+        let source: Box<dyn Rows> = match &own {
+            Some(address) => Box::new(self.store_in(address)?),
+            None => Box::new(self.store_file()?),
+        };
+        let open = || -> Result<Box<dyn Rows>> {
+            Ok(match &other {
+                Some(address) => Box::new(Postgres::open(address, &target).map_err(store_error)?),
+                None => Box::new(Sqlite::open(&self.path(STORE), &target).map_err(store_error)?),
+            })
+        };
+        open()?.fill(&*source).map_err(store_error)?;
+        let (mut rows, copied) =
+            (digest(&*source).map_err(store_error)?, digest(&*open()?).map_err(store_error)?);
+        if let Some((row, _)) = rows.iter().zip(&copied).find(|(row, copied)| row != copied) {
+            let message = format!("the rows of the table {} in {to} are not those of {from}", row.table);
+            return Err(Error::new(Kind::Internal, message));
+        }
+        if other.is_some() {
+            self.note_store(source.head().map_err(store_error)?.scope.farm)?;
+        }
+        rows.retain(|table| table.rows > 0);
+        Ok(Moved { from, to, tables: rows })
+    }
+
     /// Opens the store in a file of the yard.
     fn store_file(&self) -> Result<Sqlite> {
         let path = self.path(STORE);
@@ -210,7 +266,7 @@ pub fn store_error(error: StoreError) -> Error {
         }
         StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(restoring())),
         StoreError::Fenced { .. } => (Kind::Machine, Some(fenced())),
-        StoreError::Used { .. } => (Kind::Internal, None),
+        StoreError::Used { .. } => (Kind::Machine, None),
         StoreError::Other { .. } => (Kind::Machine, None),
     };
     let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();

@@ -65,12 +65,10 @@ fn move_to(yard: &Yard, options: &cli::Move) -> Result<ExitCode> {
         say!("{}: {}", table.table, words::count(table.rows, "row"));
     }
     say!("all rows of {} are in {}; the former stays as it is", moved.from, moved.to);
-    // It may not decide about a yard that is in version control.
+    // The URL may have a password, and the configuration is the user's.
     let change = match table.url {
-        Some(url) => format!(
-            "set url = \"{url}\" in the table [store] of kilnyard.toml, with the other settings of the database"
-        ),
-        None => "remove the table [store] from kilnyard.toml".to_owned(),
+        Some(_) => "set url in the table [store] of kilnyard.toml, and the other settings of the database",
+        None => "remove the table [store] from kilnyard.toml",
     };
     say!("now {change}: until then, commands use the former");
     Ok(ExitCode::SUCCESS)

@@ -17,7 +17,7 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::reason::{Reason, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, Measures, PackageState, StageResult};
 use kilnyard_process::Log;
-use kilnyard_store::{BuildRow, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
+use kilnyard_store::{BuildRow, Holder, PackageRow, Plan, PlanRow, Record, RunRow, RunState, Store};
 use serde_json::{Map, Value, json};
 
 /// Number of packages, about as many as in the largest trees.
@@ -123,7 +123,7 @@ fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     fs_err::write(yard.path("index/index.json"), r#"{"suites":[]}"#).or_internal("write an index")?;
     let distfiles = mirror::open_files(yard)?;
     let mut build = 0;
-    store.lead().map_err(store_error)?;
+    store.lead(&Holder::named("benchmark")).map_err(store_error)?;
     for run in 1..=RUNS {
         super::check_interrupt()?;
         let built = built_in(run);

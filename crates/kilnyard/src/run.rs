@@ -152,7 +152,7 @@ impl Run<'_> {
         // Before the first decision: views read decisions from the store.
         let follower = Follower::new(self.yard.store()?).map_err(store_error)?;
         let included = self.included();
-        let lead = self.store.lead().map_err(store_error)?;
+        let lead = self.store.lead(&self.yard.as_holder()?).map_err(store_error)?;
         let previous = self.store.last_run().map_err(store_error)?;
         let resumed = previous
             .clone()
@@ -215,7 +215,7 @@ impl Run<'_> {
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
         let driver = Driver::new(coordinator, scheduler);
-        let mut book = Book { store: self.store, run, beginnings };
+        let mut book = Book { store: self.store, run, beginnings, holder: self.yard.as_holder()? };
         if resumed.is_some() {
             book.resume(&taken).map_err(store_error)?;
         }

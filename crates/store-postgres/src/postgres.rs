@@ -1,19 +1,23 @@
 //! An open store.
 
 mod copy;
+mod document;
 mod event;
+mod lead;
 mod link;
 mod open;
 mod read;
 mod write;
+
+pub use document::Document;
 
 use crate::Address;
 use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, Event, LastBuild, Leadership, Measurement, Number, OutputRow, PackageRow, Plan,
-    PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
+    BuildRow, Current, Event, Holder, LastBuild, Leader, Leadership, Measurement, Number, OutputRow,
+    PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
 };
 use link::{Failed, Link, Statement, sql};
 use std::cell::{Cell, RefCell};
@@ -39,6 +43,10 @@ pub struct Postgres {
     batches: u64,
     /// Whether calls read from a snapshot, which ends with its connection.
     is_in_snapshot: Cell<bool>,
+    /// The timeline of the server when this store became the leader.
+    timeline: i64,
+    /// The expression for the timeline of the server, once that is known.
+    timeline_sql: Cell<Option<&'static str>>,
 }
 
 impl fmt::Debug for Postgres {
@@ -72,16 +80,21 @@ impl Postgres {
         outcome
     }
 
-    /// The rows of statements that only read. They are sent together, and repeated if the connection breaks.
-    fn rows_of_all(&self, statements: &[Statement]) -> Result<Vec<Vec<Row>>, StoreError> {
+    /// Calls `use_it` with the connection, and again with a new one if that breaks.
+    fn repeated<T>(&self, use_it: impl Fn(&Link) -> Result<T, Failed>) -> Result<T, StoreError> {
         let end = Instant::now() + READ_PATIENCE;
         loop {
-            match self.over(|link| link.all(statements)) {
+            match self.over(&use_it) {
                 Err(failed)
                     if failed.is_of_connection() && !self.is_in_snapshot.get() && Instant::now() < end => {}
                 outcome => return outcome.map_err(|failed| self.wrap(failed)),
             }
         }
+    }
+
+    /// The rows of statements that only read. They are sent together, and repeated if the connection breaks.
+    fn rows_of_all(&self, statements: &[Statement]) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.repeated(|link| link.all(statements))
     }
 
     fn rows(&self, statement: Statement) -> Result<Vec<Row>, StoreError> {
@@ -110,14 +123,20 @@ impl Store for Postgres {
         &self.scope
     }
 
-    fn lead(&mut self) -> Result<Leadership, StoreError> {
-        let sql = "UPDATE kilnyard.store SET epoch = epoch + 1 RETURNING epoch, builds + 1";
-        // If the answer is lost, another epoch is taken: that one was not used.
-        let rows = self.rows(sql!(sql))?;
-        let row = rows.first().ok_or_else(|| self.unreadable("a store", "its row is missing"))?;
-        let lead = Leadership { epoch: self.number_at(row, 0)?, next_build: self.number_at(row, 1)? };
-        self.epoch = lead.epoch;
-        Ok(lead)
+    fn lead(&mut self, holder: &Holder) -> Result<Leadership, StoreError> {
+        self.take_lead(holder)
+    }
+
+    fn renew(&mut self) -> Result<(), StoreError> {
+        self.show(false)
+    }
+
+    fn leave(&mut self) -> Result<(), StoreError> {
+        self.show(true)
+    }
+
+    fn leader(&self) -> Result<Option<Leader>, StoreError> {
+        self.read_leader()
     }
 
     fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError> {

@@ -9,7 +9,8 @@ use kilnyard_model::result::{BuildOutcome, Measures, PackageState, StageResult};
 use kilnyard_model::target::Target;
 use kilnyard_store::copy::{Rows, digest};
 use kilnyard_store::{
-    BuildRow, Current, PackageRow, Plan, PlanRow, Record, RequestKind, RunRow, RunState, Store, StoreError,
+    BuildRow, Current, Holder, PackageRow, Plan, PlanRow, Record, RequestKind, RunRow, RunState, Store,
+    StoreError,
 };
 use kilnyard_store_postgres::Postgres;
 use kilnyard_store_sqlite::Sqlite;
@@ -21,7 +22,7 @@ fn target() -> Target {
 
 /// A run of more packages than are copied at once, one of which was built.
 fn fill(store: &mut dyn Store) {
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     let package = |number: usize| PackageRow {
         name: format!("package-{number}-\u{fc}"),
         version: "1".to_owned(),
@@ -145,7 +146,7 @@ fn a_copy_has_every_row_there_and_back_and_continues() {
     for store in stores {
         assert_eq!(*store.scope(), ids);
         store.check().unwrap();
-        let lead = store.lead().unwrap();
+        let lead = store.lead(&Holder::named("test")).unwrap();
         epochs.push(lead.epoch);
         assert_eq!(lead.next_build, 6);
         assert_eq!(store.take_requests().unwrap().len(), 1);

@@ -5,7 +5,9 @@ mod server;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_model::target::Target;
-use kilnyard_store::{BuildRow, PackageRow, Record, RequestKind, RunRow, RunState, Store, StoreError};
+use kilnyard_store::{
+    BuildRow, Holder, PackageRow, Record, RequestKind, RunRow, RunState, Store, StoreError,
+};
 use kilnyard_store_postgres::{Address, Postgres};
 use server::Server;
 use std::io::{Read, Write};
@@ -115,7 +117,7 @@ fn a_decision_whose_answer_is_lost_is_written_once() {
     server.database("lost").unwrap();
     let relay = Relay::start(&server, "lost");
     let mut store = open(&Address::parse(&relay.url, None, None).unwrap());
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     let run = store.begin_run(&run_row(), &[]).unwrap();
     for number in 1..=5 {
         relay.cuts.store(true, Ordering::Relaxed);
@@ -136,7 +138,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_written_twice_while_the_server_en
     let server = Server::start().unwrap();
     let address = server.database("ends").unwrap();
     let mut store = open(&address);
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     let package = PackageRow {
         name: "a".to_owned(),
         version: String::new(),
@@ -185,11 +187,11 @@ fn another_leader_fences_a_store_that_is_connected_again() {
     let server = Server::start().unwrap();
     let address = server.database("fenced").unwrap();
     let (mut one, mut two) = (open(&address), open(&address));
-    one.lead().unwrap();
+    one.lead(&Holder::named("test")).unwrap();
     let run = one.begin_run(&run_row(), &[]).unwrap();
     server.end();
     server.begin().unwrap();
-    two.lead().unwrap();
+    two.lead(&Holder::named("test")).unwrap();
     let refused = one.record(&[began(run, 1)]).unwrap_err();
     assert!(matches!(refused, StoreError::Fenced { own: 1, latest: 2, .. }), "{refused}");
     two.record(&[began(run, 1)]).unwrap();
@@ -221,7 +223,7 @@ fn a_store_of_a_later_format_is_not_written() {
     assert!(matches!(error, StoreError::TooNew { found: 7, oldest: 5, .. }), "{error}");
     // One whose later steps only added something is.
     server.query("later", "UPDATE kilnyard.store SET oldest_writer = 1").unwrap();
-    open(&address).lead().unwrap();
+    open(&address).lead(&Holder::named("test")).unwrap();
     server.end();
 }
 
@@ -243,7 +245,7 @@ fn what_is_wrong_in_a_store_is_found() {
     let server = Server::start().unwrap();
     let address = server.database("wrong").unwrap();
     let mut store = open(&address);
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     let run = store.begin_run(&run_row(), &[]).unwrap();
     store.record(&[began(run, 1)]).unwrap();
     store.check().unwrap();

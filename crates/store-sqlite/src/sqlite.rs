@@ -13,8 +13,8 @@ use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, Event, LastBuild, Leadership, Measurement, Number, OutputRow, PackageRow, Plan,
-    PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
+    BuildRow, Current, Event, Holder, LastBuild, Leader, Leadership, Measurement, Number, OutputRow,
+    PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
 };
 use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Store for Sqlite {
         &self.scope
     }
 
-    fn lead(&mut self) -> Result<Leadership, StoreError> {
+    fn lead(&mut self, _holder: &Holder) -> Result<Leadership, StoreError> {
         let sql = "UPDATE store SET epoch = epoch + 1 RETURNING epoch, builds + 1";
         let lead = self.connection.query_row(sql, [], |row| {
             Ok(Leadership {
@@ -75,6 +75,20 @@ impl Store for Sqlite {
         let lead = lead.map_err(|e| self.wrap(e))?;
         self.epoch = lead.epoch;
         Ok(lead)
+    }
+
+    fn renew(&mut self) -> Result<(), StoreError> {
+        self.check_epoch()
+    }
+
+    fn leave(&mut self) -> Result<(), StoreError> {
+        self.check_epoch()?;
+        self.epoch = 0;
+        Ok(())
+    }
+
+    fn leader(&self) -> Result<Option<Leader>, StoreError> {
+        Ok(None)
     }
 
     fn begin_run(&mut self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, StoreError> {

@@ -1,6 +1,6 @@
 //! Errors of a store, independent of its database.
 
-use crate::Number;
+use crate::{Holder, Number};
 
 /// The error of the database or the system.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -88,6 +88,23 @@ pub enum StoreError {
         own: Number,
         /// The latest epoch.
         latest: Number,
+    },
+    /// Another process leads, and is alive.
+    #[error("{holder} leads the store {store}: it was there {silent_seconds:.0} s ago")]
+    Led {
+        /// The path or address of the store.
+        store: String,
+        /// The leader.
+        holder: Holder,
+        /// The number of seconds since it was last there.
+        silent_seconds: f64,
+    },
+    /// A copy of the store has taken its place, such as a replica of a database. Its latest writes may be missing there.
+    /// Nothing was written. The leader has to lead again, and to read its state.
+    #[error("a copy of the store {store} has taken its place, and may lack its latest records")]
+    Replaced {
+        /// The path or address of the store.
+        store: String,
     },
     /// A build has a number or a random id that was used before. Nothing was written.
     #[error("the store {store} already has {what}")]

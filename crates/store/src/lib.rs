@@ -16,12 +16,14 @@
 pub mod copy;
 mod error;
 mod event;
+mod lead;
 mod rows;
 #[cfg(feature = "suite")]
 pub mod suite;
 
 pub use error::{Cause, StoreError};
 pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, EventKind, Ids};
+pub use lead::{Holder, Leader, Leadership, RENEW_SECONDS, SILENT_SECONDS_MAX};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
     Plan, PlanRow, PlanRowSeen, Provenance, Record, Request, RequestKind, RunRow, RunState,
@@ -32,22 +34,29 @@ use kilnyard_model::identity::Scope;
 /// The number of a run, build, epoch or event. Numbers only increase.
 pub type Number = u64;
 
-/// What a new leader gets from the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leadership {
-    /// The epoch. It fences all earlier ones.
-    pub epoch: Number,
-    /// The first unused build number. Only the leader uses numbers.
-    pub next_build: Number,
-}
-
 /// The contract of every store. A store can be moved to another thread. It reads and writes the rows of one [`Scope`].
 pub trait Store: Send {
     /// The farm, yard and target whose rows are read and written.
     fn scope(&self) -> &Scope;
     /// Makes this connection the leader: until another one becomes the leader, only this one may begin runs and write
     /// records.
-    fn lead(&mut self) -> Result<Leadership, StoreError>;
+    ///
+    /// # Errors
+    /// [`StoreError::Led`] if several machines can open the store, and a leader with another id is alive.
+    fn lead(&mut self, holder: &Holder) -> Result<Leadership, StoreError>;
+    /// Shows that this leader is alive, as each write of it does. A leader does this every [`RENEW_SECONDS`].
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] if this connection is not the leader.
+    fn renew(&mut self) -> Result<(), StoreError>;
+    /// Gives up the leadership: another process can take it at once, and this one writes no more.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] if this connection is not the leader.
+    fn leave(&mut self) -> Result<(), StoreError>;
+    /// The latest leader. Absent before the first one, and in a store that only one machine can open, where the lock of its
+    /// folder decides who leads.
+    fn leader(&self) -> Result<Option<Leader>, StoreError>;
     /// Begins a run of these packages, and returns its number.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ mod packages;
 mod plans;
 mod runs;
 
-use crate::{BuildRow, ForcedRun, Number, PackageRow, RunRow, RunState, Store};
+use crate::{BuildRow, ForcedRun, Holder, Number, PackageRow, RunRow, RunState, Store};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
 use kilnyard_model::order::{Output, Stage};
@@ -51,6 +51,7 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("reading_a_plan_stops_when_asked", plans::reading_a_plan_stops_when_asked),
     ("a_build_has_its_own_worker_and_its_cores", packages::a_build_has_its_own_worker_and_its_cores),
     ("a_lead_fences_earlier_leads", leads::a_lead_fences_earlier_leads),
+    ("a_leader_that_leaves_writes_no_more", leads::a_leader_that_leaves_writes_no_more),
     ("numbers_and_attempts_are_used_once", leads::numbers_and_attempts_are_used_once),
     ("provenance_is_that_of_the_current_outputs", packages::provenance_is_that_of_the_current_outputs),
     ("the_builds_of_a_worker_are_found", packages::the_builds_of_a_worker_are_found),
@@ -71,10 +72,15 @@ fn connect(open: Open) -> Box<dyn Store> {
     open(&target())
 }
 
+/// The process of most tests.
+fn holder() -> Holder {
+    Holder::named("one")
+}
+
 /// A connection that leads.
 fn leading(open: Open) -> Box<dyn Store> {
     let mut store = connect(open);
-    store.lead().expect("the lead");
+    store.lead(&holder()).expect("the lead");
     store
 }
 

@@ -15,7 +15,7 @@ use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_family::debian::{self, Debian};
 use kilnyard_mirror::FileStore;
 use kilnyard_sign::YardKey;
-use kilnyard_store::{Current, Record, Store};
+use kilnyard_store::{Current, Holder, Record, Store};
 use serde_json::{Map, json};
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let workshop =
         Workshop::new(settings, universe, Sources::default(), &names, Base::default(), Published::default());
     let mut store = yard.store()?;
-    store.lead().map_err(store_error)?;
+    store.lead(&Holder::named("benchmark")).map_err(store_error)?;
     let mut bench = Bench { store, distfiles: mirror::open_files(&yard)?, yard, workshop };
     bench.put((0..PACKAGES).map(|number| synthetic::current(number, 1)).collect())?;
     let (mut whole, mut changed, mut changed_wall) = (Vec::new(), Vec::new(), Vec::new());

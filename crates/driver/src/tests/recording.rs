@@ -18,6 +18,7 @@ struct Scripted {
     gate: Option<Receiver<()>>,
     requests: VecDeque<Result<Vec<Request>, StoreError>>,
     loads: VecDeque<Result<Loaded, StoreError>>,
+    renewals: VecDeque<Result<(), StoreError>>,
     records: usize,
 }
 
@@ -32,6 +33,10 @@ impl Ledger for Scripted {
 
     fn requests(&mut self) -> Result<Vec<Request>, StoreError> {
         self.requests.pop_front().unwrap_or(Ok(Vec::new()))
+    }
+
+    fn renew(&mut self) -> Result<(), StoreError> {
+        self.renewals.pop_front().unwrap_or(Ok(()))
     }
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
@@ -111,6 +116,17 @@ fn requests_arrive_in_order_and_stay_in_the_store_on_failure() {
         }
     });
     assert!(last.is_none());
+}
+
+#[test]
+fn a_leader_that_lost_its_place_ends_without_a_decision() {
+    let fenced = || StoreError::Fenced { store: "s".into(), own: 1, latest: 2 };
+    let renewals = [Err(busy()), Err(fenced())].into();
+    let (_, last) = with(Scripted { renewals, ..Scripted::default() }, |_jobs, heard| {
+        let found = heard.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(found, Input::NotCommitted(Refusal::ForGood)), "{found:?}");
+    });
+    assert!(matches!(last, Some(StoreError::Fenced { .. })));
 }
 
 #[test]

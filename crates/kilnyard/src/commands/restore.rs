@@ -37,7 +37,7 @@ pub fn run(yard: &Yard, options: &cli::Restore) -> Result<ExitCode> {
     }
     // The repository may be newer than the backup, and the store must not be empty while the repository has packages.
     let mut store = Sqlite::open(&making, &yard.target()?).map_err(store_error)?;
-    store.lead().map_err(store_error)?;
+    store.lead(&yard.as_holder()?).map_err(store_error)?;
     let distfiles = mirror::open_files(yard)?;
     let recovered = yard.config.family.recover(yard, &store, &distfiles)?;
     let records: Vec<Record> = recovered.packages.iter().cloned().map(Record::Outputs).collect();

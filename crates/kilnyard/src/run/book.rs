@@ -9,7 +9,9 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
-use kilnyard_store::{BuildRow, Current, Number, PackageRow, Record, Request, RunState, Store, StoreError};
+use kilnyard_store::{
+    BuildRow, Current, Holder, Number, PackageRow, Record, Request, RunState, Store, StoreError,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -96,6 +98,8 @@ pub struct Book<'a> {
     pub store: &'a mut dyn Store,
     pub run: Number,
     pub beginnings: Beginnings,
+    /// This process.
+    pub holder: Holder,
 }
 
 impl Book<'_> {
@@ -119,9 +123,13 @@ impl Ledger for Book<'_> {
         self.store.take_requests()
     }
 
+    fn renew(&mut self) -> Result<(), StoreError> {
+        self.store.renew()
+    }
+
     fn load(&mut self) -> Result<Loaded, StoreError> {
         // Becoming the leader again fences a commit of unknown outcome; the next number is then above its numbers.
-        let next_build = self.store.lead()?.next_build;
+        let next_build = self.store.lead(&self.holder)?.next_build;
         self.resume(&[])?;
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
         let starts = self.beginnings.starts(&current, &self.store.packages(self.run)?);

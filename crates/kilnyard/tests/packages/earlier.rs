@@ -4,7 +4,7 @@ use crate::fixtures::{Packages, Shared, Trial, good};
 use crate::support::Yard;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::order::Key;
-use kilnyard_store::{Record, Store};
+use kilnyard_store::{Holder, Record, Store};
 use kilnyard_store_sqlite::Sqlite;
 use serde_json::{Value, json};
 use std::fs;
@@ -50,7 +50,7 @@ fn an_earlier_version(shared: &Shared) {
     let target = "debian/linux/bookworm/amd64".parse().unwrap();
     let mut store = Sqlite::open(&yard.path("state/kilnyard.db"), &target).unwrap();
     let key = |store: &Sqlite, package: &str| store.current(package).unwrap().unwrap().key;
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     for package in ["one", "two"] {
         let key = former(&key(&store, package), digest.as_str().unwrap());
         store.record(&[Record::KeyConfirmed { package: package.to_owned(), key }]).unwrap();

@@ -261,6 +261,9 @@ pub enum Failed {
     Silent,
     #[error("{0}")]
     Machine(std::io::Error),
+    /// The store has no row.
+    #[error("its row is missing")]
+    NoRow,
 }
 
 /// An error with the message of the server, or the cause.
@@ -283,6 +286,8 @@ fn is_passing(error: &Error) -> bool {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         // It is a replica now; another host may not be one.
         SqlState::READ_ONLY_SQL_TRANSACTION,
+        // The same, for its timeline.
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
     ];
     match error.code() {
         Some(code) => passing.contains(code),
@@ -297,7 +302,7 @@ impl Failed {
         match self {
             Failed::Database(error) => is_passing(error),
             Failed::Silent => true,
-            Failed::Machine(_) => false,
+            Failed::Machine(_) | Failed::NoRow => false,
         }
     }
 

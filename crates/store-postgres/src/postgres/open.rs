@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 
 /// Each step migrates a store from the previous format to the next; the first one creates a store. Never change a
 /// released step: stores that it made exist.
-const STEPS: [&str; 1] = [include_str!("schema.sql")];
+const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("leader.sql")];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;
 /// The oldest server that is supported: PostgreSQL 15.
@@ -68,7 +68,17 @@ impl Postgres {
         let number = number_of(&link, &found, target).map_err(wrap)?;
         let number = number.ok_or_else(|| other("its scope is missing".to_owned()))?;
         let (link, is_in_snapshot) = (RefCell::new(Some(link)), Cell::new(false));
-        Ok(Postgres { address: address.clone(), link, number, scope, epoch: 0, batches: 0, is_in_snapshot })
+        Ok(Postgres {
+            address: address.clone(),
+            link,
+            number,
+            scope,
+            epoch: 0,
+            batches: 0,
+            is_in_snapshot,
+            timeline: 0,
+            timeline_sql: Cell::new(None),
+        })
     }
 }
 

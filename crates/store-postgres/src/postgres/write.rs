@@ -1,6 +1,7 @@
 //! Writes rows. Each function is one transaction.
 
 use super::Postgres;
+use super::lead::NO_TIMELINE;
 use super::link::{Failed, Link, Statement, reals, sql, texts};
 use kilnyard_model::result::{FailureKind, StageResult};
 use kilnyard_store::Provenance;
@@ -29,6 +30,8 @@ pub(super) enum Refused {
     Value(&'static str, String),
     /// Another process is the leader, with this epoch.
     Fenced(Number),
+    /// Another server has taken the place of the one that this process became the leader in.
+    Replaced,
 }
 
 impl From<Failed> for Refused {
@@ -63,6 +66,7 @@ impl Postgres {
             },
             Refused::Used(what) => StoreError::Used { store: self.address.to_string(), what },
             Refused::Value(what, reason) => self.unreadable(what, reason),
+            Refused::Replaced => StoreError::Replaced { store: self.address.to_string() },
             Refused::Fenced(latest) => {
                 StoreError::Fenced { store: self.address.to_string(), own: self.epoch, latest }
             }
@@ -100,10 +104,13 @@ impl Postgres {
         write: &impl Fn(&Writer) -> Result<T, Refused>,
         unanswered: &mut Option<T>,
     ) -> Result<T, Refused> {
-        let head = begin(link)?;
-        let written = match unanswered.take().filter(|_| head.batch == batch) {
+        let head = begin(link, self.timeline_of(link)?)?;
+        let is_here = head.batch == batch && head.timeline == self.timeline;
+        let written = match unanswered.take().filter(|_| is_here) {
             Some(written) => Ok(Some(written)),
-            None if self.epoch == 0 || head.epoch != self.epoch => Err(Refused::Fenced(head.epoch)),
+            None if self.epoch == 0 || head.epoch > self.epoch => Err(Refused::Fenced(head.epoch)),
+            // The other server may lack this leader's latest records, and even its lead.
+            None if head.epoch != self.epoch || head.timeline != self.timeline => Err(Refused::Replaced),
             None => Ok(None),
         };
         let written = match written {
@@ -143,7 +150,8 @@ impl Postgres {
         let written = write(&writer)?;
         let Counters { builds, runs, events } = writer.counters.get();
         writer.add(sql!(
-            "UPDATE kilnyard.store SET builds = $1, runs = $2, events = $3, batch = $4",
+            "UPDATE kilnyard.store
+             SET builds = $1, runs = $2, events = $3, batch = $4, renewed = clock_timestamp()",
             builds,
             runs,
             events,
@@ -157,7 +165,7 @@ impl Postgres {
     fn write_too<T>(&self, write: impl Fn(&Writer) -> Result<T, Refused>) -> Result<T, StoreError> {
         let end = Instant::now() + OTHERS_PATIENCE;
         let attempt = |link: &Link| {
-            let head = begin(link)?;
+            let head = begin(link, NO_TIMELINE)?;
             let writer = Writer::new(link, self.number, head);
             let written = write(&writer).and_then(|written| {
                 let events = writer.counters.get().events;
@@ -290,6 +298,8 @@ fn is_of_connection(refused: &Refused) -> bool {
 /// The row of the store, locked until the transaction ends.
 struct Head {
     epoch: Number,
+    /// That of the server now.
+    timeline: i64,
     batch: String,
     counters: Counters,
 }
@@ -303,14 +313,15 @@ struct Counters {
 }
 
 /// Begins a transaction that writes, and waits for those of others.
-fn begin(link: &Link) -> Result<Head, Refused> {
-    let head = "SELECT epoch, batch, builds, runs, events FROM kilnyard.store FOR UPDATE";
+fn begin(link: &Link, timeline: &str) -> Result<Head, Refused> {
+    let head =
+        format!("SELECT epoch, batch, builds, runs, events, {timeline} FROM kilnyard.store FOR UPDATE");
     let rows = link.all(&[sql!("BEGIN"), sql!(head)])?;
     let row = rows.last().and_then(|rows| rows.first());
     let row = row.ok_or_else(|| Refused::Value("a store", "its row is missing".to_owned()))?;
     let number = |column| row.try_get::<_, i64>(column).map(|number| number as Number);
     let counters = Counters { builds: number(2)?, runs: number(3)?, events: number(4)? };
-    Ok(Head { epoch: number(0)?, batch: row.try_get(1)?, counters })
+    Ok(Head { epoch: number(0)?, timeline: row.try_get(5)?, batch: row.try_get(1)?, counters })
 }
 
 /// The transaction of a decision. Its statements are collected, and sent together.

@@ -23,6 +23,61 @@ impl Server {
     /// # Errors
     /// A sentence that says what is missing.
     pub fn start() -> Result<Server, String> {
+        let server = Server::new()?;
+        let data = server.data();
+        server.run("initdb", &["-D", &data, "-A", "trust", "-U", "kiln", "--no-sync", "--locale=C.UTF-8"])?;
+        server.begin()?;
+        Ok(server)
+    }
+
+    /// A replica, which receives what this server writes.
+    ///
+    /// # Errors
+    /// What a program said.
+    pub fn replica(&self) -> Result<Server, String> {
+        let (server, socket) = (Server::new()?, self.folder.path().display().to_string());
+        let data = server.data();
+        server.run("pg_basebackup", &["-h", &socket, "-U", "kiln", "-D", &data, "-R", "-c", "fast"])?;
+        server.begin()?;
+        Ok(server)
+    }
+
+    /// Makes a replica the server.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn promote(&self) -> Result<(), String> {
+        self.run("pg_ctl", &["-D", &self.data(), "-w", "promote"])
+    }
+
+    /// Kills all of its processes, as a machine without power would. It can begin again.
+    ///
+    /// # Errors
+    /// Its process is not known.
+    pub fn kill(&self) -> Result<(), String> {
+        let note = Path::new(&self.data()).join("postmaster.pid");
+        let text = fs::read_to_string(&note).map_err(|error| error.to_string())?;
+        let first: i32 = text.lines().next().and_then(|line| line.parse().ok()).ok_or("no process id")?;
+        let parent = |pid: i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<i32>().ok()
+        };
+        let all = fs::read_dir("/proc").map_err(|error| error.to_string())?.flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let mut victims: Vec<i32> = pids.filter(|pid| parent(*pid) == Some(first)).collect();
+        victims.insert(0, first);
+        let numbers: Vec<String> = victims.iter().map(i32::to_string).collect();
+        let killed = Command::new("kill").arg("-9").args(&numbers).status();
+        if !killed.is_ok_and(|status| status.success()) {
+            return Err("its processes were not killed".to_owned());
+        }
+        // Until they are reaped they look alive.
+        fs::remove_file(note).map_err(|error| error.to_string())?;
+        let _ = fs::remove_file(self.folder.path().join(".s.PGSQL.5432.lock"));
+        Ok(())
+    }
+
+    fn new() -> Result<Server, String> {
         let programs = programs().ok_or("PostgreSQL 15 or later is not installed: no initdb is found")?;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let is_root = fs::metadata(folder.path()).is_ok_and(|facts| facts.uid() == 0);
@@ -32,11 +87,7 @@ impl Server {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
                 .map_err(|error| error.to_string())?;
         }
-        let server = Server { programs, folder, user };
-        let data = server.data();
-        server.run("initdb", &["-D", &data, "-A", "trust", "-U", "kiln", "--no-sync", "--locale=C.UTF-8"])?;
-        server.begin()?;
-        Ok(server)
+        Ok(Server { programs, folder, user })
     }
 
     /// Starts it again after it was ended.

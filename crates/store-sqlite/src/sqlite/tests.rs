@@ -5,7 +5,7 @@ use super::*;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, FailureKind};
 use kilnyard_model::target::Target;
-use kilnyard_store::{ForcedRun, RunState};
+use kilnyard_store::{ForcedRun, Holder, RunState};
 use std::time::Duration;
 
 /// A store with rows of every kind, made by commit 3ad06da.
@@ -123,7 +123,7 @@ fn a_store_of_an_earlier_format_is_migrated_and_keeps_its_rows() {
             [Request { kind: RequestKind::Retry, package: "acl".to_owned() }]
         );
         // It can be written and read like any other.
-        let lead = store.lead().unwrap();
+        let lead = store.lead(&Holder::named("test")).unwrap();
         assert_eq!((lead.epoch, lead.next_build), (1, 8));
         let end = Record::BuildEnded {
             build: 7,
@@ -190,7 +190,7 @@ fn a_store_that_only_later_programs_may_write_is_refused() {
 fn a_store_to_which_a_later_program_only_added_is_read_and_written() {
     let (mut store, folder) = open();
     let path = folder.path().join("kilnyard.db");
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     store
         .connection
         .execute_batch(
@@ -200,7 +200,7 @@ fn a_store_to_which_a_later_program_only_added_is_read_and_written() {
         .unwrap();
     drop(store);
     let mut store = Sqlite::open(&path, &target()).unwrap();
-    store.lead().unwrap();
+    store.lead(&Holder::named("test")).unwrap();
     store.import_durations(&[("a".to_owned(), 2.0, 1.0)]).unwrap();
     // Unknown events are skipped, and the later format stays.
     let events = store.events_since(0, 9).unwrap();

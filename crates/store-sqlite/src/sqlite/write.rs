@@ -9,6 +9,7 @@ use kilnyard_store::{
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, Transaction, TransactionBehavior, params};
 use serde_json::{Value, json};
+use std::path::Path;
 
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
@@ -47,12 +48,7 @@ impl Sqlite {
         let (path, scope, own) = (&self.path, self.number, self.epoch);
         let wrap = |error| database(path, error);
         let transaction = begin(&mut self.connection).map_err(wrap)?;
-        let latest: i64 =
-            transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0)).map_err(wrap)?;
-        let latest = latest as Number;
-        if own == 0 || own != latest {
-            return Err(StoreError::Fenced { store: path.display().to_string(), own, latest });
-        }
+        check_epoch(&transaction, path, own)?;
         let written = match write(&Writer { transaction: &transaction, scope, epoch: own }) {
             Ok(written) => written,
             Err(Refused::Database(error)) => return Err(wrap(error)),
@@ -62,6 +58,20 @@ impl Sqlite {
         };
         transaction.commit().map_err(wrap)?;
         Ok(written)
+    }
+
+    /// Fails if another connection has led since this one.
+    pub(super) fn check_epoch(&self) -> Result<(), StoreError> {
+        check_epoch(&self.connection, &self.path, self.epoch)
+    }
+}
+
+fn check_epoch(connection: &Connection, path: &Path, own: Number) -> Result<(), StoreError> {
+    let latest: Result<i64> = connection.query_row("SELECT epoch FROM store", [], |row| row.get(0));
+    let latest = latest.map_err(|error| database(path, error))? as Number;
+    match own != 0 && own == latest {
+        true => Ok(()),
+        false => Err(StoreError::Fenced { store: path.display().to_string(), own, latest }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Leads, scopes, and numbers that are used once.
 
-use super::{Open, attempt, build_row, connect, leading, output, package_row, run_row, target};
-use crate::{Current, Plan, Record, RequestKind, RunState, Store, StoreError};
+use super::{Open, attempt, build_row, connect, holder, leading, output, package_row, run_row, target};
+use crate::{Current, Holder, Plan, Record, RequestKind, RunState, Store, StoreError};
 use kilnyard_model::order::Key;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::target::Target;
@@ -11,11 +11,11 @@ pub(super) fn a_lead_fences_earlier_leads(open: Open) {
     let refused = never.begin_run(&run_row(), &[]).unwrap_err();
     assert!(matches!(refused, StoreError::Fenced { own: 0, latest: 0, .. }), "{refused:?}");
     let (mut first, mut second) = (connect(open), connect(open));
-    let lead = first.lead().unwrap();
+    let lead = first.lead(&holder()).unwrap();
     assert_eq!((lead.epoch, lead.next_build), (1, 1));
     let run = first.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
     first.record(&[Record::BuildBegan(Box::new(build_row(4, run, "a")))]).unwrap();
-    let lead = second.lead().unwrap();
+    let lead = second.lead(&holder()).unwrap();
     assert_eq!((lead.epoch, lead.next_build), (2, 5));
     // Writes of the earlier leader come too late.
     let late = first.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap_err();
@@ -29,9 +29,26 @@ pub(super) fn a_lead_fences_earlier_leads(open: Open) {
     never.request(RequestKind::Retry, "a", 7.0).unwrap();
     second.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap();
     // Becoming the leader again gives a new epoch.
-    assert_eq!(first.lead().unwrap().epoch, 3);
+    assert_eq!(first.lead(&holder()).unwrap().epoch, 3);
     second.record(&[]).unwrap_err();
     first.record(&[]).unwrap();
+}
+
+pub(super) fn a_leader_that_leaves_writes_no_more(open: Open) {
+    let (mut first, mut second) = (connect(open), connect(open));
+    for store in [&mut first, &mut second] {
+        assert!(matches!(store.renew().unwrap_err(), StoreError::Fenced { own: 0, .. }));
+        assert!(matches!(store.leave().unwrap_err(), StoreError::Fenced { own: 0, .. }));
+    }
+    first.lead(&holder()).unwrap();
+    first.renew().unwrap();
+    first.leave().unwrap();
+    assert!(matches!(first.record(&[]).unwrap_err(), StoreError::Fenced { own: 0, latest: 1, .. }));
+    assert!(matches!(first.renew().unwrap_err(), StoreError::Fenced { own: 0, latest: 1, .. }));
+    // Any other process may lead at once.
+    assert_eq!(second.lead(&Holder::named("two")).unwrap().epoch, 2);
+    second.renew().unwrap();
+    second.record(&[]).unwrap();
 }
 
 pub(super) fn numbers_and_attempts_are_used_once(open: Open) {
@@ -55,7 +72,7 @@ pub(super) fn numbers_and_attempts_are_used_once(open: Open) {
     store.record(&[begin(4, 9)]).unwrap();
     // Another connection knows the used numbers, too.
     let mut other = connect(open);
-    assert_eq!(other.lead().unwrap().next_build, 5);
+    assert_eq!(other.lead(&holder()).unwrap().next_build, 5);
     other.record(&[begin(4, 10)]).unwrap_err();
     other.record(&[begin(5, 9)]).unwrap_err();
     other.record(&[begin(5, 10)]).unwrap();
@@ -75,7 +92,7 @@ pub(super) fn each_target_has_its_own_rows(open: Open) {
         packages: Vec::new(),
     };
     let fill = |store: &mut dyn Store, name: &str| {
-        let build = store.lead().unwrap().next_build;
+        let build = store.lead(&holder()).unwrap().next_build;
         let run = store.begin_run(&run_row(), &[package_row("p", PackageState::Ready)]).unwrap();
         let current = Current {
             package: "p".into(),

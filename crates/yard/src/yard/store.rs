@@ -6,12 +6,15 @@ use crate::error::{Context, Error, Kind, Result, room, writable};
 use crate::remedy::Remedy;
 use crate::words::now_seconds;
 use kilnyard_model::identity::FarmId;
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_store::copy::{Digested, Rows, digest};
-use kilnyard_store::{Store, StoreError};
+use kilnyard_store::{Holder, Store, StoreError};
 use kilnyard_store_postgres::{Address, Postgres, SCHEMA};
 use kilnyard_store_sqlite::Sqlite;
 use std::path::PathBuf;
 
+/// The file with the id of this machine.
+const MACHINE_ID: &str = "/etc/machine-id";
 /// The store's file, unless the store is in a database.
 pub const STORE: &str = "state/kilnyard.db";
 /// The file with the id of the store in a database that is this yard's.
@@ -26,6 +29,9 @@ const NEWER_HINT: &str = "the version of Kilnyard that wrote the store, or a new
 /// Remedy for a store that stayed locked, or out of reach.
 const BUSY_HINT: &str = "the same command again, once the process that writes the store has finished";
 const UNREACHABLE_HINT: &str = "the same command again, once the database can be reached";
+
+/// Remedy for a store that another process leads.
+const LED_HINT: &str = "the same command again after that process has exited; 10 s later if it was killed";
 
 /// A store that was copied.
 #[derive(Clone, Debug)]
@@ -46,6 +52,17 @@ impl Yard {
             Some(address) => Ok(Box::new(self.store_in(&address)?)),
             None => Ok(Box::new(self.store_file()?)),
         }
+    }
+
+    /// A process of this yard, for the store: the machine and the folder.
+    pub fn as_holder(&self) -> Result<Holder> {
+        let folder = fs_err::canonicalize(&self.folder).context(Kind::Machine, "find the yard")?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // Machines may have the same name. Without a file, the name has to do.
+        let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+        let name = format!("{host}:{}", folder.display());
+        let id = Sha256Hex::of(format!("{}\0{name}", machine.trim()).as_bytes()).to_string();
+        Ok(Holder { id, name })
     }
 
     /// The database that the configuration chooses; none if the store is a file of the yard.
@@ -266,8 +283,10 @@ pub fn store_error(error: StoreError) -> Error {
         }
         StoreError::Damaged { .. } | StoreError::Unreadable { .. } => (Kind::Machine, Some(restoring())),
         StoreError::Fenced { .. } => (Kind::Machine, Some(fenced())),
-        StoreError::Used { .. } => (Kind::Machine, None),
-        StoreError::Other { .. } => (Kind::Machine, None),
+        StoreError::Led { .. } => (Kind::Machine, Some(Remedy::from(LED_HINT))),
+        StoreError::Used { .. } | StoreError::Replaced { .. } | StoreError::Other { .. } => {
+            (Kind::Machine, None)
+        }
     };
     let mut error = Err::<(), _>(error).context(kind, "use the yard's store").unwrap_err();
     if let Some(hint) = hint.filter(|hint| !error.hints.contains(hint)) {

@@ -123,7 +123,7 @@ mod tests {
     use crate::run::follow::Follower;
     use kilnyard_model::reason::Reason;
     use kilnyard_model::result::PackageState;
-    use kilnyard_store::{PackageRow, Record, RequestKind, RunRow, RunState, Store};
+    use kilnyard_store::{Holder, PackageRow, Record, RequestKind, RunRow, RunState, Store};
     use kilnyard_store_sqlite::Sqlite;
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
@@ -163,7 +163,7 @@ mod tests {
         let target = "any/linux/one/amd64".parse().unwrap();
         let open = || Sqlite::open(&path, &target).unwrap();
         let mut store = open();
-        store.lead().unwrap();
+        store.lead(&Holder::named("test")).unwrap();
         let before = store.begin_run(&run_row(), &[]).unwrap();
         let lines = Lines::default();
         let mut view = Events::new(Box::new(lines.clone()));

@@ -12,6 +12,9 @@ pub const BYTES: &str = "application/octet-stream";
 
 /// The header of answers to requests for messages that identifies the run: random text, absent without a run.
 pub const RUN_HEADER: &str = "kilnyard-run";
+/// The header of each answer that names the epoch of the run, if several machines can lead: the farm's id, a dot, and the
+/// number of the epoch.
+pub const EPOCH_HEADER: &str = "kilnyard-epoch";
 
 /// A worker wants to join.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -98,6 +101,9 @@ pub struct Began {
     /// The content codings in which the door takes messages: `zstd`. Empty for a door from before they were added.
     #[serde(default)]
     pub encodings: Vec<String>,
+    /// The addresses of all servers of the farm, this one included, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
 }
 
 /// How long a request for a shell may wait.
@@ -281,6 +287,16 @@ pub struct Refused {
     /// If the offset of a part is wrong: the number of bytes of the file that have arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_bytes: Option<u64>,
+    /// If another server of the farm has the run: its address, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+}
+
+impl Refused {
+    /// A refusal with nothing but its reason.
+    pub fn because(error: impl Into<String>) -> Refused {
+        Refused { error: error.into(), arrived_bytes: None, leader: None }
+    }
 }
 
 /// Golden files: each body as other programs of this version read and write it, and the description of all requests. A
@@ -348,7 +364,9 @@ mod tests {
         };
         let proof = |about| Proof { worker: text("far"), challenge: text(HASH), proof: text(HASH), about };
         check("proof", &proof(about));
-        check("began", &Began { session: text(HASH), encodings: vec![text("zstd")] });
+        check("began", &Began { session: text(HASH), encodings: vec![text("zstd")], addresses: Vec::new() });
+        let addresses = vec![text("https://one:7878"), text("https://two:7878")];
+        check("began-addresses", &Began { session: text(HASH), encodings: vec![text("zstd")], addresses });
     }
 
     #[test]
@@ -388,8 +406,13 @@ mod tests {
         let blobs = vec![Blob { sha256: text(HASH), size_bytes: 9 }];
         check("outputs", &Outputs { attempt: text("a"), blobs });
         check("missing", &Missing { missing: vec![Arrived { sha256: text(HASH), arrived_bytes: 4 }] });
-        check("refused", &Refused { error: text("no build of this worker names it"), arrived_bytes: None });
-        check("refused-offset", &Refused { error: text("4 bytes have arrived"), arrived_bytes: Some(4) });
+        check("refused", &Refused::because("no build of this worker names it"));
+        let elsewhere = Refused::because("https://two:7878 has the run");
+        check("refused-elsewhere", &Refused { leader: Some(text("https://two:7878")), ..elsewhere });
+        check(
+            "refused-offset",
+            &Refused { arrived_bytes: Some(4), ..Refused::because("4 bytes have arrived") },
+        );
     }
 
     /// Bodies of programs from before fields were added.

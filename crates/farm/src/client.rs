@@ -1,11 +1,12 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
+mod places;
 mod shells;
 mod uploads;
 
 use crate::api::{
-    About, Began, Challenge, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER, Refused,
-    WaitForMessage,
+    About, Began, Challenge, EPOCH_HEADER, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER,
+    Refused, WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint, Pin};
@@ -13,6 +14,7 @@ use crate::proof::WorkerKey;
 use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
 use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
+use places::Places;
 use reqwest::blocking::{Body, RequestBuilder, Response};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use reqwest::{StatusCode, Url};
@@ -20,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a request for messages waits at the door.
@@ -50,6 +52,22 @@ pub enum ClientError {
     /// The door cannot handle the request now. Trying again may help.
     #[error("the server failed: {0}")]
     Failed(String),
+    /// The server is that of a leader that another one has replaced. Trying again may help.
+    #[error("the server is that of an earlier leader, of epoch {found}; {known} is known")]
+    Older {
+        /// Its epoch.
+        found: u64,
+        /// The latest epoch that this worker has seen.
+        known: u64,
+    },
+    /// Another server has the run. Trying again may help.
+    #[error("{reason}")]
+    Elsewhere {
+        /// What the server says.
+        reason: String,
+        /// The address of the other server, if it is known.
+        leader: Option<String>,
+    },
     /// The content of a file does not unpack. Trying again helps only if it was damaged on its way.
     #[error("the server sent a file that does not unpack: {0}")]
     Damaged(String),
@@ -61,7 +79,12 @@ pub enum ClientError {
 impl ClientError {
     /// Whether trying again may help.
     pub fn is_passing(&self) -> bool {
-        matches!(self, ClientError::Connection(_) | ClientError::Failed(_))
+        self.is_of_server() || matches!(self, ClientError::Failed(_))
+    }
+
+    /// Whether another server of the farm may answer.
+    fn is_of_server(&self) -> bool {
+        matches!(self, ClientError::Connection(_) | ClientError::Older { .. } | ClientError::Elsewhere { .. })
     }
 
     /// The error behind one that [`Artifacts::open`] of a client, or reading what it opened, returned.
@@ -82,11 +105,13 @@ pub struct Received {
     pub run: Option<String>,
 }
 
-/// Requests of one worker to one door.
+/// Requests of one worker to one farm, whose servers have the same certificate.
 #[derive(Debug)]
 pub struct Client {
     http: reqwest::blocking::Client,
-    url: Url,
+    places: Mutex<Places>,
+    /// The farm and the latest epoch that its servers named.
+    epoch: Mutex<Option<(String, u64)>>,
     door: Fingerprint,
     worker: String,
     key: WorkerKey,
@@ -128,9 +153,7 @@ impl Client {
         worker: &str,
         key: WorkerKey,
     ) -> Result<Client, ClientError> {
-        let address = || ClientError::Address(url.to_owned());
-        let parsed = Url::parse(url).ok().filter(|url| url.scheme() == "https" && url.host().is_some());
-        let url = parsed.ok_or_else(address)?;
+        let places = Mutex::new(Places::new(places::address(url)?));
         let tls =
             identity::client(server, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
         let http = reqwest::blocking::Client::builder()
@@ -143,13 +166,28 @@ impl Client {
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
         let (worker, about) = (worker.to_owned(), About::default());
-        let (clock, holdings, session, run) = Default::default();
-        Ok(Client { http, url, door, worker, key, about, clock, holdings, session, run })
+        let (clock, holdings, session, run, epoch) = Default::default();
+        Ok(Client { http, places, epoch, door, worker, key, about, clock, holdings, session, run })
     }
 
     /// The same client, which describes its machine to the door. `clock` gives the seconds since 1970.
     pub fn with_about(self, about: About, clock: fn() -> f64) -> Client {
         Client { about, clock: Some(clock), ..self }
+    }
+
+    /// The same client, which knows further servers.
+    pub fn with_addresses(self, addresses: &[String]) -> Client {
+        self.places().learn(addresses);
+        self
+    }
+
+    /// The addresses of all servers that it knows, that in use first.
+    pub fn addresses(&self) -> Vec<String> {
+        self.places().all()
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says from now on that the worker keeps this.
@@ -186,11 +224,34 @@ impl Client {
     }
 
     /// Takes a message, and waits half a minute for one if `waits`, or until the run is another one than the last answer
-    /// named, if any.
+    /// named, if any. If the server refers the worker to another one, or does not answer, that other one is asked, and used
+    /// from then on.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
+        let mut turns = 0;
+        loop {
+            let from = self.places().current().clone();
+            match self.receive_here(waits) {
+                Err(error) if error.is_of_server() => {
+                    let leader = match &error {
+                        ClientError::Elsewhere { leader, .. } => leader.as_deref(),
+                        _ => None,
+                    };
+                    let mut places = self.places();
+                    turns += 1;
+                    // Each server once.
+                    if !places.turn(&from, leader) || turns >= places.all().len() {
+                        return Err(error);
+                    }
+                }
+                received => return received,
+            }
+        }
+    }
+
+    fn receive_here(&self, waits: bool) -> Result<Received, ClientError> {
         let known = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         let holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let keeps = holdings.as_ref().map(Keeps::of);
@@ -249,7 +310,7 @@ impl Client {
     }
 
     fn at(&self, path: &str) -> Url {
-        let mut url = self.url.clone();
+        let mut url = self.places().current().clone();
         url.set_path(path);
         url
     }
@@ -259,17 +320,36 @@ impl Client {
         judged(self.answer(request, sent)?)
     }
 
+    /// Refuses an answer of a leader that another one has replaced.
+    fn current(&self, answer: Response) -> Result<Response, ClientError> {
+        let named = answer.headers().get(EPOCH_HEADER).and_then(|epoch| epoch.to_str().ok());
+        let named = named.and_then(|epoch| epoch.rsplit_once('.'));
+        let Some((farm, found)) = named.and_then(|(farm, number)| Some((farm, number.parse::<u64>().ok()?)))
+        else {
+            return Ok(answer);
+        };
+        let mut latest = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*latest {
+            Some((known_farm, known)) if known_farm == farm && found < *known => {
+                return Err(ClientError::Older { found, known: *known });
+            }
+            Some((known_farm, known)) if known_farm == farm && found == *known => {}
+            _ => *latest = Some((farm.to_owned(), found)),
+        }
+        Ok(answer)
+    }
+
     /// Sends a request by `send` in a session; in a new one if the last is over.
     fn answer(&self, request: &dyn Fn() -> RequestBuilder, send: Sending) -> Result<Response, ClientError> {
         let known = self.session();
         if let Some(session) = &known {
-            let answer = send(&|| request().bearer_auth(&session.id))?;
+            let answer = self.current(send(&|| request().bearer_auth(&session.id))?)?;
             if answer.status() != StatusCode::UNAUTHORIZED {
                 return Ok(answer);
             }
         }
         let session = self.begin(known)?;
-        send(&|| request().bearer_auth(&session.id))
+        self.current(send(&|| request().bearer_auth(&session.id))?)
     }
 
     /// The session, if one has begun.
@@ -290,6 +370,7 @@ impl Client {
         let about = About { clock_seconds: self.clock.map(|clock| clock()), ..self.about.clone() };
         let proof = Proof { worker, challenge: challenge.challenge, proof, about };
         let began: Began = self.post("/v1/session", &proof)?;
+        self.places().learn(&began.addresses);
         let takes_zstd = began.encodings.iter().any(|encoding| encoding == ZSTD);
         Ok(current.insert(Session { id: began.session, takes_zstd }).clone())
     }
@@ -373,7 +454,11 @@ fn judged(answer: Response) -> Result<Response, ClientError> {
     if status.is_success() {
         return Ok(answer);
     }
-    let said = answer.json::<Refused>().map_or_else(|_| status.to_string(), |refused| refused.error);
+    let refused = answer.json::<Refused>().unwrap_or_else(|_| Refused::because(status.to_string()));
+    if status == StatusCode::MISDIRECTED_REQUEST {
+        return Err(ClientError::Elsewhere { reason: refused.error, leader: refused.leader });
+    }
+    let said = refused.error;
     let passing = [
         // A session that is over is replaced at the next try.
         StatusCode::UNAUTHORIZED,

@@ -23,6 +23,7 @@ use hyper_util::service::TowerToHyperService;
 use kilnyard_artifacts::Folder;
 use rustix::process::{Resource, getrlimit};
 use shells::Shells;
+pub use state::Elsewhere;
 use state::State;
 use std::io;
 use std::net::SocketAddr;
@@ -155,6 +156,11 @@ impl Door {
         &self.shared.roster
     }
 
+    /// What another thread can say to the door while it answers.
+    pub fn control(&self) -> Control {
+        Control(self.shared.clone())
+    }
+
     /// Answers until `end` returns true, which is asked several times a second.
     ///
     /// # Errors
@@ -182,6 +188,22 @@ impl Door {
         // Uploads are repeated by their workers.
         runtime.shutdown_timeout(Duration::from_secs(1));
         ended
+    }
+}
+
+/// Says to a door what it cannot see.
+#[derive(Clone, Debug)]
+pub struct Control(Arc<Shared>);
+
+impl Control {
+    /// Says where the run is, unless it is here. Workers are then referred to that server.
+    pub fn set_elsewhere(&self, elsewhere: Option<Elsewhere>) {
+        self.0.state().set_elsewhere(elsewhere);
+    }
+
+    /// Says which servers the farm has, if there are several: their addresses, for workers that reach one of them no more.
+    pub fn set_addresses(&self, addresses: Vec<String>) {
+        self.0.state().addresses = addresses;
     }
 }
 

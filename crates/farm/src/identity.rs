@@ -57,15 +57,22 @@ fn key_of(certificate: &CertificateDer<'_>) -> Result<Fingerprint, rustls::Error
 pub enum Pin {
     /// By its certificate: a door.
     Certificate(Fingerprint),
-    /// By the key of its certificate: a proxy.
-    Key(Fingerprint),
+    /// By the key of its certificate, a proxy, or by its certificate, another server of the farm.
+    Key {
+        /// The key of the proxy.
+        proxy: Fingerprint,
+        /// The certificate of the farm's servers.
+        certificate: Fingerprint,
+    },
 }
 
 impl Pin {
     fn accepts(self, certificate: &CertificateDer<'_>) -> Result<bool, rustls::Error> {
         Ok(match self {
             Pin::Certificate(fingerprint) => Fingerprint::of(certificate) == fingerprint,
-            Pin::Key(fingerprint) => key_of(certificate)? == fingerprint,
+            Pin::Key { proxy, certificate: own } => {
+                key_of(certificate)? == proxy || Fingerprint::of(certificate) == own
+            }
         })
     }
 }
@@ -231,9 +238,12 @@ mod tests {
         let other = made("proxy", &rcgen::KeyPair::generate().unwrap());
         // As proxies are configured: their own certificate first, and sometimes the key in the same file.
         let chain = format!("{}{}{}", key.serialize_pem(), first.pem(), other.pem());
-        let pin = Pin::Key(Fingerprint::of_key_in(chain.as_bytes()).unwrap());
+        let certificate = Fingerprint::of(&[0]);
+        let pin = Pin::Key { proxy: Fingerprint::of_key_in(chain.as_bytes()).unwrap(), certificate };
         assert_eq!((pin.accepts(first.der()), pin.accepts(renewed.der())), (Ok(true), Ok(true)));
         assert_eq!(pin.accepts(other.der()), Ok(false));
+        let farm = Pin::Key { proxy: certificate, certificate: Fingerprint::of(other.der()) };
+        assert_eq!((farm.accepts(other.der()), farm.accepts(first.der())), (Ok(true), Ok(false)));
         assert!(pin.accepts(&first.der()[..40].into()).is_err());
         for bad in ["", "garbage", &key.serialize_pem(), &first.pem().replace("MII", "AAA")] {
             assert!(Fingerprint::of_key_in(bad.as_bytes()).is_err(), "{bad}");

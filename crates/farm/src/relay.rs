@@ -78,6 +78,9 @@ pub enum First {
         archives: Vec<PathBuf>,
         /// What workers may do already, by name, if the door was started again: no request finds a run without it.
         allowed: Vec<(String, Allowed)>,
+        /// Its epoch, if several machines can lead; see [`EPOCH_HEADER`](crate::api::EPOCH_HEADER).
+        #[serde(default)]
+        epoch: Option<String>,
     },
     /// The door answers with [`Status`], and ends the connection.
     Status,

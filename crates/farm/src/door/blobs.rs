@@ -134,7 +134,7 @@ pub async fn write(
             // As in `admitted`. If it breaks off, the answer is of no use.
             let _ = io::copy(&mut body.take(DRAINED_BYTES_MAX), &mut io::sink());
             let error = format!("{arrived_bytes} bytes have arrived of this file, fewer than the offset");
-            let refused = Refused { error, arrived_bytes: Some(arrived_bytes) };
+            let refused = Refused { arrived_bytes: Some(arrived_bytes), ..Refused::because(error) };
             return Ok((StatusCode::CONFLICT, Json(refused)).into_response());
         }
         if shared.state().logs(&sender.worker, &of.attempt).is_none() {

@@ -2,16 +2,18 @@
 
 use super::{ClientCertificates, Peer, Place, Shared, blobs, files, shells};
 use crate::api::{
-    self, About, BYTES, Began, Challenge, Join, Joined, Keeps, Proof, RUN_HEADER, Refused, WaitForMessage,
+    self, About, BYTES, Began, Challenge, EPOCH_HEADER, Join, Joined, Keeps, Proof, RUN_HEADER, Refused,
+    WaitForMessage,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
 use crate::roster::{JoinError, Member};
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Extension, Json, Router};
 use std::sync::Arc;
@@ -55,7 +57,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, Json(Refused { error: self.1, arrived_bytes: None })).into_response()
+        (self.0, Json(Refused::because(self.1))).into_response()
     }
 }
 
@@ -123,7 +125,31 @@ impl FromRequestParts<Arc<Shared>> for Sender {
 /// The requests and their handlers.
 pub fn router(shared: Arc<Shared>) -> Router {
     let (router, _) = described().split_for_parts();
-    router.with_state(shared)
+    router.layer(middleware::from_fn_with_state(shared.clone(), with_leader)).with_state(shared)
+}
+
+/// Refers workers to the server that has the run, if that is another one, and names the epoch of this one's otherwise.
+async fn with_leader(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    if let Some(refusal) = elsewhere(&shared) {
+        return refusal;
+    }
+    let mut answer = next.run(request).await;
+    let epoch = shared.state().epoch().and_then(|epoch| HeaderValue::from_str(epoch).ok());
+    if let Some(epoch) = epoch {
+        answer.headers_mut().insert(EPOCH_HEADER, epoch);
+    }
+    answer
+}
+
+/// The refusal of a server that does not have the run.
+fn elsewhere(shared: &Shared) -> Option<Response> {
+    let elsewhere = shared.state().elsewhere().cloned()?;
+    let error = match &elsewhere.leader {
+        Some(leader) => format!("the server at {leader} has the run"),
+        None => "this server does not know which one has the run".to_owned(),
+    };
+    let refused = Refused { leader: elsewhere.leader, ..Refused::because(error) };
+    Some((StatusCode::MISDIRECTED_REQUEST, Json(refused)).into_response())
 }
 
 /// The requests as an OpenAPI document.
@@ -255,7 +281,8 @@ async fn session(
     certified(&shared, &member, Some(&peer))?;
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
     let session = shared.state().begin(&member.name, about, now, (shared.clock)());
-    Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()] }))
+    let addresses = shared.state().addresses.clone();
+    Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()], addresses }))
 }
 
 /// Sends a message to the run.
@@ -361,6 +388,7 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
             headers(("kilnyard-run" = String, description = "Identifies the run; absent without a run.")),
         ),
         (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 421, description = "Another server of the farm has the run: `leader`.", body = Refused),
         (status = "default", description = "Any other refusal.", body = Refused),
     ),
     security(("session" = [])),
@@ -391,6 +419,9 @@ async fn messages(
         let named = AppendHeaders(named.collect::<Vec<_>>());
         if let Some(message) = message {
             return Ok((named, packed(&headers, message).await).into_response());
+        }
+        if let Some(refusal) = elsewhere(&shared) {
+            return Ok(refusal);
         }
         if run != run_before || tokio::time::timeout_at(end, changed).await.is_err() {
             return Ok((StatusCode::NO_CONTENT, named).into_response());

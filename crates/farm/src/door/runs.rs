@@ -36,13 +36,13 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
         Some((First::Shell { worker, order }, _)) => {
             shells::serve(shared, &worker, order, &mut reader, &mut writer).await
         }
-        Some((First::Run { yard, distfiles, archives, allowed }, _)) => {
+        Some((First::Run { yard, distfiles, archives, allowed, epoch }, _)) => {
             let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(WAITING_MAX);
             let archives = archives.iter().map(|folder| Folder::at(folder)).collect();
             let files = Files { yard, distfiles: Folder::at(&distfiles), archives };
             let attempts = allowed.iter().map(|(worker, allowed)| (worker.clone(), allowed.attempt.clone()));
             let attempts = attempts.collect();
-            let run = shared.state().connect(files, allowed, sender);
+            let run = shared.state().connect(files, allowed, epoch, sender);
             shared.uploads.keep(&attempts);
             let writing = tokio::spawn(async move {
                 while let Some(bytes) = receiver.recv().await {

@@ -42,6 +42,17 @@ pub struct State {
     run: Option<Run>,
     /// Counts runs.
     count: u64,
+    /// Present if the run is not here.
+    elsewhere: Option<Elsewhere>,
+    /// The addresses of all servers of the farm, if there are several.
+    pub addresses: Vec<String>,
+}
+
+/// Another server of the farm has the run, or this one does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The address of the server, if it is known.
+    pub leader: Option<String>,
 }
 
 /// A connected run.
@@ -50,6 +61,8 @@ struct Run {
     number: u64,
     /// Its random id, by which workers notice that it is another one.
     id: String,
+    /// Its epoch, if several machines can lead.
+    epoch: Option<String>,
     /// Takes frames for it.
     sender: mpsc::Sender<Vec<u8>>,
     files: Arc<Files>,
@@ -262,10 +275,12 @@ impl State {
         &mut self,
         files: Files,
         allowed: Vec<(String, Allowed)>,
+        epoch: Option<String>,
         sender: mpsc::Sender<Vec<u8>>,
     ) -> u64 {
         self.count += 1;
-        self.run = Some(Run { number: self.count, id: crate::random_hex(), sender, files: Arc::new(files) });
+        let (number, id, files) = (self.count, crate::random_hex(), Arc::new(files));
+        self.run = Some(Run { number, id, epoch, sender, files });
         self.forget();
         // Workers introduce themselves to it at once.
         self.seats.values().for_each(|seat| seat.filled.notify_waiters());
@@ -300,6 +315,24 @@ impl State {
     /// The id of the run.
     pub fn run_id(&self) -> Option<&str> {
         self.run.as_ref().map(|run| run.id.as_str())
+    }
+
+    /// The epoch of the run, if it has one.
+    pub fn epoch(&self) -> Option<&str> {
+        self.run.as_ref()?.epoch.as_deref()
+    }
+
+    /// Where the run is, unless it is here.
+    pub fn elsewhere(&self) -> Option<&Elsewhere> {
+        self.elsewhere.as_ref()
+    }
+
+    /// Notes where the run is. Workers that wait learn it at once.
+    pub fn set_elsewhere(&mut self, elsewhere: Option<Elsewhere>) {
+        if self.elsewhere != elsewhere {
+            self.elsewhere = elsewhere;
+            self.seats.values().for_each(|seat| seat.filled.notify_waiters());
+        }
     }
 
     /// The files of the run.
@@ -391,7 +424,7 @@ mod tests {
         let (sender, _receiver) = mpsc::channel(1);
         let folder = || Folder::at(Path::new("/nowhere"));
         let files = Files { yard: "/nowhere".into(), distfiles: folder(), archives: Vec::new() };
-        let run = state.connect(files, Vec::new(), sender);
+        let run = state.connect(files, Vec::new(), None, sender);
         assert!(state.take("one").unwrap().0.is_none());
         state.disconnect(run + 1);
         assert!(state.run().is_some());

@@ -4,6 +4,7 @@ mod certificates;
 mod encodings;
 mod older;
 mod proxy;
+mod several;
 mod shells;
 mod support;
 mod uploads;

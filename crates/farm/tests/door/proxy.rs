@@ -106,7 +106,14 @@ impl Proxy {
     fn client(&self, served: &Served, name: &str, token: &Token) -> Client {
         let key = WorkerKey::open(&served.path(&format!("{name}.key"))).unwrap();
         let url = format!("https://{}", self.address);
-        Client::through(&url, Pin::Key(token.proxy.unwrap()), token.fingerprint, name, key).unwrap()
+        Client::through(
+            &url,
+            Pin::Key { proxy: token.proxy.unwrap(), certificate: token.fingerprint },
+            token.fingerprint,
+            name,
+            key,
+        )
+        .unwrap()
     }
 
     fn joined(&self, served: &Served, name: &str) -> Client {
@@ -271,7 +278,7 @@ fn a_proxy_is_accepted_only_with_its_token_and_proofs_are_for_the_door() {
     assert!(matches!(joined, Err(ClientError::OtherDoor)), "{joined:?}");
     // A server that has a token of its own cannot pass on what its workers prove to it.
     let token = proxy.token(&served);
-    let pin = Pin::Key(token.proxy.unwrap());
+    let pin = Pin::Key { proxy: token.proxy.unwrap(), certificate: token.fingerprint };
     let misled = Client::through(&url, pin, token.proxy.unwrap(), "one", key("one")).unwrap();
     misled.join(&token.secret).unwrap();
     refused(misled.send(b"x".to_vec()), "not that of the worker's key");

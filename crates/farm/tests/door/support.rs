@@ -1,7 +1,7 @@
 //! A door with a yard, and its clients.
 
 use kilnyard_farm::client::{Client, ClientError};
-use kilnyard_farm::door::{ClientCertificates, Door};
+use kilnyard_farm::door::{ClientCertificates, Control, Door};
 use kilnyard_farm::identity::{self, Fingerprint, Pin};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::relay::{self, Allowed, First, Status};
@@ -9,6 +9,7 @@ use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::Response;
 use sha2::{Digest, Sha256};
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub struct Served {
     pub folder: tempfile::TempDir,
     pub address: SocketAddr,
     pub fingerprint: Fingerprint,
+    pub control: Control,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,12 +40,27 @@ impl Served {
         let door =
             Door::open(folder.path(), address, "own-machine", certificates, || NOW_SECONDS as f64).unwrap();
         let (address, fingerprint) = (door.address(), door.identity().fingerprint());
-        let end = Arc::new(AtomicBool::new(false));
+        let (end, control) = (Arc::new(AtomicBool::new(false)), door.control());
         let is_over = end.clone();
         let thread = Some(std::thread::spawn(move || {
             door.answer(&|| is_over.load(Ordering::Relaxed)).unwrap();
         }));
-        Served { folder, address, fingerprint, end, thread }
+        Served { folder, address, fingerprint, control, end, thread }
+    }
+
+    /// Another server of the same farm: it has the same key and the same workers.
+    pub fn another(&self) -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy(self.path("door.pem"), folder.path().join("door.pem")).unwrap();
+        fs::create_dir(folder.path().join("workers")).unwrap();
+        for worker in fs::read_dir(self.path("workers")).unwrap().flatten() {
+            fs::copy(worker.path(), folder.path().join("workers").join(worker.file_name())).unwrap();
+        }
+        Served::at(folder, SocketAddr::from(([127, 0, 0, 1], 0)), ClientCertificates::Optional)
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
     }
 
     /// The same door after a restart.
@@ -108,12 +125,21 @@ impl Served {
         self.run_with(Vec::new())
     }
 
+    /// Connects in place of a run of this epoch.
+    pub fn run_of(&self, epoch: &str) -> UnixStream {
+        self.begin(Vec::new(), Some(epoch.to_owned()))
+    }
+
     /// Connects in place of a run whose workers have builds.
     pub fn run_with(&self, allowed: Vec<(String, Allowed)>) -> UnixStream {
+        self.begin(allowed, None)
+    }
+
+    fn begin(&self, allowed: Vec<(String, Allowed)>, epoch: Option<String>) -> UnixStream {
         let mut stream = self.connect();
         let archives = vec![self.path("archives")];
-        let first =
-            First::Run { yard: self.path("yard"), distfiles: self.path("distfiles"), archives, allowed };
+        let (yard, distfiles) = (self.path("yard"), self.path("distfiles"));
+        let first = First::Run { yard, distfiles, archives, allowed, epoch };
         relay::write(&mut stream, &first, b"").unwrap();
         stream
     }
@@ -143,7 +169,7 @@ impl Drop for Served {
 }
 
 pub fn write(path: &Path, content: &[u8]) -> PathBuf {
-    std::fs::write(path, content).unwrap();
+    fs::write(path, content).unwrap();
     path.to_owned()
 }
 

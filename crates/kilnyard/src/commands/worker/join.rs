@@ -47,12 +47,19 @@ struct Membership {
     /// The key of the proxy at the address. Absent if the door itself is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proxy: Option<Fingerprint>,
+    /// Further servers of the farm, as one of them said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    others: Vec<String>,
 }
 
 impl Membership {
     fn connection(&self, key: WorkerKey) -> Result<Connection> {
-        let server = self.proxy.map_or(Pin::Certificate(self.door), Pin::Key);
+        let server = match self.proxy {
+            Some(proxy) => Pin::Key { proxy, certificate: self.door },
+            None => Pin::Certificate(self.door),
+        };
         let connection = Connection::through(&self.url, server, self.door, &self.worker, key);
+        let connection = connection.map(|connection| connection.with_addresses(&self.others));
         connection.map_err(|error| explained(&error, &self.url))
     }
 }
@@ -196,7 +203,13 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
             let known = known.filter(|known| known.door == token.fingerprint);
             let (name, is_other_yard) = (known.as_ref().map(|known| known.worker.clone()), known.is_none());
             let worker = options.name.clone().or(name).unwrap_or_else(crate::run::host_name);
-            let joined = Membership { url: url.clone(), door: token.fingerprint, worker, proxy: token.proxy };
+            let joined = Membership {
+                url: url.clone(),
+                door: token.fingerprint,
+                worker,
+                proxy: token.proxy,
+                others: Vec::new(),
+            };
             match known {
                 Some(known) if known.url == joined.url && known.proxy == joined.proxy => known,
                 _ => {

@@ -1,6 +1,7 @@
 //! A store of artifacts in a folder: `AB/ABCD…` uncompressed, `AB/ABCD….zst` compressed.
 
-use crate::{ArtifactError, Artifacts, Storage};
+use crate::{ArtifactError, Artifacts, Depot, Storage, insert_checked};
+use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, Permissions};
@@ -63,7 +64,7 @@ impl Folder {
     pub fn adopt(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
         let failed = |source| ArtifactError::io(format!("keep {}", path.display()), source);
         let mut file = File::open(path).map_err(failed)?;
-        let (found, _) = copy_hashed(&mut file, &mut io::sink()).map_err(failed)?;
+        let (found, _) = hash_of(&mut file).map_err(failed)?;
         if found != *sha256 {
             return Err(ArtifactError::Differs { expected: sha256.clone(), found });
         }
@@ -132,6 +133,23 @@ impl Artifacts for Folder {
     }
 }
 
+impl Depot for Folder {
+    fn name(&self) -> String {
+        format!("file://{}", self.folder.display())
+    }
+
+    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
+        if self.contains(sha256)? {
+            return Ok(());
+        }
+        let failed = |source| ArtifactError::io(format!("read {}", path.display()), source);
+        let size_bytes = fs::metadata(path).map_err(failed)?.len();
+        let artifact = Artifact { sha256: sha256.clone(), size_bytes, media: Media::Bytes };
+        let content = Box::new(File::open(path).map_err(failed)?);
+        insert_checked(content, &artifact, self, Storage::Plain)
+    }
+}
+
 fn write(from: &mut dyn Read, file: &File, storage: Storage) -> io::Result<(Sha256Hex, u64)> {
     match storage {
         Storage::Plain => copy_hashed(from, &mut &*file),
@@ -143,6 +161,14 @@ fn write(from: &mut dyn Read, file: &File, storage: Storage) -> io::Result<(Sha2
             Ok(copied)
         }
     }
+}
+
+/// The hash and the size of the rest of `from`.
+///
+/// # Errors
+/// `from` cannot be read.
+pub fn hash_of(from: &mut dyn Read) -> io::Result<(Sha256Hex, u64)> {
+    copy_hashed(from, &mut io::sink())
 }
 
 /// Copies and hashes all of `from`.
@@ -176,7 +202,6 @@ impl Drop for RemoveLater<'_> {
 mod tests {
     use super::*;
     use crate::suite;
-    use kilnyard_model::artifact::{Artifact, Media};
 
     #[test]
     fn a_folder_passes_the_suite() {
@@ -245,6 +270,23 @@ mod tests {
             store.adopt(&path, &sha256).unwrap();
             assert!(!path.exists() && store.contains(&sha256).unwrap());
         }
+    }
+
+    #[test]
+    fn a_deposited_file_stays_where_it_is_and_is_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, path) = (Folder::at(&folder.path().join("store")), folder.path().join("file"));
+        fs::write(&path, "text").unwrap();
+        let sha256 = Sha256Hex::of(b"text");
+        for _ in 0..2 {
+            store.deposit(&path, &sha256).unwrap();
+            assert!(path.exists());
+        }
+        let other = Sha256Hex::of(b"other");
+        let refused = store.deposit(&path, &other).unwrap_err();
+        assert!(matches!(&refused, ArtifactError::Differs { expected, .. } if *expected == other));
+        assert_eq!(store.contains_each(&[other, sha256]).unwrap(), [false, true]);
+        assert!(store.deposit(&folder.path().join("absent"), &Sha256Hex::of(b"x")).is_err());
     }
 
     #[test]

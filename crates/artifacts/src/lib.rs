@@ -15,12 +15,14 @@ mod folder;
 #[cfg(feature = "suite")]
 pub mod suite;
 
-pub use folder::Folder;
+pub use folder::{Folder, hash_of};
 
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256};
+use std::fmt;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// The form of a file in a store. The artifact is the same either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,26 @@ pub trait Artifacts: Send + Sync {
     fn insert(&self, from: &mut dyn Read, storage: Storage) -> Result<(Sha256Hex, u64), ArtifactError>;
 }
 
+/// A store of artifacts that the machines of a farm share.
+pub trait Depot: Artifacts + fmt::Debug {
+    /// Its address, without secrets.
+    fn name(&self) -> String;
+
+    /// Stores a copy of a file, if its content has this hash.
+    ///
+    /// # Errors
+    /// The content differs, the file cannot be read, or the store cannot be written.
+    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError>;
+
+    /// Whether it has each of these artifacts, in their order.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn contains_each(&self, wanted: &[Sha256Hex]) -> Result<Vec<bool>, ArtifactError> {
+        wanted.iter().map(|sha256| self.contains(sha256)).collect()
+    }
+}
+
 /// Copies an artifact to another store, unless that store has it, and verifies its hash and size.
 ///
 /// # Errors
@@ -95,7 +117,36 @@ pub fn copy(
     if to.contains(&artifact.sha256)? {
         return Ok(());
     }
-    let content = from.open(&artifact.sha256)?;
+    insert_checked(from.open(&artifact.sha256)?, artifact, to, storage)
+}
+
+/// Copies an artifact of any size to another store, unless that store has it, and verifies its hash.
+///
+/// # Errors
+/// The artifact is missing, or has other content, which the other store then keeps under the name of that.
+pub fn copy_of_any_size(
+    sha256: &Sha256Hex,
+    from: &dyn Artifacts,
+    to: &dyn Artifacts,
+    storage: Storage,
+) -> Result<(), ArtifactError> {
+    if to.contains(sha256)? {
+        return Ok(());
+    }
+    let (found, _) = to.insert(&mut *from.open(sha256)?, storage)?;
+    match found == *sha256 {
+        true => Ok(()),
+        false => Err(ArtifactError::Differs { expected: sha256.clone(), found }),
+    }
+}
+
+/// Stores content if it matches its reference.
+fn insert_checked<'a>(
+    content: Box<dyn Read + Send + 'a>,
+    artifact: &'a Artifact,
+    to: &dyn Artifacts,
+    storage: Storage,
+) -> Result<(), ArtifactError> {
     let mut checked =
         Checked { content, hasher: Sha256::new(), missing_bytes: artifact.size_bytes, artifact };
     match to.insert(&mut checked, storage) {

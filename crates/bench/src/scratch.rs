@@ -2,7 +2,7 @@
 
 use crate::Trial;
 use crate::config::Config;
-use crate::config::store::{StoreTable, without_store};
+use crate::config::store::{StoreTable, without_stores};
 use crate::error::{Context, Kind, Result};
 use crate::yard::{CONFIG, Yard};
 use kilnyard_family::FAMILIES;
@@ -54,7 +54,7 @@ impl Scratch {
         }
         if self.path(CONFIG).exists() {
             let text = fs_err::read_to_string(self.path(CONFIG)).context(Kind::Machine, failed)?;
-            fs_err::write(self.path(CONFIG), without_store(&text)).context(Kind::Machine, failed)?;
+            fs_err::write(self.path(CONFIG), without_stores(&text)).context(Kind::Machine, failed)?;
         }
         let config = Config { store: StoreTable::default(), ..config };
         // Again, with the range: this changes the owner of the folders to its ids.

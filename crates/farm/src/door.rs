@@ -20,7 +20,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use kilnyard_artifacts::Folder;
+use kilnyard_artifacts::{Depot, Folder};
 use rustix::process::{Resource, getrlimit};
 use shells::Shells;
 pub use state::Elsewhere;
@@ -28,7 +28,7 @@ use state::State;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, oneshot};
@@ -97,6 +97,8 @@ struct Shared {
     shells: Shells,
     certificates: ClientCertificates,
     joining: Arc<Semaphore>,
+    /// Has files that this machine lacks.
+    depot: OnceLock<Arc<dyn Depot>>,
 }
 
 impl Shared {
@@ -136,8 +138,19 @@ impl Door {
         let uploads = Arc::new(Uploads::open(folder)?);
         let (own, state, shells) = (own.to_owned(), Mutex::default(), Shells::default());
         let joining = Arc::new(Semaphore::new(JOINING_MAX));
-        let shared =
-            Shared { identity, roster, address, own, clock, state, uploads, shells, certificates, joining };
+        let shared = Shared {
+            identity,
+            roster,
+            address,
+            own,
+            clock,
+            state,
+            uploads,
+            shells,
+            certificates,
+            joining,
+            depot: OnceLock::new(),
+        };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
     }
 
@@ -154,6 +167,12 @@ impl Door {
     /// The workers and tokens.
     pub fn roster(&self) -> &Roster {
         &self.shared.roster
+    }
+
+    /// The same door, which looks for files that this machine lacks in a store that the machines share.
+    pub fn with_depot(self, depot: Arc<dyn Depot>) -> Door {
+        let _ = self.shared.depot.set(depot);
+        self
     }
 
     /// What another thread can say to the door while it answers.

@@ -408,6 +408,42 @@ pub struct Build {
     pub messages: Option<PathBuf>,
 }
 
+impl Build {
+    /// The options with which another process continues this run. What the run forces is recorded with it.
+    pub fn again(&self) -> Vec<String> {
+        let mut again = Vec::new();
+        let mut add = |option: &str, value: Option<String>| {
+            if let Some(value) = value {
+                again.extend([option.to_owned(), value]);
+            }
+        };
+        add("--slots", self.slots.map(|slots| slots.to_string()));
+        add("--jobs", self.jobs.map(|jobs| jobs.to_string()));
+        add("--memory", self.memory.map(|memory| memory.0.to_string()));
+        self.first.iter().for_each(|first| add("--first", Some(first.clone())));
+        let against = self.choices.against.map(|against| match against {
+            Against::Set => "set",
+            Against::Ancestors => "ancestors",
+            Against::Archive => "archive",
+        });
+        add("--against", against.map(str::to_owned));
+        let reuse = self.choices.reuse.map(|reuse| match reuse {
+            Reuse::Archive => "archive",
+            Reuse::Never => "never",
+        });
+        add("--reuse", reuse.map(str::to_owned));
+        for (option, is_set) in
+            [("--elsewhere", self.elsewhere), ("--no-publish", self.no_publish), ("--publish", self.publish)]
+        {
+            again.extend(is_set.then(|| option.to_owned()));
+        }
+        if !self.force && !self.check_reproducible {
+            again.extend(self.packages.iter().cloned());
+        }
+        again
+    }
+}
+
 /// `status`.
 #[derive(Debug, Args)]
 pub struct Status {

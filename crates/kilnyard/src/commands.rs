@@ -93,7 +93,10 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Clean(options) => each(&console, &|yard| clean::run(yard, &options)),
         Command::Lease(options) => lease::run(&yard()?, &options),
         Command::Serve(options) if options.openapi => serve::openapi(),
-        Command::Serve(options) => serve::run(&console.whole()?, &options),
+        Command::Serve(options) => {
+            serve::standby::prepare(&console.folder, &options)?;
+            serve::run(&console.whole()?, &options)
+        }
         Command::Worker(options) => worker::run(&options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),
         Command::Store(command) => each(&console, &|yard| store::run(yard, &command)),

@@ -10,6 +10,7 @@ mod cli;
 mod commands;
 mod input;
 mod run;
+mod servers;
 mod signals;
 
 // Modules of the yard, available to commands under the same names.

@@ -15,6 +15,7 @@
 
 mod book;
 mod contents;
+mod deposit;
 pub mod door;
 mod feed;
 mod fetch;
@@ -31,11 +32,13 @@ pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{Forced, Planned, inputs_of};
+use crate::servers::Standby;
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use book::{Beginnings, Book, Unusable, lost};
 use contents::{Contents, Outgoing};
+use deposit::Depositor;
 use door::Door;
 use feed::Feed;
 use gathering::Gathering;
@@ -219,7 +222,9 @@ impl Run<'_> {
         if resumed.is_some() {
             book.resume(&taken).map_err(store_error)?;
         }
-        let parts = Parts { yard: self.yard, planned: &mut self.planned, options: &self.options, taken };
+        let (yard, farm) = (self.yard, book.store.scope().farm);
+        let epoch = yard.config.store.url.is_some().then(|| format!("{farm}.{}", lead.epoch));
+        let parts = Parts { yard, planned: &mut self.planned, options: &self.options, taken, epoch };
         parts.drive(book, resumed.is_some(), driver, &self.distfiles, follower, view)
     }
 
@@ -303,6 +308,8 @@ struct Parts<'a> {
     planned: &'a mut Planned,
     options: &'a Options,
     taken: Vec<TakenOver>,
+    /// The epoch of this leader, if several machines can lead.
+    epoch: Option<String>,
 }
 
 impl Parts<'_> {
@@ -315,7 +322,7 @@ impl Parts<'_> {
         follower: Follower,
         view: &mut dyn View,
     ) -> Result<RunOutcome> {
-        let Parts { yard, planned, options, taken } = self;
+        let Parts { yard, planned, options, taken, epoch } = self;
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
         let left_out = left_out(&rows);
@@ -376,6 +383,7 @@ impl Parts<'_> {
             forced: &options.forced,
             unusable: &unusable,
             owner: sender.clone(),
+            depositor: Depositor::start(distfiles, &sender),
             yard,
             distfiles,
             cancel: signals::cancel(),
@@ -383,12 +391,13 @@ impl Parts<'_> {
         };
         // What a killed run left. What builds that are taken over need is copied again.
         contents::clear(yard);
-        let door = Door::connect(yard, &sender, run, &taken);
+        let door = Door::connect(yard, &sender, (run, epoch), &taken);
         let gathering = match door.is_some() && taken.is_empty() {
             true => Gathering::of(yard, options.is_elsewhere),
             // No other machine takes part, or builds that are taken over are there already.
             false => Gathering::default(),
         };
+        let standby = Standby::watch(yard)?;
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
                 run,
@@ -412,6 +421,7 @@ impl Parts<'_> {
                 feed,
                 bytes_fetched: 0,
                 ended: None,
+                standby,
             };
             let [of_preparer, of_recorder] = [Leaving(sender.clone()), Leaving(sender.clone())];
             let to_owner = ToOwner(sender.clone());
@@ -452,6 +462,10 @@ impl Parts<'_> {
         });
         let state = match (ended?, refused) {
             (Ended::In(state), _) => state,
+            (Ended::HandedOver, _) => {
+                book.store.leave().map_err(store_error)?;
+                RunState::Running
+            }
             (Ended::Refused, Some(error)) => return Err(store_error(error)),
             (Ended::Refused, None) => {
                 return Err(Error::new(Kind::Internal, "the store rejected a record without a reason"));
@@ -461,6 +475,11 @@ impl Parts<'_> {
             contents::clear(yard);
         }
         picture.follow(view);
+        if state == RunState::Running {
+            // Requests stay in the store.
+            let counts = book.store.counts(run).map_err(store_error)?;
+            return Ok(RunOutcome { run: Some(run), state, counts, left_out, has_rescanned });
+        }
         // Requests that came too late: the recorder took them, or they are still in the store.
         let late = receiver.try_iter().filter_map(|message| match message {
             Message::Input(input) => match *input {

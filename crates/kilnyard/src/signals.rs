@@ -1,11 +1,23 @@
 //! SIGINT, SIGTERM and SIGHUP: handlers only count them; the program reacts where that is safe.
 
 pub use kilnyard_yard::interrupt::{cancel, count};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of signals that end the program at once.
 const IMPATIENT: u32 = 3;
 
-extern "C" fn received(_signal: libc::c_int) {
+static TERMINATED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the first signal was SIGTERM, with which a machine ends its services: if another machine can continue a run, it
+/// does. Ctrl-C interrupts the run.
+pub fn is_handover() -> bool {
+    TERMINATED.load(Ordering::Relaxed)
+}
+
+extern "C" fn received(signal: libc::c_int) {
+    if signal == libc::SIGTERM && count() == 0 {
+        TERMINATED.store(true, Ordering::Relaxed);
+    }
     if kilnyard_yard::interrupt::note() >= IMPATIENT {
         crate::run::view::restore_echo();
         // SAFETY: _exit is async-signal-safe. Child processes die with this one.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kilnyard_artifacts::ArtifactError;
+
 use crate::Sha256Hex;
 use crate::pace::Slow;
 
@@ -24,6 +26,16 @@ pub enum FetchError {
     NoUrl {
         /// The name of the file, for messages only.
         name: String,
+    },
+    /// The store that the machines share cannot be read.
+    #[error("fetch {name} from {depot}: {source}")]
+    Depot {
+        /// The name of the file, for messages only.
+        name: String,
+        /// The address of the store that the machines share.
+        depot: String,
+        /// Its error.
+        source: ArtifactError,
     },
     /// The cancel flag was set.
     #[error("fetch {name}: cancelled")]

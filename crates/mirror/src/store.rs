@@ -1,13 +1,14 @@
 //! A folder of files named by their hash, shared by the threads of a process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Depot, Folder, Storage};
+use kilnyard_model::artifact::{Artifact, Media};
 
 use crate::Sha256Hex;
 use crate::attempts::{POLL, check};
@@ -20,6 +21,8 @@ use crate::limits::Limits;
 pub struct FileStore {
     artifacts: Folder,
     client: Client,
+    /// Has copies of files, for other machines.
+    depot: Option<Arc<dyn Depot>>,
     // A lock rather than an owner with messages: it is held only for a look-up, never during a fetch.
     flights: Mutex<HashMap<Sha256Hex, Arc<Flight>>>,
 }
@@ -49,7 +52,34 @@ impl FileStore {
     pub fn open_with(folder: &Path, client: Client) -> Result<FileStore, FetchError> {
         let artifacts = Folder::open(folder)
             .map_err(|source| FetchError::disk("the store", "create the folder", folder, 0, source))?;
-        Ok(FileStore { artifacts, client, flights: Mutex::default() })
+        Ok(FileStore { artifacts, client, depot: None, flights: Mutex::default() })
+    }
+
+    /// The same store, which first looks for missing files in one that the machines share.
+    pub fn with_depot(self, depot: Arc<dyn Depot>) -> FileStore {
+        FileStore { depot: Some(depot), ..self }
+    }
+
+    /// The store that the machines share, if there is one.
+    pub fn depot(&self) -> Option<&Arc<dyn Depot>> {
+        self.depot.as_ref()
+    }
+
+    /// The hashes of those files that neither this store has with this size, nor the one that the machines share.
+    ///
+    /// # Errors
+    /// The shared store cannot be read.
+    pub fn missing(
+        &self,
+        wanted: impl IntoIterator<Item = (Sha256Hex, u64)>,
+    ) -> Result<HashSet<Sha256Hex>, ArtifactError> {
+        let is_here = |sha256: &Sha256Hex, size_bytes| self.size_bytes(sha256) == Some(size_bytes);
+        let absent = wanted.into_iter().filter(|(sha256, size_bytes)| !is_here(sha256, *size_bytes));
+        let absent: HashSet<Sha256Hex> = absent.map(|(sha256, _)| sha256).collect();
+        let Some(depot) = self.depot.as_ref().filter(|_| !absent.is_empty()) else { return Ok(absent) };
+        let absent: Vec<Sha256Hex> = absent.into_iter().collect();
+        let is_there = depot.contains_each(&absent)?;
+        Ok(absent.into_iter().zip(is_there).filter(|(_, is_there)| !is_there).map(|(hash, _)| hash).collect())
     }
 
     /// The client used for fetching.
@@ -95,7 +125,12 @@ impl FileStore {
                     let result = if self.has(wanted) {
                         Ok(())
                     } else {
-                        self.client.fetch_checked(wanted, &path, progress, cancel)
+                        match self.take_from_depot(wanted) {
+                            Ok(true) => Ok(()),
+                            // The mirrors may have it.
+                            Err(error) if wanted.urls.is_empty() => Err(error),
+                            Ok(false) | Err(_) => self.client.fetch_checked(wanted, &path, progress, cancel),
+                        }
                     };
                     let outcome = match result {
                         Ok(()) => FlightEnd::Stored,
@@ -112,6 +147,26 @@ impl FileStore {
                 FlightEnd::Failed(error) => return Err(FetchError::Shared(error)),
                 FlightEnd::Abandoned => {}
             }
+        }
+    }
+
+    /// Copies a file from the store that the machines share. Returns false if that does not have it.
+    fn take_from_depot(&self, wanted: &Wanted) -> Result<bool, FetchError> {
+        let Some(depot) = &self.depot else { return Ok(false) };
+        let Wanted { sha256, size_bytes, name, .. } = wanted;
+        let artifact = Artifact { sha256: sha256.clone(), size_bytes: *size_bytes, media: Media::Bytes };
+        // One of another size is damaged.
+        if self.contains(sha256) {
+            self.artifacts.remove(sha256).map_err(|source| FetchError::Store {
+                action: "replace",
+                path: self.path(sha256),
+                source,
+            })?;
+        }
+        match kilnyard_artifacts::copy(&artifact, &**depot, &self.artifacts, Storage::Plain) {
+            Ok(()) => Ok(true),
+            Err(ArtifactError::Missing(_)) => Ok(false),
+            Err(source) => Err(FetchError::Depot { name: name.clone(), depot: depot.name(), source }),
         }
     }
 

@@ -17,4 +17,4 @@ mod address;
 mod postgres;
 
 pub use address::{Address, AddressError, SCHEMA};
-pub use postgres::{Document, Postgres};
+pub use postgres::{Document, Documents, Postgres};

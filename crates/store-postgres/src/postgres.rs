@@ -9,7 +9,7 @@ mod open;
 mod read;
 mod write;
 
-pub use document::Document;
+pub use document::{Document, Documents};
 
 use crate::Address;
 use kilnyard_model::identity::Scope;

@@ -7,7 +7,7 @@ use kilnyard_model::target::Target;
 use kilnyard_store::{
     BuildRow, Holder, RENEW_SECONDS, Record, RunRow, RunState, SILENT_SECONDS_MAX, Store, StoreError,
 };
-use kilnyard_store_postgres::{Address, Postgres};
+use kilnyard_store_postgres::{Address, Documents, Postgres};
 use server::Server;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -235,7 +235,7 @@ impl Drop for StopLater<'_> {
 fn documents_are_replaced_only_by_others() {
     let server = Server::start().unwrap();
     let address = server.database("documents").unwrap();
-    let (one, two) = (open(&address), open(&address));
+    let (one, two) = (Documents::open(&address).unwrap(), Documents::open(&address).unwrap());
     assert_eq!((one.documents().unwrap(), one.document("a").unwrap().is_none()), (Vec::new(), true));
     assert_eq!(one.save_document("a", b"text\0").unwrap(), 1);
     assert_eq!(two.save_document("a", b"text\0").unwrap(), 1);

@@ -1,5 +1,6 @@
 //! `kilnyard.toml`: the configuration of a yard.
 
+pub mod artifacts;
 pub mod edit;
 pub mod farm;
 pub mod limits;
@@ -47,13 +48,15 @@ struct File {
     farm: farm::Farm,
     #[serde(default)]
     store: store::StoreTable,
+    #[serde(default)]
+    artifacts: artifacts::ArtifactsTable,
     /// Tables of families, which parse them, and unknown keys.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "packages",
     "packages-file",
     "package",
@@ -64,6 +67,7 @@ const KEYS: [&str; 12] = [
     "repository",
     "farm",
     "store",
+    "artifacts",
     "target",
     "a family's table",
 ];
@@ -98,6 +102,8 @@ pub struct Config {
     pub farm: farm::Farm,
     /// Where the yard's records are.
     pub store: store::StoreTable,
+    /// Where outputs are kept for other machines.
+    pub artifacts: artifacts::ArtifactsTable,
     /// The targets of the yard. If there are none, the yard itself is the only one.
     pub targets: Vec<TargetConfig>,
 }
@@ -537,6 +543,7 @@ impl Config {
             repository: file.repository,
             farm: file.farm,
             store: file.store,
+            artifacts: file.artifacts,
             targets: Vec::new(),
         };
         config.check().map_err(wrong)?;
@@ -554,6 +561,7 @@ impl Config {
         self.limits_of_builds.check()?;
         self.farm.check()?;
         self.store.check()?;
+        self.artifacts.check()?;
         self.build.check()
     }
 

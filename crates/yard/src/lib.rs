@@ -22,6 +22,7 @@ pub mod files;
 pub mod finding;
 pub mod helpers;
 pub mod host;
+pub mod image;
 pub mod init;
 pub mod interrupt;
 pub mod key;

@@ -27,8 +27,12 @@ fn limits(yard: &Yard) -> Limits {
 
 /// Opens the yard's distfiles.
 pub fn open_files(yard: &Yard) -> Result<FileStore> {
-    FileStore::open_with(&yard.path("distfiles"), client(yard))
-        .context(Kind::Machine, "open the yard's distfiles")
+    let files = FileStore::open_with(&yard.path("distfiles"), client(yard))
+        .context(Kind::Machine, "open the yard's distfiles")?;
+    Ok(match yard.depot()? {
+        Some(depot) => files.with_depot(depot),
+        None => files,
+    })
 }
 
 /// Whether every mirror answered that it does not have the file.

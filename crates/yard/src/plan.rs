@@ -239,7 +239,7 @@ pub fn compare_all(
         store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
     let last_builds = store.last_builds().map_err(store_error)?;
     let last_builds = last_builds.into_iter().map(|build| (build.package.clone(), build)).collect();
-    let mut unusable = broken(&current, distfiles);
+    let mut unusable = broken(&current, distfiles)?;
     for (package, reason) in revoked::find(yard, store, &*workshop, &current)? {
         unusable.entry(package).or_insert(reason);
     }
@@ -270,18 +270,20 @@ pub fn compare_all(
     Ok(planned)
 }
 
-/// Finds packages with a file that is missing or has the wrong size. Checking more would mean reading every
-/// file.
-fn broken(current: &HashMap<String, Current>, distfiles: &FileStore) -> HashMap<String, Reason> {
-    let is_whole = |output: &Output| {
-        let hash = Sha256Hex::parse(&output.sha256).ok();
-        hash.and_then(|hash| distfiles.size_bytes(&hash)) == Some(output.size_bytes)
-    };
+/// Finds packages with a file that is missing or has the wrong size, here and where machines share their files. Checking
+/// more would mean reading every file.
+fn broken(current: &HashMap<String, Current>, distfiles: &FileStore) -> Result<HashMap<String, Reason>> {
+    let outputs = current.values().flat_map(|current| &current.outputs);
+    let files =
+        outputs.filter_map(|output| Some((Sha256Hex::parse(&output.sha256).ok()?, output.size_bytes)));
+    let missing = distfiles.missing(files).context(Kind::Machine, "look for the outputs of the set")?;
+    let is_whole =
+        |output: &Output| Sha256Hex::parse(&output.sha256).is_ok_and(|hash| !missing.contains(&hash));
     let broken = current.values().filter_map(|current| {
         let output = current.outputs.iter().find(|output| !is_whole(output))?;
         Some((current.package.clone(), Reason::Broken { file: output.file.clone() }))
     });
-    broken.collect()
+    Ok(broken.collect())
 }
 
 /// The category of a package in a tree. Absent if names have no categories.
@@ -544,7 +546,10 @@ fn is_kept(yard: &Yard, store: &dyn Store) -> Result<bool> {
 /// Whether the stored plan marks exactly the packages with a broken file as broken.
 fn lists_all_broken(store: &dyn Store, distfiles: &FileStore) -> Result<bool> {
     let current = store.all_current().map_err(store_error)?;
-    let broken = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles);
+    // While the files that machines share cannot be seen, the plan stands.
+    let Ok(broken) = broken(&current.into_iter().map(|c| (c.package.clone(), c)).collect(), distfiles) else {
+        return Ok(true);
+    };
     let mut is_valid = true;
     store
         .each_planned(&mut |row| {

@@ -1,8 +1,11 @@
 //! A yard: a folder with a configuration and all of Kilnyard's files for it.
 
+pub(crate) mod artifacts;
 mod folders;
-mod store;
+pub(crate) mod store;
 
+pub use artifacts::bring;
+pub use kilnyard_store_postgres::Documents;
 pub use store::{STORE, store_error};
 
 use crate::config::Config;

@@ -9,6 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
+use kilnyard_artifacts::{ArtifactError, Storage, copy_of_any_size};
 use kilnyard_model::sha256::Sha256Hex;
 use std::fs::Permissions;
 use std::io::{self, Read, Seek};
@@ -75,7 +76,18 @@ pub async fn read(
         return Err(not_yours());
     }
     let folders = std::iter::once(&files.distfiles).chain(&files.archives);
-    let found = folders.into_iter().find_map(|folder| folder.find(&sha256));
+    let mut found = folders.into_iter().find_map(|folder| folder.find(&sha256));
+    if let (None, Some(depot)) = (&found, shared.depot.get().cloned()) {
+        let (to, wanted) = (files.clone(), sha256.clone());
+        let copied = tokio::task::spawn_blocking(move || {
+            copy_of_any_size(&wanted, &*depot, &to.distfiles, Storage::Plain)
+        });
+        match copied.await.map_err(Refusal::machine)? {
+            Ok(()) => found = files.distfiles.find(&sha256),
+            Err(ArtifactError::Missing(_)) => {}
+            Err(error) => return Err(Refusal::machine(error)),
+        }
+    }
     let path = found.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("artifact {sha256} not found")))?;
     let file = tokio::fs::File::open(&path).await.map_err(Refusal::machine)?;
     let size = file.metadata().await.map_err(Refusal::machine)?.len();

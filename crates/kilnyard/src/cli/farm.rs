@@ -52,6 +52,42 @@ pub struct Serve {
     pub openapi: bool,
     #[command(flatten)]
     pub admission: Admission,
+    #[command(flatten)]
+    pub stores: Stores,
+}
+
+/// Where a server on another machine finds everything.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Another machine for the same yard")]
+pub struct Stores {
+    /// Serve the yard of these stores, and continue its runs if the machine that has them is gone. The first time, the folder
+    /// of the yard is empty; after that, `kilnyard serve` alone does the same.
+    #[arg(long, requires_all = ["store", "artifacts"])]
+    pub standby: bool,
+    /// The database of the yard: `url` in its table [store].
+    #[arg(long, value_name = "URL", requires = "standby")]
+    pub store: Option<String>,
+    /// A file with the password of the database.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub password_file: Option<PathBuf>,
+    /// A file with the certificates of which one must have signed the database's.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub certificates: Option<PathBuf>,
+    /// The schema of the yard's tables.
+    #[arg(long, value_name = "NAME", requires = "store")]
+    pub schema: Option<String>,
+    /// The store of artifacts of the yard: `url` in its table [artifacts].
+    #[arg(long, value_name = "URL", requires = "standby")]
+    pub artifacts: Option<String>,
+    /// The address of the server of artifacts.
+    #[arg(long, value_name = "URL", requires = "artifacts")]
+    pub endpoint: Option<String>,
+    /// The region of the bucket.
+    #[arg(long, value_name = "NAME", requires = "artifacts")]
+    pub region: Option<String>,
+    /// A file with the credentials for the store of artifacts.
+    #[arg(long, value_name = "FILE", requires = "artifacts")]
+    pub credentials_file: Option<PathBuf>,
 }
 
 /// `workers`.

@@ -1,6 +1,7 @@
 //! `kilnyard build`: scan, plan, build, publish, report.
 
 use super::print;
+use super::serve::coordinate::note_build;
 use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Error, Kind, Result};
@@ -10,7 +11,7 @@ use crate::plan::Forced;
 use crate::run::door::Door;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
 use crate::run::{Options, Run, RunOutcome};
-use crate::yard::{Lock, Yard, store_error};
+use crate::yard::{Lock, Yard, bring, store_error};
 use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::FileStore;
@@ -168,10 +169,15 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         view = Box::new(Drawn::open(view, path.clone())?);
     }
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
+    note_build(yard, &options.again())?;
     let run = Run { yard, store: &mut *store, planned, distfiles: distfiles.clone(), options: run_options };
     note("");
     let outcome = run.run(view.as_mut())?;
     drop(view);
+    if outcome.state == RunState::Running {
+        say!("another machine continues the run");
+        return Ok(ExitCode::SUCCESS);
+    }
     report_left_over(yard);
     note("publishing and reporting");
     let (set, digest) = match outcome.has_rescanned && signals::count() == 0 {
@@ -181,7 +187,9 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     };
     let published = match options.no_publish || !(options.publish || yard.config.publishes()) {
         true => Ok(None),
-        false => set.publish(yard, &*store, &distfiles).map(Some),
+        false => bring(&*store, &distfiles, signals::cancel())
+            .and_then(|()| set.publish(yard, &*store, &distfiles))
+            .map(Some),
     };
     // The report is written even if publishing failed.
     let repository = published.as_ref().ok().and_then(Option::as_ref);

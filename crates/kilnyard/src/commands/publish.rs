@@ -3,8 +3,8 @@
 use super::print;
 use crate::cli;
 use crate::error::Result;
-use crate::yard::Yard;
-use crate::{mirror, words};
+use crate::yard::{Yard, bring};
+use crate::{mirror, signals, words};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
@@ -19,6 +19,7 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
         }
         return print(&plan);
     }
+    bring(&*store, &distfiles, signals::cancel())?;
     let published = set.publish(yard, &*store, &distfiles)?;
     for remark in &published.remarks {
         say!("note: {remark}");

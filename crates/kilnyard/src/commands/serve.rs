@@ -1,10 +1,14 @@
 //! `kilnyard serve`: the door of a yard, through which workers on other machines take part in its builds.
 
+pub mod coordinate;
+pub mod standby;
+
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::yard::Yard;
 use crate::{input, run, signals};
+use coordinate::Coordinating;
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{Fingerprint, Identity};
 use kilnyard_farm::roster::{Roster, Terms, Token};
@@ -35,6 +39,11 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         Some(url) => url.clone(),
         None => format!("https://{}:{}", run::host_name(), door.address().port()),
     };
+    let door = match yard.depot()? {
+        Some(depot) => door.with_depot(depot),
+        None => door,
+    };
+    let coordinating = Coordinating::new(yard, door.control(), &url)?;
     say!("workers of {} connect to {}", yard.home.display(), door.address());
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");
@@ -42,7 +51,10 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     say!("  kilnyard worker --join {url} --token-file token");
     say!("each token admits one worker, within a day; for more: {}", crate::words::command("workers token"));
     say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
+    let coordinating = coordinating.map(|coordinating| std::thread::spawn(|| coordinating.run()));
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
+    // It waits for a run that it has started.
+    let _ = coordinating.map(std::thread::JoinHandle::join);
     Ok(ExitCode::SUCCESS)
 }
 

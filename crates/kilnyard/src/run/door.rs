@@ -92,6 +92,8 @@ struct Paths {
     yard: PathBuf,
     distfiles: PathBuf,
     archives: Vec<PathBuf>,
+    /// The epoch of the run, if several machines can lead.
+    epoch: Option<String>,
 }
 
 /// A build of a worker on another machine.
@@ -126,6 +128,7 @@ impl Shared {
             distfiles: paths.distfiles.clone(),
             archives: paths.archives.clone(),
             allowed: self.allowed().values().cloned().collect(),
+            epoch: paths.epoch.clone(),
         };
         relay::write(&mut stream, &first, b"")?;
         *self.stream() = Some(stream.try_clone()?);
@@ -242,7 +245,12 @@ impl Door {
 
     /// Connects to the yard's door whenever there is one. Returns none if other machines cannot take part. The builds that
     /// were taken over are known from the beginning.
-    pub fn connect(yard: &Yard, owner: &Sender<Message>, run: Number, taken: &[TakenOver]) -> Option<Door> {
+    pub fn connect(
+        yard: &Yard,
+        owner: &Sender<Message>,
+        (run, epoch): (Number, Option<String>),
+        taken: &[TakenOver],
+    ) -> Option<Door> {
         let door = folder(yard);
         if let Some(reason) = yard.config.family.confined() {
             if relay::connect(&door).is_ok() {
@@ -255,6 +263,7 @@ impl Door {
             yard: yard.folder.clone(),
             distfiles: yard.path("distfiles"),
             archives: vec![yard.trees().archives().folder().to_owned(), contents::folder(yard)],
+            epoch,
         };
         let (frames, to_write) = mpsc::channel();
         let shared = Arc::new(Shared::default());

@@ -11,6 +11,7 @@ use super::link::{Link, Place, WORKER};
 use super::preparer::{BuildOf, Desk, refused};
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::Expected;
+use crate::servers::Standby;
 use crate::signals;
 use crate::words::now_seconds;
 use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice, Reading};
@@ -32,6 +33,8 @@ pub enum Ended {
     In(RunState),
     /// The store failed; the recorder has the error.
     Refused,
+    /// Another machine continues it.
+    HandedOver,
 }
 
 /// See the module documentation.
@@ -51,6 +54,8 @@ pub struct Owner<'a> {
     pub feed: Feed,
     pub bytes_fetched: u64,
     pub ended: Option<Ended>,
+    /// Whether another machine can continue the run; absent if none ever can.
+    pub standby: Option<Standby>,
 }
 
 impl Owner<'_> {
@@ -101,6 +106,11 @@ impl Owner<'_> {
             }
             if self.ended.is_none() && (signals::count() > 0 || is_enough) && has_begun && !is_stopping {
                 is_stopping = true;
+                if signals::is_handover() && self.standby.as_ref().is_some_and(Standby::is_there) {
+                    // Builds of other machines continue, and what was decided is recorded before the leader leaves.
+                    self.ended = Some(Ended::HandedOver);
+                    continue;
+                }
                 self.feed.show(Shown::Stopping);
                 self.fetchers.cancel();
                 self.apply_event(Event::Stop)?;

@@ -3,6 +3,7 @@
 //! It prepares packages, decides which outputs of a build are kept and how they are tested, and adopts new outputs. It
 //! answers questions in the order of their arrival.
 
+use super::deposit::Depositor;
 use super::stored::verify;
 use super::{Message, Unusable};
 use crate::due::{Due, Known};
@@ -12,7 +13,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_coordinator::{Event, Prepared, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
-use kilnyard_mirror::FileStore;
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{FamilyOrder, Output, Stage};
 use kilnyard_model::result::StageSeen;
@@ -84,6 +85,8 @@ pub struct Preparer<'a> {
     pub forced: &'a Forced,
     pub unusable: &'a Unusable,
     pub owner: Sender<Message>,
+    /// Stores outputs for other machines; absent if there is no place for that.
+    pub depositor: Option<Depositor>,
     /// Used to read recipes again.
     pub yard: &'a Yard,
     pub distfiles: &'a FileStore,
@@ -112,8 +115,14 @@ impl Preparer<'_> {
                 Question::Built { of, built } => {
                     let answer = Box::new(self.judge(&of, &built));
                     let Built { build, is_repeated, .. } = built;
+                    let files =
+                        answer.outputs.iter().filter_map(|output| Sha256Hex::parse(&output.sha256).ok());
+                    let files: Vec<Sha256Hex> = files.collect();
                     let answered = Event::Answered { build, is_repeated, answer };
-                    let _ = self.owner.send(Message::Event(Box::new(answered)));
+                    match self.depositor.as_ref().filter(|_| !is_repeated && !files.is_empty()) {
+                        Some(depositor) => depositor.store(self.distfiles, files, answered),
+                        None => drop(self.owner.send(Message::Event(Box::new(answered)))),
+                    }
                 }
             }
         }

@@ -91,7 +91,7 @@ impl Connected {
         }
         let (incoming, received) = mpsc::channel();
         let (owner, of_door) = mpsc::channel();
-        let Some(door) = Door::connect(yard, &owner, 0, &[]) else { return Ok(None) };
+        let Some(door) = Door::connect(yard, &owner, (0, None), &[]) else { return Ok(None) };
         std::thread::spawn({
             let incoming = incoming.clone();
             move || {

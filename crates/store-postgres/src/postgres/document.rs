@@ -2,6 +2,8 @@
 
 use super::Postgres;
 use super::link::sql;
+use crate::Address;
+use kilnyard_model::identity::FarmId;
 use kilnyard_store::{Number, StoreError};
 use tokio_postgres::Row;
 
@@ -14,18 +16,36 @@ pub struct Document {
     pub content: Vec<u8>,
 }
 
-impl Postgres {
+/// The documents of a farm, apart from the records of its targets.
+#[derive(Debug)]
+pub struct Documents(Postgres);
+
+impl Documents {
+    /// Opens the documents of a store, which is created or migrated as in [`Postgres::open`].
+    ///
+    /// # Errors
+    /// See [`Postgres::open`].
+    pub fn open(address: &Address) -> Result<Documents, StoreError> {
+        Postgres::open_without_rows(address).map(Documents)
+    }
+
+    /// The id of the farm.
+    pub fn farm(&self) -> FarmId {
+        self.0.scope.farm
+    }
+
     /// The names and versions of all documents, ordered by name.
     pub fn documents(&self) -> Result<Vec<(String, Number)>, StoreError> {
-        let rows = self.rows(sql!("SELECT name, version FROM kilnyard.document ORDER BY name"))?;
-        rows.iter().map(|row: &Row| Ok((self.get(row, 0)?, self.number_at(row, 1)?))).collect()
+        let rows = self.0.rows(sql!("SELECT name, version FROM kilnyard.document ORDER BY name"))?;
+        rows.iter().map(|row: &Row| Ok((self.0.get(row, 0)?, self.0.number_at(row, 1)?))).collect()
     }
 
     /// A document; absent if it was never saved.
     pub fn document(&self, name: &str) -> Result<Option<Document>, StoreError> {
-        let rows = self.rows(sql!("SELECT version, content FROM kilnyard.document WHERE name = $1", name))?;
+        let rows =
+            self.0.rows(sql!("SELECT version, content FROM kilnyard.document WHERE name = $1", name))?;
         let document =
-            |row: &Row| Ok(Document { version: self.number_at(row, 0)?, content: self.get(row, 1)? });
+            |row: &Row| Ok(Document { version: self.0.number_at(row, 0)?, content: self.0.get(row, 1)? });
         rows.first().map(document).transpose()
     }
 
@@ -37,13 +57,17 @@ impl Postgres {
         let version = "SELECT version FROM kilnyard.document WHERE name = $1";
         // If the answer is lost, the same content is saved again, which changes nothing.
         let rows =
-            self.repeated(|link| link.all(&[sql!(save, name, content.to_vec()), sql!(version, name)]))?;
+            self.0.repeated(|link| link.all(&[sql!(save, name, content.to_vec()), sql!(version, name)]))?;
         let row = rows.last().and_then(|rows| rows.first());
-        row.map_or_else(|| Err(self.unreadable("a document", "it is missing")), |row| self.number_at(row, 0))
+        match row {
+            Some(row) => self.0.number_at(row, 0),
+            None => Err(self.0.unreadable("a document", "it is missing")),
+        }
     }
 
     /// Removes a document, if it exists.
     pub fn remove_document(&self, name: &str) -> Result<(), StoreError> {
-        self.repeated(|link| link.one(sql!("DELETE FROM kilnyard.document WHERE name = $1", name)).map(drop))
+        self.0
+            .repeated(|link| link.one(sql!("DELETE FROM kilnyard.document WHERE name = $1", name)).map(drop))
     }
 }

@@ -4,7 +4,7 @@ use super::Postgres;
 use super::link::{Failed, Link, sql};
 use crate::Address;
 use kilnyard_model::identity::{FarmId, Scope, YardId};
-use kilnyard_model::target::Target;
+use kilnyard_model::target::{Target, TargetError};
 use kilnyard_store::StoreError;
 use std::cell::{Cell, RefCell};
 use tokio_postgres::Row;
@@ -15,6 +15,8 @@ use tokio_postgres::error::SqlState;
 const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("leader.sql")];
 /// The format that this version writes.
 const FORMAT: i64 = STEPS.len() as i64;
+/// The target of a store without one.
+const NO_TARGET: &str = "none/none/none/none";
 /// The oldest server that is supported: PostgreSQL 15.
 const SERVER_MIN: i64 = 150_000;
 /// The process that creates or migrates a store in a database has this lock until its transaction ends. The letters of the
@@ -37,6 +39,15 @@ impl Postgres {
     /// [`StoreError::Busy`] if the database cannot be reached for a while; [`StoreError::TooNew`] if a later version of
     /// this program has migrated it.
     pub fn open(address: &Address, target: &Target) -> Result<Postgres, StoreError> {
+        Postgres::open_of(address, Some(target))
+    }
+
+    /// Opens the store without a target: it has no rows.
+    pub(super) fn open_without_rows(address: &Address) -> Result<Postgres, StoreError> {
+        Postgres::open_of(address, None)
+    }
+
+    fn open_of(address: &Address, target: Option<&Target>) -> Result<Postgres, StoreError> {
         let wrap = |failed: Failed| failed.of(address);
         let other =
             |message: String| StoreError::Other { store: address.to_string(), source: message.into() };
@@ -63,9 +74,15 @@ impl Postgres {
         let scope = Scope {
             farm: FarmId::parse(&found.farm).map_err(unreadable)?,
             yard: YardId::parse(&found.yard).map_err(unreadable)?,
-            target: target.clone(),
+            target: match target {
+                Some(target) => target.clone(),
+                None => NO_TARGET.parse().map_err(|error: TargetError| other(error.to_string()))?,
+            },
         };
-        let number = number_of(&link, &found, target).map_err(wrap)?;
+        let number = match target {
+            Some(target) => number_of(&link, &found, target).map_err(wrap)?,
+            None => Some(0),
+        };
         let number = number.ok_or_else(|| other("its scope is missing".to_owned()))?;
         let (link, is_in_snapshot) = (RefCell::new(Some(link)), Cell::new(false));
         Ok(Postgres {

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use toml_edit::DocumentMut;
 
-/// The name of the table.
-const TABLE: &str = "store";
+/// The tables that say how a machine reaches the stores.
+pub(crate) const TABLES: [&str; 2] = ["store", "artifacts"];
 
 /// The table `store`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -42,12 +42,13 @@ impl StoreTable {
     }
 }
 
-/// A configuration without this table, for a copy of the yard with a store of its own. A text that is not TOML stays.
-pub fn without_store(text: &str) -> String {
+/// A configuration without the tables of its stores, for a yard with others. A text that is not TOML stays.
+pub fn without_stores(text: &str) -> String {
     let Ok(mut document) = text.parse::<DocumentMut>() else { return text.to_owned() };
-    match document.remove(TABLE) {
-        Some(_) => document.to_string(),
-        None => text.to_owned(),
+    let removed = TABLES.map(|table| document.remove(table));
+    match removed.iter().any(Option::is_some) {
+        true => document.to_string(),
+        false => text.to_owned(),
     }
 }
 
@@ -57,10 +58,10 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_yard_has_a_store_of_its_own() {
-        let text = "packages = [\"a\"] # all\n[store]\nurl = \"postgres://a/b\"\n[farm]\nverify = 0.5\n";
-        assert_eq!(without_store(text), "packages = [\"a\"] # all\n[farm]\nverify = 0.5\n");
-        assert_eq!(without_store("store.url = \"postgres://a/b\"\n"), "");
-        assert_eq!(without_store("[farm]\n"), "[farm]\n");
+        let text = "packages = [\"a\"] # all\n[store]\nurl = \"postgres://a/b\"\n[artifacts]\nurl = \"s3://c\"\n[farm]\nverify = 0.5\n";
+        assert_eq!(without_stores(text), "packages = [\"a\"] # all\n[farm]\nverify = 0.5\n");
+        assert_eq!(without_stores("store.url = \"postgres://a/b\"\n"), "");
+        assert_eq!(without_stores("[farm]\n"), "[farm]\n");
     }
 
     #[test]

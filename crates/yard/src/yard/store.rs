@@ -9,9 +9,9 @@ use kilnyard_model::identity::FarmId;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_store::copy::{Digested, Rows, digest};
 use kilnyard_store::{Holder, Store, StoreError};
-use kilnyard_store_postgres::{Address, Postgres, SCHEMA};
+use kilnyard_store_postgres::{Address, Documents, Postgres, SCHEMA};
 use kilnyard_store_sqlite::Sqlite;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The file with the id of this machine.
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -70,26 +70,17 @@ impl Yard {
         self.address(&self.config.store)
     }
 
+    /// The documents that coordinators on several machines have in common; none if the store is a file of the yard.
+    pub fn documents(&self) -> Result<Option<Documents>> {
+        // All targets share them.
+        let whole = Yard { target_name: None, ..self.clone() };
+        let address = whole.database()?;
+        address.map(|address| Documents::open(&address).map_err(store_error)).transpose()
+    }
+
     /// The database of a table `store`.
     fn address(&self, table: &StoreTable) -> Result<Option<Address>> {
-        let Some(url) = &table.url else { return Ok(None) };
-        let password = match &table.password_file {
-            Some(file) => {
-                let text = fs_err::read_to_string(self.home.join(file))
-                    .context(Kind::Usage, "read the password of the store's database")?;
-                Some(text.trim_end_matches(['\r', '\n']).to_owned())
-            }
-            None => None,
-        };
-        let certificates = table.certificates.as_ref().map(|file| self.home.join(file));
-        let address = Address::parse(url, password.as_deref(), certificates.as_deref())
-            .context(Kind::Usage, "use the yard's store")?;
-        // Each target of a yard has runs of its own.
-        let schema = table.schema.as_deref().unwrap_or(SCHEMA);
-        Ok(Some(match &self.target_name {
-            Some(target) => address.with_schema(&format!("{schema}/{target}")),
-            None => address.with_schema(schema),
-        }))
+        address_of(table, &self.home, self.target_name.as_deref())
     }
 
     /// Opens the store in a database, if it is this yard's, or of no yard yet.
@@ -160,11 +151,7 @@ impl Yard {
 
     /// Notes the id of this yard's store.
     fn note_store(&self, id: FarmId) -> Result<()> {
-        let failed = "note the id of the yard's store";
-        let path = self.path(OWN_STORE);
-        let making = path.with_extension("new");
-        fs_err::write(&making, format!("{id}\n")).context(Kind::Machine, failed)?;
-        fs_err::rename(making, path).context(Kind::Machine, failed)
+        note_store(&self.folder, id)
     }
 
     /// Copies the store to the database of this table, or to a file, which must not have runs or outputs, and compares all rows.
@@ -258,6 +245,37 @@ impl Yard {
         }
         Ok(())
     }
+}
+
+/// The database of a table `store`, for the yard in this folder and one of its targets.
+pub(crate) fn address_of(table: &StoreTable, home: &Path, target: Option<&str>) -> Result<Option<Address>> {
+    let Some(url) = &table.url else { return Ok(None) };
+    let password = match &table.password_file {
+        Some(file) => {
+            let text = fs_err::read_to_string(home.join(file))
+                .context(Kind::Usage, "read the password of the store's database")?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        None => None,
+    };
+    let certificates = table.certificates.as_ref().map(|file| home.join(file));
+    let address = Address::parse(url, password.as_deref(), certificates.as_deref())
+        .context(Kind::Usage, "use the yard's store")?;
+    // Each target of a yard has runs of its own.
+    let schema = table.schema.as_deref().unwrap_or(SCHEMA);
+    Ok(Some(match target {
+        Some(target) => address.with_schema(&format!("{schema}/{target}")),
+        None => address.with_schema(schema),
+    }))
+}
+
+/// Notes the id of the store in a database that the yard in this folder uses.
+pub(crate) fn note_store(folder: &Path, id: FarmId) -> Result<()> {
+    let failed = "note the id of the yard's store";
+    let path = folder.join(OWN_STORE);
+    let making = path.with_extension("new");
+    fs_err::write(&making, format!("{id}\n")).context(Kind::Machine, failed)?;
+    fs_err::rename(making, path).context(Kind::Machine, failed)
 }
 
 /// Remedy after another process has taken over a run.

@@ -70,7 +70,10 @@ impl From<&ClientError> for Cause {
         match error {
             ClientError::Damaged(_) => Cause::Content,
             ClientError::File(error) => Cause::of_file(error),
-            ClientError::Connection(_) | ClientError::Failed(_) => Cause::Connection,
+            ClientError::Connection(_)
+            | ClientError::Failed(_)
+            | ClientError::Older { .. }
+            | ClientError::Elsewhere { .. } => Cause::Connection,
             ClientError::Refused(_) | ClientError::OtherDoor | ClientError::Address(_) => Cause::Refused,
         }
     }
@@ -373,6 +376,7 @@ mod tests {
             distfiles: folder.join("distfiles"),
             archives: Vec::new(),
             allowed: vec![("w".to_owned(), allowed)],
+            epoch: None,
         };
         let mut stream = relay::connect(folder).unwrap();
         relay::write(&mut stream, &first, b"").unwrap();

@@ -1,0 +1,129 @@
+//! The servers of a farm whose stores several machines share, as documents in the database.
+
+use crate::error::Result;
+use crate::yard::{Documents, Yard, store_error};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Begins the names of the documents of servers; the id of the server follows.
+const SERVER: &str = "server/";
+/// How often a server shows that it is alive.
+pub const SHOW_STEP: Duration = Duration::from_secs(3);
+/// For how long a server that does not show itself counts as alive.
+const SILENT_MAX: Duration = Duration::from_secs(15);
+/// How often the servers are read.
+const LOOK_STEP: Duration = Duration::from_secs(2);
+
+/// A server of a farm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// The machine and the folder.
+    pub name: String,
+    /// The address for workers.
+    pub url: String,
+    /// Counts, so that the document changes.
+    pub beat: u64,
+}
+
+/// The servers, and which of them are alive.
+#[derive(Debug, Default)]
+pub struct Servers {
+    seen: HashMap<String, (u64, Instant, Server)>,
+}
+
+impl Servers {
+    /// Reads all servers.
+    pub fn read(&mut self, documents: &Documents) -> Result<()> {
+        let listed = documents.documents().map_err(store_error)?;
+        let listed: Vec<(String, u64)> = listed
+            .into_iter()
+            .filter_map(|(name, version)| Some((name.strip_prefix(SERVER)?.to_owned(), version)))
+            .collect();
+        self.seen.retain(|id, _| listed.iter().any(|(listed, _)| listed == id));
+        for (id, version) in listed {
+            if self.seen.get(&id).is_some_and(|(known, ..)| *known == version) {
+                continue;
+            }
+            let document = documents.document(&format!("{SERVER}{id}")).map_err(store_error)?;
+            let server = document.and_then(|document| serde_json::from_slice(&document.content).ok());
+            if let Some(server) = server {
+                self.seen.insert(id, (version, Instant::now(), server));
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of all servers that are alive.
+    pub fn addresses(&self) -> Vec<String> {
+        let mut addresses: Vec<String> = self.alive().map(|(_, server)| server.url.clone()).collect();
+        addresses.sort_unstable();
+        addresses
+    }
+
+    /// The address of a server.
+    pub fn address(&self, id: &str) -> Option<&str> {
+        self.seen.get(id).map(|(.., server)| server.url.as_str())
+    }
+
+    /// Whether another server than this one is alive.
+    pub fn has_other(&self, own: &str) -> bool {
+        self.alive().any(|(id, _)| id != own)
+    }
+
+    fn alive(&self) -> impl Iterator<Item = (&String, &Server)> {
+        let is_alive = |at: &Instant| at.elapsed() < SILENT_MAX;
+        self.seen.iter().filter(move |(_, (_, at, _))| is_alive(at)).map(|(id, (.., server))| (id, server))
+    }
+}
+
+/// Saves the document of a server.
+pub fn show(documents: &Documents, id: &str, server: &Server) -> Result<()> {
+    let text = serde_json::to_vec(server).unwrap_or_default();
+    documents.save_document(&format!("{SERVER}{id}"), &text).map_err(store_error).map(drop)
+}
+
+/// Removes the document of a server that ends.
+pub fn leave(documents: &Documents, id: &str) -> Result<()> {
+    documents.remove_document(&format!("{SERVER}{id}")).map_err(store_error)
+}
+
+/// Whether another server could continue a run. A thread keeps it current.
+#[derive(Debug)]
+pub struct Standby {
+    is_there: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Standby {
+    /// Watches the servers until this is dropped; none if no other machine can have this yard.
+    pub fn watch(yard: &Yard) -> Result<Option<Standby>> {
+        let Some(documents) = yard.documents()? else { return Ok(None) };
+        let own = yard.as_holder()?.id;
+        let (is_there, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (found, over) = (is_there.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            let mut servers = Servers::default();
+            while !over.load(Ordering::Relaxed) {
+                // Without the database, no server can be asked to take over.
+                let is_read = servers.read(&documents).is_ok();
+                found.store(is_read && servers.has_other(&own), Ordering::Relaxed);
+                std::thread::sleep(LOOK_STEP);
+            }
+        });
+        Ok(Some(Standby { is_there, is_over }))
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}

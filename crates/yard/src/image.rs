@@ -1,0 +1,60 @@
+//! The image of a yard: what a coordinator on another machine needs to continue its runs. The configuration and the other
+//! files of the user, the index, the repository, the workers that have joined, and the keys.
+//!
+//! The coordinator that leads sends the image to the store that the machines share: a list of files with their hashes, small
+//! files and secrets as documents in the database, all others as artifacts. The other coordinators receive it, and so have
+//! all of it when they take over. What a yard makes again by itself (layers, roots, logs) is not part of it.
+//!
+//! Files arrive before what names them: the list is sent last, and links, which switch a repository, are made last.
+
+mod list;
+mod receive;
+mod send;
+
+pub use receive::{Received, begin};
+pub use send::Sent;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+/// The document with the image.
+const DOCUMENT: &str = "image";
+/// Begins the names of documents with the content of files.
+const CONTENT: &str = "file/";
+/// The largest file whose content is in a document, unless it is a secret.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// The largest secret.
+const SECRET_BYTES_MAX: u64 = 1 << 20;
+/// The level of zstd for the list.
+const COMPRESSION: i32 = 3;
+/// The largest list, unpacked.
+const LIST_BYTES_MAX: u64 = 512 << 20;
+
+/// The files of a yard, by their path in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Image(BTreeMap<String, Entry>);
+
+/// A file of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Entry {
+    /// A regular file.
+    File {
+        sha256: String,
+        size_bytes: u64,
+        /// Its permissions.
+        mode: u32,
+        /// Whether its content is a document.
+        #[serde(default)]
+        is_document: bool,
+    },
+    /// A symbolic link to this path.
+    Link(String),
+}
+
+/// Whether a path stays in the yard.
+fn is_inside(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}

@@ -1,0 +1,171 @@
+//! Lists the files of a yard.
+
+use super::{Entry, Image, SECRET_BYTES_MAX, SMALL_BYTES_MAX};
+use crate::config::store::without_stores;
+use crate::yard::{CONFIG, Yard};
+use kilnyard_artifacts::hash_of;
+use kilnyard_mirror::Sha256Hex;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Folders of a yard that are not part of its image: each machine has its own.
+const OWN: [&str; 9] =
+    ["distfiles", "layers", "logs", "report", "roots", "kept", "tools", "lost+found", ".git"];
+/// The parts of a repository that belong to one machine.
+const OWN_OF_REPOSITORY: [&str; 2] = [".staging", ".lock"];
+/// The files and folders of `state` that are part of the image. All of them are secret.
+const STATE: [&str; 5] = [
+    "state/key.asc",
+    "state/farm/door.pem",
+    "state/farm/measured.json",
+    "state/farm/workers",
+    "state/farm/tokens",
+];
+
+/// What identifies the content of a file, as long as only its owner writes to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    inode: u64,
+    size_bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Facts {
+    fn of(metadata: &Metadata) -> Facts {
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Facts { inode: metadata.ino(), size_bytes: metadata.len(), changed }
+    }
+}
+
+/// Lists files, and remembers the hashes of those that it has read.
+#[derive(Debug, Default)]
+pub(super) struct Lister {
+    hashes: HashMap<PathBuf, (Facts, Sha256Hex)>,
+    /// What changes with the yard: without a change, the list is the same.
+    before: BTreeMap<String, Facts>,
+}
+
+/// The content of the files that are documents, by hash.
+pub(super) type Contents = HashMap<String, Vec<u8>>;
+
+impl Lister {
+    /// The files of a yard, and the contents of those that are documents. None if something has changed since the last call: a
+    /// program may be about to write more.
+    pub(super) fn list(&mut self, yard: &Yard) -> io::Result<Option<(Image, Contents)>> {
+        let mut found = BTreeMap::new();
+        let secrets = own_files(yard);
+        for entry in sorted(&yard.home)? {
+            let (name, path) = entry;
+            let is_own =
+                OWN.contains(&name.as_str()) || ["state", "repository", "targets"].contains(&name.as_str());
+            if !is_own && !secrets.contains(&path) {
+                walk(&path, &name, &mut found)?;
+            }
+        }
+        for name in STATE {
+            walk(&yard.home.join(name), name, &mut found)?;
+        }
+        for (name, path) in sorted(&yard.repository())? {
+            if !OWN_OF_REPOSITORY.contains(&name.as_str()) {
+                walk(&path, &format!("repository/{name}"), &mut found)?;
+            }
+        }
+        let facts: BTreeMap<String, Facts> =
+            found.iter().map(|(name, (_, metadata))| (name.clone(), Facts::of(metadata))).collect();
+        if std::mem::replace(&mut self.before, facts.clone()) != facts {
+            return Ok(None);
+        }
+        let (mut image, mut contents) = (Image::default(), Contents::new());
+        for (name, (path, metadata)) in &found {
+            let entry = match metadata.is_symlink() {
+                true => {
+                    let Some(to) = fs_err::read_link(path)?.to_str().map(str::to_owned) else { continue };
+                    Entry::Link(to)
+                }
+                false => self.file(name, path, metadata, &mut contents)?,
+            };
+            image.0.insert(name.clone(), entry);
+        }
+        self.hashes.retain(|path, _| found.values().any(|(known, _)| known == path));
+        Ok(Some((image, contents)))
+    }
+
+    fn file(
+        &mut self,
+        name: &str,
+        path: &Path,
+        metadata: &Metadata,
+        contents: &mut Contents,
+    ) -> io::Result<Entry> {
+        let (size_bytes, mode) = (metadata.len(), metadata.mode() & 0o777);
+        let is_secret = name.starts_with("state/");
+        if is_secret && size_bytes > SECRET_BYTES_MAX {
+            return Err(io::Error::other(format!("{name} is too large")));
+        }
+        if is_secret || size_bytes <= SMALL_BYTES_MAX || name == CONFIG {
+            let mut content = fs_err::read(path)?;
+            if name == CONFIG {
+                // Each machine says for itself how it reaches the stores.
+                content = without_stores(&String::from_utf8_lossy(&content)).into_bytes();
+            }
+            let (sha256, size_bytes) = (Sha256Hex::of(&content).to_string(), content.len() as u64);
+            contents.insert(sha256.clone(), content);
+            return Ok(Entry::File { sha256, size_bytes, mode, is_document: true });
+        }
+        let facts = Facts::of(metadata);
+        let sha256 = match self.hashes.get(path).filter(|(known, _)| *known == facts) {
+            Some((_, hash)) => hash.clone(),
+            None => {
+                let (hash, _) = hash_of(&mut fs_err::File::open(path)?)?;
+                self.hashes.insert(path.to_owned(), (facts, hash.clone()));
+                hash
+            }
+        };
+        Ok(Entry::File { sha256: sha256.to_string(), size_bytes, mode, is_document: false })
+    }
+}
+
+/// The files with which this machine reaches the stores.
+fn own_files(yard: &Yard) -> Vec<PathBuf> {
+    let (store, artifacts) = (&yard.config.store, &yard.config.artifacts);
+    let files =
+        [&store.password_file, &store.certificates, &artifacts.credentials_file, &artifacts.certificates];
+    files.into_iter().flatten().map(|file| yard.home.join(file)).collect()
+}
+
+/// The entries of a folder whose names are text, in their order; none if there is no such folder.
+fn sorted(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entries = match fs_err::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().into_string() {
+            found.push((name, entry.path()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Adds a file, or all files of a folder.
+fn walk(path: &Path, name: &str, found: &mut BTreeMap<String, (PathBuf, Metadata)>) -> io::Result<()> {
+    let metadata = match fs_err::symlink_metadata(path) {
+        // It may be removed meanwhile; the next list shows that.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata?,
+    };
+    if metadata.is_dir() {
+        for (entry, path) in sorted(path)? {
+            walk(&path, &format!("{name}/{entry}"), found)?;
+        }
+    } else if metadata.is_file() || metadata.is_symlink() {
+        found.insert(name.to_owned(), (path.to_owned(), metadata));
+    }
+    Ok(())
+}

@@ -244,6 +244,9 @@ fn documents_are_replaced_only_by_others() {
     assert_eq!(one.documents().unwrap(), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
     let found = one.document("a").unwrap().unwrap();
     assert_eq!((found.version, found.content), (2, b"other".to_vec()));
+    assert_eq!(one.claim_document("c", b"one").unwrap(), b"one");
+    assert_eq!(two.claim_document("c", b"two").unwrap(), b"one");
+    one.remove_document("c").unwrap();
     one.remove_document("a").unwrap();
     two.remove_document("a").unwrap();
     assert_eq!(one.documents().unwrap(), [("b".to_owned(), 1)]);

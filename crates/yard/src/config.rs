@@ -411,6 +411,13 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
 # [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
 
+[artifacts]                        # where outputs are kept for other machines (docs/farm.md)
+# url = "s3://bucket/prefix"       # or "file:///FOLDER", of a file system that they share; default: in the yard alone
+# endpoint = "https://s3.example"  # the address of the server; default: the provider's
+# region = "eu-central-1"          # of the bucket
+# credentials-file = "FILE"        # key-id and secret, as TOML
+# certificates = "FILE"            # who signed the server's certificate; default: public authorities
+
 [store]                            # where runs, builds and outputs are recorded (docs/store.md)
 # url = "postgres://kiln@db.example/farm"   # a PostgreSQL database; default: a file in the yard
 # password-file = "FILE"           # its password, if the URL has none

@@ -46,6 +46,10 @@ enum Entry {
         size_bytes: u64,
         /// Its permissions.
         mode: u32,
+        /// When it was last modified, in seconds and nanoseconds since 1970: by this, runs notice changes of sources. Absent
+        /// where that does not matter.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        modified: Option<(u64, u32)>,
         /// Whether its content is a document.
         #[serde(default)]
         is_document: bool,

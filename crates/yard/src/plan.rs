@@ -1,6 +1,7 @@
 //! Makes a plan of a yard: resolves the set, and compares the existing outputs with what a build would produce.
 
 use crate::config::packages::{PackageSettings, PackageTables};
+use crate::config::store::without_stores;
 use crate::due::{Due, Known};
 use crate::error::{Context, Error, Kind, Result};
 use crate::estimates::Estimates;
@@ -170,6 +171,8 @@ pub fn digest(yard: &Yard, store: &dyn Store) -> Result<String> {
     let build = &yard.config.build;
     let revoked = revoked::list(yard)?;
     let choices = format!("{:?} {:?} {} {revoked:?}", build.against, build.reuse, build.passes);
+    // Machines that share the stores of a yard may reach them in different ways.
+    let config = without_stores(&config);
     let text =
         format!("{config}\n{names:?}\n{choices}\n{}", yard.config.family.inputs(yard, names.as_deref())?);
     Ok(format!("{}-{}", Sha256Hex::of(text.as_bytes()).as_str(), store.next_build().map_err(store_error)?))

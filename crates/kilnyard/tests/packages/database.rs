@@ -1,7 +1,7 @@
 //! A yard whose store is in a PostgreSQL database.
 
 #[path = "../../../store-postgres/tests/server/mod.rs"]
-mod server;
+pub mod server;
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::{Yard, until};

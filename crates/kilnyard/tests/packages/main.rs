@@ -27,6 +27,7 @@ mod ordinary;
 mod own;
 mod sets;
 mod shells;
+mod standby;
 mod tables;
 mod traps;
 
@@ -45,6 +46,7 @@ fn main() {
         earlier::CASES,
         elsewhere::CASES,
         database::CASES,
+        standby::CASES,
         farm::CASES,
         bound::CASES,
         keeps::CASES,
@@ -80,6 +82,8 @@ fn main() {
         | "builds_of_killed_workers_and_doors_are_repeated"
         | "a_resumed_run_takes_over_builds_of_other_machines"
         | "pools_and_roles_decide_which_worker_builds_and_tests"
+        | "a_standby_continues_the_run_of_a_killed_machine"
+        | "a_machine_that_ends_hands_its_run_over"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }

@@ -21,8 +21,12 @@ impl Served {
     }
 
     pub fn start_at(yard: &Yard, address: &str) -> Served {
-        let log = yard.path("serve-log");
-        let mut command = yard.command(&["serve", "--listen", address]);
+        Served::start_with(yard, address, &[])
+    }
+
+    pub fn start_with(yard: &Yard, address: &str, options: &[&str]) -> Served {
+        let log = log_of(yard);
+        let mut command = yard.command(&[&["serve", "--listen", address], options].concat());
         command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
         let process = command.spawn().unwrap();
         let said = || fs::read_to_string(&log).unwrap();
@@ -31,6 +35,16 @@ impl Served {
         let address = said.split("connect to ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
         Served { url: format!("https://{address}"), process }
     }
+}
+
+/// What `kilnyard serve` of a yard says. It is not in the yard, whose folder may have to be empty.
+fn log_of(yard: &Yard) -> PathBuf {
+    yard.folder.with_extension("serve-log")
+}
+
+/// What `kilnyard serve` of a yard has said.
+pub fn served(yard: &Yard) -> String {
+    fs::read_to_string(log_of(yard)).unwrap_or_default()
 }
 
 impl Served {

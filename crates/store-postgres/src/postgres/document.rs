@@ -65,6 +65,15 @@ impl Documents {
         }
     }
 
+    /// Saves a document unless there is one of this name. Returns the content of the one that is there.
+    pub fn claim_document(&self, name: &str, content: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let save = "INSERT INTO kilnyard.document (name, version, content) VALUES ($1, 1, $2)
+                    ON CONFLICT (name) DO NOTHING";
+        self.0.repeated(|link| link.one(sql!(save, name, content.to_vec())).map(drop))?;
+        let found = self.document(name)?;
+        found.map_or_else(|| Err(self.0.unreadable("a document", "it is missing")), |found| Ok(found.content))
+    }
+
     /// Removes a document, if it exists.
     pub fn remove_document(&self, name: &str) -> Result<(), StoreError> {
         self.0

@@ -10,20 +10,30 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Folders of a yard that are not part of its image: each machine has its own.
 const OWN: [&str; 9] =
     ["distfiles", "layers", "logs", "report", "roots", "kept", "tools", "lost+found", ".git"];
+/// The folder of layers, and that of the packed ones in it.
+const LAYERS: &str = "layers";
+const ARCHIVES: &str = "archives";
 /// The parts of a repository that belong to one machine.
 const OWN_OF_REPOSITORY: [&str; 2] = [".staging", ".lock"];
 /// The files and folders of `state` that are part of the image. All of them are secret.
-const STATE: [&str; 5] = [
+const STATE: [&str; 6] = [
     "state/key.asc",
+    "state/revoked.json",
     "state/farm/door.pem",
     "state/farm/measured.json",
     "state/farm/workers",
     "state/farm/tokens",
 ];
+
+/// Begins the paths of files that Kilnyard writes.
+const PARTS: [&str; 4] = ["index/", "repository/", "state/", "layers/"];
+/// A file of the user that was written less than this long ago may be written further.
+const SETTLED_AFTER: Duration = Duration::from_secs(4);
 
 /// What identifies the content of a file, as long as only its owner writes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +78,21 @@ impl Lister {
         for name in STATE {
             walk(&yard.home.join(name), name, &mut found)?;
         }
+        for (name, path) in sorted(&yard.home.join(LAYERS))? {
+            // What base roots are made of, so that all machines have the same ones; each unpacks them itself.
+            if name == ARCHIVES || (name.ends_with(".json") && path.is_file()) {
+                walk(&path, &format!("{LAYERS}/{name}"), &mut found)?;
+            }
+        }
         for (name, path) in sorted(&yard.repository())? {
             if !OWN_OF_REPOSITORY.contains(&name.as_str()) {
                 walk(&path, &format!("repository/{name}"), &mut found)?;
             }
+        }
+        // A file of the user that is being written, such as a log, is not part of it yet.
+        found.retain(|name, (_, metadata)| !is_users(name) || is_settled(metadata));
+        if !found.contains_key(CONFIG) {
+            return Ok(None);
         }
         let facts: BTreeMap<String, Facts> =
             found.iter().map(|(name, (_, metadata))| (name.clone(), Facts::of(metadata))).collect();
@@ -102,6 +123,9 @@ impl Lister {
     ) -> io::Result<Entry> {
         let (size_bytes, mode) = (metadata.len(), metadata.mode() & 0o777);
         let is_secret = name.starts_with("state/");
+        let modified = metadata.modified().ok().filter(|_| is_users(name));
+        let modified = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let modified = modified.map(|since| (since.as_secs(), since.subsec_nanos()));
         if is_secret && size_bytes > SECRET_BYTES_MAX {
             return Err(io::Error::other(format!("{name} is too large")));
         }
@@ -113,7 +137,7 @@ impl Lister {
             }
             let (sha256, size_bytes) = (Sha256Hex::of(&content).to_string(), content.len() as u64);
             contents.insert(sha256.clone(), content);
-            return Ok(Entry::File { sha256, size_bytes, mode, is_document: true });
+            return Ok(Entry::File { sha256, size_bytes, mode, modified, is_document: true });
         }
         let facts = Facts::of(metadata);
         let sha256 = match self.hashes.get(path).filter(|(known, _)| *known == facts) {
@@ -124,7 +148,7 @@ impl Lister {
                 hash
             }
         };
-        Ok(Entry::File { sha256: sha256.to_string(), size_bytes, mode, is_document: false })
+        Ok(Entry::File { sha256: sha256.to_string(), size_bytes, mode, modified, is_document: false })
     }
 }
 
@@ -134,6 +158,17 @@ fn own_files(yard: &Yard) -> Vec<PathBuf> {
     let files =
         [&store.password_file, &store.certificates, &artifacts.credentials_file, &artifacts.certificates];
     files.into_iter().flatten().map(|file| yard.home.join(file)).collect()
+}
+
+/// Whether a file is the user's, and not Kilnyard's.
+fn is_users(name: &str) -> bool {
+    !PARTS.iter().any(|part| name.starts_with(part))
+}
+
+/// Whether nothing has written to a file for a while.
+fn is_settled(metadata: &Metadata) -> bool {
+    metadata.is_symlink()
+        || metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED_AFTER))
 }
 
 /// The entries of a folder whose names are text, in their order; none if there is no such folder.

@@ -14,6 +14,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, UNIX_EPOCH};
 use toml_edit::DocumentMut;
 
 /// Reads after "failed to".
@@ -165,7 +166,7 @@ impl Receiving<'_> {
                 let made = fs_err::os::unix::fs::symlink(target, &new);
                 made.and_then(|()| fs_err::rename(&new, &to)).context(Kind::Machine, RECEIVING)
             }
-            Entry::File { sha256, mode, is_document: true, .. } => {
+            Entry::File { sha256, mode, modified, is_document: true, .. } => {
                 let found = self.documents.document(&format!("{CONTENT}{sha256}")).map_err(store_error)?;
                 let content = found.map(|document| document.content).unwrap_or_default();
                 if Sha256Hex::of(&content).as_str() != sha256 {
@@ -177,15 +178,17 @@ impl Receiving<'_> {
                     true => with_own_stores(&String::from_utf8_lossy(&content), self.own).into_bytes(),
                     false => content,
                 };
-                write(&to, &content, *mode).context(Kind::Machine, RECEIVING)
+                let written = write(&to, &content, *mode).and_then(|()| set_modified(&to, *modified));
+                written.context(Kind::Machine, RECEIVING)
             }
-            Entry::File { sha256, size_bytes, mode, .. } => {
+            Entry::File { sha256, size_bytes, mode, modified, .. } => {
                 let hash = Sha256Hex::parse(sha256).context(Kind::Machine, RECEIVING)?;
                 let (size_bytes, name) = (*size_bytes, path.to_owned());
                 let wanted = Wanted { urls: Vec::new(), sha256: hash, size_bytes, name };
                 let from = self.distfiles.ensure(&wanted, &|_| {}, self.cancel);
                 let from = from.context(Kind::Machine, RECEIVING)?;
-                self.place(&from, &to, path, *mode).context(Kind::Machine, RECEIVING)
+                let placed = self.place(&from, &to, path, *mode);
+                placed.and_then(|()| set_modified(&to, *modified)).context(Kind::Machine, RECEIVING)
             }
         }
     }
@@ -202,6 +205,15 @@ impl Receiving<'_> {
         }
         fs_err::rename(new, to)
     }
+}
+
+fn set_modified(path: &Path, modified: Option<(u64, u32)>) -> io::Result<()> {
+    let Some((seconds, nanoseconds)) = modified else { return Ok(()) };
+    // A time in the distant future is not one.
+    let Some(at) = UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds.min(999_999_999))) else {
+        return Ok(());
+    };
+    std::fs::File::open(path)?.set_modified(at)
 }
 
 fn file_name(path: &Path) -> String {

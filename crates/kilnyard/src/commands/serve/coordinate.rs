@@ -6,9 +6,10 @@
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::servers::{self, SHOW_STEP, Server, Servers};
-use crate::yard::{Documents, Yard, store_error};
+use crate::yard::{Documents, Lock, Yard, store_error};
 use crate::{mirror, signals};
 use kilnyard_artifacts::Depot;
+use kilnyard_family::FAMILIES;
 use kilnyard_farm::door::{Control, Elsewhere};
 use kilnyard_mirror::FileStore;
 use kilnyard_store::{Leader, RunState, Store};
@@ -16,6 +17,7 @@ use kilnyard_yard::image::{Received, Sent};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often a server looks at the row of the leader.
@@ -27,6 +29,8 @@ const GRACE: Duration = Duration::from_secs(4);
 /// For how long a server without the database assumes that the run is here.
 const CUT_OFF_MAX: Duration = Duration::from_secs(10);
 
+/// The document with the id of the server that has the yard before its first run.
+const KEEPER: &str = "keeper";
 /// The document with the options of the last `kilnyard build`.
 const BUILD: &str = "build";
 
@@ -52,6 +56,8 @@ pub struct Coordinating {
     received: Received,
     /// The run that this server continues.
     build: Option<Child>,
+    /// Makes the base root of the received yard.
+    warming: Option<JoinHandle<()>>,
     /// When the database was first read after it was away.
     reached: Option<Instant>,
     /// When the database was read last.
@@ -88,6 +94,7 @@ impl Coordinating {
             sent: Sent::default(),
             received: Received::default(),
             build: None,
+            warming: None,
             reached: None,
             read: Instant::now(),
             shown: None,
@@ -150,35 +157,38 @@ impl Coordinating {
             say!("the run that was continued here has ended: {status}");
             self.build = None;
         }
-        let other = leader.filter(|leader| leader.holder.id != self.own);
-        let is_here = other.is_none() || self.build.is_some();
-        let elsewhere = match &other {
-            Some(leader) if !is_here => Some(Elsewhere {
-                leader: self
-                    .servers
-                    .address(&leader.holder.id)
-                    .filter(|_| !leader.is_gone())
-                    .map(str::to_owned),
-            }),
-            _ => None,
+        // Before the first run, the yard is where it was served first.
+        let keeper = match &leader {
+            Some(leader) => leader.holder.id.clone(),
+            None => {
+                let first =
+                    self.documents.claim_document(KEEPER, self.own.as_bytes()).map_err(store_error)?;
+                String::from_utf8_lossy(&first).into_owned()
+            }
         };
-        self.control.set_elsewhere(elsewhere);
+        let is_gone = leader.as_ref().is_some_and(Leader::is_gone);
+        let is_here = keeper == self.own || self.build.is_some();
+        let address = self.servers.address(&keeper).filter(|_| !is_gone).map(str::to_owned);
+        self.control.set_elsewhere((!is_here).then_some(Elsewhere { leader: address }));
         let moves = self.moved.is_none_or(|at| at.elapsed() >= IMAGE_STEP);
-        match other {
-            None if moves => {
+        match keeper == self.own {
+            true if moves => {
                 self.moved = Some(Instant::now());
                 if self.sent.send(&self.yard, &self.documents, &*self.depot)? {
                     self.say("this server has the yard; others can take over".to_owned());
                 }
             }
-            Some(leader) if self.build.is_none() => self.follow(&leader, moves)?,
+            false if self.build.is_none() => self.follow(leader.as_ref(), moves)?,
             _ => {}
         }
         Ok(())
     }
 
     /// Keeps this yard as that of the leader, and continues its run if it is gone.
-    fn follow(&mut self, leader: &Leader, moves: bool) -> Result<()> {
+    fn follow(&mut self, leader: Option<&Leader>, moves: bool) -> Result<()> {
+        if self.warming.as_ref().is_some_and(|warming| !warming.is_finished()) {
+            return Ok(());
+        }
         // A command of the user works here: it becomes the leader if it may.
         if self.yard.is_locked() {
             return Ok(());
@@ -192,12 +202,13 @@ impl Coordinating {
                 &self.distfiles,
                 signals::cancel(),
             )?;
-            drop(lock);
             if received {
-                self.say(format!("standby for {}: its yard is here", leader.holder));
+                self.say("standby: the yard is here as it is where it is built".to_owned());
+                self.warm(lock)?;
             }
         }
         let is_settled = self.reached.is_some_and(|at| at.elapsed() > GRACE);
+        let Some(leader) = leader else { return Ok(()) };
         if !leader.is_gone() || !(leader.has_left || is_settled) {
             return Ok(());
         }
@@ -209,6 +220,21 @@ impl Coordinating {
         };
         say!("run {} continues here: {} {why}", run.number, leader.holder);
         self.build = Some(self.start()?);
+        Ok(())
+    }
+
+    /// Makes what a run needs first, with the configuration that has arrived.
+    fn warm(&mut self, lock: Lock) -> Result<()> {
+        self.yard = Yard::open(&self.yard.home, FAMILIES, &self.yard.environment)?;
+        let yard = self.yard.clone();
+        self.warming = Some(std::thread::spawn(move || {
+            let say = |text: &str| say!("{text}");
+            let family = &yard.config.family;
+            if let Err(error) = family.ensure_layers(&yard, &yard.ids(), signals::cancel(), &say) {
+                say!("warning: the base root is made when a run continues here: {}", error.one_line());
+            }
+            drop(lock);
+        }));
         Ok(())
     }
 

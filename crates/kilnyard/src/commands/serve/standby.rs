@@ -10,6 +10,9 @@ use crate::yard::{CONFIG, Yard};
 use kilnyard_yard::image::begin;
 use std::path::{Path, PathBuf};
 
+/// The file that says that the folder was empty when this began.
+const BEGUN: &str = "state/standby";
+
 /// Makes the yard in an empty folder; nothing without `--standby`, or if the folder has a yard.
 pub fn prepare(folder: &Path, options: &cli::Serve) -> Result<()> {
     let cli::Serve { stores, .. } = options;
@@ -35,13 +38,17 @@ pub fn prepare(folder: &Path, options: &cli::Serve) -> Result<()> {
     };
     store.check().and_then(|()| artifacts.check()).map_err(Error::usage)?;
     let own = tables(&store, &artifacts);
+    // An earlier attempt may have been killed.
+    let has_begun = folder.join(BEGUN).exists();
     if let Ok(mut entries) = fs_err::read_dir(folder)
         && entries.next().is_some()
+        && !has_begun
     {
         return Err(Error::usage(format!("{} has files, but no yard", folder.display()))
             .hint("--yard FOLDER, with an empty folder, or one that does not exist"));
     }
     Yard::make_folders(folder)?;
+    fs_err::write(folder.join(BEGUN), "").context(Kind::Machine, "make the yard")?;
     let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
     begin(&folder, (&store, &artifacts), &own, signals::cancel())
 }

@@ -116,6 +116,8 @@ pub enum Action {
         /// As the coordinator sent it.
         answer: Box<Answer>,
     },
+    /// Bring the outputs of a build again, to another coordinator that may not have them. [`Event::Built`] follows.
+    Deliver(Attempt),
     /// The worker left; with a reason if it was refused. Its process may exit once its builds have ended.
     Leave(Option<String>),
 }
@@ -224,7 +226,14 @@ impl Agent {
                     self.renew_offer();
                 }
             }
-            Event::Reconnected => self.introduce(),
+            Event::Reconnected => {
+                self.introduce();
+                for (attempt, build) in self.builds.held_mut() {
+                    if build.built.take().is_some() {
+                        actions.push(Action::Deliver(attempt));
+                    }
+                }
+            }
             Event::Drain => self.drain(),
             Event::Stop => {
                 self.drain();

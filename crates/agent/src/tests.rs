@@ -340,7 +340,18 @@ fn a_worker_speaks_at_once_to_another_coordinator() {
     assert!(said_hello(&worker.after(0.0, Event::Reconnected)));
     worker.receive(welcome(1, 1));
     worker.grant(1, 5.0);
+    let built = Built { build: 1, outputs: vec![], is_repeated: false };
+    worker.after(0.0, Event::Built { attempt: attempt(1), built: built.clone() });
     let actions = worker.after(0.1, Event::Reconnected);
+    assert!(matches!(actions[0], Action::Deliver(again) if again == attempt(1)), "{actions:?}");
+    let asks = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Send(ToCoordinator::Built { .. })))
+    };
+    assert!(
+        !asks(&worker.after(REPEAT_SECONDS, Event::Tick)),
+        "the other coordinator does not have them yet"
+    );
+    assert!(asks(&worker.after(0.0, Event::Built { attempt: attempt(1), built })));
     let offered = offers(&actions);
     assert_eq!(
         (offered.len(), offered[0].held.len()),

@@ -29,6 +29,9 @@ impl Coordinator {
             Event::Answered { build, is_repeated, answer } => {
                 self.answered(build, is_repeated, *answer, actions);
             }
+            Event::Unstored { build, is_repeated, reason } => {
+                self.unstored(build, is_repeated, reason, actions);
+            }
             Event::Unsendable { build, explanation } => self.unsendable(build, explanation, actions),
             Event::Requested(request) => self.requested(request, actions),
             Event::Workers(standings) => self.rank_workers(standings, actions),

@@ -172,6 +172,7 @@ impl LeaseState {
             test: None,
             test_stages: Vec::new(),
             is_asked: [false; 2],
+            unstored: 0,
             answers: [None, None],
             result: None,
             has_begun: false,

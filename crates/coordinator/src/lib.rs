@@ -122,6 +122,16 @@ pub enum Event {
         /// Kept with the lease, and repeated if the worker asks again.
         answer: Box<Answer>,
     },
+    /// The outputs of [`Action::Ask`] have not arrived where this coordinator looks for them: another one may have received
+    /// them. The worker is heard again when it repeats its question.
+    Unstored {
+        /// The build whose outputs the worker asked about.
+        build: Number,
+        /// Whether it belongs to the second build of a lease that compares two.
+        is_repeated: bool,
+        /// Reads after "failed: ", if the worker never stores them.
+        reason: String,
+    },
     /// A user's `retry`, `skip` or `bump`, from the store.
     Requested(Request),
     /// What is known of the workers that have joined, by name: all of them. Running builds of held workers continue.
@@ -446,6 +456,8 @@ struct LeaseState {
     test_stages: Vec<StageResult>,
     /// Whether [`Action::Ask`] was sent, and the answers: for the first build, and for the second.
     is_asked: [bool; 2],
+    /// How often the outputs that it asked about had not arrived.
+    unstored: u32,
     answers: [Option<Answer>; 2],
     /// A result that arrived before its answer.
     result: Option<Box<BuildResult>>,

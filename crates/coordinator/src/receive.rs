@@ -19,6 +19,9 @@ use kilnyard_schedule::{Event as ScheduleEvent, Machine, MachineId};
 use kilnyard_store::Number;
 use std::collections::HashMap;
 
+/// How often a worker may ask about outputs that have not arrived. It repeats its question every five seconds.
+const UNSTORED_MAX: u32 = 6;
+
 impl Coordinator {
     /// Handles a message.
     pub(crate) fn receive(
@@ -409,6 +412,25 @@ impl Coordinator {
                 }
             }
         }
+    }
+
+    /// Hears the worker again, a few times: it stores its outputs again when it notices that another coordinator leads.
+    pub(crate) fn unstored(
+        &mut self,
+        build: Number,
+        is_repeated: bool,
+        reason: String,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(lease) = self.leases.get_mut(&build) else { return };
+        lease.unstored += 1;
+        if lease.unstored <= UNSTORED_MAX {
+            lease.is_asked[usize::from(is_repeated)] = false;
+            return;
+        }
+        let (outputs, notes) = (Vec::new(), Vec::new());
+        let answer = Answer { refused: Some(reason), outputs, notes, test: Test::Skip };
+        self.answered(build, is_repeated, answer, actions);
     }
 
     fn result(

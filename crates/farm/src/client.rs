@@ -201,8 +201,29 @@ impl Client {
     /// See [`ClientError`].
     pub fn join(&self, secret: &str) -> Result<(), ClientError> {
         let join = Join { secret: secret.to_owned(), name: self.worker.clone(), key: self.key.public() };
-        let _: Joined = self.post("/v1/join", &join)?;
-        Ok(())
+        self.somewhere(|| self.post::<Joined>("/v1/join", &join)).map(drop)
+    }
+
+    /// Asks one server after another, until one answers that has the run. Each is asked once.
+    fn somewhere<T>(&self, ask: impl Fn() -> Result<T, ClientError>) -> Result<T, ClientError> {
+        let mut turns = 0;
+        loop {
+            let from = self.places().current().clone();
+            match ask() {
+                Err(error) if error.is_of_server() => {
+                    let leader = match &error {
+                        ClientError::Elsewhere { leader, .. } => leader.as_deref(),
+                        _ => None,
+                    };
+                    let mut places = self.places();
+                    turns += 1;
+                    if !places.turn(&from, leader) || turns >= places.all().len() {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Sends a message to the run, or loses it if there is none.
@@ -230,25 +251,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn receive(&self, waits: bool) -> Result<Received, ClientError> {
-        let mut turns = 0;
-        loop {
-            let from = self.places().current().clone();
-            match self.receive_here(waits) {
-                Err(error) if error.is_of_server() => {
-                    let leader = match &error {
-                        ClientError::Elsewhere { leader, .. } => leader.as_deref(),
-                        _ => None,
-                    };
-                    let mut places = self.places();
-                    turns += 1;
-                    // Each server once.
-                    if !places.turn(&from, leader) || turns >= places.all().len() {
-                        return Err(error);
-                    }
-                }
-                received => return received,
-            }
-        }
+        self.somewhere(|| self.receive_here(waits))
     }
 
     fn receive_here(&self, waits: bool) -> Result<Received, ClientError> {

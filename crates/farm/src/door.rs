@@ -25,6 +25,7 @@ use rustix::process::{Resource, getrlimit};
 use shells::Shells;
 pub use state::Elsewhere;
 use state::State;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,8 @@ struct Shared {
     shells: Shells,
     certificates: ClientCertificates,
     joining: Arc<Semaphore>,
+    /// Shares the list of workers with the other servers of the farm, before a worker that joins gets an answer.
+    shares: OnceLock<Share>,
     /// Has files that this machine lacks.
     depot: OnceLock<Arc<dyn Depot>>,
 }
@@ -149,6 +152,7 @@ impl Door {
             shells,
             certificates,
             joining,
+            shares: OnceLock::new(),
             depot: OnceLock::new(),
         };
         Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
@@ -172,6 +176,12 @@ impl Door {
     /// The same door, which looks for files that this machine lacks in a store that the machines share.
     pub fn with_depot(self, depot: Arc<dyn Depot>) -> Door {
         let _ = self.shared.depot.set(depot);
+        self
+    }
+
+    /// The same door, which calls this after each change of the list of workers, before it answers.
+    pub fn with_share(self, share: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Door {
+        let _ = self.shared.shares.set(Share(Box::new(share)));
         self
     }
 
@@ -207,6 +217,15 @@ impl Door {
         // Uploads are repeated by their workers.
         runtime.shutdown_timeout(Duration::from_secs(1));
         ended
+    }
+}
+
+/// Shares the list of workers.
+struct Share(Box<dyn Fn() -> io::Result<()> + Send + Sync>);
+
+impl fmt::Debug for Share {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Share")
     }
 }
 

@@ -492,6 +492,8 @@ impl Parts<'_> {
             view.see(&ViewEvent::Refused { request: &request, reason: "the run is over" }, &picture.snapshot);
         }
         view.see(&ViewEvent::Ended(state), &picture.snapshot);
+        // Another machine need not wait until this one is silent. If this fails, it waits.
+        let _ = book.store.leave();
         let counts = book.store.counts(run).map_err(store_error)?;
         Ok(RunOutcome { run: Some(run), state, counts, left_out, has_rescanned })
     }

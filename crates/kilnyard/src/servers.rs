@@ -63,9 +63,9 @@ impl Servers {
         addresses
     }
 
-    /// The address of a server.
+    /// The address of a server, if it is alive.
     pub fn address(&self, id: &str) -> Option<&str> {
-        self.seen.get(id).map(|(.., server)| server.url.as_str())
+        self.alive().find(|(known, _)| *known == id).map(|(_, server)| server.url.as_str())
     }
 
     /// Whether another server than this one is alive.

@@ -130,7 +130,14 @@ struct Running {
     /// Whether it may leave kept work.
     keeps: bool,
     cancel: Arc<AtomicBool>,
-    answers: Option<Sender<Answer>>,
+    answers: Option<Sender<Reply>>,
+}
+
+/// What a build hears that has asked about its outputs.
+enum Reply {
+    Answer(Answer),
+    /// Another coordinator may not have them.
+    DeliverAgain,
 }
 
 /// The preparation of an announced build.
@@ -330,7 +337,14 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                         self.running.get(&attempt).and_then(|running| running.answers.as_ref())
                     {
                         // A cancelled build has no receiver.
-                        let _ = answers.send(*answer);
+                        let _ = answers.send(Reply::Answer(*answer));
+                    }
+                }
+                Action::Deliver(attempt) => {
+                    if let Some(answers) =
+                        self.running.get(&attempt).and_then(|running| running.answers.as_ref())
+                    {
+                        let _ = answers.send(Reply::DeliverAgain);
                     }
                 }
                 Action::Leave(reason) => self.left = Some(reason),
@@ -406,7 +420,7 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
 struct OfBuild<'a> {
     attempt: Attempt,
     sender: Sender<Incoming>,
-    answered: Receiver<Answer>,
+    answered: Receiver<Reply>,
     worker: &'a Worker,
     supply: &'a dyn Supply,
     cancel: Arc<AtomicBool>,
@@ -427,11 +441,15 @@ impl Link for OfBuild<'_> {
 
     fn built(&self, built: Built, folder: &Path) -> Result<Answer, String> {
         check(&built)?;
-        self.supply.deliver(self.attempt, &built, folder, &self.cancel)?;
-        let event = Event::Built { attempt: self.attempt, built };
         let is_over = || "the connection to the coordinator was lost".to_owned();
-        self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
-        let answer = self.answered.recv().map_err(|_| is_over())?;
+        let answer = loop {
+            self.supply.deliver(self.attempt, &built, folder, &self.cancel)?;
+            let event = Event::Built { attempt: self.attempt, built: built.clone() };
+            self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
+            if let Reply::Answer(answer) = self.answered.recv().map_err(|_| is_over())? {
+                break answer;
+            }
+        };
         if let Test::Run(test) = &answer.test {
             let in_use = self.worker.using_for_test(test);
             self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(in_use);

@@ -1,16 +1,20 @@
 //! The image of a yard: what a coordinator on another machine needs to continue its runs. The configuration and the other
-//! files of the user, the index, the repository, the workers that have joined, and the keys.
+//! files of the user, the index, the repository, and the keys.
 //!
 //! The coordinator that leads sends the image to the store that the machines share: a list of files with their hashes, small
 //! files and secrets as documents in the database, all others as artifacts. The other coordinators receive it, and so have
 //! all of it when they take over. What a yard makes again by itself (layers, roots, logs) is not part of it.
 //!
+//! Who may take part is shared at once, in both directions ([`Admitted`]).
+//!
 //! Files arrive before what names them: the list is sent last, and links, which switch a repository, are made last.
 
+mod admitted;
 mod list;
 mod receive;
 mod send;
 
+pub use admitted::Admitted;
 pub use receive::{Received, begin};
 pub use send::Sent;
 

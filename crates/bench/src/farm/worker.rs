@@ -226,6 +226,12 @@ impl Sham<'_> {
                     self.note(&build)?;
                     self.apply(Event::Ended { attempt, result: Box::new(result) })?;
                 }
+                Action::Deliver(attempt) => {
+                    if let Some(build) = self.waiting.get_mut(&attempt) {
+                        build.outputs.clear();
+                        build.due = Instant::now();
+                    }
+                }
                 Action::Cancel(attempt) => {
                     self.quieten(attempt);
                     self.waiting.remove(&attempt);

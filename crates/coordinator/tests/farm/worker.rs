@@ -154,6 +154,10 @@ impl Process {
                     }
                     self.next(attempt, Step::Ends, 20.0, random, &mut done);
                 }
+                Action::Deliver(attempt) => {
+                    done.complaint =
+                        Some(format!("{attempt} is delivered again, but no coordinator changed"));
+                }
                 Action::Allot(cores) => {
                     let sum: u32 = cores.iter().map(|(_, cores)| cores).sum();
                     if sum > self.cores || cores.len() != self.building.len() {

@@ -217,11 +217,16 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
     }
     // Requests of workers that have joined wait for none of this.
     let place = shared.joining.clone().acquire_owned().await.map_err(Refusal::machine)?;
-    let (roster, now_seconds) = (shared.roster.clone(), (shared.clock)() as u64);
+    let (roster, now_seconds, sharing) = (shared.roster.clone(), (shared.clock)() as u64, shared.clone());
     let joined = tokio::task::spawn_blocking(move || {
         // Until the thread is done, even if the client is gone.
         let _place = place;
-        roster.join(&join.secret, &join.name, &join.key, now_seconds)
+        let joined = roster.join(&join.secret, &join.name, &join.key, now_seconds);
+        if let (Ok(_), Some(share)) = (&joined, sharing.shares.get()) {
+            // The worker may repeat this.
+            share.0().map_err(JoinError::Io)?;
+        }
+        joined
     });
     let member = joined.await.map_err(Refusal::machine)?.map_err(|error| {
         let status = match &error {

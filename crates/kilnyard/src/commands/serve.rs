@@ -8,7 +8,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::yard::Yard;
 use crate::{input, run, signals};
-use coordinate::Coordinating;
+use coordinate::{Coordinating, Sharing};
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{Fingerprint, Identity};
 use kilnyard_farm::roster::{Roster, Terms, Token};
@@ -43,7 +43,14 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         Some(depot) => door.with_depot(depot),
         None => door,
     };
-    let coordinating = Coordinating::new(yard, door.control(), &url)?;
+    let sharing = Sharing::new(yard)?;
+    let door = match sharing.clone() {
+        Some(sharing) => {
+            door.with_share(move || sharing.share().map_err(|error| std::io::Error::other(error.one_line())))
+        }
+        None => door,
+    };
+    let coordinating = Coordinating::new(yard, door.control(), &url, sharing)?;
     say!("workers of {} connect to {}", yard.home.display(), door.address());
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");

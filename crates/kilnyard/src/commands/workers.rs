@@ -16,9 +16,11 @@ use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::{DEFAULT_POOL, Held, Roster};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::role::Role;
+use kilnyard_yard::image::Admitted;
 use kilnyard_yard::remedy::Remedy;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// A worker asks for messages at least this often, in seconds.
@@ -32,49 +34,59 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     }
     let folder = serve::folder(yard)?;
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
-    match &options.action {
-        Some(WorkersAction::Token(admission)) => {
-            let identity = Identity::open(&folder).context(Kind::Machine, "read the identity of the door")?;
-            print(&format!("{}\n", serve::token(yard, admission, &roster, &identity)?))
+    let Some(action) = &options.action else { return list(yard, &roster, options.json) };
+    // Other machines of the yard know it before this command says so.
+    let documents = yard.documents()?;
+    let mut admitted = Admitted::default();
+    let mut share = || documents.as_ref().map_or(Ok(()), |documents| admitted.share(&yard.home, documents));
+    share()?;
+    let code = change(yard, &folder, &roster, action)?;
+    share()?;
+    Ok(code)
+}
+
+/// Shows the workers.
+fn list(yard: &Yard, roster: &Roster, as_json: bool) -> Result<ExitCode> {
+    let status = match asked(yard) {
+        Some(status) => status,
+        None => {
+            let members = roster.members().context(Kind::Machine, "read the workers of the yard")?;
+            let workers = members.into_iter().map(unseen).collect();
+            Status { address: None, has_run: false, workers }
         }
-        Some(WorkersAction::Revoke { worker, rebuild }) => revoke(yard, &roster, worker, *rebuild),
-        Some(WorkersAction::Remove { worker }) => {
+    };
+    show(yard, &status, as_json)
+}
+
+/// Changes who takes part.
+fn change(yard: &Yard, folder: &Path, roster: &Roster, action: &WorkersAction) -> Result<ExitCode> {
+    match action {
+        WorkersAction::Token(admission) => {
+            let identity = Identity::open(folder).context(Kind::Machine, "read the identity of the door")?;
+            print(&format!("{}\n", serve::token(yard, admission, roster, &identity)?))
+        }
+        WorkersAction::Revoke { worker, rebuild } => revoke(yard, roster, worker, *rebuild),
+        WorkersAction::Remove { worker } => {
             match roster.remove(worker).context(Kind::Machine, format!("remove {worker}"))? {
                 true => print(&format!("{worker} is removed\n")),
                 false => Err(absent(worker)),
             }
         }
-        Some(WorkersAction::Drain { worker }) => {
-            hold(&roster, worker, Some(Held::Drained), "gets no more builds; running builds continue")
+        WorkersAction::Drain { worker } => {
+            hold(roster, worker, Some(Held::Drained), "gets no more builds; running builds continue")
         }
-        Some(WorkersAction::Approve { worker }) => hold(&roster, worker, None, "is approved: it gets builds"),
-        Some(WorkersAction::Resume { worker }) => {
-            let member = roster.member(worker).context(Kind::Machine, failed)?;
+        WorkersAction::Approve { worker } => hold(roster, worker, None, "is approved: it gets builds"),
+        WorkersAction::Resume { worker } => {
+            let member = roster.member(worker).context(Kind::Machine, "read the workers of the yard")?;
             if member.is_some_and(|member| member.held == Some(Held::Unapproved)) {
                 return Err(Error::usage(format!("{worker} was never approved"))
                     .hint(Remedy::command(format!("workers approve {worker}"))));
             }
-            hold(&roster, worker, None, "gets builds again")
+            hold(roster, worker, None, "gets builds again")
         }
-        Some(WorkersAction::Quarantine { worker, reason }) => {
+        WorkersAction::Quarantine { worker, reason } => {
             let held = Held::Quarantined(reason.clone());
-            hold(&roster, worker, Some(held), "is quarantined: it gets no more builds")
-        }
-        None => {
-            let status = match asked(yard) {
-                Some(status) => status,
-                None => Status {
-                    address: None,
-                    has_run: false,
-                    workers: roster
-                        .members()
-                        .context(Kind::Machine, failed)?
-                        .into_iter()
-                        .map(unseen)
-                        .collect(),
-                },
-            };
-            show(yard, &status, options.json)
+            hold(roster, worker, Some(held), "is quarantined: it gets no more builds")
         }
     }
 }

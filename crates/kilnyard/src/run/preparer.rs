@@ -4,7 +4,7 @@
 //! answers questions in the order of their arrival.
 
 use super::deposit::Depositor;
-use super::stored::verify;
+use super::stored::{Unverified, verify};
 use super::{Message, Unusable};
 use crate::due::{Due, Known};
 use crate::error::Result;
@@ -113,8 +113,16 @@ impl Preparer<'_> {
                 }
                 Question::Adopt { package, outputs } => self.stock.adopt(package, &outputs),
                 Question::Built { of, built } => {
-                    let answer = Box::new(self.judge(&of, &built));
+                    let judged = self.judge(&of, &built);
                     let Built { build, is_repeated, .. } = built;
+                    let answer = match judged {
+                        Ok(answer) => Box::new(answer),
+                        Err(reason) => {
+                            let unstored = Event::Unstored { build, is_repeated, reason };
+                            let _ = self.owner.send(Message::Event(Box::new(unstored)));
+                            continue;
+                        }
+                    };
                     let files =
                         answer.outputs.iter().filter_map(|output| Sha256Hex::parse(&output.sha256).ok());
                     let files: Vec<Sha256Hex> = files.collect();
@@ -180,17 +188,22 @@ impl Preparer<'_> {
     }
 
     /// Decides which outputs of a build are kept, and how they are tested.
-    fn judge(&mut self, of: &BuildOf, built: &Built) -> Answer {
+    ///
+    /// # Errors
+    /// They are not here, as a sentence.
+    fn judge(&mut self, of: &BuildOf, built: &Built) -> std::result::Result<Answer, String> {
         if let Some(family) = &of.family {
             let bounds = self.yard.config.limits_of_builds.output_bounds();
             let scratch = self.yard.path("roots");
-            if let Err(reason) = verify(family, &built.outputs, self.distfiles, &scratch, bounds) {
-                return refused(reason);
+            match verify(family, &built.outputs, self.distfiles, &scratch, bounds, self.cancel) {
+                Ok(()) => {}
+                Err(Unverified::Unstored(reason)) => return Err(reason),
+                Err(Unverified::Wrong(reason)) => return Ok(refused(reason)),
             }
         }
         let admitted = match self.stock.set().admit(of.package, &of.version, &built.outputs) {
             Ok(admitted) => admitted,
-            Err(error) => return refused(error.to_string()),
+            Err(error) => return Ok(refused(error.to_string())),
         };
         let is_tested = of.tests_outputs && !built.is_repeated && self.stock.set().can_run_outputs();
         let test = match is_tested {
@@ -200,7 +213,7 @@ impl Preparer<'_> {
                 Err(impossible) => Test::Impossible(impossible.explanation),
             },
         };
-        Answer { refused: None, outputs: admitted.outputs, notes: admitted.notes, test }
+        Ok(Answer { refused: None, outputs: admitted.outputs, notes: admitted.notes, test })
     }
 }
 

@@ -1,37 +1,54 @@
 //! Outputs that a worker on another machine has stored: whether they are what it says.
 
 use kilnyard_ecosystem::OutputBounds;
-use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_model::order::{FamilyOrder, Output};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// Why outputs are not admitted: a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unverified {
+    /// They are not here. The worker may store them again.
+    Unstored(String),
+    /// They differ from their description, or cannot be read. This fails the build.
+    Wrong(String),
+}
 
 /// Reads stored outputs, and compares them with a worker's description. Makes a folder of links in `scratch`, on the file
 /// system of the store, while it reads.
 ///
 /// # Errors
-/// They differ, or cannot be read: a sentence that fails the build.
+/// See [`Unverified`].
 pub fn verify(
     family: &FamilyOrder,
     outputs: &[Output],
     stored: &FileStore,
     scratch: &Path,
     bounds: OutputBounds,
-) -> Result<(), String> {
-    let failed =
-        |error: std::io::Error| format!("failed to read the outputs that the worker has stored: {error}");
+    cancel: &AtomicBool,
+) -> Result<(), Unverified> {
+    let wrong = Unverified::Wrong;
+    let failed = |error: std::io::Error| {
+        wrong(format!("failed to read the outputs that the worker has stored: {error}"))
+    };
     let folder = tempfile::Builder::new().prefix("read-").tempdir_in(scratch).map_err(failed)?;
     for output in outputs {
         let is_name = Path::new(&output.file).file_name().is_some_and(|name| name == output.file.as_str());
+        let unstored = || format!("the worker has not stored {:?}", output.file);
         let sha256 = Sha256Hex::parse(&output.sha256).ok().filter(|_| is_name);
-        let path = sha256.map(|sha256| stored.path(&sha256)).filter(|path| path.is_file());
-        let path = path.ok_or_else(|| format!("the worker has not stored {:?}", output.file))?;
+        let sha256 = sha256.ok_or_else(|| wrong(unstored()))?;
+        let (size_bytes, name) = (output.size_bytes, output.file.clone());
+        let wanted = Wanted { urls: Vec::new(), sha256, size_bytes, name };
+        // An earlier leader may have stored it where machines share their files.
+        let path = stored.ensure(&wanted, &|_| {}, cancel).map_err(|_| Unverified::Unstored(unstored()))?;
         std::fs::hard_link(path, folder.path().join(&output.file)).map_err(failed)?;
     }
-    let rules = kilnyard_ecosystem::rules(family).map_err(|error| error.to_string())?;
-    let read = rules.read_outputs(folder.path(), bounds).map_err(|error| error.to_string())?;
+    let rules = kilnyard_ecosystem::rules(family).map_err(|error| wrong(error.to_string()))?;
+    let read = rules.read_outputs(folder.path(), bounds).map_err(|error| wrong(error.to_string()))?;
     match read == outputs {
         true => Ok(()),
-        false => Err("the worker's description of its outputs is wrong".to_owned()),
+        false => Err(wrong("the worker's description of its outputs is wrong".to_owned())),
     }
 }
 
@@ -77,10 +94,12 @@ mod tests {
             rules.read_outputs(&made, OutputBounds::WIDEST).unwrap().remove(0)
         };
         let (good, other) = (read("good"), read("other"));
-        let verify = |output: Output| verify(&family, &[output], &stored, &scratch, OutputBounds::WIDEST);
+        let cancel = AtomicBool::new(false);
+        let verify =
+            |output: Output| verify(&family, &[output], &stored, &scratch, OutputBounds::WIDEST, &cancel);
         assert_eq!(verify(good.clone()), Ok(()));
         let refused = |output: Output, words: &str| {
-            let said = verify(output).unwrap_err();
+            let (Unverified::Unstored(said) | Unverified::Wrong(said)) = verify(output).unwrap_err();
             assert!(said.contains(words), "{said}");
         };
         // Another package's content under this name; another name, version or digest of the content.

@@ -53,7 +53,12 @@ impl Two {
     }
 }
 
-/// Whether the far worker has this many builds that have not ended.
+/// The number of published packages.
+fn published(yard: &Yard) -> usize {
+    yard.published().iter().filter(|line| line.starts_with("Package: ")).count()
+}
+
+/// The number of builds that have begun and not ended.
 fn building(yard: &Yard) -> usize {
     let status = yard.run(&["status", "--json"]).exits(0).json();
     status["building"].as_array().map_or(0, Vec::len)
@@ -88,11 +93,11 @@ fn killed(shared: &Shared) {
         let history = farm.two.run(&["history", name, "--json"]).exits(0).json();
         assert_eq!(history.as_array().map(Vec::len), Some(1), "{name}: {history}\n{said}\n{}", far.said());
     }
-    assert_eq!(farm.two.published().iter().filter(|line| line.starts_with("Package: ")).count(), 4);
+    assert_eq!(published(&farm.two), 4);
     // The first machine returns: it receives what happened meanwhile, and is a standby now.
     let again = Served::start(&farm.one);
     until("the first machine follows", || served_by(&farm.one).contains("the yard is here"));
-    assert_eq!(farm.one.published().iter().filter(|line| line.starts_with("Package: ")).count(), 4);
+    until("it has the repository", || published(&farm.one) == 4);
     farm.one.run(&["build", "--no-scan"]).exits(0).says(&["nothing to do"]);
     drop((again, standby, far));
     farm.server.end();

@@ -20,16 +20,8 @@ const LAYERS: &str = "layers";
 const ARCHIVES: &str = "archives";
 /// The parts of a repository that belong to one machine.
 const OWN_OF_REPOSITORY: [&str; 2] = [".staging", ".lock"];
-/// The files and folders of `state` that are part of the image. All of them are secret.
-const STATE: [&str; 6] = [
-    "state/key.asc",
-    "state/revoked.json",
-    "state/farm/door.pem",
-    "state/farm/measured.json",
-    "state/farm/workers",
-    "state/farm/tokens",
-];
-
+/// The files of `state` that are part of the image. All of them are secret.
+const STATE: [&str; 3] = ["state/key.asc", "state/farm/door.pem", "state/farm/measured.json"];
 /// Begins the paths of files that Kilnyard writes.
 const PARTS: [&str; 4] = ["index/", "repository/", "state/", "layers/"];
 /// A file of the user that was written less than this long ago may be written further.

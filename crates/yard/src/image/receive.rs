@@ -1,6 +1,6 @@
 //! Receives the image of a yard.
 
-use super::{CONTENT, DOCUMENT, Entry, Image, LIST_BYTES_MAX, is_inside};
+use super::{Admitted, CONTENT, DOCUMENT, Entry, Image, LIST_BYTES_MAX, is_inside};
 use crate::config::artifacts::ArtifactsTable;
 use crate::config::store::{StoreTable, TABLES};
 use crate::error::{Context, Error, Kind, Result};
@@ -58,6 +58,7 @@ pub fn begin(
         .context(Kind::Machine, RECEIVING)?
         .with_depot(depot);
     if Received::default().receive_with(folder, own, &documents, &distfiles, cancel)? {
+        Admitted::default().share(folder, &documents)?;
         return note_store(folder, documents.farm());
     }
     let message = "the store has no image of a yard yet: no other machine serves it";
@@ -221,7 +222,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// Replaces a file at once.
-fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let new = path.with_file_name(format!(".{}.new", file_name(path)));

@@ -13,10 +13,11 @@ use kilnyard_family::FAMILIES;
 use kilnyard_farm::door::{Control, Elsewhere};
 use kilnyard_mirror::FileStore;
 use kilnyard_store::{Leader, RunState, Store};
-use kilnyard_yard::image::{Received, Sent};
+use kilnyard_yard::image::{Admitted, Received, Sent};
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_millis(250);
 /// How often a server sends or receives the image.
 const IMAGE_STEP: Duration = Duration::from_secs(2);
+/// How often a server looks for changes of the list of workers.
+const SHARE_STEP: Duration = Duration::from_secs(1);
 /// A leader whose database was away gets this long to show itself again.
 const GRACE: Duration = Duration::from_secs(4);
 /// For how long a server without the database assumes that the run is here.
@@ -41,6 +44,32 @@ pub fn note_build(yard: &Yard, arguments: &[String]) -> Result<()> {
     documents.save_document(BUILD, &text).map_err(store_error).map(drop)
 }
 
+/// Shares the list of workers, for the thread that coordinates and for those that admit workers.
+#[derive(Clone)]
+pub struct Sharing(Arc<Mutex<(Documents, Admitted, PathBuf)>>);
+
+impl Sharing {
+    /// Prepares it; none if no other machine can have this yard.
+    ///
+    /// # Errors
+    /// The database cannot be used.
+    pub fn new(yard: &Yard) -> Result<Option<Sharing>> {
+        let documents = yard.documents()?;
+        let sharing = |documents| (documents, Admitted::default(), yard.home.clone());
+        Ok(documents.map(|documents| Sharing(Arc::new(Mutex::new(sharing(documents))))))
+    }
+
+    /// Makes the list the same here and in the store.
+    ///
+    /// # Errors
+    /// The database or a file cannot be used.
+    pub fn share(&self) -> Result<()> {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (documents, admitted, home) = &mut *shared;
+        admitted.share(home, documents)
+    }
+}
+
 /// See the module documentation.
 pub struct Coordinating {
     yard: Yard,
@@ -48,6 +77,7 @@ pub struct Coordinating {
     own: String,
     server: Server,
     documents: Documents,
+    sharing: Sharing,
     store: Box<dyn Store>,
     depot: Arc<dyn Depot>,
     distfiles: FileStore,
@@ -63,6 +93,7 @@ pub struct Coordinating {
     /// When the database was read last.
     read: Instant,
     shown: Option<Instant>,
+    shared: Option<Instant>,
     moved: Option<Instant>,
     /// What was said last about the leader.
     said: String,
@@ -73,8 +104,16 @@ impl Coordinating {
     ///
     /// # Errors
     /// A store cannot be used.
-    pub fn new(yard: &Yard, control: Control, url: &str) -> Result<Option<Coordinating>> {
-        let (Some(documents), Some(depot)) = (yard.documents()?, yard.depot()?) else { return Ok(None) };
+    pub fn new(
+        yard: &Yard,
+        control: Control,
+        url: &str,
+        sharing: Option<Sharing>,
+    ) -> Result<Option<Coordinating>> {
+        let (Some(documents), Some(depot), Some(sharing)) = (yard.documents()?, yard.depot()?, sharing)
+        else {
+            return Ok(None);
+        };
         if !yard.config.targets.is_empty() {
             say!("note: no other server takes over yet in a yard with several targets");
             return Ok(None);
@@ -87,6 +126,7 @@ impl Coordinating {
             own: holder.id,
             server,
             documents,
+            sharing,
             store: yard.store()?,
             depot,
             distfiles: mirror::open_files(yard)?,
@@ -98,6 +138,7 @@ impl Coordinating {
             reached: None,
             read: Instant::now(),
             shown: None,
+            shared: None,
             moved: None,
             said: String::new(),
         }))
@@ -151,6 +192,10 @@ impl Coordinating {
             self.servers.read(&self.documents)?;
             self.control.set_addresses(self.servers.addresses());
         }
+        if self.shared.is_none_or(|at| at.elapsed() >= SHARE_STEP) {
+            self.shared = Some(Instant::now());
+            self.sharing.share()?;
+        }
         if let Some(build) = &mut self.build
             && let Ok(Some(status)) = build.try_wait()
         {
@@ -166,9 +211,8 @@ impl Coordinating {
                 String::from_utf8_lossy(&first).into_owned()
             }
         };
-        let is_gone = leader.as_ref().is_some_and(Leader::is_gone);
         let is_here = keeper == self.own || self.build.is_some();
-        let address = self.servers.address(&keeper).filter(|_| !is_gone).map(str::to_owned);
+        let address = self.servers.address(&keeper).map(str::to_owned);
         self.control.set_elsewhere((!is_here).then_some(Elsewhere { leader: address }));
         let moves = self.moved.is_none_or(|at| at.elapsed() >= IMAGE_STEP);
         match keeper == self.own {
@@ -218,6 +262,7 @@ impl Coordinating {
             true => "has handed it over",
             false => "is gone",
         };
+        self.sharing.share()?;
         say!("run {} continues here: {} {why}", run.number, leader.holder);
         self.build = Some(self.start()?);
         Ok(())

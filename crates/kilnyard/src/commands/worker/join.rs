@@ -21,7 +21,7 @@ use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker, f
 use kilnyard_yard::remedy::Remedy;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,6 +53,16 @@ struct Membership {
 }
 
 impl Membership {
+    /// Records it in the worker's folder.
+    fn keep(&self, folder: &Path) -> Result<()> {
+        let failed = "record the membership";
+        let (path, text) = (folder.join(MEMBERSHIP), serde_json::to_string(self).or_internal(failed)?);
+        let making = path.with_extension("new");
+        fs_err::write(&making, text)
+            .and_then(|()| fs_err::rename(making, path))
+            .context(Kind::Machine, failed)
+    }
+
     fn connection(&self, key: WorkerKey) -> Result<Connection> {
         let server = match self.proxy {
             Some(proxy) => Pin::Key { proxy, certificate: self.door },
@@ -137,9 +147,10 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     });
     std::thread::spawn({
         let (connection, inbox) = (connection.clone(), inbox.clone());
+        let (membership, folder) = (membership.clone(), folder.clone());
         move || {
             // Without a receiver the worker has ended.
-            let _ = refusals.send(receive(&connection, &inbox));
+            let _ = refusals.send(receive(&connection, &inbox, membership, &folder));
             inbox.close();
         }
     });
@@ -220,8 +231,7 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
                         forget_kept_work(folder)
                             .context(Kind::Machine, "remove the kept work of another yard")?;
                     }
-                    let text = serde_json::to_string(&joined).or_internal("record the membership")?;
-                    fs_err::write(&path, text).context(Kind::Machine, "record the membership")?;
+                    joined.keep(folder)?;
                     return Ok((joined, connection));
                 }
             }
@@ -316,7 +326,7 @@ fn ended(error: &ConnectionError) -> Error {
 }
 
 /// Receives messages until the door refuses this worker, and returns why.
-fn receive(connection: &Connection, inbox: &Inbox) -> Error {
+fn receive(connection: &Connection, inbox: &Inbox, mut membership: Membership, folder: &Path) -> Error {
     let mut is_connected = true;
     let mut run = None;
     loop {
@@ -328,6 +338,12 @@ fn receive(connection: &Connection, inbox: &Inbox) -> Error {
                 if received.run.is_some() && received.run != run {
                     run = received.run;
                     inbox.reconnected();
+                }
+                let others = connection.addresses();
+                if membership.others.iter().collect::<BTreeSet<_>>() != others.iter().collect() {
+                    membership.others = others;
+                    // If this fails, the worker knows them until it is started again.
+                    let _ = membership.keep(folder);
                 }
                 received.message.into_iter().for_each(|message| inbox.deliver(message));
             }

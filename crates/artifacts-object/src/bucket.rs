@@ -6,12 +6,13 @@ use crate::failure::Failure;
 use crate::link::Link;
 use crate::read::Reader;
 use futures_util::StreamExt;
-use kilnyard_artifacts::{ArtifactError, Artifacts, Storage};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Depot, Finding, Folder, Listed, Storage, Upload};
 use kilnyard_model::sha256::Sha256Hex;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path as Name;
 use object_store::signer::{Method, SignedUrlOptions};
 use object_store::{ObjectMeta, ObjectStoreExt};
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The most artifacts that are looked for one by one.
+const ASKED_MAX: usize = 64;
 /// Objects that a listing gets at a time.
 const LISTED_AT_ONCE: usize = 1000;
 /// Presigned URLs are valid for a week at most, in S3's and Google's protocol.
@@ -33,17 +36,6 @@ pub struct Bucket {
     spool: PathBuf,
     /// Whether the bucket itself was found.
     is_found: AtomicBool,
-}
-
-/// An artifact in a listing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
-    /// Its name.
-    pub sha256: Sha256Hex,
-    /// The size of its content, in bytes.
-    pub size_bytes: u64,
-    /// When it was stored, in seconds since 1970 by the server's clock.
-    pub modified_seconds: f64,
 }
 
 impl fmt::Debug for Bucket {
@@ -119,6 +111,76 @@ impl Bucket {
     pub fn read_url(&self, sha256: &Sha256Hex, valid: Duration) -> Result<String, ArtifactError> {
         let signed = self.sign(Method::GET, self.name(sha256), valid, SignedUrlOptions::default());
         signed.map_err(|failure| self.error(format!("sign a URL of artifact {sha256}"), failure))
+    }
+}
+
+impl Depot for Bucket {
+    fn name(&self) -> String {
+        self.to_string()
+    }
+
+    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
+        self.put_file(path, sha256)
+    }
+
+    /// One by one if they are few; otherwise by a listing, which takes a request for each thousand artifacts.
+    fn contains_each(&self, wanted: &[Sha256Hex]) -> Result<Vec<bool>, ArtifactError> {
+        if wanted.len() <= ASKED_MAX {
+            return wanted.iter().map(|sha256| self.contains(sha256)).collect();
+        }
+        let names: HashSet<&Sha256Hex> = wanted.iter().collect();
+        let mut found = HashSet::new();
+        self.list(&mut |listed| {
+            if names.contains(&listed.sha256) {
+                found.insert(listed.sha256);
+            }
+            true
+        })?;
+        Ok(wanted.iter().map(|sha256| found.contains(sha256)).collect())
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Listed) -> bool) -> Result<(), ArtifactError> {
+        self.list(each)
+    }
+
+    fn remove(&self, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
+        Bucket::remove(self, sha256)
+    }
+
+    fn sweep(&self, before_seconds: f64) -> Result<u64, ArtifactError> {
+        let swept = self.sweep_incoming(before_seconds)?;
+        Ok(swept.objects + swept.uploads)
+    }
+
+    fn examine(&self) -> Vec<Finding> {
+        Bucket::examine(self)
+    }
+
+    fn read_url(&self, sha256: &Sha256Hex, valid: Duration) -> Result<Option<String>, ArtifactError> {
+        Bucket::read_url(self, sha256, valid).map(Some)
+    }
+
+    fn upload(
+        &self,
+        token: &str,
+        sha256: &Sha256Hex,
+        size_bytes: u64,
+        valid: Duration,
+    ) -> Result<Option<Upload>, ArtifactError> {
+        Bucket::upload(self, token, sha256, size_bytes, valid).map(Some)
+    }
+
+    fn adopt(
+        &self,
+        token: &str,
+        (sha256, size_bytes): (&Sha256Hex, u64),
+        finished: Option<(&str, &[String])>,
+        into: &Folder,
+    ) -> Result<(), ArtifactError> {
+        if let Some((id, etags)) = finished {
+            self.finish_parts(token, sha256, id, etags)?;
+        }
+        Bucket::adopt(self, token, sha256, size_bytes, into)
     }
 }
 

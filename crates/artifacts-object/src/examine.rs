@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::send::Parts;
 use crate::sweep::answered;
 use crate::upload::{CHECKSUM, checksum, signed_headers};
+use kilnyard_artifacts::{Finding, Outcome};
 use kilnyard_model::sha256::Sha256Hex;
 use object_store::path::Path as Name;
 use object_store::signer::{Method, SignedUrlOptions};
 use object_store::{ObjectStoreExt, PutMode, PutPayload};
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::time::Duration;
@@ -27,36 +27,6 @@ const PART_BYTES: usize = 5 << 20;
 const VALID: Duration = Duration::from_secs(300);
 /// Later than every time.
 const NEVER_SECONDS: f64 = 1e12;
-
-/// What a server does about one thing that Kilnyard relies on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The thing, as the name of a feature.
-    pub what: &'static str,
-    /// What was found.
-    pub outcome: Outcome,
-}
-
-/// See [`Finding`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is as it should be.
-    Works,
-    /// It is missing, and Kilnyard works without it. The text says what is worse then, as a clause.
-    Missing(String),
-    /// Kilnyard must not use this bucket. The text says why, as a clause.
-    Refuse(String),
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.outcome {
-            Outcome::Works => write!(f, "{}: works", self.what),
-            Outcome::Missing(consequence) => write!(f, "{}: missing; {consequence}", self.what),
-            Outcome::Refuse(reason) => write!(f, "{}: unusable: {reason}", self.what),
-        }
-    }
-}
 
 type Found = Result<Outcome, Failure>;
 type Headers = Vec<(&'static str, String)>;

@@ -41,8 +41,7 @@ mod sweep;
 mod upload;
 
 pub use address::{Address, AddressError, Credentials, Options};
-pub use bucket::{Bucket, Listed};
-pub use examine::{Finding, Outcome};
+pub use bucket::Bucket;
 pub use failure::is_away;
+pub use kilnyard_artifacts::{Finding, Listed, Outcome, Part, Upload};
 pub use sweep::Swept;
-pub use upload::{Part, Upload};

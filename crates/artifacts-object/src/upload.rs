@@ -6,13 +6,12 @@ use crate::failure::Failure;
 use crate::send::part_bytes;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage, copy};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Part, Storage, Upload, copy};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
 use object_store::multipart::PartId;
 use object_store::path::Path as Name;
 use object_store::signer::{HeaderName, HeaderValue, Method, SignedUrlOptions};
-use std::fmt;
 use std::io::Read;
 use std::time::Duration;
 
@@ -26,57 +25,6 @@ const WHOLE_BYTES_MAX: u64 = 5 << 30;
 const ETAG_BYTES_MAX: usize = 1024;
 /// The header of S3's protocol with the SHA-256 of a request's content.
 pub(crate) const CHECKSUM: &str = "x-amz-checksum-sha256";
-
-/// How to upload something. The URLs are secrets: `Debug` does not print them.
-#[derive(Clone)]
-pub enum Upload {
-    /// One `PUT` of all of the content to `url`, with exactly these headers and `Content-Length`.
-    Whole {
-        /// The presigned URL.
-        url: String,
-        /// Names and values. On S3, the SHA-256 of the content is one of them, and part of the signature.
-        headers: Vec<(String, String)>,
-    },
-    /// A `PUT` for each part, in any order; then [`Bucket::finish_parts`] with the `ETag` headers of the answers.
-    Parts {
-        /// The server's name of the upload.
-        id: String,
-        /// The size of each part other than the last, in bytes.
-        part_bytes: u64,
-        /// In the order of the content.
-        parts: Vec<Part>,
-    },
-}
-
-/// A part of an upload.
-#[derive(Clone)]
-pub struct Part {
-    /// The presigned URL. The content is not part of the signature: [`Bucket::adopt`] verifies it.
-    pub url: String,
-    /// Names and values that the request must have.
-    pub headers: Vec<(String, String)>,
-    /// Where it begins in the content, in bytes.
-    pub offset_bytes: u64,
-    /// Its size in bytes.
-    pub size_bytes: u64,
-}
-
-impl fmt::Debug for Upload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Upload::Whole { .. } => f.write_str("Upload::Whole"),
-            Upload::Parts { part_bytes, parts, .. } => {
-                write!(f, "Upload::Parts({} of {part_bytes} bytes)", parts.len())
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Part({} bytes at {})", self.size_bytes, self.offset_bytes)
-    }
-}
 
 impl Bucket {
     /// Lets a machine upload content of this hash and size, in bytes, for a time up to a week. Only [`Bucket::adopt`] with

@@ -1,6 +1,6 @@
 //! A store of artifacts in a folder: `AB/ABCD…` uncompressed, `AB/ABCD….zst` compressed.
 
-use crate::{ArtifactError, Artifacts, Depot, Storage, insert_checked};
+use crate::{ArtifactError, Artifacts, Depot, Finding, Listed, Outcome, Storage, insert_checked};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256};
@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
 
 /// Extension of compressed files.
 const COMPRESSED: &str = "zst";
@@ -147,6 +148,63 @@ impl Depot for Folder {
         let artifact = Artifact { sha256: sha256.clone(), size_bytes, media: Media::Bytes };
         let content = Box::new(File::open(path).map_err(failed)?);
         insert_checked(content, &artifact, self, Storage::Plain)
+    }
+
+    fn each(&self, each: &mut dyn FnMut(Listed) -> bool) -> Result<(), ArtifactError> {
+        let failed = |source| ArtifactError::io(format!("list {}", self.folder.display()), source);
+        for part in fs::read_dir(&self.folder).map_err(failed)? {
+            let part = part.map_err(failed)?;
+            if !part.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            for file in fs::read_dir(part.path()).map_err(failed)? {
+                let file = file.map_err(failed)?;
+                let name = file.file_name();
+                let Some(name) = name.to_str().map(|name| name.trim_end_matches(".zst")) else { continue };
+                let (Ok(sha256), Ok(metadata)) = (Sha256Hex::parse(name), file.metadata()) else { continue };
+                let stored = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+                let modified_seconds = stored.unwrap_or_default().as_secs_f64();
+                if !each(Listed { sha256, size_bytes: metadata.len(), modified_seconds }) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
+        Folder::remove(self, sha256)
+            .map_err(|source| ArtifactError::io(format!("remove artifact {sha256}"), source))
+    }
+
+    fn sweep(&self, _: f64) -> Result<u64, ArtifactError> {
+        Ok(0)
+    }
+
+    fn examine(&self) -> Vec<Finding> {
+        let outcome = match self.try_out() {
+            Ok(()) => Outcome::Works,
+            Err(error) => Outcome::Refuse(error.to_string()),
+        };
+        vec![Finding { what: "writing, reading and removing", outcome }]
+    }
+}
+
+/// The name of the file that a trial writes.
+const TRIAL: &[u8] = b"a trial of this store of artifacts";
+
+impl Folder {
+    /// Stores, reads and removes an artifact.
+    fn try_out(&self) -> Result<(), ArtifactError> {
+        let (sha256, _) = self.insert(&mut &*TRIAL, Storage::Plain)?;
+        let mut bytes = Vec::new();
+        let read = self.open(&sha256)?.read_to_end(&mut bytes);
+        read.map_err(|source| ArtifactError::io("read an artifact", source))?;
+        Depot::remove(self, &sha256)?;
+        match bytes == TRIAL {
+            true => Ok(()),
+            false => Err(ArtifactError::Differs { expected: sha256, found: Sha256Hex::of(&bytes) }),
+        }
     }
 }
 

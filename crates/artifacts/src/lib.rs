@@ -11,18 +11,18 @@
 
 #![forbid(unsafe_code)]
 
+mod depot;
 mod folder;
 #[cfg(feature = "suite")]
 pub mod suite;
 
+pub use depot::{Depot, Finding, Listed, Outcome, Part, Upload};
 pub use folder::{Folder, hash_of};
 
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256};
-use std::fmt;
 use std::io::{self, Read};
-use std::path::Path;
 
 /// The form of a file in a store. The artifact is the same either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,26 +82,6 @@ pub trait Artifacts: Send + Sync {
 
     /// Stores the bytes of `from` up to its end, and returns their hash and size. If `from` fails, nothing is stored.
     fn insert(&self, from: &mut dyn Read, storage: Storage) -> Result<(Sha256Hex, u64), ArtifactError>;
-}
-
-/// A store of artifacts that the machines of a farm share.
-pub trait Depot: Artifacts + fmt::Debug {
-    /// Its address, without secrets.
-    fn name(&self) -> String;
-
-    /// Stores a copy of a file, if its content has this hash.
-    ///
-    /// # Errors
-    /// The content differs, the file cannot be read, or the store cannot be written.
-    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError>;
-
-    /// Whether it has each of these artifacts, in their order.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    fn contains_each(&self, wanted: &[Sha256Hex]) -> Result<Vec<bool>, ArtifactError> {
-        wanted.iter().map(|sha256| self.contains(sha256)).collect()
-    }
 }
 
 /// Copies an artifact to another store, unless that store has it, and verifies its hash and size.

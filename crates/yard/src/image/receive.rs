@@ -52,7 +52,7 @@ pub fn begin(
     cancel: &AtomicBool,
 ) -> Result<()> {
     let address = address_of(store, folder, None)?.ok_or_else(|| Error::usage("there is no database"))?;
-    let depot = depot_of(artifacts)?.ok_or_else(|| Error::usage("there is no store of artifacts"))?;
+    let depot = depot_of(artifacts, folder)?.ok_or_else(|| Error::usage("there is no store of artifacts"))?;
     let documents = Documents::open(&address).map_err(store_error)?;
     let distfiles = FileStore::open(&folder.join("distfiles"), Limits::default())
         .context(Kind::Machine, RECEIVING)?

@@ -119,8 +119,12 @@ impl Depot for Bucket {
         self.to_string()
     }
 
-    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
-        self.put_file(path, sha256)
+    fn deposit(&self, path: &Path, sha256: &Sha256Hex, fresh_seconds: f64) -> Result<(), ArtifactError> {
+        match self.modified(sha256)? {
+            Some(modified_seconds) if modified_seconds < fresh_seconds => self.renew_file(path, sha256),
+            Some(_) => Ok(()),
+            None => self.put_file(path, sha256),
+        }
     }
 
     /// One by one if they are few; otherwise by a listing, which takes a request for each thousand artifacts.
@@ -143,8 +147,11 @@ impl Depot for Bucket {
         self.list(each)
     }
 
-    fn remove(&self, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
-        Bucket::remove(self, sha256)
+    fn remove_before(&self, sha256: &Sha256Hex, seconds: f64) -> Result<bool, ArtifactError> {
+        match self.modified(sha256)? {
+            Some(modified_seconds) if modified_seconds < seconds => self.remove(sha256).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     fn sweep(&self, before_seconds: f64) -> Result<u64, ArtifactError> {
@@ -238,6 +245,17 @@ impl Bucket {
             Err(failure) if failure.is_absent() => self.find().map(|()| None),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// When an artifact was stored, in seconds since 1970 by the server's clock.
+    fn modified(&self, sha256: &Sha256Hex) -> Result<Option<f64>, ArtifactError> {
+        let (objects, name) = (self.backend.objects.clone(), self.name(sha256));
+        let found = match self.link.wait(self.patience(), async move { objects.head(&name).await }) {
+            Ok(object) => Ok(Some(modified_seconds(&object))),
+            Err(failure) if failure.is_absent() => self.find().map(|()| None),
+            Err(failure) => Err(failure),
+        };
+        found.map_err(|failure| self.error(format!("look for artifact {sha256}"), failure))
     }
 
     /// The server's answer is the same for a missing object and a missing bucket, if it has no text.

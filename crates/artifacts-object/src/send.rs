@@ -37,6 +37,14 @@ impl Bucket {
         self.send(&mut file, size_bytes, sha256)
     }
 
+    /// Stores a file again, so that the artifact is as new as one that was missing.
+    pub(crate) fn renew_file(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
+        let failed = |source| ArtifactError::io(format!("read {}", path.display()), source);
+        let mut file = File::open(path).map_err(failed)?;
+        let size_bytes = file.metadata().map_err(failed)?.len();
+        self.send_anyway(&mut file, size_bytes, sha256, PutMode::Overwrite)
+    }
+
     /// Stores content of any hash. What does not fit into a part is kept in an unnamed file until its hash is known.
     pub(crate) fn insert_by(
         &self,
@@ -78,6 +86,16 @@ impl Bucket {
         if self.size_bytes(sha256)?.is_some() {
             return Ok(());
         }
+        self.send_anyway(from, size_bytes, sha256, PutMode::Create)
+    }
+
+    fn send_anyway(
+        &self,
+        from: &mut dyn Read,
+        size_bytes: u64,
+        sha256: &Sha256Hex,
+        mode: PutMode,
+    ) -> Result<(), ArtifactError> {
         let failed = |source| ArtifactError::io(format!("read artifact {sha256}"), source);
         let refused = |failure| self.error(format!("store artifact {sha256}"), failure);
         let part_bytes = part_bytes(self.address.options.part_bytes, size_bytes, PARTS_MAX);
@@ -89,7 +107,7 @@ impl Bucket {
         };
         if part.len() < part_bytes {
             differs(Sha256Hex::finish(hasher))?;
-            return self.send_whole(self.name(sha256), part).map_err(refused);
+            return self.send_whole(self.name(sha256), part, mode).map_err(refused);
         }
         let mut parts = Parts::begin(self, self.name(sha256)).map_err(refused)?;
         while !part.is_empty() {
@@ -102,9 +120,9 @@ impl Bucket {
     }
 
     /// Sends content that is not under its name yet. If the name is taken meanwhile, that is as good.
-    fn send_whole(&self, name: Name, content: Vec<u8>) -> Result<(), Failure> {
+    fn send_whole(&self, name: Name, content: Vec<u8>, mode: PutMode) -> Result<(), Failure> {
         let payload = PutPayload::from(content);
-        let sent = self.put(name.clone(), payload.clone(), PutMode::Create);
+        let sent = self.put(name.clone(), payload.clone(), mode);
         match sent {
             Err(failure) if failure.is_present() => match self.size_of(name.clone())? {
                 Some(_) => Ok(()),

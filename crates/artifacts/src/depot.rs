@@ -11,11 +11,12 @@ pub trait Depot: Artifacts + fmt::Debug {
     /// Its address, without secrets.
     fn name(&self) -> String;
 
-    /// Stores a copy of a file, if its content has this hash.
+    /// Stores a copy of a file, if its content has this hash. An artifact that was stored before `fresh_seconds`, in seconds
+    /// since 1970, counts as new afterwards, so that nothing removes it as one that is not needed.
     ///
     /// # Errors
     /// The content differs, the file cannot be read, or the store cannot be written.
-    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError>;
+    fn deposit(&self, path: &Path, sha256: &Sha256Hex, fresh_seconds: f64) -> Result<(), ArtifactError>;
 
     /// Whether it has each of these artifacts, in their order.
     ///
@@ -31,11 +32,11 @@ pub trait Depot: Artifacts + fmt::Debug {
     /// The store cannot be read.
     fn each(&self, each: &mut dyn FnMut(Listed) -> bool) -> Result<(), ArtifactError>;
 
-    /// Removes an artifact, if it exists.
+    /// Removes an artifact that was stored before this time, in seconds since 1970. Returns whether it did.
     ///
     /// # Errors
     /// The store cannot be written.
-    fn remove(&self, sha256: &Sha256Hex) -> Result<(), ArtifactError>;
+    fn remove_before(&self, sha256: &Sha256Hex, seconds: f64) -> Result<bool, ArtifactError>;
 
     /// Removes uploads of other machines that began before this time, in seconds since 1970, and were never adopted.
     /// Returns their number.

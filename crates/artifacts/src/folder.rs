@@ -4,12 +4,12 @@ use crate::{ArtifactError, Artifacts, Depot, Finding, Listed, Outcome, Storage, 
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, FileTimes, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Extension of compressed files.
 const COMPRESSED: &str = "zst";
@@ -139,9 +139,16 @@ impl Depot for Folder {
         format!("file://{}", self.folder.display())
     }
 
-    fn deposit(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
-        if self.contains(sha256)? {
-            return Ok(());
+    fn deposit(&self, path: &Path, sha256: &Sha256Hex, fresh_seconds: f64) -> Result<(), ArtifactError> {
+        if let Some(file) = self.find(sha256) {
+            let failed = |source| ArtifactError::io(format!("renew {}", file.display()), source);
+            return match modified_seconds(&fs::metadata(&file).map_err(failed)?) < fresh_seconds {
+                true => {
+                    let now = FileTimes::new().set_modified(SystemTime::now());
+                    File::open(&file).and_then(|file| file.set_times(now)).map_err(failed)
+                }
+                false => Ok(()),
+            };
         }
         let failed = |source| ArtifactError::io(format!("read {}", path.display()), source);
         let size_bytes = fs::metadata(path).map_err(failed)?.len();
@@ -162,8 +169,7 @@ impl Depot for Folder {
                 let name = file.file_name();
                 let Some(name) = name.to_str().map(|name| name.trim_end_matches(".zst")) else { continue };
                 let (Ok(sha256), Ok(metadata)) = (Sha256Hex::parse(name), file.metadata()) else { continue };
-                let stored = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-                let modified_seconds = stored.unwrap_or_default().as_secs_f64();
+                let modified_seconds = modified_seconds(&metadata);
                 if !each(Listed { sha256, size_bytes: metadata.len(), modified_seconds }) {
                     return Ok(());
                 }
@@ -172,9 +178,14 @@ impl Depot for Folder {
         Ok(())
     }
 
-    fn remove(&self, sha256: &Sha256Hex) -> Result<(), ArtifactError> {
-        Folder::remove(self, sha256)
-            .map_err(|source| ArtifactError::io(format!("remove artifact {sha256}"), source))
+    fn remove_before(&self, sha256: &Sha256Hex, seconds: f64) -> Result<bool, ArtifactError> {
+        let Some(file) = self.find(sha256) else { return Ok(false) };
+        let failed = |source| ArtifactError::io(format!("remove artifact {sha256}"), source);
+        if modified_seconds(&fs::metadata(&file).map_err(failed)?) >= seconds {
+            return Ok(false);
+        }
+        self.remove(sha256).map_err(failed)?;
+        Ok(true)
     }
 
     fn sweep(&self, _: f64) -> Result<u64, ArtifactError> {
@@ -190,7 +201,13 @@ impl Depot for Folder {
     }
 }
 
-/// The name of the file that a trial writes.
+/// When a file was last modified, in seconds since 1970.
+fn modified_seconds(metadata: &Metadata) -> f64 {
+    let since = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since.unwrap_or_default().as_secs_f64()
+}
+
+/// The content of a trial.
 const TRIAL: &[u8] = b"a trial of this store of artifacts";
 
 impl Folder {
@@ -200,7 +217,7 @@ impl Folder {
         let mut bytes = Vec::new();
         let read = self.open(&sha256)?.read_to_end(&mut bytes);
         read.map_err(|source| ArtifactError::io("read an artifact", source))?;
-        Depot::remove(self, &sha256)?;
+        self.remove(&sha256).map_err(|source| ArtifactError::io("remove an artifact", source))?;
         match bytes == TRIAL {
             true => Ok(()),
             false => Err(ArtifactError::Differs { expected: sha256, found: Sha256Hex::of(&bytes) }),
@@ -337,14 +354,35 @@ mod tests {
         fs::write(&path, "text").unwrap();
         let sha256 = Sha256Hex::of(b"text");
         for _ in 0..2 {
-            store.deposit(&path, &sha256).unwrap();
+            store.deposit(&path, &sha256, 0.0).unwrap();
             assert!(path.exists());
         }
         let other = Sha256Hex::of(b"other");
-        let refused = store.deposit(&path, &other).unwrap_err();
+        let refused = store.deposit(&path, &other, 0.0).unwrap_err();
         assert!(matches!(&refused, ArtifactError::Differs { expected, .. } if *expected == other));
         assert_eq!(store.contains_each(&[other, sha256]).unwrap(), [false, true]);
-        assert!(store.deposit(&folder.path().join("absent"), &Sha256Hex::of(b"x")).is_err());
+        assert!(store.deposit(&folder.path().join("absent"), &Sha256Hex::of(b"x"), 0.0).is_err());
+        // What is stored again is not old.
+        let sha256 = Sha256Hex::of(b"text");
+        let file = File::options().write(true).open(store.path(&sha256));
+        let file = file.or_else(|_| File::open(store.path(&sha256))).unwrap();
+        file.set_times(FileTimes::new().set_modified(UNIX_EPOCH)).unwrap();
+        let listed = || {
+            let mut found = Vec::new();
+            store
+                .each(&mut |listed| {
+                    found.push((listed.sha256, listed.modified_seconds));
+                    true
+                })
+                .unwrap();
+            found
+        };
+        assert_eq!(listed(), [(sha256.clone(), 0.0)]);
+        store.deposit(&path, &sha256, 1000.0).unwrap();
+        assert!(listed()[0].1 > 1000.0);
+        assert!(!store.remove_before(&sha256, 1000.0).unwrap());
+        assert!(store.remove_before(&sha256, 1e12).unwrap() && !store.contains(&sha256).unwrap());
+        assert!(!store.remove_before(&sha256, 1e12).unwrap());
     }
 
     #[test]

@@ -198,6 +198,8 @@ impl Door {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let Door { shared, listener, socket, tls, .. } = self;
+        // Dropped last, on this thread: the stores that it uses have runtimes of their own.
+        let _shared = shared.clone();
         let task = runtime.spawn(async move {
             let listener = TcpListener::from_std(listener)?;
             let socket = UnixListener::from_std(socket)?;

@@ -4,7 +4,7 @@ mod farm;
 mod store;
 
 pub use farm::{Admission, Serve, Worker, Workers, WorkersAction};
-pub use store::{Move, Store};
+pub use store::{Artifacts, Move, Store};
 
 use crate::config::{Reuse, Size};
 use crate::environment_of_process;
@@ -37,7 +37,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 36] = [
+const ORDER: [&str; 38] = [
     "demo",
     "init",
     "doctor",
@@ -67,6 +67,8 @@ const ORDER: [&str; 36] = [
     "workers",
     "publish",
     "clean",
+    "store",
+    "artifacts",
     "restore",
     "index",
     "simulate",
@@ -188,9 +190,12 @@ pub enum Command {
     Publish(Publish),
     /// Remove files that are no longer needed.
     Clean(Clean),
-    /// Check the store, or use that of a database.
+    /// Check, move, back up or restore the store.
     #[command(subcommand)]
     Store(Store),
+    /// Check the outputs that machines share, or remove those that nothing names.
+    #[command(subcommand)]
+    Artifacts(Artifacts),
     /// Restore a lost or damaged store, from its last good backup and the repository.
     Restore(Restore),
     /// Simulate a run: how long it takes on given machines, and what limits it.

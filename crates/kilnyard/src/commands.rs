@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+mod artifacts;
 mod bench;
 mod build;
 mod clean;
@@ -100,6 +101,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Worker(options) => worker::run(&options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),
         Command::Store(command) => each(&console, &|yard| store::run(yard, &command)),
+        Command::Artifacts(command) => artifacts::run(&console.whole()?, &command),
         Command::Restore(options) => restore::run(&yard()?, &options),
         Command::Simulate(options) => simulate::run(yard, &options),
         Command::Fakeroot { words } => Ok(fakeroot::run(words)),

@@ -17,4 +17,4 @@ mod address;
 mod postgres;
 
 pub use address::{Address, AddressError, SCHEMA};
-pub use postgres::{Document, Documents, Postgres};
+pub use postgres::{Document, Documents, Facts, Postgres};

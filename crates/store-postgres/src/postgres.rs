@@ -3,6 +3,7 @@
 mod copy;
 mod document;
 mod event;
+mod facts;
 mod lead;
 mod link;
 mod open;
@@ -10,6 +11,7 @@ mod read;
 mod write;
 
 pub use document::{Document, Documents};
+pub use facts::Facts;
 
 use crate::Address;
 use kilnyard_model::identity::Scope;

@@ -226,6 +226,13 @@ pub struct Head {
 /// Called with each row of a table.
 pub type EachRow<'a> = &'a mut dyn FnMut(Vec<Cell>) -> Result<(), StoreError>;
 
+/// The place of the generation in an epoch, in bits. A store begins another generation when it takes the place of one whose
+/// numbers it may not know.
+pub const GENERATION_BITS: u32 = 32;
+
+/// How many numbers a new generation leaves out. Its predecessor may have used numbers that it does not know.
+pub const LEFT_OUT: Number = 10_000;
+
 /// A store that can be copied.
 pub trait Rows {
     /// What it keeps about itself.
@@ -238,6 +245,9 @@ pub trait Rows {
     /// # Errors
     /// [`StoreError::Used`] if it has anything.
     fn fill(&mut self, from: &dyn Rows) -> Result<(), StoreError>;
+    /// Makes all later epochs higher than those of every earlier store with these ids, and leaves out numbers: for a store that
+    /// was restored from a backup, after which others were used. `minutes` are those since 1970.
+    fn begin_generation(&mut self, minutes: u64) -> Result<(), StoreError>;
 }
 
 /// The number of rows of a table, and their hash.

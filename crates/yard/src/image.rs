@@ -15,6 +15,7 @@ mod receive;
 mod send;
 
 pub use admitted::Admitted;
+pub(crate) use receive::needed;
 pub use receive::{Received, begin};
 pub use send::Sent;
 

@@ -13,6 +13,33 @@ pub enum Store {
     Move(Move),
     /// Use the store that the database of the configuration has, from this yard too.
     Adopt,
+    /// Copy all records to a new file, and compare every row.
+    Backup {
+        /// The file, which must not exist.
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Fill a new store from a file of `store backup`, and read every artifact that it names.
+    Restore {
+        /// The file.
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+/// `artifacts`.
+#[derive(Debug, Subcommand)]
+pub enum Artifacts {
+    /// Read all current outputs, and compare their hashes. What is damaged is removed, and built again.
+    Check(Check),
+    /// Remove artifacts that nothing names, from where machines share them.
+    Clean {
+        /// Show what would be removed, without removing it.
+        #[arg(long, short = 'n')]
+        dry_run: bool,
+        #[command(flatten)]
+        json: Json,
+    },
 }
 
 /// `store check`.

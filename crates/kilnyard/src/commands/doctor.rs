@@ -1,5 +1,7 @@
 //! `kilnyard doctor`: checks what this machine has and allows by trying it, and suggests commands for what is missing.
 
+mod stores;
+
 use super::{print, print_json};
 use crate::error::{Kind, Result};
 use crate::yard::remedy_for;
@@ -70,6 +72,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
         findings.push(memory(existing, wanted));
     }
+    findings.extend(yard.map(stores::examine).unwrap_or_default());
     // Folders of targets that cannot be used are reported by the commands that use them.
     let targets = yard.map(|yard| yard.targets().unwrap_or_default()).unwrap_or_default();
     for target in &targets {

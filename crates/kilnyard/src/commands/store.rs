@@ -5,8 +5,9 @@ use crate::cli;
 use crate::config::store::StoreTable;
 use crate::error::{Error, Result};
 use crate::words;
-use crate::yard::{STORE, Yard, store_error};
+use crate::yard::{Yard, store_error};
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, command: &cli::Store) -> Result<ExitCode> {
@@ -14,16 +15,15 @@ pub fn run(yard: &Yard, command: &cli::Store) -> Result<ExitCode> {
         cli::Store::Check(options) => check(yard, options.json.json),
         cli::Store::Move(options) => move_to(yard, options),
         cli::Store::Adopt => adopt(yard),
+        cli::Store::Backup { file } => back_up(yard, file),
+        cli::Store::Restore { file } => restore(yard, file),
     }
 }
 
 fn check(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     let store = yard.store()?;
     store.check().map_err(store_error)?;
-    let place = match yard.database()? {
-        Some(address) => address.to_string(),
-        None => yard.path(STORE).display().to_string(),
-    };
+    let place = yard.store_name()?;
     let (runs, next) = (store.runs().map_err(store_error)?.len(), store.next_build().map_err(store_error)?);
     let (builds, outputs) = (next - 1, store.outputs().map_err(store_error)?.len());
     let (farm, target) = (store.scope().farm, &store.scope().target);
@@ -45,6 +45,30 @@ fn check(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         "the store {place} is intact\n\
          farm {farm}, target {target}: {runs}, builds up to number {builds}, {outputs}\n"
     ))
+}
+
+fn back_up(yard: &Yard, file: &Path) -> Result<ExitCode> {
+    let copied = yard.back_up_to(file)?;
+    for table in &copied.tables {
+        say!("{}: {}", table.table, words::count(table.rows, "row"));
+    }
+    say!("all rows of {} are in {}", copied.from, copied.to);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The records first, then what they name.
+fn restore(yard: &Yard, file: &Path) -> Result<ExitCode> {
+    let _lock = yard.lock()?;
+    let restored = yard.restore_from(file)?;
+    for table in &restored.tables {
+        say!("{}: {}", table.table, words::count(table.rows, "row"));
+    }
+    say!(
+        "all rows of {} are in {}; what used the store after the backup is refused",
+        restored.from,
+        restored.to
+    );
+    super::artifacts::check(yard, false)
 }
 
 fn adopt(yard: &Yard) -> Result<ExitCode> {

@@ -7,6 +7,7 @@ use super::Message;
 use kilnyard_artifacts::{ArtifactError, Depot};
 use kilnyard_coordinator::Event;
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_yard::yard::fresh_since_seconds;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -106,7 +107,7 @@ impl Shared {
             if self.is_over.load(Ordering::Relaxed) {
                 return None;
             }
-            match self.depot.deposit(path, sha256) {
+            match self.depot.deposit(path, sha256, fresh_since_seconds()) {
                 Ok(()) => {
                     if self.is_away.swap(false, Ordering::Relaxed) {
                         say!("outputs are stored in {} again", self.depot.name());

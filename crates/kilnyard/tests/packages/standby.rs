@@ -1,10 +1,14 @@
 //! A second server for the same yard, which continues runs when the first machine is gone. The store is a real database;
-//! artifacts are in a folder that both see.
+//! artifacts are in a folder that both see, or in a real server of object storage.
+
+#[path = "../../../artifacts-object/tests/server/mod.rs"]
+mod objects;
 
 use crate::database::server::Server;
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::farm::{Far, Served, served as served_by};
 use crate::support::{Yard, until};
+use objects::{Kind, Server as Objects};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -21,22 +25,49 @@ struct Two {
     server: Server,
     one: Yard,
     two: Yard,
-    artifacts: String,
+    /// The options with which the second server finds the artifacts.
+    artifacts: Vec<String>,
 }
 
 impl Two {
-    fn new(shared: &Shared, name: &str, set: &[Fixture]) -> Two {
-        let server = Server::start().unwrap();
-        server.database("farm").unwrap();
+    /// Artifacts are in a folder.
+    fn with_folder(shared: &Shared, name: &str, set: &[Fixture]) -> Two {
         let artifacts = shared.path(&format!("{name}-artifacts"));
         fs::create_dir(&artifacts).unwrap();
         let artifacts = format!("file://{}", artifacts.display());
+        let table = format!("url = \"{artifacts}\"\n");
+        Two::new(shared, name, set, &table, vec!["--artifacts".to_owned(), artifacts])
+    }
+
+    /// Artifacts are in a bucket.
+    fn with_bucket(shared: &Shared, name: &str, set: &[Fixture], objects: &Objects) -> Two {
+        objects.bucket("farm");
+        let (url, endpoint) = ("s3://farm/one", objects.endpoint());
+        let credentials = shared.path(&format!("{name}-credentials")).display().to_string();
+        let text = format!("key-id = \"{}\"\nsecret = \"{}\"\n", objects.key_id, objects.secret);
+        fs::write(&credentials, text).unwrap();
+        let table = format!(
+            "url = \"{url}\"\nendpoint = \"{endpoint}\"\nregion = \"us-east-1\"\ncredentials-file = \"{credentials}\"\n"
+        );
+        let options = [
+            ("--artifacts", url),
+            ("--endpoint", &endpoint),
+            ("--region", "us-east-1"),
+            ("--credentials-file", &credentials),
+        ];
+        let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]);
+        Two::new(shared, name, set, &table, options.collect())
+    }
+
+    fn new(shared: &Shared, name: &str, set: &[Fixture], table: &str, artifacts: Vec<String>) -> Two {
+        let server = Server::start().unwrap();
+        server.database("farm").unwrap();
         let one = shared.yard(name, set);
         // The table `store` is the last one, after `artifacts`.
         let text = one.read("kilnyard.toml");
         let (before, after) = text.split_once("\n[store]").unwrap();
         let url = server.url("farm");
-        one.configure(&format!("{before}url = \"{artifacts}\"\n\n[store]{after}url = \"{url}\"\n"));
+        one.configure(&format!("{before}{table}\n[store]{after}url = \"{url}\"\n"));
         let two = Yard { folder: shared.path(&format!("{name}-standby")) };
         Two { server, one, two, artifacts }
     }
@@ -44,7 +75,8 @@ impl Two {
     /// Starts the second server, and waits until it has the yard.
     fn standby(&self) -> Served {
         let url = self.server.url("farm");
-        let options = ["--standby", "--store", &url, "--artifacts", &self.artifacts];
+        let mut options = vec!["--standby", "--store", &url];
+        options.extend(self.artifacts.iter().map(String::as_str));
         let served = Served::start_with(&self.two, "127.0.0.1:0", &options);
         until("the standby has the base root", || {
             self.two.names("layers").iter().any(|name| name.ends_with(".manifest"))
@@ -60,8 +92,9 @@ fn published(yard: &Yard) -> usize {
 
 /// The number of builds that have begun and not ended.
 fn building(yard: &Yard) -> usize {
-    let status = yard.run(&["status", "--json"]).exits(0).json();
-    status["building"].as_array().map_or(0, Vec::len)
+    let status = yard.run(&["status", "--json"]);
+    // Before the run, there is nothing to show.
+    if status.code == Some(0) { status.json()["building"].as_array().map_or(0, Vec::len) } else { 0 }
 }
 
 fn killed(shared: &Shared) {
@@ -70,7 +103,7 @@ fn killed(shared: &Shared) {
         .into_iter()
         .chain([good("last", "one")])
         .collect();
-    let farm = Two::new(shared, "standby-killed", &set);
+    let farm = Two::with_folder(shared, "standby-killed", &set);
     let mut served = Served::start(&farm.one);
     until("the yard is sent", || served_by(&farm.one).contains("others can take over"));
     let standby = farm.standby();
@@ -106,7 +139,10 @@ fn killed(shared: &Shared) {
 
 fn handed_over(shared: &Shared) {
     let set: Vec<Fixture> = ["one", "two"].map(|name| slow(name, "sleep 12")).to_vec();
-    let farm = Two::new(shared, "standby-handed", &set);
+    let objects = Objects::start(Kind::S3Proxy).unwrap();
+    let farm = Two::with_bucket(shared, "standby-handed", &set, &objects);
+    let doctor = farm.one.run(&["doctor"]);
+    doctor.says(&["PostgreSQL 1", "database durability", "s3://farm/one", "trials work"]);
     let mut served = Served::start(&farm.one);
     until("the yard is sent", || served_by(&farm.one).contains("others can take over"));
     let standby = farm.standby();
@@ -124,7 +160,35 @@ fn handed_over(shared: &Shared) {
         let history = farm.two.run(&["history", name, "--json"]).exits(0).json();
         assert_eq!(history.as_array().map(Vec::len), Some(1), "{name}: {history}\n{said}\n{}", far.said());
     }
-    drop((standby, far));
+    // Everything is where both machines share it.
+    farm.two.run(&["artifacts", "check"]).exits(0).says(&["2 outputs intact"]);
+    farm.two.run(&["artifacts", "clean"]).exits(0).says(&["0 artifacts of", "s3://farm/one"]);
+    let backup = farm.two.path("backup.db").display().to_string();
+    farm.two.run(&["store", "backup", &backup]).exits(0).says(&["all rows of"]);
+    farm.two.run(&["store", "backup", &backup]).exits(2).says(&["exists"]);
+    drop(standby);
+    // The database is lost, and an output is damaged. What the backup has is there again.
+    let published = farm.two.published();
+    let hash = published
+        .iter()
+        .skip_while(|line| *line != "Package: two")
+        .find_map(|line| line.strip_prefix("SHA256: "));
+    let damaged = objects.files("farm", hash.expect("it is published")).pop();
+    let damaged = damaged.expect("the output is in the bucket");
+    fs::write(&damaged, "damaged").unwrap();
+    let text = farm.two.read("kilnyard.toml");
+    farm.two.configure(&(text + "schema = \"restored\"\n"));
+    farm.two.run(&["store", "restore", "absent.db"]).exits(2).says(&["no backup"]);
+    let restored = farm.two.run(&["store", "restore", &backup]).exits(3);
+    restored.says(&["all rows of", "1 output intact", "two_1.0", "damaged, and removed"]);
+    farm.two.run(&["store", "restore", &backup]).exits(3).says(&["runs or outputs of its own"]);
+    let history = farm.two.run(&["history", "two", "--json"]).exits(0).json();
+    assert_eq!(history.as_array().map(Vec::len), Some(1), "{history}");
+    farm.two.run(&["build", "--no-scan"]).exits(0).says(&["1 built", "two"]);
+    farm.two.run(&["artifacts", "check"]).exits(0).says(&["2 outputs intact"]);
+    let builds = farm.two.run(&["store", "check", "--json"]).exits(0).json();
+    assert!(builds["highest_build"].as_u64().unwrap() > 10_000, "a number is used twice: {builds}");
+    drop(far);
     farm.server.end();
     assert!(farm.two.is_clean());
 }

@@ -3,7 +3,7 @@
 use super::Postgres;
 use super::link::{Failed, Link, Statement, Value, sql, storable};
 use kilnyard_store::StoreError;
-use kilnyard_store::copy::{Cell, EachRow, Head, Kind, Rows, TABLES, Table};
+use kilnyard_store::copy::{Cell, EachRow, GENERATION_BITS, Head, Kind, LEFT_OUT, Rows, TABLES, Table};
 use tokio_postgres::Row;
 
 /// How many rows are read or written together.
@@ -61,6 +61,13 @@ impl Rows for Postgres {
         let ended = link.batch(if filled.is_ok() { "COMMIT" } else { "ROLLBACK" });
         filled?;
         ended.map_err(|failed| self.wrap(failed))
+    }
+
+    fn begin_generation(&mut self, minutes: u64) -> Result<(), StoreError> {
+        let begin = "UPDATE kilnyard.store
+                     SET epoch = greatest(epoch, $1), builds = builds + $2, events = events + $2, timeline = 0";
+        let (epoch, left_out) = (minutes << GENERATION_BITS, LEFT_OUT);
+        self.rows(sql!(begin, epoch, left_out)).map(drop)
     }
 }
 

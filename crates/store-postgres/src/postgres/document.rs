@@ -18,7 +18,7 @@ pub struct Document {
 
 /// The documents of a farm, apart from the records of its targets.
 #[derive(Debug)]
-pub struct Documents(Postgres);
+pub struct Documents(pub(super) Postgres);
 
 impl Documents {
     /// Opens the documents of a store, which is created or migrated as in [`Postgres::open`].

@@ -5,20 +5,15 @@
 
 use super::Postgres;
 use super::link::{Failed, Link, sql};
+use kilnyard_store::copy::{GENERATION_BITS, LEFT_OUT};
 use kilnyard_store::{Holder, Leader, Leadership, Number, SILENT_SECONDS_MAX, StoreError};
 use tokio_postgres::error::SqlState;
 
 /// The timeline of a server: it grows when a replica takes the place of the server. The first eight digits of the names of
 /// its log files.
 const TIMELINE: &str = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8";
-/// The same for servers that have no such files.
+/// The same for servers that have no such files. Epochs of a replica that takes such a server's place may repeat.
 pub(super) const NO_TIMELINE: &str = "0::int8";
-/// The place of the generation in an epoch, in bits: the epochs of a server that took the place of another one are above
-/// all those of its predecessor.
-const GENERATION: u32 = 32;
-/// How many numbers a new generation leaves out. Its predecessor may have used numbers that it does not know.
-const LEFT_OUT: Number = 10_000;
-
 /// Whether the caller takes the place of the leader.
 enum Claim {
     Granted(Leadership, i64),
@@ -117,7 +112,7 @@ fn claim(link: &Link, timeline: &str, holder: &Holder) -> Result<Claim, Failed> 
     }
     let is_new = known != 0 && known != timeline;
     let left_out = if is_new { LEFT_OUT } else { 0 };
-    let epoch = if is_new { (((epoch >> GENERATION) + 1) << GENERATION) + 1 } else { epoch + 1 };
+    let epoch = if is_new { (((epoch >> GENERATION_BITS) + 1) << GENERATION_BITS) + 1 } else { epoch + 1 };
     link.one(sql!(
         "UPDATE kilnyard.store
          SET epoch = $1, builds = builds + $2, events = events + $2, runs = runs + least($2, 1), timeline = $3,

@@ -137,12 +137,22 @@ pub(super) use sql;
 
 /// A connection with the thread of execution that it needs: it is served while a call waits for it.
 pub struct Link {
-    runtime: Runtime,
+    /// Present until this is dropped.
+    runtime: Option<Runtime>,
     client: Client,
     /// The schema of the tables, if it is another one than statements name.
     schema: Option<String>,
     /// Its name, not quoted.
     schema_name: String,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Does not block, so that a thread of another runtime may do it.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Link {
@@ -165,6 +175,7 @@ impl Link {
         let (client, connection) = runtime.block_on(address.config().connect(address.tls()))?;
         // Its error is that of the statement that it breaks.
         runtime.spawn(async move { drop(connection.await) });
+        let runtime = Some(runtime);
         Ok(Link { runtime, client, schema: address.other_schema(), schema_name: address.schema().to_owned() })
     }
 
@@ -219,9 +230,9 @@ impl Link {
 
     fn waited<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
         let limited = async { tokio::time::timeout(STATEMENT_MAX, work).await };
-        match self.runtime.block_on(limited) {
-            Ok(outcome) => Ok(outcome?),
-            Err(_) => Err(Failed::Silent),
+        match self.runtime.as_ref().map(|runtime| runtime.block_on(limited)) {
+            Some(Ok(outcome)) => Ok(outcome?),
+            Some(Err(_)) | None => Err(Failed::Silent),
         }
     }
 }
@@ -303,6 +314,14 @@ impl Failed {
             Failed::Database(error) => is_passing(error),
             Failed::Silent => true,
             Failed::Machine(_) | Failed::NoRow => false,
+        }
+    }
+
+    /// The code of the server's error.
+    pub fn code(&self) -> Option<&SqlState> {
+        match self {
+            Failed::Database(error) => error.code(),
+            _ => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Copies all rows, to and from other stores.
 
 use super::{Sqlite, database};
-use kilnyard_store::copy::{Cell, EachRow, Head, Kind, Rows, TABLES, Table};
+use kilnyard_store::copy::{Cell, EachRow, GENERATION_BITS, Head, Kind, LEFT_OUT, Rows, TABLES, Table};
 use kilnyard_store::{Number, StoreError};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ToSql, TransactionBehavior, params, params_from_iter};
@@ -83,6 +83,18 @@ impl Rows for Sqlite {
                 ],
             )
             .map_err(wrap)?;
+        transaction.commit().map_err(wrap)
+    }
+
+    fn begin_generation(&mut self, minutes: u64) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let wrap = |error| database(&path, error);
+        let transaction = self.connection.transaction().map_err(wrap)?;
+        let begin = "UPDATE store SET epoch = max(epoch, ?1), builds = builds + ?2";
+        let (epoch, left_out) = ((minutes << GENERATION_BITS) as i64, LEFT_OUT as i64);
+        transaction.execute(begin, params![epoch, left_out]).map_err(wrap)?;
+        let events = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'event'";
+        transaction.execute(events, [left_out]).map_err(wrap)?;
         transaction.commit().map_err(wrap)
     }
 }

@@ -136,6 +136,20 @@ impl Received {
     }
 }
 
+/// The artifacts that the image names.
+///
+/// # Errors
+/// The database or the image cannot be read.
+pub(crate) fn needed(documents: &Documents) -> Result<Vec<Sha256Hex>> {
+    let Some(document) = documents.document(DOCUMENT).map_err(store_error)? else { return Ok(Vec::new()) };
+    let image = decoded(&document.content).context(Kind::Machine, RECEIVING)?;
+    let hashes = image.0.into_values().filter_map(|entry| match entry {
+        Entry::File { sha256, is_document: false, .. } => Sha256Hex::parse(&sha256).ok(),
+        _ => None,
+    });
+    Ok(hashes.collect())
+}
+
 fn decoded(packed: &[u8]) -> io::Result<Image> {
     let mut text = Vec::new();
     zstd::Decoder::new(packed)?.take(LIST_BYTES_MAX).read_to_end(&mut text)?;

@@ -3,7 +3,7 @@
 use super::list::Lister;
 use super::{COMPRESSION, CONTENT, DOCUMENT, Entry, Image};
 use crate::error::{Context, Kind, Result};
-use crate::yard::{Yard, store_error};
+use crate::yard::{Yard, fresh_since_seconds, store_error};
 use kilnyard_artifacts::{ArtifactError, Depot};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_store_postgres::Documents;
@@ -43,7 +43,7 @@ impl Sent {
                 continue;
             }
             let hash = Sha256Hex::parse(sha256).or_internal(SENDING)?;
-            match depot.deposit(&yard.home.join(path), &hash) {
+            match depot.deposit(&yard.home.join(path), &hash, fresh_since_seconds()) {
                 // It has changed: the next list shows that.
                 Err(ArtifactError::Differs { .. }) => return Ok(false),
                 deposited => deposited.context(Kind::Machine, SENDING)?,

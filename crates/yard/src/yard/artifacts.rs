@@ -1,20 +1,26 @@
 //! The store of outputs that the machines of a farm share.
 
 use super::Yard;
-use crate::config::artifacts::ArtifactsTable;
+use crate::config::artifacts::{ArtifactsTable, KEEP_DAYS};
 use crate::error::{Context, Error, Kind, Result};
+use crate::image;
+use crate::words::now_seconds;
 use crate::yard::store_error;
-use kilnyard_artifacts::{Depot, Folder};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Depot, Folder, Listed, hash_of};
 use kilnyard_artifacts_object::{Address, Bucket, Credentials, Options};
 use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_store::Store;
 use serde::Deserialize;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Reads after "failed to".
 const USING: &str = "use the store of artifacts";
+/// Artifacts that are older are stored again when they are needed: half of the least time for which they are kept.
+const FRESH_SECONDS: f64 = DAY_SECONDS;
+const DAY_SECONDS: f64 = 24.0 * 60.0 * 60.0;
 
 impl Yard {
     /// The store that the configuration chooses; none if outputs are in the yard alone.
@@ -103,4 +109,114 @@ pub fn bring(store: &dyn Store, distfiles: &FileStore, cancel: &AtomicBool) -> R
         }
     }
     Ok(())
+}
+
+/// Artifacts that were stored before this time, in seconds since 1970, are stored again when they are needed.
+pub fn fresh_since_seconds() -> f64 {
+    now_seconds() - FRESH_SECONDS
+}
+
+/// The result of reading all artifacts that outputs name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// How many are intact.
+    pub intact: u64,
+    /// The files that are missing, here and where machines share them.
+    pub missing: Vec<String>,
+    /// The files whose content was not that of their name. They were removed, so that the next build makes them again.
+    pub damaged: Vec<String>,
+}
+
+/// Reads every current output, from where the machines share them if there is such a place, and compares its hash. `step` is
+/// called with the number of outputs and of those read.
+///
+/// # Errors
+/// A store cannot be read.
+pub fn verify(yard: &Yard, store: &dyn Store, step: &mut dyn FnMut(usize, usize)) -> Result<Verified> {
+    let failed = "read the outputs of the yard";
+    let here = Folder::at(&yard.path("distfiles"));
+    let depot = yard.depot()?;
+    let from: &dyn Artifacts = match &depot {
+        Some(depot) => &**depot,
+        None => &here,
+    };
+    let outputs: BTreeMap<String, String> = store
+        .outputs()
+        .map_err(store_error)?
+        .into_iter()
+        .map(|row| (row.output.sha256, row.output.file))
+        .collect();
+    let mut verified = Verified::default();
+    for (at, (sha256, file)) in outputs.iter().enumerate() {
+        step(outputs.len(), at);
+        let hash = Sha256Hex::parse(sha256).context(Kind::Machine, failed)?;
+        let found = match from.open(&hash) {
+            Err(ArtifactError::Missing(_)) => {
+                verified.missing.push(file.clone());
+                continue;
+            }
+            content => {
+                hash_of(&mut content.context(Kind::Machine, failed)?).context(Kind::Machine, failed)?.0
+            }
+        };
+        match found == hash {
+            true => verified.intact += 1,
+            false => {
+                here.remove(&hash).context(Kind::Machine, failed)?;
+                if let Some(depot) = &depot {
+                    depot.remove_before(&hash, f64::INFINITY).context(Kind::Machine, failed)?;
+                }
+                verified.damaged.push(file.clone());
+            }
+        }
+    }
+    Ok(verified)
+}
+
+/// Artifacts that nothing names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unneeded {
+    /// The number of all artifacts.
+    pub all: u64,
+    /// Those that nothing names, stored long enough ago, with their sizes in bytes.
+    pub artifacts: Vec<(Sha256Hex, u64)>,
+    /// The time before which they were stored, in seconds since 1970.
+    pub before_seconds: f64,
+}
+
+/// The artifacts that the yard needs: current outputs of all targets, and its image.
+///
+/// # Errors
+/// A store cannot be read.
+pub fn needed(yard: &Yard) -> Result<HashSet<Sha256Hex>> {
+    let mut needed = HashSet::new();
+    for target in yard.targets()? {
+        let outputs = target.store()?.outputs().map_err(store_error)?;
+        needed.extend(outputs.iter().filter_map(|row| Sha256Hex::parse(&row.output.sha256).ok()));
+    }
+    if let Some(documents) = yard.documents()? {
+        needed.extend(image::needed(&documents)?);
+    }
+    Ok(needed)
+}
+
+/// The artifacts that can be removed. What is needed is read after they were listed.
+///
+/// # Errors
+/// A store cannot be read.
+pub fn unneeded(yard: &Yard, depot: &dyn Depot) -> Result<Unneeded> {
+    let days = yard.config.artifacts.keep_days.unwrap_or(KEEP_DAYS);
+    let before_seconds = now_seconds() - f64::from(days) * DAY_SECONDS;
+    let mut unneeded = Unneeded { before_seconds, ..Unneeded::default() };
+    let listed = depot.each(&mut |Listed { sha256, size_bytes, modified_seconds }| {
+        unneeded.all += 1;
+        if modified_seconds < before_seconds {
+            unneeded.artifacts.push((sha256, size_bytes));
+        }
+        true
+    });
+    listed.context(Kind::Machine, "list the artifacts")?;
+    let needed = needed(yard)?;
+    unneeded.artifacts.retain(|(sha256, _)| !needed.contains(sha256));
+    Ok(unneeded)
 }

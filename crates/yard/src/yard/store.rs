@@ -180,17 +180,75 @@ impl Yard {
             })
         };
         open()?.fill(&*source).map_err(store_error)?;
-        let (mut rows, copied) =
-            (digest(&*source).map_err(store_error)?, digest(&*open()?).map_err(store_error)?);
-        if let Some((row, _)) = rows.iter().zip(&copied).find(|(row, copied)| row != copied) {
-            let message = format!("the rows of the table {} in {to} are not those of {from}", row.table);
-            return Err(Error::new(Kind::Internal, message));
-        }
+        let moved = compared(&*source, &*open()?, (&from, &to))?;
         if other.is_some() {
             self.note_store(source.head().map_err(store_error)?.scope.farm)?;
         }
-        rows.retain(|table| table.rows > 0);
-        Ok(Moved { from, to, tables: rows })
+        Ok(moved)
+    }
+
+    /// Copies all records to a new file, and compares all rows.
+    ///
+    /// # Errors
+    /// The file exists, or the store cannot be read.
+    pub fn back_up_to(&self, path: &Path) -> Result<Moved> {
+        if path.exists() {
+            return Err(Error::usage(format!("{} exists", path.display())));
+        }
+        let (target, source) = (self.target()?, self.rows()?);
+        let making = path.with_extension("making");
+        let _ = fs_err::remove_file(&making);
+        let copied = Sqlite::open(&making, &target).map_err(store_error).and_then(|mut copy| {
+            copy.fill(&*source).map_err(store_error)?;
+            compared(&*source, &copy, (&self.store_name()?, &path.display().to_string()))
+        });
+        // The files beside it are empty after the last connection was closed.
+        match &copied {
+            Ok(_) => fs_err::rename(&making, path).context(Kind::Machine, "write the backup")?,
+            Err(_) => drop(fs_err::remove_file(&making)),
+        }
+        copied
+    }
+
+    /// Fills the store, which must be new, from a backup, and begins a generation of its own: what used the store after the
+    /// backup is refused.
+    ///
+    /// # Errors
+    /// The store has something, or either cannot be used.
+    pub fn restore_from(&self, path: &Path) -> Result<Moved> {
+        if !path.is_file() {
+            return Err(Error::usage(format!("there is no backup {}", path.display())));
+        }
+        let target = self.target()?;
+        let source = Sqlite::open_to_read(path, &target).map_err(store_error)?;
+        let mut rows: Box<dyn Rows> = match self.database()? {
+            Some(address) => Box::new(Postgres::open(&address, &target).map_err(store_error)?),
+            None => Box::new(Sqlite::open(&self.path(STORE), &target).map_err(store_error)?),
+        };
+        rows.fill(&source).map_err(store_error)?;
+        let names = (path.display().to_string(), self.store_name()?);
+        let restored = compared(&source, &*rows, (&names.0, &names.1))?;
+        rows.begin_generation((now_seconds() / 60.0) as u64).map_err(store_error)?;
+        if self.config.store.url.is_some() {
+            self.note_store(source.scope().farm)?;
+        }
+        Ok(restored)
+    }
+
+    /// The store, for a copy of all rows.
+    fn rows(&self) -> Result<Box<dyn Rows>> {
+        Ok(match self.database()? {
+            Some(address) => Box::new(self.store_in(&address)?),
+            None => Box::new(self.store_file()?),
+        })
+    }
+
+    /// Where the store is, without a password.
+    pub fn store_name(&self) -> Result<String> {
+        Ok(match self.database()? {
+            Some(address) => address.to_string(),
+            None => self.path(STORE).display().to_string(),
+        })
     }
 
     /// Opens the store in a file of the yard.
@@ -245,6 +303,17 @@ impl Yard {
         }
         Ok(())
     }
+}
+
+/// Compares all rows of two stores.
+fn compared(source: &dyn Rows, copy: &dyn Rows, (from, to): (&str, &str)) -> Result<Moved> {
+    let (mut rows, copied) = (digest(source).map_err(store_error)?, digest(copy).map_err(store_error)?);
+    if let Some((row, _)) = rows.iter().zip(&copied).find(|(row, copied)| row != copied) {
+        let message = format!("the rows of the table {} in {to} are not those of {from}", row.table);
+        return Err(Error::new(Kind::Internal, message));
+    }
+    rows.retain(|table| table.rows > 0);
+    Ok(Moved { from: from.to_owned(), to: to.to_owned(), tables: rows })
 }
 
 /// The database of a table `store`, for the yard in this folder and one of its targets.

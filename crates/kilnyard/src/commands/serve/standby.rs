@@ -34,6 +34,7 @@ pub fn prepare(folder: &Path, options: &cli::Serve) -> Result<()> {
         endpoint: stores.endpoint.clone(),
         region: stores.region.clone(),
         credentials_file: absolute(&stores.credentials_file)?,
+        keep_days: None,
         certificates: None,
     };
     store.check().and_then(|()| artifacts.check()).map_err(Error::usage)?;

@@ -100,6 +100,19 @@ pub fn copy(
     insert_checked(from.open(&artifact.sha256)?, artifact, to, storage)
 }
 
+/// Copies an artifact to another store as [`copy`] does, in place of a file of its name that is damaged.
+///
+/// # Errors
+/// The artifact is missing, or does not match its reference. The other store keeps what it has then.
+pub fn replace(
+    artifact: &Artifact,
+    from: &dyn Artifacts,
+    to: &dyn Artifacts,
+    storage: Storage,
+) -> Result<(), ArtifactError> {
+    insert_checked(from.open(&artifact.sha256)?, artifact, to, storage)
+}
+
 /// Copies an artifact of any size to another store, unless that store has it, and verifies its hash.
 ///
 /// # Errors

@@ -241,6 +241,11 @@ impl Control {
         self.0.state().set_elsewhere(elsewhere);
     }
 
+    /// Whether a run is connected.
+    pub fn has_run(&self) -> bool {
+        self.0.state().run().is_some()
+    }
+
     /// Says which servers the farm has, if there are several: their addresses, for workers that reach one of them no more.
     pub fn set_addresses(&self, addresses: Vec<String>) {
         self.0.state().addresses = addresses;

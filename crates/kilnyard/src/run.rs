@@ -32,7 +32,7 @@ pub mod view;
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{Forced, Planned, inputs_of};
-use crate::servers::Standby;
+use crate::servers::{Standby, note_build};
 use crate::signals;
 use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
@@ -79,6 +79,8 @@ pub struct Options {
     pub is_elsewhere: bool,
     /// The file that records all messages of coordinator and worker; absent if they are not recorded.
     pub transcript: Option<PathBuf>,
+    /// The options of the command with which another machine continues the run.
+    pub again: Vec<String>,
 }
 
 impl Options {
@@ -179,6 +181,10 @@ impl Run<'_> {
                 let rows = self.rows();
                 let nothing = rows.iter().all(|row| row.state.is_final());
                 if nothing || is_done {
+                    if let Some(previous) = previous.filter(|run| run.state == RunState::Running) {
+                        self.close(&previous)?;
+                    }
+                    self.store.leave().map_err(store_error)?;
                     return Ok(RunOutcome {
                         run: None,
                         state: RunState::Finished,
@@ -193,6 +199,7 @@ impl Run<'_> {
                 self.store.begin_run(&self.run_row(), &rows).map_err(store_error)?
             }
         };
+        note_build(self.yard, Some(&self.options.again))?;
         let mut secret = [0; Attempts::SECRET_BYTES];
         rand::rngs::OsRng.fill_bytes(&mut secret);
         let attempts = Attempts::new(secret);
@@ -356,10 +363,11 @@ impl Parts<'_> {
         // The key of this machine's worker.
         let key = WorkerKey::open(&yard.home.join("state/worker.key"));
         let key = key.context(Kind::Machine, "read the key of this machine's worker")?;
-        let supply = SharedFolder(move |lease: &Lease, outputs: &[Output]| {
+        let sign = move |lease: &Lease, outputs: &[Output]| {
             let account = Account::of(&lease.order, lease.attempt, &host_name());
             Some(key.sign(&account.statement(outputs)))
-        });
+        };
+        let supply = SharedFolder { sign, distfiles: distfiles.depot().is_some().then(|| distfiles.clone()) };
         let mut client = Client {
             worker: &worker,
             supply: &supply,
@@ -398,6 +406,8 @@ impl Parts<'_> {
             false => Gathering::default(),
         };
         let standby = Standby::watch(yard)?;
+        // Preparing may have taken long.
+        book.store.renew().map_err(store_error)?;
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let mut owner = Owner {
                 run,

@@ -1,6 +1,6 @@
 //! The servers of a farm whose stores several machines share, as documents in the database.
 
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::yard::{Documents, Yard, store_error};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -16,6 +16,27 @@ pub const SHOW_STEP: Duration = Duration::from_secs(3);
 const SILENT_MAX: Duration = Duration::from_secs(15);
 /// How often the servers are read.
 const LOOK_STEP: Duration = Duration::from_secs(2);
+
+/// How often a thread checks whether the run is over.
+const STEP: Duration = Duration::from_millis(100);
+/// The document with the options with which the run in progress is continued.
+const BUILD: &str = "build";
+
+/// Notes how the run in progress is continued on another machine; with none, that it is not.
+pub fn note_build(yard: &Yard, arguments: Option<&[String]>) -> Result<()> {
+    let Some(documents) = yard.documents()? else { return Ok(()) };
+    let Some(arguments) = arguments else {
+        return documents.remove_document(BUILD).map_err(store_error);
+    };
+    let text = serde_json::to_vec(arguments).or_internal("note the options of the run")?;
+    documents.save_document(BUILD, &text).map_err(store_error).map(drop)
+}
+
+/// The options with which the run in progress is continued; none if it is not.
+pub fn noted_build(documents: &Documents) -> Result<Option<Vec<String>>> {
+    let document = documents.document(BUILD).map_err(store_error)?;
+    Ok(document.and_then(|document| serde_json::from_slice(&document.content).ok()))
+}
 
 /// A server of a farm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +115,7 @@ pub fn leave(documents: &Documents, id: &str) -> Result<()> {
 #[derive(Debug)]
 pub struct Standby {
     is_there: Arc<AtomicBool>,
+    is_ended: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -103,17 +125,31 @@ impl Standby {
         let Some(documents) = yard.documents()? else { return Ok(None) };
         let own = yard.as_holder()?.id;
         let (is_there, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (found, over) = (is_there.clone(), is_over.clone());
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let (found, ended, over) = (is_there.clone(), is_ended.clone(), is_over.clone());
+        let yard = yard.clone();
         std::thread::spawn(move || {
-            let mut servers = Servers::default();
+            let (mut servers, mut looked): (Servers, Option<Instant>) = Default::default();
             while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(STEP);
+                if ended.load(Ordering::Relaxed) && note_build(&yard, None).is_ok() {
+                    return;
+                }
+                if looked.is_some_and(|at| at.elapsed() < LOOK_STEP) {
+                    continue;
+                }
+                looked = Some(Instant::now());
                 // Without the database, no server can be asked to take over.
                 let is_read = servers.read(&documents).is_ok();
                 found.store(is_read && servers.has_other(&own), Ordering::Relaxed);
-                std::thread::sleep(LOOK_STEP);
             }
         });
-        Ok(Some(Standby { is_there, is_over }))
+        Ok(Some(Standby { is_there, is_ended, is_over }))
+    }
+
+    /// The user has ended the run: no other machine continues it, even if its end cannot be recorded.
+    pub fn forget_run(&self) {
+        self.is_ended.store(true, Ordering::Relaxed);
     }
 
     /// Whether there is one.

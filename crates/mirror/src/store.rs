@@ -155,15 +155,8 @@ impl FileStore {
         let Some(depot) = &self.depot else { return Ok(false) };
         let Wanted { sha256, size_bytes, name, .. } = wanted;
         let artifact = Artifact { sha256: sha256.clone(), size_bytes: *size_bytes, media: Media::Bytes };
-        // One of another size is damaged.
-        if self.contains(sha256) {
-            self.artifacts.remove(sha256).map_err(|source| FetchError::Store {
-                action: "replace",
-                path: self.path(sha256),
-                source,
-            })?;
-        }
-        match kilnyard_artifacts::copy(&artifact, &**depot, &self.artifacts, Storage::Plain) {
+        // One that is here has another size, and is damaged.
+        match kilnyard_artifacts::replace(&artifact, &**depot, &self.artifacts, Storage::Plain) {
             Ok(()) => Ok(true),
             Err(ArtifactError::Missing(_)) => Ok(false),
             Err(source) => Err(FetchError::Depot { name: name.clone(), depot: depot.name(), source }),

@@ -1,11 +1,13 @@
 //! How files of a lease reach the worker, and files of a build the coordinator, if they do not share a folder.
 
+use kilnyard_mirror::FileStore;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, TestOrder};
 use kilnyard_model::provenance::Signed;
 use kilnyard_model::result::Failure;
 use kilnyard_protocol::{Built, Lease};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// See the module documentation. Called from the threads of builds; every method may block.
@@ -45,7 +47,12 @@ pub trait Supply: Sync {
 
 /// Coordinator and worker share a folder.
 #[derive(Debug)]
-pub struct SharedFolder<Sign>(pub Sign);
+pub struct SharedFolder<Sign> {
+    /// Signs what was built.
+    pub sign: Sign,
+    /// Present if the coordinator stores outputs elsewhere before it answers: it reads them here.
+    pub distfiles: Option<Arc<FileStore>>,
+}
 
 /// Signs nothing.
 pub fn unsigned(_: &Lease, _: &[Output]) -> Option<Signed> {
@@ -69,12 +76,14 @@ impl<Sign: Fn(&Lease, &[Output]) -> Option<Signed> + Sync> Supply for SharedFold
         Vec::new()
     }
 
-    fn deliver(&self, _: Attempt, _: &Built, _: &Path, _: &AtomicBool) -> Result<(), String> {
-        Ok(())
+    fn deliver(&self, _: Attempt, built: &Built, folder: &Path, _: &AtomicBool) -> Result<(), String> {
+        let Some(distfiles) = self.distfiles.as_ref().filter(|_| !built.is_repeated) else { return Ok(()) };
+        let keep = |output: &Output| distfiles.insert(&folder.join(&output.file)).map(drop);
+        built.outputs.iter().try_for_each(keep).map_err(|error| format!("failed to {error}"))
     }
 
     fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {
-        self.0(lease, outputs)
+        (self.sign)(lease, outputs)
     }
 
     fn end(&self, _: &Lease, _: &[String]) {}

@@ -16,7 +16,7 @@ mod send;
 
 pub use admitted::Admitted;
 pub(crate) use receive::needed;
-pub use receive::{Received, begin};
+pub use receive::{REPLACED, Received, begin};
 pub use send::Sent;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,14 @@ enum Entry {
     },
     /// A symbolic link to this path.
     Link(String),
+}
+
+/// Begins the paths of files that Kilnyard writes.
+const PARTS: [&str; 4] = ["index/", "repository/", "state/", "layers/"];
+
+/// Whether a file is the user's, and not Kilnyard's.
+fn is_users(name: &str) -> bool {
+    !PARTS.iter().any(|part| name.starts_with(part))
 }
 
 /// Whether a path stays in the yard.

@@ -36,7 +36,11 @@ impl Places {
     /// Learns addresses. What is not one is left out.
     pub(super) fn learn(&mut self, addresses: &[String]) {
         for url in addresses.iter().filter_map(|text| address(text).ok()) {
-            if !self.0.contains(&url) && self.0.len() < PLACES_MAX {
+            if !self.0.contains(&url) {
+                // The one after that in use is the one that was used longest ago.
+                if self.0.len() >= PLACES_MAX {
+                    self.0.remove(1);
+                }
                 self.0.push_back(url);
             }
         }

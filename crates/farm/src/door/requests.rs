@@ -221,12 +221,13 @@ async fn join(State(shared): State<Arc<Shared>>, Json(join): Json<Join>) -> Resu
     let joined = tokio::task::spawn_blocking(move || {
         // Until the thread is done, even if the client is gone.
         let _place = place;
-        let joined = roster.join(&join.secret, &join.name, &join.key, now_seconds);
-        if let (Ok(_), Some(share)) = (&joined, sharing.shares.get()) {
-            // The worker may repeat this.
-            share.0().map_err(JoinError::Io)?;
-        }
-        joined
+        let share = || sharing.shares.get().map_or(Ok(()), |share| share.0()).map_err(JoinError::Io);
+        // The token may have been used on another machine.
+        share()?;
+        let member = roster.join(&join.secret, &join.name, &join.key, now_seconds)?;
+        // If this fails, the worker may repeat its request.
+        share()?;
+        Ok(member)
     });
     let member = joined.await.map_err(Refusal::machine)?.map_err(|error| {
         let status = match &error {

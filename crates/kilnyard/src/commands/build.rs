@@ -1,7 +1,6 @@
 //! `kilnyard build`: scan, plan, build, publish, report.
 
 use super::print;
-use super::serve::coordinate::note_build;
 use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Error, Kind, Result};
@@ -157,6 +156,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         checks_reproducible,
         is_elsewhere: options.elsewhere,
         transcript: options.messages.clone(),
+        again: options.again(),
     };
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events::new(Box::new(std::io::stdout())))
@@ -169,7 +169,6 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         view = Box::new(Drawn::open(view, path.clone())?);
     }
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
-    note_build(yard, &options.again())?;
     let run = Run { yard, store: &mut *store, planned, distfiles: distfiles.clone(), options: run_options };
     note("");
     let outcome = run.run(view.as_mut())?;

@@ -1,6 +1,7 @@
 //! `kilnyard serve`: the door of a yard, through which workers on other machines take part in its builds.
 
-pub mod coordinate;
+mod coordinate;
+mod mover;
 pub mod standby;
 
 use crate::cli;
@@ -50,6 +51,10 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         }
         None => door,
     };
+    if let Some(sharing) = &sharing {
+        // What was used or removed elsewhere does not count here, from the first request.
+        sharing.share()?;
+    }
     let coordinating = Coordinating::new(yard, door.control(), &url, sharing)?;
     say!("workers of {} connect to {}", yard.home.display(), door.address());
     let token = token(yard, &options.admission, door.roster(), door.identity())?;

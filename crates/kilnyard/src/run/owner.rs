@@ -112,6 +112,9 @@ impl Owner<'_> {
                     continue;
                 }
                 self.feed.show(Shown::Stopping);
+                if let Some(standby) = &self.standby {
+                    standby.forget_run();
+                }
                 self.fetchers.cancel();
                 self.apply_event(Event::Stop)?;
             }

@@ -40,6 +40,10 @@ pub fn verify(
         let sha256 = sha256.ok_or_else(|| wrong(unstored()))?;
         let (size_bytes, name) = (output.size_bytes, output.file.clone());
         let wanted = Wanted { urls: Vec::new(), sha256, size_bytes, name };
+        // The worker chooses the size: nothing that is here is taken for damaged because of it.
+        if stored.size_bytes(&wanted.sha256).is_some_and(|known| known != size_bytes) {
+            return Err(wrong(format!("the worker's size of {:?} is wrong", output.file)));
+        }
         // An earlier leader may have stored it where machines share their files.
         let path = stored.ensure(&wanted, &|_| {}, cancel).map_err(|_| Unverified::Unstored(unstored()))?;
         std::fs::hard_link(path, folder.path().join(&output.file)).map_err(failed)?;
@@ -107,6 +111,9 @@ mod tests {
         refused(Output { name: "bash".to_owned(), ..good.clone() }, "is wrong");
         refused(Output { version: "2".to_owned(), ..good.clone() }, "is wrong");
         refused(Output { content: other.content.clone(), ..good.clone() }, "is wrong");
+        // The size of a file that is here does not count as damage.
+        refused(Output { size_bytes: 1, ..good.clone() }, "is wrong");
+        assert_eq!(verify(good.clone()), Ok(()));
         // Not stored, or no plain name.
         refused(Output { sha256: "0".repeat(64), ..good.clone() }, "has not stored");
         for file in ["../good_1_all.deb", "/etc/passwd", "", "..", "a/b.deb"] {

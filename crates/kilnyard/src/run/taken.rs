@@ -3,10 +3,12 @@
 //! A build is taken over only if its package would be built the same way now. The order is therefore made again, and its
 //! key compared with the recorded one. All other open builds are lost.
 
+use super::door::folder;
 use super::host_name;
 use crate::plan::Planned;
 use crate::yard::Yard;
 use kilnyard_coordinator::{Open, Start, next_revision};
+use kilnyard_farm::roster::Roster;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::BuildOrder;
 use kilnyard_model::result::{BuildOutcome, PackageState};
@@ -30,9 +32,11 @@ pub fn take_over(
     starts: &[Start],
 ) -> Vec<TakenOver> {
     let own = host_name();
-    let is_elsewhere = |build: &&BuildRow| {
-        build.ended_seconds.is_none() && build.worker.as_ref().is_some_and(|worker| *worker != own)
-    };
+    // The machine of an earlier leader builds for that one alone, and is no worker of this one.
+    let members = Roster::open(&folder(yard)).and_then(|roster| roster.members()).unwrap_or_default();
+    let is_member = |worker: &str| worker != own && members.iter().any(|member| member.name == worker);
+    let is_elsewhere =
+        |build: &&BuildRow| build.ended_seconds.is_none() && build.worker.as_deref().is_some_and(is_member);
     let take = |build: &BuildRow| {
         let package = planned.workshop.graph().find(&build.package)?;
         let start = starts.get(package.index())?;

@@ -177,7 +177,7 @@ fn handed_over(shared: &Shared) {
     let damaged = damaged.expect("the output is in the bucket");
     fs::write(&damaged, "damaged").unwrap();
     let text = farm.two.read("kilnyard.toml");
-    farm.two.configure(&(text + "schema = \"restored\"\n"));
+    farm.two.configure(&text.replace("[store]", "[store]\nschema = \"restored\""));
     farm.two.run(&["store", "restore", "absent.db"]).exits(2).says(&["no backup"]);
     let restored = farm.two.run(&["store", "restore", &backup]).exits(3);
     restored.says(&["all rows of", "1 output intact", "two_1.0", "damaged, and removed"]);

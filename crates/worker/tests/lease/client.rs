@@ -126,7 +126,7 @@ fn with_worker(trying: &Trying, coordinate: impl FnOnce(&mut Desk)) -> Result<()
     std::thread::scope(|scope| {
         let client = scope.spawn(move || {
             let mut client = Client {
-                supply: &kilnyard_worker::SharedFolder(kilnyard_worker::unsigned),
+                supply: &kilnyard_worker::SharedFolder { sign: kilnyard_worker::unsigned, distfiles: None },
                 worker: &worker,
                 cores: Cores::new("client", 2),
                 has_jobservers: true,

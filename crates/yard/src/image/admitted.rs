@@ -9,6 +9,7 @@ use super::is_inside;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Documents, store_error};
 use kilnyard_mirror::Sha256Hex;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
@@ -22,18 +23,22 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Reads after "failed to".
 const SHARING: &str = "share the list of workers";
 
+/// What was the same here and in the store when this machine last shared.
+const KNOWN: &str = "state/farm/shared.json";
+
 /// A file as it was last the same here and in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Same {
     version: u64,
     /// Absent if it was removed.
     hash: Option<Sha256Hex>,
 }
 
-/// What a process knows of the files.
+/// What is known of the files. It is kept beside them, so that a change that could not be shared is shared later.
 #[derive(Debug, Default)]
 pub struct Admitted {
-    known: HashMap<String, Same>,
+    /// Absent before the first call.
+    known: Option<HashMap<String, Same>>,
 }
 
 impl Admitted {
@@ -42,34 +47,55 @@ impl Admitted {
     /// # Errors
     /// The database or a file cannot be used.
     pub fn share(&mut self, home: &Path, documents: &Documents) -> Result<()> {
-        let listed = documents.documents().map_err(store_error)?;
-        let versions: HashMap<String, u64> = listed
-            .into_iter()
-            .filter_map(|(name, version)| Some((name.strip_prefix(ADMITTED)?.to_owned(), version)))
-            .collect();
-        let here = files(home).context(Kind::Machine, SHARING)?;
-        let all: BTreeSet<&String> = versions.keys().chain(&here).chain(self.known.keys()).collect();
-        let all: Vec<String> = all.into_iter().cloned().collect();
-        for name in all {
-            let version = versions.get(&name).copied();
-            let known = self.known.get(&name);
-            if let Some(version) = version.filter(|version| known.is_none_or(|same| same.version != *version))
-            {
-                let hash = take(home, &name, documents)?;
-                self.known.insert(name, Same { version, hash });
-                continue;
+        let kept = || -> io::Result<HashMap<String, Same>> {
+            match fs_err::read(home.join(KNOWN)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(HashMap::new()),
+                text => serde_json::from_slice(&text?).map_err(io::Error::other),
             }
-            let content = read(&home.join(&name)).context(Kind::Machine, SHARING)?;
-            let hash = content.as_ref().map(|content| Sha256Hex::of(content));
-            let is_same = known.is_some_and(|same| same.hash == hash);
-            if is_same || (known.is_none() && hash.is_none()) {
-                continue;
-            }
-            let saved = documents.save_document(&format!("{ADMITTED}{name}"), &content.unwrap_or_default());
-            self.known.insert(name, Same { version: saved.map_err(store_error)?, hash });
+        };
+        let mut known = match self.known.take() {
+            Some(known) => known,
+            None => kept().context(Kind::Machine, SHARING)?,
+        };
+        let before = known.clone();
+        let shared = share(&mut known, home, documents);
+        if known != before {
+            let text = serde_json::to_vec(&known).or_internal(SHARING)?;
+            fs_err::create_dir_all(home.join("state/farm")).context(Kind::Machine, SHARING)?;
+            super::receive::write(&home.join(KNOWN), &text, 0o600).context(Kind::Machine, SHARING)?;
         }
-        Ok(())
+        self.known = Some(known);
+        shared
     }
+}
+
+/// Shares all files, and notes which are the same now.
+fn share(known: &mut HashMap<String, Same>, home: &Path, documents: &Documents) -> Result<()> {
+    let listed = documents.documents().map_err(store_error)?;
+    let versions: HashMap<String, u64> = listed
+        .into_iter()
+        .filter_map(|(name, version)| Some((name.strip_prefix(ADMITTED)?.to_owned(), version)))
+        .collect();
+    let here = files(home).context(Kind::Machine, SHARING)?;
+    let all: BTreeSet<String> = versions.keys().chain(&here).chain(known.keys()).cloned().collect();
+    for name in all {
+        let version = versions.get(&name).copied();
+        let same = known.get(&name);
+        if let Some(version) = version.filter(|version| same.is_none_or(|same| same.version != *version)) {
+            let hash = take(home, &name, documents)?;
+            known.insert(name, Same { version, hash });
+            continue;
+        }
+        let content = read(&home.join(&name)).context(Kind::Machine, SHARING)?;
+        let hash = content.as_ref().map(|content| Sha256Hex::of(content));
+        let is_same = same.is_some_and(|same| same.hash == hash);
+        if is_same || (same.is_none() && hash.is_none()) {
+            continue;
+        }
+        let saved = documents.save_document(&format!("{ADMITTED}{name}"), &content.unwrap_or_default());
+        known.insert(name, Same { version: saved.map_err(store_error)?, hash });
+    }
+    Ok(())
 }
 
 /// Makes a file what its document says, and returns its hash.

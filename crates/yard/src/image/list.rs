@@ -1,16 +1,17 @@
 //! Lists the files of a yard.
 
-use super::{Entry, Image, SECRET_BYTES_MAX, SMALL_BYTES_MAX};
+use super::{Entry, Image, SECRET_BYTES_MAX, SMALL_BYTES_MAX, is_users};
 use crate::config::store::without_stores;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_artifacts::hash_of;
 use kilnyard_mirror::Sha256Hex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
+use toml_edit::DocumentMut;
 
 /// Folders of a yard that are not part of its image: each machine has its own.
 const OWN: [&str; 9] =
@@ -22,8 +23,6 @@ const ARCHIVES: &str = "archives";
 const OWN_OF_REPOSITORY: [&str; 2] = [".staging", ".lock"];
 /// The files of `state` that are part of the image. All of them are secret.
 const STATE: [&str; 3] = ["state/key.asc", "state/farm/door.pem", "state/farm/measured.json"];
-/// Begins the paths of files that Kilnyard writes.
-const PARTS: [&str; 4] = ["index/", "repository/", "state/", "layers/"];
 /// A file of the user that was written less than this long ago may be written further.
 const SETTLED_AFTER: Duration = Duration::from_secs(4);
 
@@ -48,15 +47,23 @@ pub(super) struct Lister {
     hashes: HashMap<PathBuf, (Facts, Sha256Hex)>,
     /// What changes with the yard: without a change, the list is the same.
     before: BTreeMap<String, Facts>,
+    /// The same, of the list that was made last, and of the last one that was sent.
+    pending: BTreeMap<String, Facts>,
+    listed: BTreeMap<String, Facts>,
 }
 
 /// The content of the files that are documents, by hash.
 pub(super) type Contents = HashMap<String, Vec<u8>>;
 
 impl Lister {
-    /// The files of a yard, and the contents of those that are documents. None if something has changed since the last call: a
-    /// program may be about to write more.
-    pub(super) fn list(&mut self, yard: &Yard) -> io::Result<Option<(Image, Contents)>> {
+    /// The files of a yard, and the contents of those that are documents. None if something has changed since the last call,
+    /// since a program may be about to write more; and if nothing has changed since the last list. A file that is being
+    /// written is listed as in the image that was `sent`.
+    pub(super) fn list(
+        &mut self,
+        yard: &Yard,
+        sent: Option<&Image>,
+    ) -> io::Result<Option<(Image, Contents)>> {
         let mut found = BTreeMap::new();
         let secrets = own_files(yard);
         for entry in sorted(&yard.home)? {
@@ -81,14 +88,25 @@ impl Lister {
                 walk(&path, &format!("repository/{name}"), &mut found)?;
             }
         }
+        found.retain(|_, (path, _)| !secrets.contains(path));
         // A file of the user that is being written, such as a log, is not part of it yet.
-        found.retain(|name, (_, metadata)| !is_users(name) || is_settled(metadata));
-        if !found.contains_key(CONFIG) {
+        let mut written = Vec::new();
+        found.retain(|name, (_, metadata)| {
+            let is_settled = !is_users(name) || is_settled(metadata);
+            if !is_settled {
+                written.push(name.clone());
+            }
+            is_settled
+        });
+        let earlier = |name: &String| Some((name.clone(), sent?.0.get(name)?.clone()));
+        let earlier: Vec<(String, Entry)> = written.iter().filter_map(earlier).collect();
+        if !found.contains_key(CONFIG) && !earlier.iter().any(|(name, _)| name == CONFIG) {
             return Ok(None);
         }
         let facts: BTreeMap<String, Facts> =
             found.iter().map(|(name, (_, metadata))| (name.clone(), Facts::of(metadata))).collect();
-        if std::mem::replace(&mut self.before, facts.clone()) != facts {
+        let is_changing = std::mem::replace(&mut self.before, facts.clone()) != facts;
+        if is_changing || facts == self.listed {
             return Ok(None);
         }
         let (mut image, mut contents) = (Image::default(), Contents::new());
@@ -102,8 +120,16 @@ impl Lister {
             };
             image.0.insert(name.clone(), entry);
         }
-        self.hashes.retain(|path, _| found.values().any(|(known, _)| known == path));
+        let paths: HashSet<&PathBuf> = found.values().map(|(path, _)| path).collect();
+        self.hashes.retain(|path, _| paths.contains(path));
+        image.0.extend(earlier);
+        self.pending = facts;
         Ok(Some((image, contents)))
+    }
+
+    /// The last list was sent.
+    pub(super) fn sent(&mut self) {
+        self.listed = std::mem::take(&mut self.pending);
     }
 
     fn file(
@@ -121,11 +147,15 @@ impl Lister {
         if is_secret && size_bytes > SECRET_BYTES_MAX {
             return Err(io::Error::other(format!("{name} is too large")));
         }
-        if is_secret || size_bytes <= SMALL_BYTES_MAX || name == CONFIG {
+        // What others may not read here is in no folder or bucket either.
+        let is_private = mode & 0o004 == 0 && size_bytes <= SECRET_BYTES_MAX;
+        if is_secret || is_private || size_bytes <= SMALL_BYTES_MAX || name == CONFIG {
             let mut content = fs_err::read(path)?;
             if name == CONFIG {
-                // Each machine says for itself how it reaches the stores.
-                content = without_stores(&String::from_utf8_lossy(&content)).into_bytes();
+                // Each machine says for itself how it reaches the stores. What is not TOML would keep the passwords.
+                let text = String::from_utf8_lossy(&content);
+                text.parse::<DocumentMut>().map_err(io::Error::other)?;
+                content = without_stores(&text).into_bytes();
             }
             let (sha256, size_bytes) = (Sha256Hex::of(&content).to_string(), content.len() as u64);
             contents.insert(sha256.clone(), content);
@@ -150,11 +180,6 @@ fn own_files(yard: &Yard) -> Vec<PathBuf> {
     let files =
         [&store.password_file, &store.certificates, &artifacts.credentials_file, &artifacts.certificates];
     files.into_iter().flatten().map(|file| yard.home.join(file)).collect()
-}
-
-/// Whether a file is the user's, and not Kilnyard's.
-fn is_users(name: &str) -> bool {
-    !PARTS.iter().any(|part| name.starts_with(part))
 }
 
 /// Whether nothing has written to a file for a while.

@@ -1,14 +1,15 @@
 //! Receives the image of a yard.
 
-use super::{Admitted, CONTENT, DOCUMENT, Entry, Image, LIST_BYTES_MAX, is_inside};
+use super::{Admitted, CONTENT, DOCUMENT, Entry, Image, LIST_BYTES_MAX, is_inside, is_users};
 use crate::config::artifacts::ArtifactsTable;
-use crate::config::store::{StoreTable, TABLES};
+use crate::config::store::{StoreTable, TABLES, without_stores};
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::artifacts::depot_of;
 use crate::yard::store::{address_of, note_store};
 use crate::yard::{CONFIG, store_error};
 use kilnyard_mirror::{FileStore, Limits, Sha256Hex, Wanted};
 use kilnyard_store_postgres::{Document, Documents};
+use std::collections::HashSet;
 use std::fs::Permissions;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +20,8 @@ use toml_edit::DocumentMut;
 
 /// Reads after "failed to".
 const RECEIVING: &str = "receive the image of the yard";
+/// The folder of files that the user has changed here, and that others have replaced.
+pub const REPLACED: &str = "state/replaced";
 /// The image that was received last.
 const KEPT: &str = "state/image.json";
 
@@ -29,16 +32,19 @@ pub struct Received {
 }
 
 /// A received configuration with the tables of this machine's own one.
-fn with_own_stores(received: &str, own: &str) -> String {
-    let (Ok(mut document), Ok(own)) = (received.parse::<DocumentMut>(), own.parse::<DocumentMut>()) else {
-        return received.to_owned();
-    };
+///
+/// # Errors
+/// One of them is not TOML: without the tables, this machine would build alone.
+fn with_own_stores(received: &str, own: &str) -> Result<String> {
+    let parsed = |text: &str| text.parse::<DocumentMut>();
+    let mut document = parsed(received).context(Kind::Machine, "read the configuration of the image")?;
+    let own = parsed(own).context(Kind::Usage, "read the tables [store] and [artifacts] of this machine")?;
     for table in TABLES {
         if let Some(item) = own.get(table) {
             document.insert(table, item.clone());
         }
     }
-    document.to_string()
+    Ok(document.to_string())
 }
 
 /// Makes a yard in an empty folder from the image in these stores. `own` has their tables for its configuration.
@@ -107,7 +113,17 @@ impl Received {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
             Err(_) => Image::default(),
         };
-        let receiving = Receiving { folder, own, documents, distfiles, cancel };
+        let receiving = Receiving { folder, own, documents, distfiles, cancel, before: &before };
+        let gone = || before.0.keys().filter(|path| !image.0.contains_key(*path));
+        // What is in the way of a folder, or where one was: first.
+        let folders: HashSet<&str> = image.0.keys().flat_map(|path| parents(path)).collect();
+        for path in gone() {
+            let is_in_the_way =
+                folders.contains(path.as_str()) || parents(path).any(|parent| image.0.contains_key(parent));
+            if is_in_the_way {
+                receiving.remove(path)?;
+            }
+        }
         // The configuration after what it names, and links last of all.
         let is_late = |path: &str, entry: &Entry| match entry {
             Entry::Link(_) => 2,
@@ -120,13 +136,8 @@ impl Received {
                 }
             }
         }
-        for path in before.0.keys().filter(|path| !image.0.contains_key(*path)) {
-            match fs_err::remove_file(folder.join(path)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error).context(Kind::Machine, RECEIVING);
-                }
-                _ => {}
-            }
+        for path in gone() {
+            receiving.remove(path)?;
         }
         let text = serde_json::to_vec(&image).or_internal(RECEIVING)?;
         fs_err::create_dir_all(folder.join("state")).context(Kind::Machine, RECEIVING)?;
@@ -156,8 +167,21 @@ fn decoded(packed: &[u8]) -> io::Result<Image> {
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
+/// The folders that a path is in, the innermost first.
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(path.rsplit_once('/').map(|(parent, _)| parent), |path| {
+        path.rsplit_once('/').map(|(parent, _)| parent)
+    })
+}
+
 fn is_there(path: &Path) -> bool {
     fs_err::symlink_metadata(path).is_ok()
+}
+
+fn elsewhere(path: &str, link: &str) -> Error {
+    let message =
+        format!("failed to {RECEIVING}: {link} is a link here, and {path} is in a folder of that name");
+    Error::new(Kind::Machine, message).hint("remove the link")
 }
 
 struct Receiving<'a> {
@@ -166,14 +190,72 @@ struct Receiving<'a> {
     documents: &'a Documents,
     distfiles: &'a FileStore,
     cancel: &'a AtomicBool,
+    /// The image as it was received before.
+    before: &'a Image,
 }
 
 impl Receiving<'_> {
+    /// Removes a file or link, and the folders that are empty then.
+    fn remove(&self, path: &str) -> Result<()> {
+        if let Some(link) = self.linked_parent(path) {
+            return Err(elsewhere(path, link));
+        }
+        match fs_err::remove_file(self.folder.join(path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).context(Kind::Machine, RECEIVING);
+            }
+            _ => {}
+        }
+        for parent in parents(path) {
+            // Others have files, or are in use.
+            if std::fs::remove_dir(self.folder.join(parent)).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first folder of a path that is a link here: what is written below it would be elsewhere.
+    fn linked_parent<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let is_link = |path: &&str| {
+            fs_err::symlink_metadata(self.folder.join(path)).is_ok_and(|facts| facts.is_symlink())
+        };
+        parents(path).filter(is_link).last()
+    }
+
+    /// Keeps a file that the user has changed here: it is moved to `state/replaced`.
+    fn set_aside(&self, path: &str, entry: &Entry) -> Result<()> {
+        let to = self.folder.join(path);
+        if !is_users(path) || !to.is_file() {
+            return Ok(());
+        }
+        let mut content = fs_err::read(&to).context(Kind::Machine, RECEIVING)?;
+        if path == CONFIG {
+            content = without_stores(&String::from_utf8_lossy(&content)).into_bytes();
+        }
+        let found = Sha256Hex::of(&content);
+        let is = |entry: Option<&Entry>| match entry {
+            Some(Entry::File { sha256, .. }) => sha256 == found.as_str(),
+            _ => false,
+        };
+        if is(Some(entry)) || is(self.before.0.get(path)) {
+            return Ok(());
+        }
+        let aside = self.folder.join(REPLACED);
+        fs_err::create_dir_all(&aside).context(Kind::Machine, RECEIVING)?;
+        let name = format!("{}-{}", path.replace('/', "_"), &found.as_str()[..8]);
+        fs_err::copy(&to, aside.join(name)).context(Kind::Machine, RECEIVING).map(drop)
+    }
+
     fn take(&self, path: &str, entry: &Entry) -> Result<()> {
         let to = self.folder.join(path);
+        if let Some(link) = self.linked_parent(path) {
+            return Err(elsewhere(path, link));
+        }
         if let Some(parent) = to.parent() {
             fs_err::create_dir_all(parent).context(Kind::Machine, RECEIVING)?;
         }
+        self.set_aside(path, entry)?;
         match entry {
             Entry::Link(target) => {
                 let new = to.with_file_name(format!(".{}.new", file_name(&to)));
@@ -190,10 +272,12 @@ impl Receiving<'_> {
                     return Err(Error::new(Kind::Machine, message));
                 }
                 let content = match path == CONFIG {
-                    true => with_own_stores(&String::from_utf8_lossy(&content), self.own).into_bytes(),
+                    true => with_own_stores(&String::from_utf8_lossy(&content), self.own)?.into_bytes(),
                     false => content,
                 };
-                let written = write(&to, &content, *mode).and_then(|()| set_modified(&to, *modified));
+                // It may have a password of this machine.
+                let mode = if path == CONFIG { mode & 0o600 } else { *mode };
+                let written = write(&to, &content, mode).and_then(|()| set_modified(&to, *modified));
                 written.context(Kind::Machine, RECEIVING)
             }
             Entry::File { sha256, size_bytes, mode, modified, .. } => {
@@ -252,7 +336,6 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::store::without_stores;
 
     #[test]
     fn a_machine_keeps_the_tables_with_which_it_reaches_the_stores() {
@@ -261,13 +344,14 @@ mod tests {
         assert_eq!(sent, "packages = [\"a\"] # all\n[farm]\n");
         let own =
             "[store]\nurl = \"postgres://x/b\"\npassword-file = \"p\"\n[artifacts]\nurl = \"file:///y\"\n";
-        let text = with_own_stores(&sent, own);
+        let text = with_own_stores(&sent, own).unwrap();
         assert!(text.starts_with("packages = [\"a\"] # all\n[farm]\n"), "{text}");
         assert!(
             text.contains("postgres://x/b") && text.contains("file:///y") && text.contains("\"p\""),
             "{text}"
         );
         assert_eq!(without_stores(&text), sent);
+        assert!(with_own_stores("packages = [", own).is_err() && with_own_stores(&sent, "[store").is_err());
     }
 
     #[test]

@@ -20,15 +20,24 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Sends the image if it has changed, and the yard has not changed since the last call. Returns whether it was sent.
+    /// Sends the image if it has changed, and the yard has not changed since the last call. Returns whether it was sent. `still`
+    /// says whether this machine has the yard.
     ///
     /// # Errors
     /// A file cannot be read, or a store cannot be written.
-    pub fn send(&mut self, yard: &Yard, documents: &Documents, depot: &dyn Depot) -> Result<bool> {
-        let listed = self.lister.list(yard).context(Kind::Machine, SENDING)?;
-        let Some((image, contents)) = listed.filter(|(image, _)| self.image.as_ref() != Some(image)) else {
+    pub fn send(
+        &mut self,
+        yard: &Yard,
+        documents: &Documents,
+        depot: &dyn Depot,
+        still: &dyn Fn() -> Result<bool>,
+    ) -> Result<bool> {
+        let listed = self.lister.list(yard, self.image.as_ref()).context(Kind::Machine, SENDING)?;
+        let Some((image, contents)) = listed else { return Ok(false) };
+        if self.image.as_ref() == Some(&image) {
+            self.lister.sent();
             return Ok(false);
-        };
+        }
         let known = documents.documents().map_err(store_error)?;
         let known: HashSet<&str> = known.iter().filter_map(|(name, _)| name.strip_prefix(CONTENT)).collect();
         let mut named = HashSet::new();
@@ -49,6 +58,10 @@ impl Sent {
                 deposited => deposited.context(Kind::Machine, SENDING)?,
             }
         }
+        // Files may have taken long.
+        if !still()? {
+            return Ok(false);
+        }
         let text = serde_json::to_vec(&image).or_internal(SENDING)?;
         let packed = zstd::encode_all(&text[..], COMPRESSION).or_internal(SENDING)?;
         documents.save_document(DOCUMENT, &packed).map_err(store_error)?;
@@ -56,6 +69,7 @@ impl Sent {
             documents.remove_document(&format!("{CONTENT}{name}")).map_err(store_error)?;
         }
         self.image = Some(image);
+        self.lister.sent();
         Ok(true)
     }
 }

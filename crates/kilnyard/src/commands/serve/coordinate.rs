@@ -4,46 +4,34 @@
 //! that server. When the leader of a run is silent, or has left, one of them continues the run: it starts `kilnyard build`
 //! in its own yard, with the options of the earlier one. Which of several may do so is decided by the store.
 
-use crate::error::{Context, Error, Kind, Result};
-use crate::servers::{self, SHOW_STEP, Server, Servers};
-use crate::yard::{Documents, Lock, Yard, store_error};
+use super::mover::{Direction, Mover};
+use crate::error::{Context, Kind, Result};
+use crate::servers::{self, SHOW_STEP, Server, Servers, noted_build};
+use crate::yard::{Documents, Yard, store_error};
 use crate::{mirror, signals};
-use kilnyard_artifacts::Depot;
-use kilnyard_family::FAMILIES;
 use kilnyard_farm::door::{Control, Elsewhere};
-use kilnyard_mirror::FileStore;
 use kilnyard_store::{Leader, RunState, Store};
-use kilnyard_yard::image::{Admitted, Received, Sent};
+use kilnyard_yard::image::Admitted;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a server looks at the row of the leader.
+/// How often a server reads the row of the leader.
 const STEP: Duration = Duration::from_millis(250);
-/// How often a server sends or receives the image.
-const IMAGE_STEP: Duration = Duration::from_secs(2);
-/// How often a server looks for changes of the list of workers.
+/// How often a server checks for changes of the list of workers.
 const SHARE_STEP: Duration = Duration::from_secs(1);
 /// A leader whose database was away gets this long to show itself again.
 const GRACE: Duration = Duration::from_secs(4);
 /// For how long a server without the database assumes that the run is here.
 const CUT_OFF_MAX: Duration = Duration::from_secs(10);
 
+/// The pause before another attempt to continue a run, and the longest one.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(120);
 /// The document with the id of the server that has the yard before its first run.
 const KEEPER: &str = "keeper";
-/// The document with the options of the last `kilnyard build`.
-const BUILD: &str = "build";
-
-/// Notes how a run is continued, for other machines.
-pub fn note_build(yard: &Yard, arguments: &[String]) -> Result<()> {
-    let Some(documents) = yard.documents()? else { return Ok(()) };
-    let text = serde_json::to_vec(arguments).or_internal("note the options of the run")?;
-    documents.save_document(BUILD, &text).map_err(store_error).map(drop)
-}
-
 /// Shares the list of workers, for the thread that coordinates and for those that admit workers.
 #[derive(Clone)]
 pub struct Sharing(Arc<Mutex<(Documents, Admitted, PathBuf)>>);
@@ -72,30 +60,25 @@ impl Sharing {
 
 /// See the module documentation.
 pub struct Coordinating {
-    yard: Yard,
     control: Control,
     own: String,
     server: Server,
     documents: Documents,
     sharing: Sharing,
     store: Box<dyn Store>,
-    depot: Arc<dyn Depot>,
-    distfiles: FileStore,
     servers: Servers,
-    sent: Sent,
-    received: Received,
+    mover: Mover,
     /// The run that this server continues.
     build: Option<Child>,
-    /// Makes the base root of the received yard.
-    warming: Option<JoinHandle<()>>,
+    /// When it may be started again, and after how long the next time.
+    pause: (Option<Instant>, Duration),
     /// When the database was first read after it was away.
     reached: Option<Instant>,
     /// When the database was read last.
     read: Instant,
     shown: Option<Instant>,
     shared: Option<Instant>,
-    moved: Option<Instant>,
-    /// What was said last about the leader.
+    /// What was said last about the database.
     said: String,
 }
 
@@ -114,6 +97,7 @@ impl Coordinating {
         else {
             return Ok(None);
         };
+        let Some(of_mover) = yard.documents()? else { return Ok(None) };
         if !yard.config.targets.is_empty() {
             say!("note: no other server takes over yet in a yard with several targets");
             return Ok(None);
@@ -121,25 +105,20 @@ impl Coordinating {
         let holder = yard.as_holder()?;
         let server = Server { name: holder.name, url: url.to_owned(), beat: 0 };
         Ok(Some(Coordinating {
-            yard: yard.clone(),
             control,
             own: holder.id,
             server,
             documents,
             sharing,
             store: yard.store()?,
-            depot,
-            distfiles: mirror::open_files(yard)?,
             servers: Servers::default(),
-            sent: Sent::default(),
-            received: Received::default(),
+            mover: Mover::start(yard, of_mover, depot, mirror::open_files(yard)?),
             build: None,
-            warming: None,
+            pause: (None, PAUSE_MIN),
             reached: None,
             read: Instant::now(),
             shown: None,
             shared: None,
-            moved: None,
             said: String::new(),
         }))
     }
@@ -147,19 +126,12 @@ impl Coordinating {
     /// Takes part until the process ends.
     pub fn run(mut self) {
         while signals::count() == 0 {
-            match self.step() {
-                Ok(()) => {
-                    self.read = Instant::now();
-                    self.reached.get_or_insert(self.read);
-                }
-                Err(error) => {
-                    self.reached = None;
-                    self.say(format!("warning: {}", error.one_line()));
-                    // The run may be elsewhere by now.
-                    if self.read.elapsed() > CUT_OFF_MAX {
-                        self.control.set_elsewhere(Some(Elsewhere { leader: None }));
-                    }
-                }
+            if let Err(error) = self.step() {
+                self.say(format!("warning: {}", error.one_line()));
+            }
+            // Without the database, this server does not know where the run is, unless that is here.
+            if self.read.elapsed() > CUT_OFF_MAX && !self.control.has_run() {
+                self.control.set_elsewhere(Some(Elsewhere { leader: None }));
             }
             std::thread::sleep(STEP);
         }
@@ -184,7 +156,15 @@ impl Coordinating {
     }
 
     fn step(&mut self) -> Result<()> {
-        let leader = self.store.leader().map_err(store_error)?;
+        let leader = match self.store.leader() {
+            Ok(leader) => leader,
+            Err(error) => {
+                self.reached = None;
+                return Err(store_error(error));
+            }
+        };
+        self.read = Instant::now();
+        self.reached.get_or_insert(self.read);
         if self.shown.is_none_or(|at| at.elapsed() >= SHOW_STEP) {
             self.shown = Some(Instant::now());
             self.server.beat += 1;
@@ -211,91 +191,52 @@ impl Coordinating {
                 String::from_utf8_lossy(&first).into_owned()
             }
         };
-        let is_here = keeper == self.own || self.build.is_some();
+        let is_keeper = keeper == self.own;
+        let is_here = is_keeper || self.build.is_some();
         let address = self.servers.address(&keeper).map(str::to_owned);
         self.control.set_elsewhere((!is_here).then_some(Elsewhere { leader: address }));
-        let moves = self.moved.is_none_or(|at| at.elapsed() >= IMAGE_STEP);
-        match keeper == self.own {
-            true if moves => {
-                self.moved = Some(Instant::now());
-                if self.sent.send(&self.yard, &self.documents, &*self.depot)? {
-                    self.say("this server has the yard; others can take over".to_owned());
-                }
-            }
-            false if self.build.is_none() => self.follow(leader.as_ref(), moves)?,
-            _ => {}
+        self.mover.set(match (is_keeper, &self.build) {
+            (true, _) => Direction::Send,
+            (false, None) => Direction::Receive,
+            (false, Some(_)) => Direction::Neither,
+        });
+        match leader {
+            Some(leader) if !is_here => self.follow(&leader),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// Keeps this yard as that of the leader, and continues its run if it is gone.
-    fn follow(&mut self, leader: Option<&Leader>, moves: bool) -> Result<()> {
-        if self.warming.as_ref().is_some_and(|warming| !warming.is_finished()) {
-            return Ok(());
-        }
-        // A command of the user works here: it becomes the leader if it may.
-        if self.yard.is_locked() {
-            return Ok(());
-        }
-        if moves {
-            self.moved = Some(Instant::now());
-            let lock = self.yard.lock()?;
-            let received = self.received.receive(
-                &self.yard.home,
-                &self.documents,
-                &self.distfiles,
-                signals::cancel(),
-            )?;
-            if received {
-                self.say("standby: the yard is here as it is where it is built".to_owned());
-                self.warm(lock)?;
-            }
-        }
+    /// Continues the run of a leader that is gone.
+    fn follow(&mut self, leader: &Leader) -> Result<()> {
         let is_settled = self.reached.is_some_and(|at| at.elapsed() > GRACE);
-        let Some(leader) = leader else { return Ok(()) };
         if !leader.is_gone() || !(leader.has_left || is_settled) {
+            // The next one has its tries.
+            self.pause = (None, PAUSE_MIN);
+            return Ok(());
+        }
+        let yard = self.mover.yard();
+        if yard.is_locked() || self.pause.0.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
         let run = self.store.last_run().map_err(store_error)?;
         let Some(run) = run.filter(|run| run.state == RunState::Running) else { return Ok(()) };
+        let Some(arguments) = noted_build(&self.documents)? else { return Ok(()) };
         let why = match leader.has_left {
             true => "has handed it over",
             false => "is gone",
         };
         self.sharing.share()?;
         say!("run {} continues here: {} {why}", run.number, leader.holder);
-        self.build = Some(self.start()?);
+        self.build = Some(start(&yard, &arguments)?);
+        self.pause = (Some(Instant::now() + self.pause.1), (self.pause.1 * 2).min(PAUSE_MAX));
         Ok(())
     }
+}
 
-    /// Makes what a run needs first, with the configuration that has arrived.
-    fn warm(&mut self, lock: Lock) -> Result<()> {
-        self.yard = Yard::open(&self.yard.home, FAMILIES, &self.yard.environment)?;
-        let yard = self.yard.clone();
-        self.warming = Some(std::thread::spawn(move || {
-            let say = |text: &str| say!("{text}");
-            let family = &yard.config.family;
-            if let Err(error) = family.ensure_layers(&yard, &yard.ids(), signals::cancel(), &say) {
-                say!("warning: the base root is made when a run continues here: {}", error.one_line());
-            }
-            drop(lock);
-        }));
-        Ok(())
-    }
-
-    /// Starts the program that continues the run.
-    fn start(&self) -> Result<Child> {
-        let document = self.documents.document(BUILD).map_err(store_error)?;
-        let arguments: Vec<String> =
-            document.and_then(|document| serde_json::from_slice(&document.content).ok()).unwrap_or_default();
-        let failed = "continue the run";
-        let program = std::env::current_exe().context(Kind::Machine, failed)?;
-        let mut command = Command::new(program);
-        command.arg("--yard").arg(&self.yard.home).args(["build", "--no-scan"]).args(arguments);
-        command.stdin(Stdio::null()).spawn().map_err(|error| {
-            let mut made = Error::new(Kind::Machine, format!("failed to {failed}"));
-            made.causes.push(error.to_string());
-            made
-        })
-    }
+/// Starts the program that continues the run.
+fn start(yard: &Yard, arguments: &[String]) -> Result<Child> {
+    // This program, even if a newer one has its path now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("--yard").arg(&yard.home).args(["build", "--no-scan"]).args(arguments);
+    command.stdin(Stdio::null()).spawn().context(Kind::Machine, "continue the run")
 }

@@ -1,0 +1,144 @@
+//! Sends the image of the yard, or receives it, in a thread of its own: files may take minutes, in which the server still
+//! shows that it is alive.
+
+use crate::error::Result;
+use crate::signals;
+use crate::yard::{Documents, Yard};
+use kilnyard_artifacts::Depot;
+use kilnyard_family::FAMILIES;
+use kilnyard_mirror::FileStore;
+use kilnyard_yard::image::{REPLACED, Received, Sent};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often the image is compared.
+const STEP: Duration = Duration::from_secs(2);
+
+/// What the thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Direction {
+    /// Nothing, while it is not clear which machine has the yard.
+    Neither,
+    /// This machine has the yard.
+    Send,
+    /// Another machine has it.
+    Receive,
+}
+
+/// See the module documentation.
+pub struct Mover {
+    direction: Arc<AtomicU8>,
+    /// The yard with the configuration that was received last.
+    yard: Arc<Mutex<Yard>>,
+}
+
+impl Mover {
+    /// Starts the thread, which ends with the process.
+    pub fn start(yard: &Yard, documents: Documents, depot: Arc<dyn Depot>, distfiles: FileStore) -> Mover {
+        let direction = Arc::new(AtomicU8::new(Direction::Neither as u8));
+        let shared = Arc::new(Mutex::new(yard.clone()));
+        let moving = Moving {
+            direction: direction.clone(),
+            yard: shared.clone(),
+            documents,
+            depot,
+            distfiles,
+            sent: Sent::default(),
+            received: Received::default(),
+            said: String::new(),
+        };
+        std::thread::spawn(move || moving.run());
+        Mover { direction, yard: shared }
+    }
+
+    /// Says which way files go.
+    pub fn set(&self, direction: Direction) {
+        self.direction.store(direction as u8, Ordering::Relaxed);
+    }
+
+    /// The yard with its current configuration.
+    pub fn yard(&self) -> Yard {
+        self.yard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Moving {
+    direction: Arc<AtomicU8>,
+    yard: Arc<Mutex<Yard>>,
+    documents: Documents,
+    depot: Arc<dyn Depot>,
+    distfiles: FileStore,
+    sent: Sent,
+    received: Received,
+    /// What was said last.
+    said: String,
+}
+
+impl Moving {
+    fn run(mut self) {
+        let mut before = Direction::Neither;
+        while signals::count() == 0 {
+            let direction = match self.direction.load(Ordering::Relaxed) {
+                code if code == Direction::Send as u8 => Direction::Send,
+                code if code == Direction::Receive as u8 => Direction::Receive,
+                _ => Direction::Neither,
+            };
+            if direction != before {
+                // The other machine may have changed everything meanwhile.
+                (self.sent, self.received, before) = (Sent::default(), Received::default(), direction);
+            }
+            let moved = match direction {
+                Direction::Send => self.send(),
+                Direction::Receive => self.receive(),
+                Direction::Neither => Ok(()),
+            };
+            if let Err(error) = moved {
+                self.say(format!("warning: {}", error.one_line()));
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        if self.said != text {
+            say!("{text}");
+            self.said = text;
+        }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let yard = self.yard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let direction = self.direction.clone();
+        let still = || Ok(direction.load(Ordering::Relaxed) == Direction::Send as u8);
+        if self.sent.send(&yard, &self.documents, &*self.depot, &still)? {
+            self.say("this server has the yard; others can take over".to_owned());
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let yard = self.yard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A command of the user works here: it becomes the leader if it may.
+        if yard.is_locked() {
+            return Ok(());
+        }
+        let lock = yard.lock()?;
+        if !self.received.receive(&yard.home, &self.documents, &self.distfiles, signals::cancel())? {
+            return Ok(());
+        }
+        // What a run needs first, with the configuration that has arrived.
+        let yard = Yard::open(&yard.home, FAMILIES, &yard.environment)?;
+        *self.yard.lock().unwrap_or_else(PoisonError::into_inner) = yard.clone();
+        let say = |text: &str| say!("{text}");
+        let layers = yard.config.family.ensure_layers(&yard, &yard.ids(), signals::cancel(), &say);
+        drop(lock);
+        let replaced = fs_err::read_dir(yard.home.join(REPLACED)).map_or(0, Iterator::count);
+        if replaced > 0 {
+            self.say(format!("note: files that were changed here were replaced; they are in {REPLACED}"));
+        }
+        self.say("standby: the yard is here as it is where it is built".to_owned());
+        layers
+    }
+}

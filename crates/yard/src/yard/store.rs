@@ -202,7 +202,7 @@ impl Yard {
             copy.fill(&*source).map_err(store_error)?;
             compared(&*source, &copy, (&self.store_name()?, &path.display().to_string()))
         });
-        // The files beside it are empty after the last connection was closed.
+        // With its last connection, SQLite has removed its other files.
         match &copied {
             Ok(_) => fs_err::rename(&making, path).context(Kind::Machine, "write the backup")?,
             Err(_) => drop(fs_err::remove_file(&making)),

@@ -418,7 +418,11 @@ impl World {
                     self.after(1.0, Coming::Over(build));
                 }
                 OfAgent::Answer { attempt, .. } => self.ends(attempt, good),
-                OfAgent::Prepare(_) | OfAgent::Abandon(_) | OfAgent::Allot(_) | OfAgent::Leave(_) => {}
+                OfAgent::Prepare(_)
+                | OfAgent::Abandon(_)
+                | OfAgent::Allot(_)
+                | OfAgent::Deliver(_)
+                | OfAgent::Leave(_) => {}
             }
         }
     }

@@ -4,7 +4,9 @@ pub(crate) mod artifacts;
 mod folders;
 pub(crate) mod store;
 
-pub use artifacts::{Unneeded, Verified, bring, fresh_since_seconds, needed, unneeded, verify};
+pub use artifacts::{
+    Unneeded, Verified, bring, fresh_since_seconds, needed, share_outputs, unneeded, verify,
+};
 pub use kilnyard_store_postgres::Documents;
 pub use store::{STORE, store_error};
 

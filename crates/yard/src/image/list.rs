@@ -149,7 +149,9 @@ impl Lister {
         }
         // What others may not read here is in no folder or bucket either.
         let is_private = mode & 0o004 == 0 && size_bytes <= SECRET_BYTES_MAX;
-        if is_secret || is_private || size_bytes <= SMALL_BYTES_MAX || name == CONFIG {
+        // Published packages are outputs and sources, which are artifacts.
+        let is_small = size_bytes <= SMALL_BYTES_MAX && !name.starts_with("repository/pool/");
+        if is_secret || is_private || is_small || name == CONFIG {
             let mut content = fs_err::read(path)?;
             if name == CONFIG {
                 // Each machine says for itself how it reaches the stores. What is not TOML would keep the passwords.

@@ -11,10 +11,10 @@ use kilnyard_artifacts_object::{Address, Bucket, Credentials, Options};
 use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_store::Store;
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reads after "failed to".
 const USING: &str = "use the store of artifacts";
@@ -109,6 +109,34 @@ pub fn bring(store: &dyn Store, distfiles: &FileStore, cancel: &AtomicBool) -> R
         }
     }
     Ok(())
+}
+
+/// Stores the current outputs of a yard where machines share them, as far as they are not there: those from before there was
+/// such a place. Returns their number.
+///
+/// # Errors
+/// A store cannot be used.
+pub fn share_outputs(yard: &Yard, depot: &dyn Depot, cancel: &AtomicBool) -> Result<u64> {
+    let failed = "store the outputs where machines share them";
+    let here = Folder::at(&yard.path("distfiles"));
+    let outputs = yard.store()?.outputs().map_err(store_error)?;
+    let hashes: BTreeSet<Sha256Hex> =
+        outputs.iter().filter_map(|row| Sha256Hex::parse(&row.output.sha256).ok()).collect();
+    let hashes: Vec<Sha256Hex> = hashes.into_iter().collect();
+    let is_there = depot.contains_each(&hashes).context(Kind::Machine, failed)?;
+    let mut count = 0;
+    for (sha256, is_there) in hashes.iter().zip(is_there) {
+        if cancel.load(Ordering::Relaxed) {
+            break;
+        }
+        let path = here.path(sha256);
+        // One that is missing here too is built again.
+        if !is_there && path.is_file() {
+            depot.deposit(&path, sha256, 0.0).context(Kind::Machine, failed)?;
+            count += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// Artifacts that were stored before this time, in seconds since 1970, are stored again when they are needed.

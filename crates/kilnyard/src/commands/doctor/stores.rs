@@ -45,7 +45,7 @@ fn database(yard: &Yard, documents: &Documents) -> Vec<Finding> {
     let latency_seconds = facts.latency.as_secs_f64();
     let is_quick = latency_seconds <= LATENCY_SECONDS_MAX;
     let text =
-        format!("PostgreSQL {} at {place}: answers in {:.1} ms{size}", facts.version, latency_seconds * 1e3);
+        format!("PostgreSQL {} at {place}: answers in {:.2} ms{size}", facts.version, latency_seconds * 1e3);
     let mut answers = Finding::new("database", is_quick, text);
     if !is_quick {
         answers = answers.help("a database that is nearer: each decision waits for several answers");

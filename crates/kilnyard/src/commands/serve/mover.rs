@@ -2,8 +2,8 @@
 //! shows that it is alive.
 
 use crate::error::Result;
-use crate::signals;
-use crate::yard::{Documents, Yard};
+use crate::yard::{Documents, Yard, share_outputs};
+use crate::{signals, words};
 use kilnyard_artifacts::Depot;
 use kilnyard_family::FAMILIES;
 use kilnyard_mirror::FileStore;
@@ -47,6 +47,7 @@ impl Mover {
             distfiles,
             sent: Sent::default(),
             received: Received::default(),
+            has_shared: false,
             said: String::new(),
         };
         std::thread::spawn(move || moving.run());
@@ -72,6 +73,8 @@ struct Moving {
     distfiles: FileStore,
     sent: Sent,
     received: Received,
+    /// Whether the outputs from before there was a store that machines share are there.
+    has_shared: bool,
     /// What was said last.
     said: String,
 }
@@ -110,6 +113,17 @@ impl Moving {
 
     fn send(&mut self) -> Result<()> {
         let yard = self.yard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !self.has_shared {
+            let count = share_outputs(&yard, &*self.depot, signals::cancel())?;
+            if count > 0 {
+                self.say(format!(
+                    "{} stored in {}",
+                    words::count(count, "earlier output"),
+                    self.depot.name()
+                ));
+            }
+            self.has_shared = true;
+        }
         let direction = self.direction.clone();
         let still = || Ok(direction.load(Ordering::Relaxed) == Direction::Send as u8);
         if self.sent.send(&yard, &self.documents, &*self.depot, &still)? {

@@ -84,6 +84,7 @@ fn main() {
         | "pools_and_roles_decide_which_worker_builds_and_tests"
         | "a_standby_continues_the_run_of_a_killed_machine"
         | "a_machine_that_ends_hands_its_run_over"
+        | "a_machine_that_hangs_loses_its_run_and_says_so"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }

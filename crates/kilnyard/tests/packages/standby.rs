@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Trial] = &[
     ("a_standby_continues_the_run_of_a_killed_machine", killed),
     ("a_machine_that_ends_hands_its_run_over", handed_over),
+    ("a_machine_that_hangs_loses_its_run_and_says_so", hangs),
 ];
 
 /// The folder of workers.
@@ -189,6 +190,35 @@ fn handed_over(shared: &Shared) {
     let builds = farm.two.run(&["store", "check", "--json"]).exits(0).json();
     assert!(builds["highest_build"].as_u64().unwrap() > 10_000, "a number is used twice: {builds}");
     drop(far);
+    farm.server.end();
+    assert!(farm.two.is_clean());
+}
+
+fn hangs(shared: &Shared) {
+    let set: Vec<Fixture> = ["one", "two", "three"].map(|name| slow(name, "sleep 15")).to_vec();
+    let farm = Two::with_folder(shared, "standby-hangs", &set);
+    let served = Served::start(&farm.one);
+    until("the yard is sent", || served_by(&farm.one).contains("others can take over"));
+    let standby = farm.standby();
+    let far = Far::join_without(&shared.path(FAR), &farm.one, &served, "far", &[&farm.two.folder]);
+    let mut build = farm.one.start(&["build", "--no-scan", "--elsewhere"]);
+    until("a build has begun", || building(&farm.one) > 0);
+    // Its server still answers, but the run does not.
+    build.signal(libc::SIGSTOP);
+    until("the run continues", || served_by(&farm.two).contains("continues here"));
+    build.signal(libc::SIGCONT);
+    // What it writes comes too late.
+    build.end().exits(3).says(&["another process is the leader"]);
+    until("the run has ended", || served_by(&farm.two).contains("has ended"));
+    let said = served_by(&farm.two);
+    assert!(said.contains("3 built"), "{said}\n{}", far.said());
+    for name in ["one", "two", "three"] {
+        let history = farm.two.run(&["history", name, "--json"]).exits(0).json();
+        assert_eq!(history.as_array().map(Vec::len), Some(1), "{name}: {history}\n{said}\n{}", far.said());
+    }
+    // The first server refers workers to the second, and follows it.
+    until("the first server follows", || served_by(&farm.one).contains("the yard is here"));
+    drop((served, standby, far));
     farm.server.end();
     assert!(farm.two.is_clean());
 }

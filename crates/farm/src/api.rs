@@ -15,6 +15,8 @@ pub const RUN_HEADER: &str = "kilnyard-run";
 /// The header of each answer that names the epoch of the run, if several machines can lead: the farm's id, a dot, and the
 /// number of the epoch.
 pub const EPOCH_HEADER: &str = "kilnyard-epoch";
+/// The header of a request for a file whose answer may refer to another server.
+pub const DIRECT_HEADER: &str = "kilnyard-direct";
 
 /// A worker wants to join.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -217,6 +219,46 @@ pub struct Outputs {
     pub attempt: String,
     /// At most [`BLOBS_MAX`] files.
     pub blobs: Vec<Blob>,
+    /// Whether the worker can send files to other servers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
+}
+
+/// How to send a file straight to the store that machines share.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Direct {
+    /// The id of an upload in parts; absent if there is one part, which is all of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Each is a `PUT`. Afterwards, the server is asked to adopt the file.
+    pub parts: Vec<DirectPart>,
+}
+
+/// A part of a file that is sent to the store.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct DirectPart {
+    /// Where it is sent. Valid for some hours.
+    pub url: String,
+    /// The headers that the request must have: names and values.
+    pub headers: Vec<(String, String)>,
+    /// Where it begins in the file, in bytes.
+    pub offset_bytes: u64,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+}
+
+/// A file that a worker has sent to the store.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Uploaded {
+    /// A build that the worker has.
+    pub attempt: String,
+    /// The size of the file, in bytes.
+    pub size_bytes: u64,
+    /// The id of an upload in parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The `ETag` headers of the answers, in the order of the parts.
+    pub etags: Vec<String>,
 }
 
 /// A file that a worker is about to store.
@@ -242,6 +284,9 @@ pub struct Arrived {
     pub sha256: String,
     /// The number of bytes that an interrupted upload has left: where to continue.
     pub arrived_bytes: u64,
+    /// Another way to send all of it, if the worker asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<Direct>,
 }
 
 /// For which build a file is stored.
@@ -404,8 +449,24 @@ mod tests {
     #[test]
     fn bodies_about_files() {
         let blobs = vec![Blob { sha256: text(HASH), size_bytes: 9 }];
-        check("outputs", &Outputs { attempt: text("a"), blobs });
-        check("missing", &Missing { missing: vec![Arrived { sha256: text(HASH), arrived_bytes: 4 }] });
+        check("outputs", &Outputs { attempt: text("a"), blobs, direct: false });
+        check(
+            "missing",
+            &Missing { missing: vec![Arrived { sha256: text(HASH), arrived_bytes: 4, direct: None }] },
+        );
+        let part = DirectPart {
+            url: text("https://bucket.example/incoming/a/b?signature"),
+            headers: vec![(text("x-amz-checksum-sha256"), text("value"))],
+            offset_bytes: 0,
+            size_bytes: 4,
+        };
+        let direct = Some(Direct { id: Some(text("id")), parts: vec![part] });
+        check(
+            "missing-direct",
+            &Missing { missing: vec![Arrived { sha256: text(HASH), arrived_bytes: 0, direct }] },
+        );
+        let etags = vec![text("etag")];
+        check("uploaded", &Uploaded { attempt: text("a"), size_bytes: 4, id: Some(text("id")), etags });
         check("refused", &Refused::because("no build of this worker names it"));
         let elsewhere = Refused::because("https://two:7878 has the run");
         check("refused-elsewhere", &Refused { leader: Some(text("https://two:7878")), ..elsewhere });

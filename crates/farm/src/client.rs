@@ -1,5 +1,6 @@
 //! A worker's side of the connection: requests to a door, repeated with a new session when the old one is over.
 
+mod direct;
 mod places;
 mod shells;
 mod uploads;
@@ -17,6 +18,7 @@ use kilnyard_model::sha256::Sha256Hex;
 use places::Places;
 use reqwest::blocking::{Body, RequestBuilder, Response};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -109,6 +111,8 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Client {
     http: reqwest::blocking::Client,
+    /// Connections to the store that machines share; absent if they cannot be made.
+    outside: Option<reqwest::blocking::Client>,
     places: Mutex<Places>,
     /// The farm and the latest epoch that its servers named.
     epoch: Mutex<Option<(String, u64)>>,
@@ -162,12 +166,14 @@ impl Client {
             // Transfers take as long as they need.
             .timeout(None)
             .tcp_keepalive(SILENT_MAX)
+            .redirect(Policy::none())
             .user_agent(concat!("kilnyard/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| ClientError::Failed(error.to_string()))?;
         let (worker, about) = (worker.to_owned(), About::default());
         let (clock, holdings, session, run, epoch) = Default::default();
-        Ok(Client { http, places, epoch, door, worker, key, about, clock, holdings, session, run })
+        let outside = direct::http();
+        Ok(Client { http, outside, places, epoch, door, worker, key, about, clock, holdings, session, run })
     }
 
     /// The same client, which describes its machine to the door. `clock` gives the seconds since 1970.
@@ -394,7 +400,20 @@ impl Artifacts for Client {
 
     fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError> {
         let url = self.at(&format!("/v1/blobs/{sha256}"));
-        let answer = self.in_session(&|| self.http.get(url.clone()));
+        let answer = self.answer(
+            &|| {
+                let request = self.http.get(url.clone());
+                match self.accepts_direct() {
+                    Some((name, value)) => request.header(name, value),
+                    None => request,
+                }
+            },
+            sent,
+        );
+        let answer = answer.and_then(|answer| match answer.status() {
+            StatusCode::SEE_OTHER => self.followed(answer),
+            _ => judged(answer),
+        });
         let failed = |error| ArtifactError::io(format!("fetch {sha256}"), error);
         let answer = answer.map_err(|error| failed(io::Error::other(error)))?;
         let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == ZSTD);

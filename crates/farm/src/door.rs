@@ -100,8 +100,8 @@ struct Shared {
     joining: Arc<Semaphore>,
     /// Shares the list of workers with the other servers of the farm, before a worker that joins gets an answer.
     shares: OnceLock<Share>,
-    /// Has files that this machine lacks.
-    depot: OnceLock<Arc<dyn Depot>>,
+    /// Has files that this machine lacks, and whether workers reach it themselves.
+    depot: OnceLock<(Arc<dyn Depot>, bool)>,
 }
 
 impl Shared {
@@ -173,9 +173,10 @@ impl Door {
         &self.shared.roster
     }
 
-    /// The same door, which looks for files that this machine lacks in a store that the machines share.
-    pub fn with_depot(self, depot: Arc<dyn Depot>) -> Door {
-        let _ = self.shared.depot.set(depot);
+    /// The same door, which gets files that this machine lacks from a store that the machines share. If `is_direct`, workers
+    /// read and write it themselves, by URLs that are valid for a while.
+    pub fn with_depot(self, depot: Arc<dyn Depot>, is_direct: bool) -> Door {
+        let _ = self.shared.depot.set((depot, is_direct));
         self
     }
 

@@ -1,14 +1,13 @@
 //! A server that ends, answers that are lost, and stores that this program must not use.
 
+mod rows;
 mod server;
 
 use kilnyard_model::reason::Reason;
-use kilnyard_model::result::{BuildOutcome, PackageState};
-use kilnyard_model::target::Target;
-use kilnyard_store::{
-    BuildRow, Holder, PackageRow, Record, RequestKind, RunRow, RunState, Store, StoreError,
-};
+use kilnyard_model::result::PackageState;
+use kilnyard_store::{Holder, PackageRow, RequestKind, Store, StoreError};
 use kilnyard_store_postgres::{Address, Postgres};
+use rows::{began, open, run_row, target};
 use server::Server;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,51 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-fn target() -> Target {
-    "any/linux/one/amd64".parse().unwrap()
-}
-
-fn open(address: &Address) -> Postgres {
-    Postgres::open(address, &target()).unwrap()
-}
-
-fn run_row() -> RunRow {
-    RunRow {
-        number: 0,
-        started_seconds: 1.0,
-        ended_seconds: None,
-        state: RunState::Running,
-        plan_digest: String::new(),
-        cores: 1,
-        slots: 1,
-        expected_seconds: 1.0,
-        bound_seconds: 1.0,
-        forced: None,
-    }
-}
-
-/// The beginning of a build: it cannot be written twice.
-fn began(run: u64, number: u64) -> Record {
-    Record::BuildBegan(Box::new(BuildRow {
-        number,
-        attempt: None,
-        run,
-        package: "a".to_owned(),
-        version: String::new(),
-        worker: None,
-        cores: 1,
-        host: None,
-        slot: 0,
-        key: String::new(),
-        started_seconds: 1.0,
-        ended_seconds: None,
-        outcome: BuildOutcome::Building,
-        failure: None,
-        is_reproducible: None,
-        stages: Vec::new(),
-    }))
-}
 
 /// Passes bytes to a server's socket and back.
 struct Relay {

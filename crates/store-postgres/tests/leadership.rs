@@ -1,60 +1,14 @@
 //! Who leads: takeovers, replicas that take the place of the server, and servers that are killed.
 
+mod rows;
 mod server;
 
-use kilnyard_model::result::BuildOutcome;
-use kilnyard_model::target::Target;
-use kilnyard_store::{
-    BuildRow, Holder, RENEW_SECONDS, Record, RunRow, RunState, SILENT_SECONDS_MAX, Store, StoreError,
-};
-use kilnyard_store_postgres::{Address, Documents, Postgres};
+use kilnyard_store::{Holder, RENEW_SECONDS, SILENT_SECONDS_MAX, Store, StoreError};
+use kilnyard_store_postgres::{Address, Documents};
+use rows::{began, open, run_row};
 use server::Server;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-fn target() -> Target {
-    "any/linux/one/amd64".parse().unwrap()
-}
-
-fn open(address: &Address) -> Postgres {
-    Postgres::open(address, &target()).unwrap()
-}
-
-fn run_row() -> RunRow {
-    RunRow {
-        number: 0,
-        started_seconds: 1.0,
-        ended_seconds: None,
-        state: RunState::Running,
-        plan_digest: String::new(),
-        cores: 1,
-        slots: 1,
-        expected_seconds: 1.0,
-        bound_seconds: 1.0,
-        forced: None,
-    }
-}
-
-fn began(run: u64, number: u64) -> Record {
-    Record::BuildBegan(Box::new(BuildRow {
-        number,
-        attempt: None,
-        run,
-        package: "a".to_owned(),
-        version: String::new(),
-        worker: None,
-        cores: 1,
-        host: None,
-        slot: 0,
-        key: String::new(),
-        started_seconds: 1.0,
-        ended_seconds: None,
-        outcome: BuildOutcome::Building,
-        failure: None,
-        is_reproducible: None,
-        stages: Vec::new(),
-    }))
-}
 
 #[test]
 fn a_leader_is_replaced_only_when_it_is_silent() {

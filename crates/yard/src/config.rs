@@ -417,6 +417,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # region = "eu-central-1"          # of the bucket
 # credentials-file = "FILE"        # key-id and secret, as TOML
 # certificates = "FILE"            # who signed the server's certificate; default: public authorities
+# direct = false                   # true: workers reach the bucket too, and store outputs there themselves
 # keep-days = 90                   # for which `kilnyard artifacts clean` keeps what nothing names any more
 
 [store]                            # where runs, builds and outputs are recorded (docs/store.md)

@@ -1,7 +1,7 @@
 //! Storing the outputs of a build: only those that are missing, and only the rest of what was interrupted.
 
 use super::{Client, ClientError, broken, judged, sent};
-use crate::api::{BLOBS_MAX, Blob, For, Missing, Outputs, Refused};
+use crate::api::{BLOBS_MAX, Blob, Direct, For, Missing, Outputs, Refused};
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::StatusCode;
 use reqwest::blocking::Body;
@@ -43,8 +43,15 @@ impl Client {
             let queue = Mutex::new(missing.into_iter());
             let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             let work = || {
-                while let Some(rest) = next() {
-                    self.upload(attempt, rest).inspect_err(|_| while next().is_some() {})?;
+                let send = |(rest, direct): (Rest<'_>, Option<Direct>)| {
+                    let file = (rest.sha256, rest.path);
+                    match direct {
+                        Some(direct) if self.upload_directly(attempt, file, &direct)? => Ok(()),
+                        _ => self.upload(attempt, rest),
+                    }
+                };
+                while let Some(missing) = next() {
+                    send(missing).inspect_err(|_| while next().is_some() {})?;
                 }
                 Ok(())
             };
@@ -65,12 +72,12 @@ impl Client {
         &self,
         attempt: &str,
         files: &'a [(Sha256Hex, PathBuf)],
-    ) -> Result<Vec<Rest<'a>>, ClientError> {
+    ) -> Result<Vec<(Rest<'a>, Option<Direct>)>, ClientError> {
         let mut blobs = Vec::new();
         for (sha256, path) in files {
             blobs.push(Blob { sha256: sha256.to_string(), size_bytes: fs_err::metadata(path)?.len() });
         }
-        let outputs = Outputs { attempt: attempt.to_owned(), blobs };
+        let outputs = Outputs { attempt: attempt.to_owned(), blobs, direct: self.outside.is_some() };
         let url = self.at("/v1/blobs");
         let answer =
             self.answer(&|| self.http.post(url.clone()).timeout(super::SILENT_MAX).json(&outputs), sent)?;
@@ -79,11 +86,12 @@ impl Client {
         let mut whole: HashMap<&str, Rest<'a>> =
             files.iter().map(|file| (file.0.as_str(), whole(file))).collect();
         if [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&answer.status()) {
-            return Ok(whole.into_values().collect());
+            return Ok(whole.into_values().map(|rest| (rest, None)).collect());
         }
         let missing: Missing = judged(answer)?.json().map_err(broken)?;
         let rest = missing.missing.into_iter().filter_map(|arrived| {
-            Some(Rest { offset: arrived.arrived_bytes, ..whole.remove(arrived.sha256.as_str())? })
+            let rest = Rest { offset: arrived.arrived_bytes, ..whole.remove(arrived.sha256.as_str())? };
+            Some((rest, arrived.direct))
         });
         Ok(rest.collect())
     }
@@ -102,7 +110,7 @@ impl Client {
                 }
                 Err(error) if error.is_passing() => match self.missing(attempt, &file)?.first() {
                     None => return Ok(()),
-                    Some(rest) => (rest.offset, error),
+                    Some((rest, _)) => (rest.offset, error),
                 },
                 Err(error) => return Err(error),
             };

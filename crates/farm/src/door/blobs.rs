@@ -5,15 +5,17 @@
 //! not, and is received, hashed and answered the same way. Otherwise any worker could ask which files a yard has.
 
 use super::Shared;
-use super::files::{DRAINED_BYTES_MAX, admitted, hash, not_yours, reader, size_of};
+use super::files::{DIRECT_MAX, DRAINED_BYTES_MAX, admitted, hash, not_yours, reader, size_of};
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{self, Arrived, BLOBS_MAX, BYTES, Blob, For, Missing, Outputs, Refused};
+use crate::api::{
+    self, Arrived, BLOBS_MAX, BYTES, Blob, Direct, DirectPart, For, Missing, Outputs, Refused, Uploaded,
+};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use kilnyard_artifacts::{ArtifactError, Artifacts};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Depot, Part, Upload};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -55,7 +57,8 @@ pub async fn missing(
         return Err(not_yours());
     }
     let mut missing = Vec::new();
-    for Blob { sha256, size_bytes } in outputs.blobs {
+    for Blob { sha256, size_bytes } in &outputs.blobs {
+        let (sha256, size_bytes) = (sha256.clone(), *size_bytes);
         let parsed = hash(&sha256)?;
         if size_bytes > FILE_BYTES_MAX {
             return Err(too_large());
@@ -67,9 +70,99 @@ pub async fn missing(
         let arrived_bytes = Some(shared.uploads.arrived_bytes(&worker, &parsed));
         // More than all of it belongs to another file, whose hash was wrong.
         let arrived_bytes = arrived_bytes.filter(|arrived| *arrived <= size_bytes).unwrap_or(0);
-        missing.push(Arrived { sha256, arrived_bytes });
+        missing.push((Arrived { sha256, arrived_bytes, direct: None }, size_bytes));
     }
+    let depot = shared.depot.get().filter(|(_, is_direct)| *is_direct && outputs.direct);
+    let missing = match depot.map(|(depot, _)| depot.clone()) {
+        None => missing.into_iter().map(|(arrived, _)| arrived).collect(),
+        Some(depot) => {
+            let offered = tokio::task::spawn_blocking(move || {
+                let offer = |(arrived, size_bytes): (Arrived, u64)| Arrived {
+                    direct: direct(&*depot, &outputs.attempt, &arrived, size_bytes),
+                    ..arrived
+                };
+                missing.into_iter().map(offer).collect()
+            });
+            offered.await.map_err(Refusal::machine)?
+        }
+    };
     Ok(Json(Missing { missing }))
+}
+
+/// How a worker sends a file of which nothing has arrived to the store; none if that fails.
+fn direct(depot: &dyn Depot, attempt: &str, arrived: &Arrived, size_bytes: u64) -> Option<Direct> {
+    let sha256 = hash(&arrived.sha256).ok().filter(|_| arrived.arrived_bytes == 0)?;
+    match depot.upload(attempt, &sha256, size_bytes, DIRECT_MAX).ok()?? {
+        Upload::Whole { url, headers } => {
+            Some(Direct { id: None, parts: vec![DirectPart { url, headers, offset_bytes: 0, size_bytes }] })
+        }
+        Upload::Parts { id, parts, .. } => {
+            let part = |part: Part| DirectPart {
+                url: part.url,
+                headers: part.headers,
+                offset_bytes: part.offset_bytes,
+                size_bytes: part.size_bytes,
+            };
+            Some(Direct { id: Some(id), parts: parts.into_iter().map(part).collect() })
+        }
+    }
+}
+
+/// Adopts an output of a build that the worker has sent to the store that machines share.
+///
+/// All of it is read and hashed.
+#[utoipa::path(
+    post,
+    path = "/v1/blobs/{sha256}/uploaded",
+    params(("sha256" = String, Path, description = "The hash of its content, in hexadecimal.")),
+    request_body = Uploaded,
+    responses(
+        (status = 204, description = "It is stored."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "The worker does not have the build.", body = Refused),
+        (status = 422, description = "It is not there, or its content has another hash or size.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
+pub async fn uploaded(
+    State(shared): State<Arc<Shared>>,
+    sender: Sender,
+    Path(sha256): Path<String>,
+    Json(uploaded): Json<Uploaded>,
+) -> Result<StatusCode, Refusal> {
+    let (sha256, files) = (hash(&sha256)?, shared.files()?);
+    let Uploaded { attempt, size_bytes, id, etags } = uploaded;
+    if size_bytes > FILE_BYTES_MAX {
+        return Err(too_large());
+    }
+    let has_build = |shared: &Shared| shared.state().logs(&sender.worker, &attempt).is_some();
+    if !has_build(&shared) {
+        return Err(not_yours());
+    }
+    let depot = shared.depot.get().filter(|(_, is_direct)| *is_direct).map(|(depot, _)| depot.clone());
+    let depot = depot.ok_or_else(|| {
+        let reason = "this server takes files itself".to_owned();
+        Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason)
+    })?;
+    let (wanted, token) = (sha256.clone(), attempt.clone());
+    let adopted = tokio::task::spawn_blocking(move || {
+        let finished = id.as_deref().map(|id| (id, &etags[..]));
+        depot.adopt(&token, (&wanted, size_bytes), finished, &files.distfiles)
+    });
+    match adopted.await.map_err(Refusal::machine)? {
+        Ok(()) => {}
+        Err(ArtifactError::Io { action, source }) => {
+            return Err(Refusal::machine(format!("failed to {action}: {source}")));
+        }
+        Err(error) => return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())),
+    }
+    if !has_build(&shared) {
+        return Err(not_yours());
+    }
+    shared.state().has_stored(&sender.worker, &attempt, sha256);
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Stores an output of a build if its content has this hash.

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{self, BYTES, PART_MISSING, Part, Refused};
+use crate::api::{self, BYTES, DIRECT_HEADER, PART_MISSING, Part, Refused};
 use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -28,6 +28,8 @@ const SILENT_MAX: Duration = Duration::from_secs(60);
 /// The most bytes of a refused body that are read before the answer, and how long that may take.
 pub const DRAINED_BYTES_MAX: u64 = 1 << 20;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How long a URL of the store that machines share is valid.
+pub const DIRECT_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// Extension of compressed files, and their encoding in HTTP.
 const COMPRESSED: &str = "zst";
 
@@ -56,6 +58,7 @@ pub fn hash(text: &str) -> Result<Sha256Hex, Refusal> {
             content_type = BYTES,
             headers(("content-encoding" = String, description = "`zstd`, or absent.")),
         ),
+        (status = 303, description = "Where it is, if the request has `kilnyard-direct`."),
         (status = 401, description = "The session is unknown or over.", body = Refused),
         (status = 403, description = "No build of this worker names the file.", body = Refused),
         (status = 404, description = "The yard does not have it.", body = Refused),
@@ -68,6 +71,7 @@ pub async fn read(
     State(shared): State<Arc<Shared>>,
     Worker(worker): Worker,
     Path(sha256): Path<String>,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let sha256 = hash(&sha256)?;
     // First: without a run, no build names anything, and trying again helps.
@@ -77,7 +81,18 @@ pub async fn read(
     }
     let folders = std::iter::once(&files.distfiles).chain(&files.archives);
     let mut found = folders.into_iter().find_map(|folder| folder.find(&sha256));
-    if let (None, Some(depot)) = (&found, shared.depot.get().cloned()) {
+    if let (None, Some((depot, is_direct))) = (&found, shared.depot.get().cloned()) {
+        if is_direct && headers.contains_key(DIRECT_HEADER) {
+            let (depot, wanted) = (depot.clone(), sha256.clone());
+            let url = tokio::task::spawn_blocking(move || match depot.contains(&wanted)? {
+                true => depot.read_url(&wanted, DIRECT_MAX),
+                false => Ok(None),
+            });
+            // Without a URL, it is sent from here.
+            if let Ok(Ok(Some(url))) = url.await {
+                return Ok((StatusCode::SEE_OTHER, [(header::LOCATION, url)]).into_response());
+            }
+        }
         let (to, wanted) = (files.clone(), sha256.clone());
         let copied = tokio::task::spawn_blocking(move || {
             copy_of_any_size(&wanted, &*depot, &to.distfiles, Storage::Plain)

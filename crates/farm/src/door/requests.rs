@@ -167,8 +167,10 @@ fn described() -> OpenApiRouter<Arc<Shared>> {
     let messages = OpenApiRouter::new()
         .routes(routes!(messages, message))
         .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
-    let names =
-        OpenApiRouter::new().routes(routes!(blobs::missing)).layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
+    let names = OpenApiRouter::new()
+        .routes(routes!(blobs::missing))
+        .routes(routes!(blobs::uploaded))
+        .layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
     let shells = OpenApiRouter::new()
         .routes(routes!(shells::next))
         .routes(routes!(shells::input))

@@ -1,6 +1,7 @@
 //! A real door, real clients over TLS, and the other end of its socket in place of a run.
 
 mod certificates;
+mod direct;
 mod encodings;
 mod older;
 mod proxy;

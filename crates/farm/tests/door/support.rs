@@ -1,5 +1,6 @@
 //! A door with a yard, and its clients.
 
+use kilnyard_artifacts::Depot;
 use kilnyard_farm::client::{Client, ClientError};
 use kilnyard_farm::door::{ClientCertificates, Control, Door};
 use kilnyard_farm::identity::{self, Fingerprint, Pin};
@@ -36,9 +37,26 @@ impl Served {
         Served::at(folder, SocketAddr::from(([127, 0, 0, 1], 0)), ClientCertificates::Optional)
     }
 
+    /// One whose workers read and write this store themselves.
+    pub fn with_depot(depot: Arc<dyn Depot>) -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Served::of(folder, address, ClientCertificates::Optional, |door| door.with_depot(depot, true))
+    }
+
     pub fn at(folder: tempfile::TempDir, address: SocketAddr, certificates: ClientCertificates) -> Served {
+        Served::of(folder, address, certificates, |door| door)
+    }
+
+    fn of(
+        folder: tempfile::TempDir,
+        address: SocketAddr,
+        certificates: ClientCertificates,
+        with: impl FnOnce(Door) -> Door,
+    ) -> Served {
         let door =
             Door::open(folder.path(), address, "own-machine", certificates, || NOW_SECONDS as f64).unwrap();
+        let door = with(door);
         let (address, fingerprint) = (door.address(), door.identity().fingerprint());
         let (end, control) = (Arc::new(AtomicBool::new(false)), door.control());
         let is_over = end.clone();

@@ -41,7 +41,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         None => format!("https://{}:{}", run::host_name(), door.address().port()),
     };
     let door = match yard.depot()? {
-        Some(depot) => door.with_depot(depot),
+        Some(depot) => door.with_depot(depot, yard.config.artifacts.direct),
         None => door,
     };
     let sharing = Sharing::new(yard)?;

@@ -83,10 +83,14 @@ fn main() {
         | "a_resumed_run_takes_over_builds_of_other_machines"
         | "pools_and_roles_decide_which_worker_builds_and_tests"
         | "a_standby_continues_the_run_of_a_killed_machine"
-        | "a_machine_that_ends_hands_its_run_over"
         | "a_machine_that_hangs_loses_its_run_and_says_so"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
+        }
+        "a_machine_that_ends_hands_its_run_over" => {
+            let objects = standby::missing();
+            case.needs(support::is_root(), "only root can hide folders")
+                .needs(objects.is_none(), objects.as_deref().unwrap_or_default())
         }
         "folders_that_cannot_be_removed_are_set_aside_and_reported" => {
             case.needs(support::is_root(), "only root can make files immutable")

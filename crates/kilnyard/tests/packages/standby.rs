@@ -18,6 +18,11 @@ pub const CASES: &[Trial] = &[
     ("a_machine_that_hangs_loses_its_run_and_says_so", hangs),
 ];
 
+/// What the trial with object storage lacks.
+pub fn missing() -> Option<String> {
+    Kind::S3Proxy.find().err()
+}
+
 /// The folder of workers.
 const FAR: &str = "workers";
 
@@ -48,7 +53,7 @@ impl Two {
         let text = format!("key-id = \"{}\"\nsecret = \"{}\"\n", objects.key_id, objects.secret);
         fs::write(&credentials, text).unwrap();
         let table = format!(
-            "url = \"{url}\"\nendpoint = \"{endpoint}\"\nregion = \"us-east-1\"\ncredentials-file = \"{credentials}\"\n"
+            "url = \"{url}\"\nendpoint = \"{endpoint}\"\nregion = \"us-east-1\"\ncredentials-file = \"{credentials}\"\ndirect = true\n"
         );
         let options = [
             ("--artifacts", url),

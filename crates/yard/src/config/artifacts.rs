@@ -21,6 +21,8 @@ pub struct ArtifactsTable {
     pub region: Option<String>,
     /// A file with `key-id` and `secret`, and `token` if there is one, as TOML, relative to the yard.
     pub credentials_file: Option<PathBuf>,
+    /// Whether workers reach the store too: they then read and write it themselves, by URLs that are valid for a while.
+    pub direct: bool,
     /// For how many days an artifact is kept that nothing names any more, at least 2. Longer than backups of the store are kept:
     /// a restored store names what was current then.
     pub keep_days: Option<u32>,
@@ -37,6 +39,7 @@ impl ArtifactsTable {
             ("region", self.region.is_some()),
             ("credentials-file", self.credentials_file.is_some()),
             ("certificates", self.certificates.is_some()),
+            ("direct", self.direct),
         ];
         if let Some(days) = self.keep_days.filter(|days| *days < KEEP_DAYS_MIN) {
             return Err(format!("artifacts: keep-days is {days}, and must be {KEEP_DAYS_MIN} or more"));

@@ -34,6 +34,7 @@ pub fn prepare(folder: &Path, options: &cli::Serve) -> Result<()> {
         endpoint: stores.endpoint.clone(),
         region: stores.region.clone(),
         credentials_file: absolute(&stores.credentials_file)?,
+        direct: false,
         keep_days: None,
         certificates: None,
     };

@@ -1,0 +1,96 @@
+//! Files that go straight to and from the store that machines share, by URLs that the server gives for a while. What fails
+//! there goes through the server, as without such a store.
+
+use super::{Client, ClientError, broken};
+use crate::api::{DIRECT_HEADER, Direct, Uploaded};
+use kilnyard_model::sha256::Sha256Hex;
+use reqwest::blocking::{Body, Response};
+use reqwest::header::{ETAG, LOCATION};
+use reqwest::redirect::Policy;
+use reqwest::{StatusCode, Url};
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long a transfer may stop in the middle.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+
+/// Connections to the store, which public authorities have certified.
+pub(super) fn http() -> Option<reqwest::blocking::Client> {
+    let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned();
+    let tls = rustls::ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .with_root_certificates(rustls::RootCertStore::from_iter(roots))
+        .with_no_client_auth();
+    let client = reqwest::blocking::Client::builder()
+        .use_preconfigured_tls(tls)
+        .connect_timeout(CONNECT_MAX)
+        .timeout(None)
+        .tcp_keepalive(SILENT_MAX)
+        .redirect(Policy::none())
+        .build();
+    client.ok()
+}
+
+impl Client {
+    /// Uploads a file as the server says, and reports it. Returns false if it has to go through the server.
+    pub(super) fn upload_directly(
+        &self,
+        attempt: &str,
+        (sha256, path): (&Sha256Hex, &Path),
+        direct: &Direct,
+    ) -> Result<bool, ClientError> {
+        let Some(outside) = &self.outside else { return Ok(false) };
+        let size_bytes = fs_err::metadata(path)?.len();
+        let mut etags = Vec::new();
+        for part in &direct.parts {
+            let mut file = fs_err::File::open(path)?;
+            file.seek(io::SeekFrom::Start(part.offset_bytes))?;
+            let mut request =
+                outside.put(&part.url).body(Body::sized(file.take(part.size_bytes), part.size_bytes));
+            for (name, value) in &part.headers {
+                request = request.header(name, value);
+            }
+            let Ok(answer) = request.send() else { return Ok(false) };
+            if !answer.status().is_success() {
+                return Ok(false);
+            }
+            etags.extend(answer.headers().get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned));
+        }
+        let uploaded = Uploaded { attempt: attempt.to_owned(), size_bytes, id: direct.id.clone(), etags };
+        let url = self.at(&format!("/v1/blobs/{sha256}/uploaded"));
+        let answer = self.in_session(&|| self.http.post(url.clone()).json(&uploaded));
+        match answer {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_passing() => Err(error),
+            // It did not arrive as it should have.
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Follows an answer of the server to the store.
+    pub(super) fn followed(&self, answer: Response) -> Result<Response, ClientError> {
+        if answer.status() != StatusCode::SEE_OTHER {
+            return Ok(answer);
+        }
+        let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+        let url = place.and_then(|place| Url::parse(place).ok());
+        let (Some(url), Some(outside)) = (url, &self.outside) else {
+            return Err(ClientError::Failed("it refers to a file without an address".to_owned()));
+        };
+        // The address is a secret for as long as it is valid.
+        let answer = outside.get(url).send().map_err(|error| broken(error.without_url()))?;
+        match answer.status().is_success() {
+            true => Ok(answer),
+            false => Err(ClientError::Failed(format!("the store of artifacts answers {}", answer.status()))),
+        }
+    }
+
+    /// The header with which this worker accepts files from the store; absent if it cannot.
+    pub(super) fn accepts_direct(&self) -> Option<(&'static str, &'static str)> {
+        self.outside.as_ref().map(|_| (DIRECT_HEADER, "1"))
+    }
+}

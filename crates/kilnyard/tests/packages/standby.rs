@@ -210,7 +210,8 @@ fn hangs(shared: &Shared) {
     until("a build has begun", || building(&farm.one) > 0);
     // Its server still answers, but the run does not.
     build.signal(libc::SIGSTOP);
-    until("the run continues", || served_by(&farm.two).contains("continues here"));
+    // Until then, it could still show itself, and remain the leader.
+    until("the run continues", || served_by(&farm.two).contains("resuming run"));
     build.signal(libc::SIGCONT);
     // What it writes comes too late.
     build.end().exits(3).says(&["another process is the leader"]);

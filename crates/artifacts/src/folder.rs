@@ -144,7 +144,7 @@ impl Depot for Folder {
             let failed = |source| ArtifactError::io(format!("renew {}", file.display()), source);
             return match modified_seconds(&fs::metadata(&file).map_err(failed)?) < fresh_seconds {
                 true => {
-                    let now = FileTimes::new().set_modified(SystemTime::now());
+                    let now = FileTimes::new().set_modified(time_of_files());
                     File::open(&file).and_then(|file| file.set_times(now)).map_err(failed)
                 }
                 false => Ok(()),
@@ -199,6 +199,12 @@ impl Depot for Folder {
         };
         vec![Finding { what: "writing, reading and removing", outcome }]
     }
+}
+
+/// The time that a file gets which is written now.
+fn time_of_files() -> SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "the times of files are the system's")]
+    SystemTime::now()
 }
 
 /// When a file was last modified, in seconds since 1970.

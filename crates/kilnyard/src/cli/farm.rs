@@ -64,7 +64,7 @@ pub struct Stores {
     /// of the yard is empty; after that, `kilnyard serve` alone does the same.
     #[arg(long, requires_all = ["store", "artifacts"])]
     pub standby: bool,
-    /// The database of the yard: `url` in its table [store].
+    /// The database of the yard: `url` in its table `store`.
     #[arg(long, value_name = "URL", requires = "standby")]
     pub store: Option<String>,
     /// A file with the password of the database.
@@ -76,7 +76,7 @@ pub struct Stores {
     /// The schema of the yard's tables.
     #[arg(long, value_name = "NAME", requires = "store")]
     pub schema: Option<String>,
-    /// The store of artifacts of the yard: `url` in its table [artifacts].
+    /// The store of artifacts of the yard: `url` in its table `artifacts`.
     #[arg(long, value_name = "URL", requires = "standby")]
     pub artifacts: Option<String>,
     /// The address of the server of artifacts.

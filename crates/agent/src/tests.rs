@@ -56,6 +56,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         checks_reproducible: false,
         to_test: None,
         is_captured: false,
+        to_check: Vec::new(),
     })
 }
 

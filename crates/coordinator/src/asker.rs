@@ -1,7 +1,8 @@
-//! Has workers run single commands outside of any run, such as the make of a directory in a scan.
+//! Has workers perform single tasks outside of any run: commands, such as the make of a directory in a scan, and checks of
+//! stored artifacts.
 //!
-//! A command is a lease whose output is its result. It has no state in the store: what is lost with a worker is asked
-//! again. Only workers with the role `scan` in trusted pools are asked, since what they answer decides what is built.
+//! A task is a lease whose output is its result. It has no state in the store: what is lost with a worker is asked
+//! again. Only workers with the role for it in trusted pools are asked, since what they answer decides what is built.
 
 use crate::seats::{Seats, machine_of};
 use crate::{Attempts, Channel, LEASE_SECONDS, REGRANT_SECONDS, Standing};
@@ -9,18 +10,22 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{BuildOrder, Output};
 use kilnyard_model::result::Failure;
 use kilnyard_model::role::Role;
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::{
-    Answer, BuildPhase, Hello, Lease, Offer, Opened, Ranked, Session, Test, ToCoordinator, ToWorker,
+    Answer, BuildPhase, CHECKS, Hello, Lease, Offer, Opened, Ranked, Session, Test, ToCoordinator, ToWorker,
     Versions, Welcome,
 };
 use kilnyard_schedule::{Files, MachineId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The time limit of a command whose order has none, in seconds.
+/// The time limit of a task that has none of its own, in seconds.
 const WALL_SECONDS_MAX: u64 = 15 * 60;
-/// What a worker may need beyond the time limit of a command, in seconds: to get the tree, and to send the output.
+/// What a worker may need beyond the time limit of a task, in seconds: to get the tree, and to send the output.
 const FURTHER_SECONDS: f64 = 600.0;
+
+/// The roles of workers that are asked.
+const ROLES: [Role; 2] = [Role::Scan, Role::Check];
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -34,10 +39,36 @@ pub enum AskerEvent {
     },
     /// What is known of the workers, by name.
     Workers(BTreeMap<String, Standing>),
-    /// A command to run; its number is the caller's.
-    Ask(u64, Arc<BuildOrder>),
+    /// A task; its number is the caller's.
+    Ask(u64, Task),
     /// Time has passed.
     Tick,
+}
+
+/// What a worker is asked.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// To run the command of an order.
+    Run(Arc<BuildOrder>),
+    /// To read artifacts where machines share them, and to say which are intact.
+    Check(Arc<Vec<Sha256Hex>>),
+}
+
+impl Task {
+    /// The role of workers that are asked.
+    pub fn role(&self) -> Role {
+        match self {
+            Task::Run(_) => Role::Scan,
+            Task::Check(_) => Role::Check,
+        }
+    }
+
+    fn wall_seconds_max(&self) -> u64 {
+        match self {
+            Task::Run(order) => order.terms.wall_seconds_max.unwrap_or(WALL_SECONDS_MAX),
+            Task::Check(_) => WALL_SECONDS_MAX,
+        }
+    }
 }
 
 /// Something to do.
@@ -47,17 +78,17 @@ pub enum AskerAction {
     Grant(Channel, Box<ToWorker>),
     /// Send another message.
     Send(Channel, Box<ToWorker>),
-    /// A command ended: its output as an artifact, which begins with the lease's id, or why there is none.
+    /// A task ended: its output as an artifact, which begins with the lease's id, or why there is none.
     Answered(u64, Attempt, Result<Vec<Output>, Failure>),
-    /// No worker can run a command, or the one that has it does not answer.
+    /// No worker can perform a task, or the one that has it does not answer.
     Unanswered(u64),
 }
 
-/// A command that a worker has.
+/// A task that a worker has.
 #[derive(Clone, Debug)]
 struct Asked {
     number: u64,
-    order: Arc<BuildOrder>,
+    task: Task,
     machine: MachineId,
     slot: u32,
     granted_seconds: f64,
@@ -72,7 +103,9 @@ pub struct Asker {
     standings: BTreeMap<String, Standing>,
     required: Vec<String>,
     attempts: Attempts,
-    waiting: VecDeque<(u64, Arc<BuildOrder>)>,
+    /// Workers whose program can check artifacts.
+    checkers: BTreeSet<MachineId>,
+    waiting: BTreeMap<Role, VecDeque<(u64, Task)>>,
     asked: BTreeMap<Attempt, Asked>,
     /// Counts leases: each needs its own number on a worker.
     count: u64,
@@ -87,17 +120,18 @@ impl Asker {
             standings: BTreeMap::new(),
             required,
             attempts,
-            waiting: VecDeque::new(),
+            checkers: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             asked: BTreeMap::new(),
             count: 0,
             now_seconds: 0.0,
         }
     }
 
-    /// The number of commands that the present workers run at once.
-    pub fn slots(&self) -> u32 {
+    /// The number of tasks for this role that the present workers perform at once.
+    pub fn slots(&self, role: Role) -> u32 {
         let machines = self.seats.in_session();
-        let open = machines.into_iter().filter(|machine| self.takes(*machine));
+        let open = machines.into_iter().filter(|machine| self.takes(*machine, role));
         open.map(|machine| self.seats.get(machine).cores).sum()
     }
 
@@ -107,7 +141,9 @@ impl Asker {
         match event {
             AskerEvent::Received { from, message } => self.receive(from, *message, actions),
             AskerEvent::Workers(standings) => self.standings = standings,
-            AskerEvent::Ask(number, order) => self.waiting.push_back((number, order)),
+            AskerEvent::Ask(number, task) => {
+                self.waiting.entry(task.role()).or_default().push_back((number, task))
+            }
             AskerEvent::Tick => {
                 for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
                     self.leave(machine);
@@ -122,18 +158,21 @@ impl Asker {
         }
         self.dispatch(actions);
         // The caller has a machine of its own.
-        if !self.seats.in_session().into_iter().any(|machine| self.takes(machine)) {
-            actions.extend(self.waiting.drain(..).map(|(number, _)| AskerAction::Unanswered(number)));
+        for role in ROLES {
+            if self.slots(role) == 0 {
+                let unanswered = self.waiting.remove(&role).unwrap_or_default().into_iter();
+                actions.extend(unanswered.map(|(number, _)| AskerAction::Unanswered(number)));
+            }
         }
     }
 
-    fn takes(&self, machine: MachineId) -> bool {
+    fn takes(&self, machine: MachineId, role: Role) -> bool {
         let seat = self.seats.get(machine);
         let standing = self.standings.get(&seat.worker);
-        let may_scan = standing.is_some_and(|standing| {
-            !standing.is_held && standing.is_trusted && standing.roles.contains(&Role::Scan)
+        let may_take = standing.is_some_and(|standing| {
+            !standing.is_held && standing.is_trusted && standing.roles.contains(&role)
         });
-        seat.takes_more && may_scan
+        seat.takes_more && may_take && (role != Role::Check || self.checkers.contains(&machine))
     }
 
     fn receive(&mut self, from: Channel, message: Opened<ToCoordinator>, actions: &mut Vec<AskerAction>) {
@@ -186,10 +225,10 @@ impl Asker {
             return refused(reason);
         }
         if let Some(lacking) = self.required.iter().find(|required| !capabilities.contains(required)) {
-            return refused(format!("the scan needs workers that are capable of {lacking}"));
+            return refused(format!("this needs workers that are capable of {lacking}"));
         }
         if !self.seats.has_place(&hello.worker) {
-            return refused("there are too many workers in this scan".to_owned());
+            return refused("there are too many workers here".to_owned());
         }
         let seat = self.seats.of_worker(&hello.worker);
         let is_known = seat.is_some();
@@ -200,6 +239,10 @@ impl Asker {
                 self.leave(machine);
             }
             let session = Session::from(self.attempts.next());
+            match capabilities.iter().any(|known| known == CHECKS) {
+                true => self.checkers.insert(machine),
+                false => self.checkers.remove(&machine),
+            };
             self.seats.join(machine, hello, session, channel, hello.cores, self.now_seconds);
             session
         });
@@ -226,7 +269,7 @@ impl Asker {
                 }
                 // A build of a run that is over.
                 _ if held.phase != BuildPhase::Ended => {
-                    let reason = "it belongs to no scan".to_owned();
+                    let reason = "it belongs to no run".to_owned();
                     let message = ToWorker::Superseded { session, attempt, reason };
                     actions.push(AskerAction::Send(channel, Box::new(message)));
                 }
@@ -243,7 +286,7 @@ impl Asker {
             self.asked.iter().filter(is_missing).map(|(attempt, _)| *attempt).collect();
         for attempt in missing {
             if let Some(asked) = self.take(&attempt) {
-                self.waiting.push_front((asked.number, asked.order));
+                self.again(asked);
             }
         }
         let message = ToWorker::Ranks { session, offer: offer.number, builds: ranked };
@@ -257,6 +300,11 @@ impl Asker {
         Some(asked)
     }
 
+    /// Asks before all others what a worker has lost.
+    fn again(&mut self, asked: Asked) {
+        self.waiting.entry(asked.task.role()).or_default().push_front((asked.number, asked.task));
+    }
+
     /// A worker is gone; what it had is asked again.
     fn leave(&mut self, machine: MachineId) {
         self.seats.end_session(machine);
@@ -264,45 +312,61 @@ impl Asker {
         let lost: Vec<Attempt> = self.asked.iter().filter(is_its).map(|(attempt, _)| *attempt).collect();
         for attempt in lost {
             if let Some(asked) = self.take(&attempt) {
-                self.waiting.push_front((asked.number, asked.order));
+                self.again(asked);
             }
         }
     }
 
     /// Gives what waits to workers with free slots, those with the most first.
     fn dispatch(&mut self, actions: &mut Vec<AskerAction>) {
-        while !self.waiting.is_empty() {
-            let machines = self.seats.in_session().into_iter().filter(|machine| self.takes(*machine));
-            let free = |machine: &MachineId| self.seats.get(*machine).slots_free.len();
-            let Some(machine) = machines.max_by_key(free).filter(|machine| free(machine) > 0) else { return };
-            let Some((number, order)) = self.waiting.pop_front() else { return };
-            let seat = self.seats.get_mut(machine);
-            let (Some(slot), Some((channel, session))) = (seat.slots_free.pop_first(), seat.way()) else {
-                return;
-            };
-            self.count += 1;
-            let attempt = self.attempts.next();
-            let lease = Box::new(Lease {
-                build: self.count,
-                attempt,
-                rank_seconds: 0.0,
-                run: 0,
-                slot,
-                files: Files::Disk,
-                written_bytes: 0,
-                order: (*order).clone(),
-                seen: Vec::new(),
-                checks_reproducible: false,
-                to_test: None,
-                is_captured: true,
-            });
-            let granted_seconds = self.now_seconds;
-            let wall_seconds = order.terms.wall_seconds_max.unwrap_or(WALL_SECONDS_MAX);
-            let ends_seconds = granted_seconds + wall_seconds as f64 + FURTHER_SECONDS;
-            let asked = Asked { number, order, machine, slot, granted_seconds, ends_seconds };
-            self.asked.insert(attempt, asked);
-            actions.push(AskerAction::Grant(channel, Box::new(ToWorker::Grant { session, lease })));
+        for role in ROLES {
+            while let Some(number_and_task) = self.waiting.get_mut(&role).and_then(VecDeque::pop_front) {
+                let machines = self.seats.in_session().into_iter();
+                let free = |machine: &MachineId| self.seats.get(*machine).slots_free.len();
+                let machine = machines.filter(|machine| self.takes(*machine, role)).max_by_key(free);
+                let granted = machine.and_then(|machine| self.grant(machine, &number_and_task));
+                match granted {
+                    Some(action) => actions.push(action),
+                    None => {
+                        self.waiting.entry(role).or_default().push_front(number_and_task);
+                        break;
+                    }
+                }
+            }
         }
+    }
+
+    /// Gives a task to a worker, if it has a free slot.
+    fn grant(&mut self, machine: MachineId, (number, task): &(u64, Task)) -> Option<AskerAction> {
+        let seat = self.seats.get_mut(machine);
+        let (channel, session) = seat.way()?;
+        let slot = seat.slots_free.pop_first()?;
+        self.count += 1;
+        let attempt = self.attempts.next();
+        let (order, to_check) = match task {
+            Task::Run(order) => ((**order).clone(), Vec::new()),
+            Task::Check(artifacts) => (BuildOrder::empty("check"), (**artifacts).clone()),
+        };
+        let lease = Box::new(Lease {
+            build: self.count,
+            attempt,
+            rank_seconds: 0.0,
+            run: 0,
+            slot,
+            files: Files::Disk,
+            written_bytes: 0,
+            order,
+            seen: Vec::new(),
+            checks_reproducible: false,
+            to_test: None,
+            is_captured: to_check.is_empty(),
+            to_check,
+        });
+        let granted_seconds = self.now_seconds;
+        let ends_seconds = granted_seconds + task.wall_seconds_max() as f64 + FURTHER_SECONDS;
+        let (number, task) = (*number, task.clone());
+        self.asked.insert(attempt, Asked { number, task, machine, slot, granted_seconds, ends_seconds });
+        Some(AskerAction::Grant(channel, Box::new(ToWorker::Grant { session, lease })))
     }
 }
 

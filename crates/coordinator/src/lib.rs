@@ -42,7 +42,7 @@ mod seats;
 #[cfg(test)]
 mod tests;
 
-pub use asker::{Asker, AskerAction, AskerEvent};
+pub use asker::{Asker, AskerAction, AskerEvent, Task};
 pub use attempts::Attempts;
 pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
 pub use inputs::Measured;
@@ -297,6 +297,7 @@ impl Granted {
                 Box::new(TestOnly { outputs: outputs.clone(), order: order.clone() })
             }),
             is_captured: false,
+            to_check: Vec::new(),
         }
     }
 }

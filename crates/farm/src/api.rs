@@ -17,6 +17,8 @@ pub const RUN_HEADER: &str = "kilnyard-run";
 pub const EPOCH_HEADER: &str = "kilnyard-epoch";
 /// The header of a request for a file whose answer may refer to another server.
 pub const DIRECT_HEADER: &str = "kilnyard-direct";
+/// The value of that header in requests which only the other server can answer: how the file is stored there is the question.
+pub const DIRECT_ONLY: &str = "only";
 
 /// A worker wants to join.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

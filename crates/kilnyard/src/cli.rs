@@ -4,7 +4,7 @@ mod farm;
 mod store;
 
 pub use farm::{Admission, Serve, Worker, Workers, WorkersAction};
-pub use store::{Artifacts, Move, Store};
+pub use store::{Artifacts, CheckArtifacts, Move, Store};
 
 use crate::config::{Reuse, Size};
 use crate::environment_of_process;
@@ -370,6 +370,9 @@ pub struct Build {
     /// Build each package twice, even if it is up to date, and compare the bytes.
     #[arg(long)]
     pub check_reproducible: bool,
+    /// Read all outputs first, on other machines too, and build again what is missing or damaged.
+    #[arg(long)]
+    pub check_outputs: bool,
     /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,

@@ -21,14 +21,16 @@ mod feed;
 mod fetch;
 mod follow;
 mod gathering;
+mod helpers;
 mod link;
 mod owner;
 pub mod picture;
 mod preparer;
-mod scanners;
 mod stored;
 mod taken;
 pub mod view;
+
+pub use helpers::OtherMachines;
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{Forced, Planned, inputs_of};
@@ -59,7 +61,6 @@ use owner::{Ended, Owner};
 use picture::{Follower, Picture};
 use preparer::{Desk, Preparer};
 use rand::RngCore;
-pub use scanners::Scanners;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -25,3 +25,15 @@ pub struct Artifact {
     /// The type of the uncompressed form.
     pub media: Media,
 }
+
+/// The result of reading a stored artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checked {
+    /// Its content has the hash of its name.
+    Intact,
+    /// The store does not have it.
+    Missing,
+    /// Its content has another hash.
+    Damaged,
+}

@@ -339,6 +339,27 @@ pub struct BuildOrder {
     pub keep: Option<KeepOrder>,
 }
 
+impl BuildOrder {
+    /// An order that builds nothing, for work without a root.
+    pub fn empty(name: &str) -> BuildOrder {
+        BuildOrder {
+            package: name.to_owned(),
+            version: String::new(),
+            family: FamilyOrder::default(),
+            key: Key { digest: String::new(), lines: Vec::new() },
+            root: RootOrder::default(),
+            work: None,
+            fetch: None,
+            stages: Vec::new(),
+            clients: Vec::new(),
+            fakeroots: Vec::new(),
+            output_folder: String::new(),
+            terms: BuildTerms::default(),
+            keep: None,
+        }
+    }
+}
+
 /// The test of a build's outputs in a clean root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestOrder {

@@ -11,6 +11,8 @@ use std::str::FromStr;
 pub enum Role {
     /// It scans parts of a tree.
     Scan,
+    /// It reads stored outputs, where it is near them, and compares their hashes.
+    Check,
     /// It builds packages.
     Build,
     /// It installs and removes what was built, in clean roots.
@@ -19,7 +21,7 @@ pub enum Role {
 
 impl Role {
     /// All roles, in the order of a run.
-    pub const ALL: [Role; 3] = [Role::Scan, Role::Build, Role::Test];
+    pub const ALL: [Role; 4] = [Role::Scan, Role::Check, Role::Build, Role::Test];
 
     /// The set of all roles.
     pub fn all() -> BTreeSet<Role> {
@@ -31,6 +33,7 @@ impl fmt::Display for Role {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Role::Scan => "scan",
+            Role::Check => "check",
             Role::Build => "build",
             Role::Test => "test",
         })
@@ -42,6 +45,6 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Role, String> {
         let found = Role::ALL.into_iter().find(|role| role.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is not a role: scan, build or test"))
+        found.ok_or_else(|| format!("`{text}` is not a role: scan, check, build or test"))
     }
 }

@@ -9,7 +9,8 @@ mod talk;
 mod wire;
 
 pub use talk::{
-    ANNOUNCED, BuildPhase, Held, Hello, Offer, Ranked, Reports, Session, ToCoordinator, ToWorker, Welcome,
+    ANNOUNCED, BuildPhase, CHECKS, Held, Hello, Offer, Ranked, Reports, Session, ToCoordinator, ToWorker,
+    Welcome,
 };
 pub use wire::{MESSAGE_BYTES_MAX, Opened, VERSION, Versions, WireError, decode, encode, encode_as, open};
 
@@ -17,6 +18,7 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{BuildOrder, Output, Stage, TestOrder};
 use kilnyard_model::provenance::Signed;
 use kilnyard_model::result::{Failure, StageResult, StageSeen};
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_schedule::Files;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,17 @@ pub struct Lease {
     /// Whether it is a command whose output is the result, in place of a build.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_captured: bool,
+    /// Stored artifacts that the worker reads, in place of a build; the result is which of them are intact. Only workers
+    /// with the capability [`CHECKS`] get such a lease.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to_check: Vec<Sha256Hex>,
+}
+
+impl Lease {
+    /// Whether its result is the output of a command or check, and no package.
+    pub fn is_no_build(&self) -> bool {
+        self.is_captured || !self.to_check.is_empty()
+    }
 }
 
 /// Outputs of another worker, and how they are tested.

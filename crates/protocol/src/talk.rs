@@ -38,6 +38,9 @@ impl From<Attempt> for Session {
 /// The capability of workers that prepare announced builds.
 pub const ANNOUNCED: &str = "preparing announced builds";
 
+/// The capability of workers that check stored artifacts.
+pub const CHECKS: &str = "checking stored artifacts";
+
 /// A message of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -185,6 +185,7 @@ fn lease() -> Lease {
         checks_reproducible,
         to_test: None,
         is_captured: false,
+        to_check: Vec::new(),
     }
 }
 

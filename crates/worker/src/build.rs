@@ -50,20 +50,23 @@ impl Worker {
     /// Performs a lease from beginning to end, with its share of the cores. Setting `cancel` ends it.
     pub fn perform(&self, lease: &Lease, share: &Share, cancel: &AtomicBool, link: &dyn Link) -> BuildResult {
         let mut is_reproducible = None;
-        let outcome = Performance::new(self, lease, share, cancel, link).and_then(|performance| {
-            if lease.is_captured {
-                return performance.capture(&lease.order);
-            }
-            if let Some(to_test) = &lease.to_test {
-                return performance.test(&to_test.order).map(|()| to_test.outputs.clone());
-            }
-            let outputs = performance.build(&lease.order, "")?;
-            if lease.checks_reproducible {
-                let second = performance.build(&lease.order, "again-")?;
-                is_reproducible = Some(hashes(&outputs) == hashes(&second));
-            }
-            Ok(outputs)
-        });
+        let outcome = match lease.to_check.is_empty() {
+            false => crate::capture::check(self, lease, cancel, link),
+            true => Performance::new(self, lease, share, cancel, link).and_then(|performance| {
+                if lease.is_captured {
+                    return performance.capture(&lease.order);
+                }
+                if let Some(to_test) = &lease.to_test {
+                    return performance.test(&to_test.order).map(|()| to_test.outputs.clone());
+                }
+                let outputs = performance.build(&lease.order, "")?;
+                if lease.checks_reproducible {
+                    let second = performance.build(&lease.order, "again-")?;
+                    is_reproducible = Some(hashes(&outputs) == hashes(&second));
+                }
+                Ok(outputs)
+            }),
+        };
         // Messages contain names of files and packages, which the build controls.
         let outcome =
             outcome.map_err(|failure| Failure { message: text::lines(&failure.message), ..failure });

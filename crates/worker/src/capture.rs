@@ -1,12 +1,17 @@
-//! Commands whose output is the result, such as the make of a directory in a scan of a tree.
+//! Leases whose output is the result: commands, such as the make of a directory in a scan of a tree, and checks of stored
+//! artifacts.
 
-use crate::build::{Performance, machine, unmade};
+use crate::Worker;
+use crate::build::{Performance, cancelled, machine, unmade};
+use crate::link::Link;
 use crate::runner::{PlainRoot, Root, Running, Shown};
 use kilnyard_model::order::{BuildOrder, Output, Stage};
 use kilnyard_model::result::Failure;
 use kilnyard_process::{End, Limits};
-use kilnyard_protocol::Built;
+use kilnyard_protocol::{Built, Lease};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest output, in bytes: the largest directory of a tree prints half a megabyte.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
@@ -56,36 +61,70 @@ impl Performance<'_> {
                 End::Exit(code) => code.to_string(),
                 End::Limit(..) => OUT_OF_TIME.to_owned(),
                 End::LogFailed(_) if output.is_over => TOO_LONG.to_owned(),
-                End::Cancelled => return Err(crate::build::cancelled(Stage::Unpack)),
+                End::Cancelled => return Err(cancelled(Stage::Unpack)),
                 End::LogFailed(error) | End::SandboxFailed(error) => {
                     return Err(machine(Stage::Unpack, error));
                 }
             };
         }
-        let failed = |error: io::Error| machine(Stage::Collect, error);
-        let folder = tempfile::tempdir_in(self.worker.settings.yard.join("state")).map_err(failed)?;
-        let path = folder.path().join(CAPTURED);
-        // It begins with the lease's id, so that no other file passes for it, and no two outputs are the same file.
-        let mark = format!("{}\n", self.lease.attempt);
-        fs_err::write(&path, [mark.as_bytes(), &output.bytes].concat()).map_err(failed)?;
-        let kept = self.worker.distfiles.insert(&path);
-        let (sha256, size_bytes) = kept.map_err(|error| machine(Stage::Collect, error))?;
-        let output = Output {
-            name: CAPTURED.to_owned(),
-            version: String::new(),
-            architecture: String::new(),
-            file: CAPTURED.to_owned(),
-            sha256: sha256.as_str().to_owned(),
-            size_bytes,
-            content: sha256.as_str().to_owned(),
-            description: ended,
-        };
-        let built = Built { build: self.lease.build, outputs: vec![output.clone()], is_repeated: false };
-        self.link.built(built, folder.path()).map_err(|error| machine(Stage::Collect, error))?;
-        // It is at the coordinator now.
-        let _ = self.worker.distfiles.artifacts().remove(&sha256);
-        Ok(vec![output])
+        deliver(self.worker, self.lease, self.link, &output.bytes, ended)
     }
+}
+
+/// Reads the artifacts of a lease where machines share them. The output is a map of their hashes, without those that could
+/// not be read.
+pub(crate) fn check(
+    worker: &Worker,
+    lease: &Lease,
+    cancel: &AtomicBool,
+    link: &dyn Link,
+) -> Result<Vec<Output>, Failure> {
+    let (mut checked, mut unread) = (BTreeMap::new(), String::new());
+    for sha256 in &lease.to_check {
+        match link.check(sha256) {
+            _ if cancel.load(Ordering::Relaxed) => return Err(cancelled(Stage::Fetch)),
+            Ok(result) => drop(checked.insert(sha256.as_str(), result)),
+            Err(reason) => unread = reason,
+        }
+    }
+    if checked.is_empty() {
+        return Err(machine(Stage::Fetch, unread));
+    }
+    let text = serde_json::to_vec(&checked).map_err(|error| machine(Stage::Collect, error))?;
+    deliver(worker, lease, link, &text, 0.to_string())
+}
+
+/// Stores an output at the coordinator.
+fn deliver(
+    worker: &Worker,
+    lease: &Lease,
+    link: &dyn Link,
+    bytes: &[u8],
+    ended: String,
+) -> Result<Vec<Output>, Failure> {
+    let failed = |error: io::Error| machine(Stage::Collect, error);
+    let folder = tempfile::tempdir_in(worker.settings.yard.join("state")).map_err(failed)?;
+    let path = folder.path().join(CAPTURED);
+    // It begins with the lease's id, so that no other file passes for it, and no two outputs are the same file.
+    let mark = format!("{}\n", lease.attempt);
+    fs_err::write(&path, [mark.as_bytes(), bytes].concat()).map_err(failed)?;
+    let kept = worker.distfiles.insert(&path);
+    let (sha256, size_bytes) = kept.map_err(|error| machine(Stage::Collect, error))?;
+    let output = Output {
+        name: CAPTURED.to_owned(),
+        version: String::new(),
+        architecture: String::new(),
+        file: CAPTURED.to_owned(),
+        sha256: sha256.as_str().to_owned(),
+        size_bytes,
+        content: sha256.as_str().to_owned(),
+        description: ended,
+    };
+    let built = Built { build: lease.build, outputs: vec![output.clone()], is_repeated: false };
+    link.built(built, folder.path()).map_err(|error| machine(Stage::Collect, error))?;
+    // It is at the coordinator now.
+    let _ = worker.distfiles.artifacts().remove(&sha256);
+    Ok(vec![output])
 }
 
 /// Output up to [`OUTPUT_BYTES_MAX`].

@@ -14,9 +14,11 @@
 
 use crate::{Cores, InUse, Link, Share, Supply, Worker, jobserver_path};
 use kilnyard_agent::{Action, Agent, Event};
+use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{now_seconds, pressure};
 use kilnyard_protocol::{
@@ -457,6 +459,10 @@ impl Link for OfBuild<'_> {
         }
         Ok(answer)
     }
+
+    fn check(&self, sha256: &Sha256Hex) -> Result<Checked, String> {
+        self.supply.check(sha256, &self.cancel)
+    }
 }
 
 /// Checks that a part of a message can be encoded.
@@ -466,7 +472,7 @@ fn check(said: &impl Serialize) -> Result<(), String> {
 
 /// Signs a result with outputs that this worker built.
 fn signed(mut result: BuildResult, lease: &Lease, link: &OfBuild<'_>) -> BuildResult {
-    if let (Ok(outputs), None, false) = (&result.outcome, &lease.to_test, lease.is_captured) {
+    if let (Ok(outputs), None, false) = (&result.outcome, &lease.to_test, lease.is_no_build()) {
         result.provenance = link.supply.sign(lease, outputs);
     }
     result

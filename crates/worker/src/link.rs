@@ -1,5 +1,7 @@
 //! The connection from a lease's build to the coordinator.
 
+use kilnyard_model::artifact::Checked;
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::{Answer, Built, Progress};
 use std::path::Path;
 
@@ -11,6 +13,9 @@ pub trait Link {
     /// Reports the outputs, which are in this folder, and waits for the coordinator's answer. An error gives the reason why there is no answer;
     /// the build then fails as a failure of the machine.
     fn built(&self, built: Built, folder: &Path) -> Result<Answer, String>;
+
+    /// Reads an artifact where the coordinator's machines share them. An error gives the reason why it could not be read.
+    fn check(&self, sha256: &Sha256Hex) -> Result<Checked, String>;
 }
 
 /// A link without a coordinator, for work that is not a build.
@@ -21,6 +26,10 @@ impl Link for Silent {
     fn report(&self, _progress: Progress) {}
 
     fn built(&self, _built: Built, _folder: &Path) -> Result<Answer, String> {
+        Err("not connected to a coordinator".to_owned())
+    }
+
+    fn check(&self, _: &Sha256Hex) -> Result<Checked, String> {
         Err("not connected to a coordinator".to_owned())
     }
 }

@@ -1,10 +1,12 @@
 //! How files of a lease reach the worker, and files of a build the coordinator, if they do not share a folder.
 
 use kilnyard_mirror::FileStore;
+use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, TestOrder};
 use kilnyard_model::provenance::Signed;
 use kilnyard_model::result::Failure;
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::{Built, Lease};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +38,9 @@ pub trait Supply: Sync {
         folder: &Path,
         cancel: &AtomicBool,
     ) -> Result<(), String>;
+
+    /// Reads an artifact where machines share them, and compares its hash. An error is the reason why it could not be read.
+    fn check(&self, sha256: &Sha256Hex, cancel: &AtomicBool) -> Result<Checked, String>;
 
     /// Signs what was built; none if this worker signs nothing.
     fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed>;
@@ -80,6 +85,10 @@ impl<Sign: Fn(&Lease, &[Output]) -> Option<Signed> + Sync> Supply for SharedFold
         let Some(distfiles) = self.distfiles.as_ref().filter(|_| !built.is_repeated) else { return Ok(()) };
         let keep = |output: &Output| distfiles.insert(&folder.join(&output.file)).map(drop);
         built.outputs.iter().try_for_each(keep).map_err(|error| format!("failed to {error}"))
+    }
+
+    fn check(&self, _: &Sha256Hex, _: &AtomicBool) -> Result<Checked, String> {
+        Err("the coordinator's machine reads its store itself".to_owned())
     }
 
     fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {

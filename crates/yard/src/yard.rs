@@ -3,12 +3,12 @@
 pub(crate) mod artifacts;
 mod folders;
 pub(crate) mod store;
+mod verify;
 
-pub use artifacts::{
-    Unneeded, Verified, bring, fresh_since_seconds, needed, share_outputs, unneeded, verify,
-};
+pub use artifacts::{Unneeded, bring, fresh_since_seconds, needed, share_outputs, unneeded};
 pub use kilnyard_store_postgres::Documents;
 pub use store::{STORE, store_error};
+pub use verify::{Verified, verify};
 
 use crate::config::Config;
 use crate::config::targets::TargetConfig;

@@ -99,6 +99,7 @@ impl Maker {
             checks_reproducible: false,
             to_test: None,
             is_captured: false,
+            to_check: Vec::new(),
         };
         let distfiles = Arc::new(crate::mirror::open_files(yard)?);
         Ok(Maker { settings, lease, ids: ids.clone(), distfiles })

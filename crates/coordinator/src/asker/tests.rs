@@ -1,30 +1,21 @@
 use super::*;
-use kilnyard_model::order::{FamilyOrder, Key, RootOrder};
 use kilnyard_protocol::{BuildResult, Held};
 use kilnyard_schedule::Pressure;
 
-fn order() -> Arc<BuildOrder> {
-    Arc::new(BuildOrder {
-        package: "a/b".to_owned(),
-        version: String::new(),
-        family: FamilyOrder::default(),
-        key: Key { digest: String::new(), lines: Vec::new() },
-        root: RootOrder::default(),
-        work: None,
-        fetch: None,
-        stages: Vec::new(),
-        clients: Vec::new(),
-        fakeroots: Vec::new(),
-        output_folder: String::new(),
-        terms: Default::default(),
-        keep: None,
-    })
+fn task() -> Task {
+    Task::Run(Arc::new(BuildOrder::empty("a/b")))
+}
+
+fn check() -> Task {
+    Task::Check(Arc::new(vec![Sha256Hex::parse(&"a".repeat(64)).unwrap()]))
 }
 
 /// An asker with a farm of workers named by their channels.
 struct Farm {
     asker: Asker,
     now_seconds: f64,
+    /// Of all workers.
+    capabilities: Vec<String>,
 }
 
 impl Farm {
@@ -34,7 +25,8 @@ impl Farm {
             ((*name).to_owned(), Standing { is_held: false, pool: "default".to_owned(), is_trusted, roles })
         };
         let asker = Asker::new(Attempts::new([1; Attempts::SECRET_BYTES]), Vec::new());
-        let mut farm = Farm { asker, now_seconds: 0.0 };
+        let capabilities = vec![CHECKS.to_owned()];
+        let mut farm = Farm { asker, now_seconds: 0.0, capabilities };
         farm.apply(AskerEvent::Workers(standings.iter().map(standing).collect()));
         farm
     }
@@ -46,7 +38,8 @@ impl Farm {
     }
 
     fn say(&mut self, from: u64, body: ToCoordinator) -> Vec<AskerAction> {
-        let message = Box::new(Opened { version: 1, capabilities: Vec::new(), body });
+        let capabilities = self.capabilities.clone();
+        let message = Box::new(Opened { version: 1, capabilities, body });
         self.apply(AskerEvent::Received { from: Channel(from), message })
     }
 
@@ -111,13 +104,13 @@ fn only_trusted_workers_with_the_role_are_asked() {
     for (channel, worker) in [(1, "builder"), (2, "stranger"), (3, "unknown")] {
         farm.hello(channel, worker, "p");
     }
-    assert_eq!(farm.asker.slots(), 0);
-    assert_eq!(farm.apply(AskerEvent::Ask(1, order())), [AskerAction::Unanswered(1)]);
+    assert_eq!(farm.asker.slots(Role::Scan), 0);
+    assert_eq!(farm.apply(AskerEvent::Ask(1, task())), [AskerAction::Unanswered(1)]);
     farm.hello(4, "scanner", "p");
-    assert_eq!(farm.asker.slots(), 1);
-    let grants = granted(&farm.apply(AskerEvent::Ask(2, order())));
+    assert_eq!(farm.asker.slots(Role::Scan), 1);
+    let grants = granted(&farm.apply(AskerEvent::Ask(2, task())));
     assert_eq!(grants.len(), 1);
-    assert!(granted(&farm.apply(AskerEvent::Ask(3, order()))).is_empty(), "it has one slot");
+    assert!(granted(&farm.apply(AskerEvent::Ask(3, task()))).is_empty(), "it has one slot");
     // It never answers.
     farm.now_seconds = WALL_SECONDS_MAX as f64 + FURTHER_SECONDS + 1.0;
     farm.asker.seats.forgive(farm.now_seconds);
@@ -129,7 +122,7 @@ fn only_trusted_workers_with_the_role_are_asked() {
 fn what_a_worker_loses_is_asked_again_and_answered_once() {
     let mut farm = Farm::new(&[("one", true, &[Role::Scan]), ("two", true, &[Role::Scan])]);
     let first = farm.hello(1, "one", "p");
-    let grants = granted(&farm.apply(AskerEvent::Ask(7, order())));
+    let grants = granted(&farm.apply(AskerEvent::Ask(7, task())));
     assert_eq!((grants.len(), grants[0].0), (1, 1));
     // Another worker cannot answer for it.
     let second = farm.hello(2, "two", "p");
@@ -154,7 +147,7 @@ fn what_a_worker_loses_is_asked_again_and_answered_once() {
     assert_eq!(answered(&farm.say(2, result(second, attempt))), 1);
     assert_eq!(answered(&farm.say(2, result(second, attempt))), 0);
     // The last one leaves, with what it has.
-    farm.apply(AskerEvent::Ask(8, order()));
+    farm.apply(AskerEvent::Ask(8, task()));
     let left = farm.say(2, ToCoordinator::Leave { session: second });
     assert!(left.contains(&AskerAction::Unanswered(8)), "{left:?}");
     // The first comes back: its session is over.
@@ -167,7 +160,7 @@ fn what_a_worker_loses_is_asked_again_and_answered_once() {
 fn a_new_process_and_builds_of_a_run_are_handled() {
     let mut farm = Farm::new(&[("one", true, &[Role::Scan])]);
     let session = farm.hello(1, "one", "p");
-    let grants = granted(&farm.apply(AskerEvent::Ask(7, order())));
+    let grants = granted(&farm.apply(AskerEvent::Ask(7, task())));
     assert_eq!(grants.len(), 1);
     let of_run = Attempt::from_bytes([9; 16]);
     let actions = farm.offer(1, session, 1, &[grants[0].1, of_run]);
@@ -181,4 +174,47 @@ fn a_new_process_and_builds_of_a_run_are_handled() {
     assert_eq!(actions.iter().filter_map(ended).collect::<Vec<_>>(), [of_run]);
     assert_ne!(farm.hello(1, "one", "q"), session);
     assert_eq!(farm.asker.asked.len(), 1, "the new process gets it");
+}
+
+/// The artifacts that grants name.
+fn to_check(actions: &[AskerAction]) -> Vec<(u64, usize)> {
+    let of = |action: &AskerAction| match action {
+        AskerAction::Grant(to, message) => match &**message {
+            ToWorker::Grant { lease, .. } => Some((to.0, lease.to_check.len())),
+            _ => None,
+        },
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn artifacts_are_checked_by_trusted_workers_with_the_role() {
+    let mut farm = Farm::new(&[
+        ("scanner", true, &[Role::Scan]),
+        ("stranger", false, &Role::ALL),
+        ("checker", true, &[Role::Check]),
+    ]);
+    farm.hello(1, "scanner", "p");
+    farm.hello(2, "stranger", "p");
+    assert_eq!(farm.asker.slots(Role::Check), 0);
+    assert_eq!(farm.apply(AskerEvent::Ask(1, check())), [AskerAction::Unanswered(1)]);
+    farm.hello(3, "checker", "p");
+    assert_eq!(to_check(&farm.apply(AskerEvent::Ask(2, check()))), [(3, 1)]);
+    // One role waits for no other.
+    assert!(to_check(&farm.apply(AskerEvent::Ask(3, check()))).is_empty());
+    assert_eq!(to_check(&farm.apply(AskerEvent::Ask(4, task()))), [(1, 0)]);
+}
+
+#[test]
+fn a_program_that_cannot_check_artifacts_gets_commands_only() {
+    let mut farm = Farm::new(&[("old", true, &Role::ALL)]);
+    farm.capabilities = Vec::new();
+    farm.hello(1, "old", "p");
+    assert_eq!((farm.asker.slots(Role::Scan), farm.asker.slots(Role::Check)), (1, 0));
+    assert_eq!(farm.apply(AskerEvent::Ask(1, check())), [AskerAction::Unanswered(1)]);
+    // The same machine, with a newer program.
+    farm.capabilities = vec![CHECKS.to_owned()];
+    farm.hello(1, "old", "q");
+    assert_eq!(to_check(&farm.apply(AskerEvent::Ask(2, check()))), [(1, 1)]);
 }

@@ -4,6 +4,7 @@
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, depended_on};
 use kilnyard_ecosystem::pkgsrc::scan_file::is_category;
 use kilnyard_ecosystem::pkgsrc::tree::{Tree, TreeError};
+use kilnyard_model::role::Role;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::helpers::Helpers;
 use kilnyard_yard::{interrupt, words};
@@ -161,7 +162,7 @@ impl<'a> Work<'a> {
         let (work, is_over) = (&work, &is_over);
         let new_ones = first.iter().filter(|location| !self.kept.contains_key(*location)).count();
         let helped = self.helped.filter(|_| new_ones >= HELPED_MIN * jobs as usize);
-        let slots = helped.map_or(0, |helped| helped.helpers.slots().min(HELPED_MAX));
+        let slots = helped.map_or(0, |helped| helped.helpers.slots(Role::Scan).min(HELPED_MAX));
         if slots > 0 {
             say(&format!("other machines scan too, {slots} directories at once"));
         }

@@ -1,8 +1,10 @@
 //! Files that go straight to and from the store that machines share, by URLs that the server gives for a while. What fails
 //! there goes through the server, as without such a store.
 
-use super::{Client, ClientError, broken};
-use crate::api::{DIRECT_HEADER, Direct, Uploaded};
+use super::{Client, ClientError, broken, judged, sent};
+use crate::api::{DIRECT_HEADER, DIRECT_ONLY, Direct, Uploaded};
+use kilnyard_artifacts::hash_of;
+use kilnyard_model::artifact::Checked;
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::blocking::{Body, Response};
 use reqwest::header::{ETAG, LOCATION};
@@ -10,6 +12,7 @@ use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 use std::io::{self, Read, Seek};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a connection may take to be made.
@@ -71,11 +74,30 @@ impl Client {
         }
     }
 
+    /// Reads an artifact from the store that machines share, and compares its hash. It does not pass the server.
+    ///
+    /// # Errors
+    /// It cannot be read: workers cannot read the store, no lease names the artifact any longer, or the check is cancelled.
+    pub fn check(&self, sha256: &Sha256Hex, cancel: &AtomicBool) -> Result<Checked, ClientError> {
+        let url = self.at(&format!("/v1/blobs/{sha256}"));
+        let answer = self.answer(&|| self.http.get(url.clone()).header(DIRECT_HEADER, DIRECT_ONLY), sent)?;
+        let mut content: Response = match answer.status() {
+            StatusCode::NOT_FOUND => return Ok(Checked::Missing),
+            StatusCode::SEE_OTHER => self.followed(answer)?,
+            status => {
+                judged(answer)?;
+                return Err(ClientError::Failed(format!(
+                    "it answers {status} where it should refer to the store"
+                )));
+            }
+        };
+        let (found, _) = hash_of(&mut Until { from: &mut content, cancel })
+            .map_err(|error| ClientError::Connection(error.to_string()))?;
+        Ok(if found == *sha256 { Checked::Intact } else { Checked::Damaged })
+    }
+
     /// Follows an answer of the server to the store.
     pub(super) fn followed(&self, answer: Response) -> Result<Response, ClientError> {
-        if answer.status() != StatusCode::SEE_OTHER {
-            return Ok(answer);
-        }
         let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
         let url = place.and_then(|place| Url::parse(place).ok());
         let (Some(url), Some(outside)) = (url, &self.outside) else {
@@ -92,5 +114,20 @@ impl Client {
     /// The header with which this worker accepts files from the store; absent if it cannot.
     pub(super) fn accepts_direct(&self) -> Option<(&'static str, &'static str)> {
         self.outside.as_ref().map(|_| (DIRECT_HEADER, "1"))
+    }
+}
+
+/// Content that is read until that is cancelled.
+struct Until<'a> {
+    from: &'a mut dyn Read,
+    cancel: &'a AtomicBool,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.cancel.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("it was cancelled")),
+            false => self.from.read(into),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{self, BYTES, DIRECT_HEADER, PART_MISSING, Part, Refused};
+use crate::api::{self, BYTES, DIRECT_HEADER, DIRECT_ONLY, PART_MISSING, Part, Refused};
 use crate::relay::is_log_name;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -43,6 +43,25 @@ pub fn hash(text: &str) -> Result<Sha256Hex, Refusal> {
     Sha256Hex::parse(text).map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
+/// Refers to a file in the store that machines share, for a worker that checks how it is stored.
+async fn stored(shared: &Shared, sha256: Sha256Hex) -> Result<Response, Refusal> {
+    let Some((depot, true)) = shared.depot.get().cloned() else {
+        return Err(Refusal(StatusCode::CONFLICT, "workers cannot read the store of artifacts".to_owned()));
+    };
+    let wanted = sha256.clone();
+    let url = tokio::task::spawn_blocking(move || match depot.contains(&wanted)? {
+        true => depot.read_url(&wanted, DIRECT_MAX).map(Some),
+        false => Ok(None),
+    });
+    match url.await.map_err(Refusal::machine)?.map_err(Refusal::machine)? {
+        None => Err(Refusal(StatusCode::NOT_FOUND, format!("artifact {sha256} not found"))),
+        Some(None) => {
+            Err(Refusal(StatusCode::CONFLICT, "the store of artifacts has no addresses".to_owned()))
+        }
+        Some(Some(url)) => Ok((StatusCode::SEE_OTHER, [(header::LOCATION, url)]).into_response()),
+    }
+}
+
 /// Reads a file that a build of the worker names.
 ///
 /// It is sent as it is stored, compressed or not.
@@ -62,6 +81,7 @@ pub fn hash(text: &str) -> Result<Sha256Hex, Refusal> {
         (status = 401, description = "The session is unknown or over.", body = Refused),
         (status = 403, description = "No build of this worker names the file.", body = Refused),
         (status = 404, description = "The yard does not have it.", body = Refused),
+        (status = 409, description = "It was to be read from the store of artifacts, and workers cannot.", body = Refused),
         (status = 503, description = "No run is in progress: try again.", body = Refused),
         (status = "default", description = "Any other refusal.", body = Refused),
     ),
@@ -78,6 +98,9 @@ pub async fn read(
     let files = shared.files()?;
     if !shared.state().may_read(&worker, &sha256) {
         return Err(not_yours());
+    }
+    if headers.get(DIRECT_HEADER).is_some_and(|value| value == DIRECT_ONLY) {
+        return stored(&shared, sha256).await;
     }
     let folders = std::iter::once(&files.distfiles).chain(&files.archives);
     let mut found = folders.into_iter().find_map(|folder| folder.find(&sha256));

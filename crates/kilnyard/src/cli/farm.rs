@@ -106,7 +106,7 @@ pub struct Admission {
     /// The worker's pool, of those in kilnyard.toml.
     #[arg(long, default_value = kilnyard_farm::roster::DEFAULT_POOL)]
     pub pool: String,
-    /// What the worker takes part in: scan, build, test. Default: the roles of its pool.
+    /// What the worker takes part in: scan, check, build, test. Default: the roles of its pool.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     pub roles: Vec<Role>,
     /// Whether the worker gets builds at once: automatically or by-hand. Default: as kilnyard.toml says.

@@ -31,7 +31,7 @@ pub enum Store {
 #[derive(Debug, Subcommand)]
 pub enum Artifacts {
     /// Read all current outputs, and compare their hashes. What is damaged is removed, and built again.
-    Check(Check),
+    Check(CheckArtifacts),
     /// Remove artifacts that nothing names, from where machines share them.
     Clean {
         /// Show what would be removed, without removing it.
@@ -40,6 +40,16 @@ pub enum Artifacts {
         #[command(flatten)]
         json: Json,
     },
+}
+
+/// `artifacts check`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CheckArtifacts {
+    /// Read all of them on this machine. By default, workers with the role check help, if there are any.
+    #[arg(long)]
+    pub here: bool,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// `store check`.

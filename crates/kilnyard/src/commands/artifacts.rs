@@ -3,8 +3,11 @@
 use super::{print, print_json};
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
-use crate::yard::{Yard, fresh_since_seconds, unneeded, verify};
+use crate::run::OtherMachines;
+use crate::run::door::Door;
+use crate::yard::{Verified, Yard, fresh_since_seconds, unneeded, verify};
 use crate::{signals, words};
+use kilnyard_yard::helpers::{Helpers, NoHelpers};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,7 +23,7 @@ pub fn run(yard: &Yard, command: &cli::Artifacts) -> Result<ExitCode> {
         cli::Artifacts::Check(options) => {
             let mut code = ExitCode::SUCCESS;
             for target in yard.targets()? {
-                let found = check(&target, options.json.json)?;
+                let found = check_locked(&target, options)?;
                 if found != ExitCode::SUCCESS {
                     code = found;
                 }
@@ -31,22 +34,43 @@ pub fn run(yard: &Yard, command: &cli::Artifacts) -> Result<ExitCode> {
     }
 }
 
-/// Reads all outputs of a target.
-pub fn check(yard: &Yard, as_json: bool) -> Result<ExitCode> {
-    let store = yard.store()?;
-    let mut said = Instant::now();
-    let verified = verify(yard, &*store, &mut |all, done| {
-        if said.elapsed() > STEP {
-            said = Instant::now();
-            say!("{done} of {} read", words::count(all as u64, "output"));
+/// Reads all outputs of a target. Workers help if no run needs them.
+fn check_locked(yard: &Yard, options: &cli::CheckArtifacts) -> Result<ExitCode> {
+    let as_json = options.json.json;
+    if options.here || !Door::is_open(yard) {
+        return check(yard, &NoHelpers, as_json);
+    }
+    match yard.lock() {
+        Ok(lock) => {
+            // If this cannot be written, status shows less.
+            let _ = lock.note("checking the outputs");
+            check(yard, &OtherMachines::new(yard), as_json)
         }
-    })?;
+        Err(_) => {
+            say!("note: workers do not help, since another command is working on this yard");
+            check(yard, &NoHelpers, as_json)
+        }
+    }
+}
+
+/// Reads all outputs of a target, on these machines too.
+pub fn check(yard: &Yard, helpers: &dyn Helpers, as_json: bool) -> Result<ExitCode> {
+    let verified = read_all(yard, helpers)?;
     let is_intact = verified.missing.is_empty() && verified.damaged.is_empty();
     if as_json {
         let (missing, damaged) = (&verified.missing, &verified.damaged);
-        print_json(&json!({ "intact": verified.intact, "missing": missing, "damaged": damaged }))?;
+        print_json(&json!({
+            "intact": verified.intact,
+            "read_elsewhere": verified.elsewhere,
+            "missing": missing,
+            "damaged": damaged,
+        }))?;
     } else {
-        print(&format!("{} intact\n", words::count(verified.intact, "output")))?;
+        let elsewhere = match verified.elsewhere {
+            0 => String::new(),
+            count => format!(" ({count} read by other machines)"),
+        };
+        print(&format!("{} intact{elsewhere}\n", words::count(verified.intact, "output")))?;
         for (files, what) in [(&verified.missing, "missing"), (&verified.damaged, "damaged, and removed")] {
             for file in files.iter().take(SHOWN_MAX) {
                 print(&format!("{file} is {what}\n"))?;
@@ -60,6 +84,18 @@ pub fn check(yard: &Yard, as_json: bool) -> Result<ExitCode> {
         }
     }
     Ok(if is_intact { ExitCode::SUCCESS } else { ExitCode::from(Kind::Machine as u8) })
+}
+
+/// Reads all outputs of a target, and prints how far it is. What is damaged is removed.
+pub fn read_all(yard: &Yard, helpers: &dyn Helpers) -> Result<Verified> {
+    let store = yard.store()?;
+    let mut said = Instant::now();
+    verify(yard, &*store, helpers, signals::cancel(), &mut |all, done| {
+        if said.elapsed() > STEP {
+            said = Instant::now();
+            say!("{done} of {} read", words::count(all as u64, "output"));
+        }
+    })
 }
 
 /// Removes what nothing names. A build that runs meanwhile loses nothing: what it stores is new.

@@ -1,6 +1,6 @@
 //! `kilnyard build`: scan, plan, build, publish, report.
 
-use super::print;
+use super::{artifacts, print};
 use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Error, Kind, Result};
@@ -9,8 +9,8 @@ use crate::family::{Family, Published, Set};
 use crate::plan::Forced;
 use crate::run::door::Door;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
-use crate::run::{Options, Run, RunOutcome};
-use crate::yard::{Lock, Yard, bring, store_error};
+use crate::run::{Options, OtherMachines, Run, RunOutcome};
+use crate::yard::{Lock, Verified, Yard, bring, store_error};
 use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_mirror::FileStore;
@@ -49,12 +49,35 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
             "second pass: {} use packages of the set that the first one made",
             words::count(packages.len() as u64, "package")
         );
-        let again =
-            Build { packages, no_scan: true, force: false, check_reproducible: false, ..options.clone() };
+        let again = Build {
+            packages,
+            no_scan: true,
+            force: false,
+            check_reproducible: false,
+            check_outputs: false,
+            ..options.clone()
+        };
         let second = build_once(yard, lock, &again)?;
         code = if second == ExitCode::SUCCESS { code } else { second };
     }
     Ok(code)
+}
+
+/// Reads all outputs, and removes those that are damaged, so that they are built again.
+fn check_outputs(yard: &Yard) -> Result<()> {
+    let found = artifacts::read_all(yard, &OtherMachines::new(yard))?;
+    let Verified { intact, elsewhere, missing, damaged } = found;
+    let all = intact + missing.len() as u64 + damaged.len() as u64;
+    say!(
+        "{} checked ({elsewhere} on other machines), {} missing, {} damaged",
+        words::count(all, "output"),
+        missing.len(),
+        damaged.len()
+    );
+    for file in missing.iter().chain(&damaged).take(REMARKS_MAX) {
+        say!("note: {file} is built again");
+    }
+    Ok(())
 }
 
 /// Fails if no worker on another machine could ever take part.
@@ -115,6 +138,10 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         check_names(yard, &options.packages)?;
         note("checking or making the base root");
         yard.config.family.ensure_layers(yard, &yard.ids(), signals::cancel(), &say)?;
+    }
+    if options.check_outputs {
+        note("checking the outputs");
+        check_outputs(yard)?;
     }
     note("planning");
     let mut store = yard.store()?;

@@ -46,6 +46,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         packages: Vec::new(),
         force: false,
         check_reproducible: false,
+        check_outputs: false,
         no_scan: false,
         locked: false,
         choices: cli::Choices::default(),

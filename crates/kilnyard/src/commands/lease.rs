@@ -70,6 +70,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
         checks_reproducible: false,
         to_test: None,
         is_captured: false,
+        to_check: Vec::new(),
     };
     let path = options.to.join(FILE);
     fs_err::write(&path, encode(&lease).or_internal(&failed)?).context(Kind::Machine, &failed)?;

@@ -3,7 +3,7 @@
 use super::Console;
 use crate::cli::Scan;
 use crate::error::Result;
-use crate::run::Scanners;
+use crate::run::OtherMachines;
 use crate::signals;
 use crate::yard::Yard;
 use kilnyard_yard::family::Scanned;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Brings the index up to date, with the workers on other machines that take part in scans.
 pub fn scan(yard: &Yard, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
-    yard.config.family.scan_with(yard, &Scanners::new(yard), signals::cancel(), say)
+    yard.config.family.scan_with(yard, &OtherMachines::new(yard), signals::cancel(), say)
 }
 
 pub fn run(yard: &Yard, options: &Scan, console: &Console) -> Result<ExitCode> {

@@ -6,6 +6,7 @@ use crate::config::store::StoreTable;
 use crate::error::{Error, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_yard::helpers::NoHelpers;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -68,7 +69,7 @@ fn restore(yard: &Yard, file: &Path) -> Result<ExitCode> {
         restored.from,
         restored.to
     );
-    super::artifacts::check(yard, false)
+    super::artifacts::check(yard, &NoHelpers, false)
 }
 
 fn adopt(yard: &Yard) -> Result<ExitCode> {

@@ -345,6 +345,7 @@ impl Door {
             }
             allows.reads = reads(&to_test.order.root, &to_test.order.inputs);
         }
+        allows.reads.extend(lease.to_check.iter().cloned());
         allows
     }
 

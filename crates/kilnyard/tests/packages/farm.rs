@@ -107,7 +107,7 @@ fn pools(shared: &Shared) {
     set_farm("[farm.pool.lab]\napprove = \"by-hand\"");
     let served = Served::start(&yard);
     yard.run(&["workers", "token", "--pool", "lba"]).exits(2).says(&["no pool lba", "default, lab"]);
-    yard.run(&["workers", "token", "--roles", "cook"]).exits(2).says(&["scan, build or test"]);
+    yard.run(&["workers", "token", "--roles", "cook"]).exits(2).says(&["scan, check, build or test"]);
     let far = Far::join_with(&shared.path(FAR), &yard, &served, "far", &["--pool", "lab"]);
     yard.run(&["workers"]).exits(0).says(&["not approved", "pool lab"]);
     yard.run(&["workers", "resume", "far"]).exits(2).says(&["never approved", "workers approve far"]);

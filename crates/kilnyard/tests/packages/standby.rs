@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Trial] = &[
     ("a_standby_continues_the_run_of_a_killed_machine", killed),
     ("a_machine_that_ends_hands_its_run_over", handed_over),
+    ("workers_near_the_store_check_outputs", checked),
     ("a_machine_that_hangs_loses_its_run_and_says_so", hangs),
 ];
 
@@ -175,13 +176,7 @@ fn handed_over(shared: &Shared) {
     drop(standby);
     // The database is lost, and an output is damaged. What the backup has is there again.
     let published = farm.two.published();
-    let hash = published
-        .iter()
-        .skip_while(|line| *line != "Package: two")
-        .find_map(|line| line.strip_prefix("SHA256: "));
-    let damaged = objects.files("farm", hash.expect("it is published")).pop();
-    let damaged = damaged.expect("the output is in the bucket");
-    fs::write(&damaged, "damaged").unwrap();
+    damage(&objects, &published, "two");
     let text = farm.two.read("kilnyard.toml");
     farm.two.configure(&text.replace("[store]", "[store]\nschema = \"restored\""));
     farm.two.run(&["store", "restore", "absent.db"]).exits(2).says(&["no backup"]);
@@ -197,6 +192,43 @@ fn handed_over(shared: &Shared) {
     drop(far);
     farm.server.end();
     assert!(farm.two.is_clean());
+}
+
+/// Damages an output in the bucket.
+fn damage(objects: &Objects, published: &[String], package: &str) {
+    let package = format!("Package: {package}");
+    let of_package = published.iter().skip_while(|line| **line != package);
+    let hash = of_package.clone().find_map(|line| line.strip_prefix("SHA256: "));
+    let damaged = objects.files("farm", hash.expect("it is published")).pop();
+    fs::write(damaged.expect("the output is in the bucket"), "damaged").unwrap();
+}
+
+fn checked(shared: &Shared) {
+    let names = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
+    let set: Vec<Fixture> = names.map(|name| good(name, "")).to_vec();
+    let objects = Objects::start(Kind::S3Proxy).unwrap();
+    let farm = Two::with_bucket(shared, "standby-checked", &set, &objects);
+    farm.one.run(&["build", "--no-scan"]).exits(0).says(&["8 built"]);
+    let served = Served::start(&farm.one);
+    let far = Far::join(&shared.path(FAR), &farm.one, &served, "far");
+    let check = |options: &[&str]| farm.one.run(&[&["artifacts", "check", "--json"], options].concat());
+    let found = check(&[]).exits(0).json();
+    assert_eq!(found["intact"], 8, "{found}");
+    assert!(found["read_elsewhere"].as_u64() > Some(0), "{found}\n{}", far.said());
+    assert_eq!(check(&["--here"]).exits(0).json()["read_elsewhere"], 0);
+    // A worker finds what this machine has a copy of, and reads past that copy.
+    damage(&objects, &farm.one.published(), "three");
+    let build = farm.one.run(&["build", "--no-scan", "--check-outputs"]).exits(0);
+    build.says(&["8 outputs checked", "0 missing, 1 damaged", "three_1.0", "is built again", "1 built"]);
+    let found = check(&[]).exits(0).json();
+    assert_eq!((&found["intact"], &found["damaged"]), (&8.into(), &serde_json::json!([])), "{found}");
+    // Those of another role are not asked.
+    drop(far);
+    farm.one.run(&["workers", "remove", "far"]).exits(0);
+    assert_eq!(check(&[]).exits(0).json()["read_elsewhere"], 0);
+    drop(served);
+    farm.server.end();
+    assert!(farm.one.is_clean());
 }
 
 fn hangs(shared: &Shared) {

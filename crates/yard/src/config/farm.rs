@@ -88,7 +88,7 @@ impl Farm {
             return Err(format!("farm: the pool {OWN_POOL} is this machine itself, and has no table"));
         }
         match self.pool.iter().find(|(_, pool)| pool.roles.is_empty()) {
-            Some((name, _)) => Err(format!("farm: pool {name} has no roles: scan, build or test")),
+            Some((name, _)) => Err(format!("farm: pool {name} has no roles: scan, check, build or test")),
             None => Ok(()),
         }
     }

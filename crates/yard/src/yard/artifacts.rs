@@ -6,12 +6,12 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::image;
 use crate::words::now_seconds;
 use crate::yard::store_error;
-use kilnyard_artifacts::{ArtifactError, Artifacts, Depot, Folder, Listed, hash_of};
+use kilnyard_artifacts::{Depot, Folder, Listed};
 use kilnyard_artifacts_object::{Address, Bucket, Credentials, Options};
 use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_store::Store;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,63 +142,6 @@ pub fn share_outputs(yard: &Yard, depot: &dyn Depot, cancel: &AtomicBool) -> Res
 /// Artifacts that were stored before this time, in seconds since 1970, are stored again when they are needed.
 pub fn fresh_since_seconds() -> f64 {
     now_seconds() - FRESH_SECONDS
-}
-
-/// The result of reading all artifacts that outputs name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// How many are intact.
-    pub intact: u64,
-    /// The files that are missing, here and where machines share them.
-    pub missing: Vec<String>,
-    /// The files whose content was not that of their name. They were removed, so that the next build makes them again.
-    pub damaged: Vec<String>,
-}
-
-/// Reads every current output, from where the machines share them if there is such a place, and compares its hash. `step` is
-/// called with the number of outputs and of those read.
-///
-/// # Errors
-/// A store cannot be read.
-pub fn verify(yard: &Yard, store: &dyn Store, step: &mut dyn FnMut(usize, usize)) -> Result<Verified> {
-    let failed = "read the outputs of the yard";
-    let here = Folder::at(&yard.path("distfiles"));
-    let depot = yard.depot()?;
-    let from: &dyn Artifacts = match &depot {
-        Some(depot) => &**depot,
-        None => &here,
-    };
-    let outputs: BTreeMap<String, String> = store
-        .outputs()
-        .map_err(store_error)?
-        .into_iter()
-        .map(|row| (row.output.sha256, row.output.file))
-        .collect();
-    let mut verified = Verified::default();
-    for (at, (sha256, file)) in outputs.iter().enumerate() {
-        step(outputs.len(), at);
-        let hash = Sha256Hex::parse(sha256).context(Kind::Machine, failed)?;
-        let found = match from.open(&hash) {
-            Err(ArtifactError::Missing(_)) => {
-                verified.missing.push(file.clone());
-                continue;
-            }
-            content => {
-                hash_of(&mut content.context(Kind::Machine, failed)?).context(Kind::Machine, failed)?.0
-            }
-        };
-        match found == hash {
-            true => verified.intact += 1,
-            false => {
-                here.remove(&hash).context(Kind::Machine, failed)?;
-                if let Some(depot) = &depot {
-                    depot.remove_before(&hash, f64::INFINITY).context(Kind::Machine, failed)?;
-                }
-                verified.damaged.push(file.clone());
-            }
-        }
-    }
-    Ok(verified)
 }
 
 /// Artifacts that nothing names.

@@ -15,7 +15,7 @@ use kilnyard_farm::roster::Token;
 use kilnyard_farm::streams::Streams;
 use kilnyard_model::host::Host;
 use kilnyard_process::{pressure, time_of_day_seconds};
-use kilnyard_protocol::ANNOUNCED;
+use kilnyard_protocol::{ANNOUNCED, CHECKS};
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker, forget_kept_work};
 use kilnyard_yard::remedy::Remedy;
@@ -133,7 +133,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
         supply: &supply,
         cores: Cores::new(&folder.display().to_string(), machine.oversubscribed().cores),
         has_jobservers: machine.cores > 1,
-        capabilities: [crate::run::capabilities(), vec![ANNOUNCED.to_owned()]].concat(),
+        capabilities: [crate::run::capabilities(), vec![ANNOUNCED.to_owned(), CHECKS.to_owned()]].concat(),
         free_bytes_min: FREE_BYTES_MIN,
     };
     let hello = crate::run::hello(name.clone(), process(), &machine);

@@ -6,6 +6,7 @@ use kilnyard_farm::client::Client;
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::streams::Streams;
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{Output, Stage, TestOrder};
 use kilnyard_model::provenance::{Account, Signed};
@@ -21,6 +22,8 @@ use std::time::Duration;
 const PAUSES_SECONDS: [u64; 8] = [1, 2, 5, 12, 30, 60, 60, 120];
 /// The pause after these, for outputs.
 const LAST_PAUSE_SECONDS: u64 = 60;
+/// The pauses between attempts to check an artifact: the yard's machine can read it too.
+const CHECK_PAUSES_SECONDS: [u64; 2] = [1, 5];
 /// How often a pause ends early if the build is cancelled.
 const STEP: Duration = Duration::from_millis(200);
 
@@ -162,6 +165,17 @@ impl Supply for Remote<'_> {
         let pauses = PAUSES_SECONDS.iter().chain(std::iter::repeat(&LAST_PAUSE_SECONDS));
         let of = built.outputs.first().map_or("a build", |output| &output.name);
         repeated_here(of, cancel, pauses, store).map_err(|failed| failed.error.one_line())
+    }
+
+    fn check(&self, sha256: &Sha256Hex, cancel: &AtomicBool) -> Result<Checked, String> {
+        let mut checked = None;
+        let mut check = || {
+            checked = Some(self.client.check(sha256, cancel).map_err(|error| Failed::to("check it", error))?);
+            Ok(())
+        };
+        repeated_here(sha256.as_str(), cancel, CHECK_PAUSES_SECONDS.iter(), &mut check)
+            .map_err(|failed| failed.error.one_line())?;
+        checked.ok_or_else(|| "it was not read".to_owned())
     }
 
     fn sign(&self, lease: &Lease, outputs: &[Output]) -> Option<Signed> {

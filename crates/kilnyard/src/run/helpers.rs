@@ -1,4 +1,5 @@
-//! Workers on other machines that help with a scan: each runs single commands, whose output is stored by the door.
+//! Workers on other machines that help outside of runs: with the commands of a scan, and with the check of stored artifacts.
+//! The door stores their output.
 
 use super::contents::Packer;
 use super::door::Door;
@@ -7,10 +8,12 @@ use crate::error::Result;
 use crate::words::now_seconds;
 use crate::yard::Yard;
 use crate::{mirror, signals};
-use kilnyard_coordinator::{Asker, AskerAction, AskerEvent, Attempts, Event};
+use kilnyard_coordinator::{Asker, AskerAction, AskerEvent, Attempts, Event, Task};
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::order::{BuildOrder, Output};
+use kilnyard_model::role::Role;
 use kilnyard_process::{CaptureEnd, Captured};
 use kilnyard_protocol::{ToCoordinator, ToWorker, encode, open};
 use kilnyard_worker::{OUT_OF_TIME, TOO_LONG};
@@ -34,26 +37,26 @@ const STEP: Duration = Duration::from_millis(100);
 /// The longest output of a command, with the lease's id: a little more than what a worker sends.
 const OUTPUT_BYTES_MAX: u64 = 65 << 20;
 
-/// The answer to a command: the id of its lease, and its output.
+/// The answer to a task: the id of its lease, and its output.
 type Answer = std::result::Result<(Attempt, Vec<Output>), String>;
 
 /// What the thread that asks workers receives.
 enum Incoming {
     OfDoor(Message),
-    Ask(Box<BuildOrder>, Sender<Answer>),
+    Ask(Task, Sender<Answer>),
     End,
 }
 
 /// See the module documentation. It connects to the yard's door when it is first needed.
-pub struct Scanners<'a> {
+pub struct OtherMachines<'a> {
     yard: &'a Yard,
     connected: OnceLock<Option<Connected>>,
 }
 
-impl Scanners<'_> {
-    /// The scanners of a yard.
-    pub fn new(yard: &Yard) -> Scanners<'_> {
-        Scanners { yard, connected: OnceLock::new() }
+impl OtherMachines<'_> {
+    /// Those of a yard.
+    pub fn new(yard: &Yard) -> OtherMachines<'_> {
+        OtherMachines { yard, connected: OnceLock::new() }
     }
 
     /// None if the yard has no door, or cannot use it.
@@ -62,22 +65,35 @@ impl Scanners<'_> {
     }
 }
 
-impl Helpers for Scanners<'_> {
-    fn slots(&self) -> u32 {
-        self.connected().map_or(0, Connected::slots)
+impl Helpers for OtherMachines<'_> {
+    fn slots(&self, role: Role) -> u32 {
+        self.connected().map_or(0, |connected| connected.slots(role))
     }
 
     fn run(&self, order: BuildOrder, cancel: &AtomicBool) -> io::Result<Captured> {
         let connected = self.connected().ok_or(io::ErrorKind::NotConnected)?;
         connected.run(order, cancel)
     }
+
+    fn check(
+        &self,
+        artifacts: Vec<Sha256Hex>,
+        cancel: &AtomicBool,
+    ) -> io::Result<HashMap<Sha256Hex, Checked>> {
+        let connected = self.connected().ok_or(io::ErrorKind::NotConnected)?;
+        let checked = connected.ask(Task::Check(Arc::new(artifacts)), cancel)?;
+        match checked.end {
+            CaptureEnd::Exit(0) => serde_json::from_slice(&checked.output).map_err(io::Error::other),
+            _ => Err(io::ErrorKind::Interrupted.into()),
+        }
+    }
 }
 
-/// The connection of a scan to workers. It ends when this is dropped: the door has one run at a time.
+/// The connection to workers. It ends when this is dropped: the door has one run at a time.
 struct Connected {
     asking: Option<JoinHandle<()>>,
     incoming: Sender<Incoming>,
-    slots: Arc<AtomicU32>,
+    slots: Arc<Slots>,
     started: Instant,
     packer: Mutex<Packer>,
     distfiles: FileStore,
@@ -103,7 +119,7 @@ impl Connected {
                 }
             }
         });
-        let slots = Arc::new(AtomicU32::new(0));
+        let slots = Arc::new(Slots::default());
         let asking = Asking { door, slots: slots.clone(), answers: HashMap::new(), count: 0 };
         let asking = Some(std::thread::spawn(move || asking.run(&received)));
         Ok(Some(Connected {
@@ -116,7 +132,7 @@ impl Connected {
         }))
     }
 
-    /// The output of a command, which its worker stored and is not needed any longer. A worker may name any file.
+    /// The output of a task, which its worker stored and is not needed any longer. A worker may name any file.
     fn output(&self, attempt: Attempt, output: &Output) -> io::Result<Captured> {
         let sha256 = Sha256Hex::parse(&output.sha256).map_err(io::Error::other)?;
         let file = fs_err::File::open(self.distfiles.path(&sha256))?;
@@ -124,7 +140,7 @@ impl Connected {
         file.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         let mark = format!("{attempt}\n");
         if bytes.len() as u64 > OUTPUT_BYTES_MAX || !bytes.starts_with(mark.as_bytes()) {
-            return Err(io::Error::other("a worker named a file that is not the output of its command"));
+            return Err(io::Error::other("a worker named a file that is not the output of its task"));
         }
         bytes.drain(..mark.len());
         let _ = self.distfiles.artifacts().remove(&sha256);
@@ -136,9 +152,9 @@ impl Connected {
         Ok(Captured { end, output: bytes, errors: Vec::new() })
     }
 
-    fn slots(&self) -> u32 {
+    fn slots(&self, role: Role) -> u32 {
         loop {
-            let slots = self.slots.load(Ordering::Relaxed);
+            let slots = self.slots.of(role).load(Ordering::Relaxed);
             if slots > 0 || self.started.elapsed() >= WAIT || signals::count() > 0 {
                 return slots;
             }
@@ -149,9 +165,13 @@ impl Connected {
     fn run(&self, mut order: BuildOrder, cancel: &AtomicBool) -> io::Result<Captured> {
         let filled = self.packer.lock().unwrap_or_else(PoisonError::into_inner).fill(&mut order.root);
         filled.map_err(|error| io::Error::other(error.one_line()))?;
+        self.ask(Task::Run(Arc::new(order)), cancel)
+    }
+
+    fn ask(&self, task: Task, cancel: &AtomicBool) -> io::Result<Captured> {
         let (answer, answered) = mpsc::channel();
         let gone = || io::Error::other("the connection to other machines ended");
-        self.incoming.send(Incoming::Ask(Box::new(order), answer)).map_err(|_| gone())?;
+        self.incoming.send(Incoming::Ask(task, answer)).map_err(|_| gone())?;
         loop {
             match answered.recv_timeout(STEP) {
                 Ok(Ok((attempt, outputs))) => {
@@ -181,10 +201,26 @@ impl Drop for Connected {
     }
 }
 
+/// How many tasks the workers perform at once.
+#[derive(Default)]
+struct Slots {
+    scan: AtomicU32,
+    check: AtomicU32,
+}
+
+impl Slots {
+    fn of(&self, role: Role) -> &AtomicU32 {
+        match role {
+            Role::Check => &self.check,
+            _ => &self.scan,
+        }
+    }
+}
+
 /// The thread that asks workers.
 struct Asking {
     door: Door,
-    slots: Arc<AtomicU32>,
+    slots: Arc<Slots>,
     answers: HashMap<u64, Sender<Answer>>,
     count: u64,
 }
@@ -197,10 +233,10 @@ impl Asking {
         let mut ticked = Instant::now();
         loop {
             let event = match received.recv_timeout(TICK) {
-                Ok(Incoming::Ask(order, answer)) => {
+                Ok(Incoming::Ask(task, answer)) => {
                     self.count += 1;
                     self.answers.insert(self.count, answer);
-                    Some(AskerEvent::Ask(self.count, Arc::new(*order)))
+                    Some(AskerEvent::Ask(self.count, task))
                 }
                 Ok(Incoming::OfDoor(message)) => self.of_door(message),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -212,7 +248,9 @@ impl Asking {
                 ticked = Instant::now();
                 asker.apply(now_seconds(), AskerEvent::Tick, &mut actions);
             }
-            self.slots.store(asker.slots(), Ordering::Relaxed);
+            for role in [Role::Scan, Role::Check] {
+                self.slots.of(role).store(asker.slots(role), Ordering::Relaxed);
+            }
             actions.into_iter().for_each(|action| self.perform(action));
         }
     }
@@ -253,7 +291,7 @@ impl Asking {
                 self.answer(number, answer);
             }
             AskerAction::Unanswered(number) => {
-                self.answer(number, Err("no worker runs the command".to_owned()));
+                self.answer(number, Err("no worker takes it".to_owned()));
             }
         }
     }

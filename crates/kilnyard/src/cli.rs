@@ -376,6 +376,9 @@ pub struct Build {
     /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
+    /// Continue a run of another machine: its target is not scanned.
+    #[arg(long, hide = true)]
+    pub continued: bool,
     /// Fail if kilnyard.lock would have to change.
     #[arg(long)]
     pub locked: bool,
@@ -418,13 +421,15 @@ pub struct Build {
 
 impl Build {
     /// The options with which another process continues this run. What the run forces is recorded with it.
-    pub fn again(&self) -> Vec<String> {
+    /// `target` is the word with which the user chose the targets.
+    pub fn again(&self, target: Option<&str>) -> Vec<String> {
         let mut again = Vec::new();
         let mut add = |option: &str, value: Option<String>| {
             if let Some(value) = value {
                 again.extend([option.to_owned(), value]);
             }
         };
+        add("--target", target.map(str::to_owned));
         add("--slots", self.slots.map(|slots| slots.to_string()));
         add("--jobs", self.jobs.map(|jobs| jobs.to_string()));
         add("--memory", self.memory.map(|memory| memory.0.to_string()));
@@ -440,9 +445,12 @@ impl Build {
             Reuse::Never => "never",
         });
         add("--reuse", reuse.map(str::to_owned));
-        for (option, is_set) in
-            [("--elsewhere", self.elsewhere), ("--no-publish", self.no_publish), ("--publish", self.publish)]
-        {
+        for (option, is_set) in [
+            ("--no-scan", self.no_scan),
+            ("--elsewhere", self.elsewhere),
+            ("--no-publish", self.no_publish),
+            ("--publish", self.publish),
+        ] {
             again.extend(is_set.then(|| option.to_owned()));
         }
         if !self.force && !self.check_reproducible {

@@ -75,7 +75,9 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Doctor(json) => doctor::run(&console.folder, json.json),
         Command::Scan(options) => each(&console, &|yard| scan::run(yard, &options, &console)),
         Command::Plan(options) => each(&console, &|yard| plan::run(yard, &options)),
-        Command::Build(options) => each(&console, &|yard| build::run(yard.clone(), &options)),
+        Command::Build(options) => {
+            each(&console, &|yard| build::run(yard.clone(), &options, console.target.as_deref()))
+        }
         Command::Status(options) => each(&console, &|yard| status::run(yard, &options)),
         Command::Log(options) => log::run(&yard()?, &options),
         Command::Why(options) => why::run(&yard()?, &options),

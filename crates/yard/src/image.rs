@@ -64,7 +64,7 @@ enum Entry {
 }
 
 /// Begins the paths of files that Kilnyard writes.
-const PARTS: [&str; 4] = ["index/", "repository/", "state/", "layers/"];
+const PARTS: [&str; 5] = ["index/", "repository/", "state/", "layers/", "targets/"];
 
 /// Whether a file is the user's, and not Kilnyard's.
 fn is_users(name: &str) -> bool {

@@ -44,7 +44,7 @@ const FETCH_VARIABLES: [&str; 8] = [
 ];
 
 /// The folder of the targets, in a yard with several.
-const TARGETS: &str = "targets";
+pub(crate) const TARGETS: &str = "targets";
 
 /// Limit on what is read of the lock file.
 const HOLDER_BYTES_MAX: u64 = 1024;

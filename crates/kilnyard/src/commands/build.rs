@@ -28,7 +28,8 @@ const SHOWN_MAX: usize = 10;
 /// The maximum number of printed remarks on a set.
 const REMARKS_MAX: usize = 10;
 
-pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
+/// Builds a target. `word` is the one with which the user chose the targets.
+pub fn run(mut yard: Yard, options: &Build, word: Option<&str>) -> Result<ExitCode> {
     signals::install();
     yard.config.build.slots = options.slots.or(yard.config.build.slots);
     yard.config.build.jobs = options.jobs.or(yard.config.build.jobs);
@@ -36,12 +37,12 @@ pub fn run(mut yard: Yard, options: &Build) -> Result<ExitCode> {
     yard.config.build.memory = options.memory.or(yard.config.build.memory);
     options.choices.apply(&mut yard)?;
     let lock = yard.lock()?;
-    build(&yard, &lock, options)
+    build(&yard, &lock, options, word)
 }
 
 /// Builds a yard whose lock is held, and rebuilds the packages on cut cycles if the yard asks for two passes.
-pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
-    let mut code = build_once(yard, lock, options)?;
+pub fn build(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<ExitCode> {
+    let mut code = build_once(yard, lock, options, word)?;
     let is_again = yard.config.build.passes > 1 && !options.dry_run && signals::count() == 0;
     if let Some(packages) = is_again.then(|| second_pass(yard)).transpose()?.filter(|names| !names.is_empty())
     {
@@ -57,10 +58,16 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
             check_outputs: false,
             ..options.clone()
         };
-        let second = build_once(yard, lock, &again)?;
+        let second = build_once(yard, lock, &again, word)?;
         code = if second == ExitCode::SUCCESS { code } else { second };
     }
     Ok(code)
+}
+
+/// Whether the last run was neither finished nor interrupted: its plan is that of the index that there is.
+fn has_unended_run(yard: &Yard) -> Result<bool> {
+    let run = yard.store()?.last_run().map_err(store_error)?;
+    Ok(run.is_some_and(|run| run.state == RunState::Running))
 }
 
 /// Reads all outputs, and removes those that are damaged, so that they are built again.
@@ -102,7 +109,7 @@ fn second_pass(yard: &Yard) -> Result<Vec<String>> {
     Ok(rows.filter(|row| is_due(row.state) && kept.contains(&row.name)).map(|row| row.name).collect())
 }
 
-fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
+fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<ExitCode> {
     let say = |text: &str| say!("{text}");
     if let Some(lack) = yard.config.no_packages_note(&yard.home)? {
         say!("note: {lack}");
@@ -118,7 +125,8 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
     let needs_scan = if options.dry_run { yard.config.family.check_scanned(yard).is_err() } else { true };
     // If this cannot be written, status shows less.
     let note = |phase: &str| drop(lock.note(phase));
-    if needs_scan && !options.no_scan {
+    let no_scan = options.no_scan || (options.continued && has_unended_run(yard)?);
+    if needs_scan && !no_scan {
         note("scanning");
         super::scan::scan(yard, &say)?;
     }
@@ -183,7 +191,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build) -> Result<ExitCode> {
         checks_reproducible,
         is_elsewhere: options.elsewhere,
         transcript: options.messages.clone(),
-        again: options.again(),
+        again: options.again(word),
     };
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events::new(Box::new(std::io::stdout())))

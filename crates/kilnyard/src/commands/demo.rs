@@ -47,6 +47,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         force: false,
         check_reproducible: false,
         check_outputs: false,
+        continued: false,
         no_scan: false,
         locked: false,
         choices: cli::Choices::default(),
@@ -62,7 +63,7 @@ pub fn run(folder: &Path, options: &cli::Demo) -> Result<ExitCode> {
         messages: None,
         picture: options.picture.clone(),
     };
-    build::build(&yard, &lock, &arguments)
+    build::build(&yard, &lock, &arguments, None)
 }
 
 /// Checks the machine. As root, installs what is missing, after a message.

@@ -7,7 +7,7 @@ mod objects;
 use crate::database::server::Server;
 use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::farm::{Far, Served, served as served_by};
-use crate::support::{Yard, until};
+use crate::support::{self, Yard, until};
 use objects::{Kind, Server as Objects};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Trial] = &[
     ("a_standby_continues_the_run_of_a_killed_machine", killed),
     ("a_machine_that_ends_hands_its_run_over", handed_over),
+    ("a_standby_continues_the_run_of_a_target", of_targets),
     ("workers_near_the_store_check_outputs", checked),
     ("a_machine_that_hangs_loses_its_run_and_says_so", hangs),
 ];
@@ -32,6 +33,8 @@ struct Two {
     server: Server,
     one: Yard,
     two: Yard,
+    /// The URL of the database.
+    store: String,
     /// The options with which the second server finds the artifacts.
     artifacts: Vec<String>,
 }
@@ -76,15 +79,18 @@ impl Two {
         let url = server.url("farm");
         one.configure(&format!("{before}{table}\n[store]{after}url = \"{url}\"\n"));
         let two = Yard { folder: shared.path(&format!("{name}-standby")) };
-        Two { server, one, two, artifacts }
+        Two { server, one, two, artifacts, store: url }
+    }
+
+    /// The options of the second server.
+    fn options(&self) -> Vec<&str> {
+        let own = ["--standby", "--store", &self.store];
+        own.into_iter().chain(self.artifacts.iter().map(String::as_str)).collect()
     }
 
     /// Starts the second server, and waits until it has the yard.
     fn standby(&self) -> Served {
-        let url = self.server.url("farm");
-        let mut options = vec!["--standby", "--store", &url];
-        options.extend(self.artifacts.iter().map(String::as_str));
-        let served = Served::start_with(&self.two, "127.0.0.1:0", &options);
+        let served = Served::start_with(&self.two, "127.0.0.1:0", &self.options());
         until("the standby has the base root", || {
             self.two.names("layers").iter().any(|name| name.ends_with(".manifest"))
         });
@@ -190,6 +196,47 @@ fn handed_over(shared: &Shared) {
     let builds = farm.two.run(&["store", "check", "--json"]).exits(0).json();
     assert!(builds["highest_build"].as_u64().unwrap() > 10_000, "a number is used twice: {builds}");
     drop(far);
+    farm.server.end();
+    assert!(farm.two.is_clean());
+}
+
+/// The machine is gone while it builds the second of two targets.
+fn of_targets(shared: &Shared) {
+    let farm = Two::with_folder(shared, "standby-targets", &[slow("one", "sleep 20"), good("two", "one")]);
+    let one = &farm.one;
+    let config = one.read("kilnyard.toml");
+    one.configure(&format!("{config}\n[[target]]\n\n[[target]]\nrelease = \"trixie\"\n"));
+    // The first target takes the base root that the trials share.
+    let first = one.path("targets/bookworm-amd64");
+    fs::create_dir_all(first.join("state")).unwrap();
+    fs::copy(one.path("state/range"), first.join("state/range")).unwrap();
+    support::copy("-al", &one.path("layers"), &first);
+    support::copy("-a", &one.path("index"), &first);
+    let mut served = Served::start(one);
+    until("the yard is sent", || served_by(one).contains("others can take over"));
+    let standby = Served::start_with(&farm.two, "127.0.0.1:0", &farm.options());
+    let build = one.start(&["build"]);
+    until("the second target is built", || {
+        let status = one.run(&["status", "--target", "trixie", "--json"]);
+        status.code == Some(0) && !status.json()["building"].as_array().is_none_or(Vec::is_empty)
+    });
+    until("the standby has the base root of that target", || {
+        farm.two.names("targets/trixie-amd64/layers").iter().any(|name| name.ends_with(".manifest"))
+    });
+    build.signal(libc::SIGKILL);
+    served.signal(libc::SIGKILL);
+    until("the run has ended", || served_by(&farm.two).contains("has ended"));
+    let said = served_by(&farm.two);
+    assert!(said.contains("continues here") && said.contains("nothing to do"), "{said}");
+    assert!(farm.two.path("repository/dists/bookworm").exists(), "{said}");
+    let packages = farm.two.read("repository/dists/trixie/main/binary-amd64/Packages");
+    assert!(packages.contains("Package: one\n") && packages.contains("Package: two\n"), "{packages}\n{said}");
+    let built = |target: &str| {
+        let history = farm.two.run(&["history", "one", "--target", target, "--json"]).exits(0).json();
+        history.as_array().unwrap().iter().filter(|build| build["outcome"] == "built").count()
+    };
+    assert_eq!((built("bookworm"), built("trixie")), (1, 1), "{said}");
+    drop(standby);
     farm.server.end();
     assert!(farm.two.is_clean());
 }

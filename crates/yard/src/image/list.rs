@@ -2,7 +2,8 @@
 
 use super::{Entry, Image, SECRET_BYTES_MAX, SMALL_BYTES_MAX, is_users};
 use crate::config::store::without_stores;
-use crate::yard::{CONFIG, Yard};
+use crate::yard::store::OWN_STORE;
+use crate::yard::{CONFIG, TARGETS, Yard};
 use kilnyard_artifacts::hash_of;
 use kilnyard_mirror::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -69,7 +70,7 @@ impl Lister {
         for entry in sorted(&yard.home)? {
             let (name, path) = entry;
             let is_own =
-                OWN.contains(&name.as_str()) || ["state", "repository", "targets"].contains(&name.as_str());
+                OWN.contains(&name.as_str()) || ["state", "repository", TARGETS].contains(&name.as_str());
             if !is_own && !secrets.contains(&path) {
                 walk(&path, &name, &mut found)?;
             }
@@ -77,11 +78,23 @@ impl Lister {
         for name in STATE {
             walk(&yard.home.join(name), name, &mut found)?;
         }
-        for (name, path) in sorted(&yard.home.join(LAYERS))? {
-            // What base roots are made of, so that all machines have the same ones; each unpacks them itself.
-            if name == ARCHIVES || (name.ends_with(".json") && path.is_file()) {
-                walk(&path, &format!("{LAYERS}/{name}"), &mut found)?;
+        layers(&yard.home, "", &mut found)?;
+        for target in yard
+            .targets()
+            .map_err(|error| io::Error::other(error.one_line()))?
+            .iter()
+            .filter(|target| target.folder != yard.home)
+        {
+            let name = target.target_name.as_deref().unwrap_or_default();
+            let within = format!("{TARGETS}/{name}/");
+            for (name, path) in sorted(&target.folder)? {
+                if !OWN.contains(&name.as_str()) && name != "state" {
+                    walk(&path, &format!("{within}{name}"), &mut found)?;
+                }
             }
+            // Each target has a store of its own, of which the machine that takes over has not heard.
+            walk(&target.folder.join(OWN_STORE), &format!("{within}{OWN_STORE}"), &mut found)?;
+            layers(&target.folder, &within, &mut found)?;
         }
         for (name, path) in sorted(&yard.repository())? {
             if !OWN_OF_REPOSITORY.contains(&name.as_str()) {
@@ -205,6 +218,17 @@ fn sorted(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Adds what base roots are made of, so that all machines have the same ones; each unpacks them itself. `within` begins the
+/// names.
+fn layers(folder: &Path, within: &str, found: &mut BTreeMap<String, (PathBuf, Metadata)>) -> io::Result<()> {
+    for (name, path) in sorted(&folder.join(LAYERS))? {
+        if name == ARCHIVES || (name.ends_with(".json") && path.is_file()) {
+            walk(&path, &format!("{within}{LAYERS}/{name}"), found)?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds a file, or all files of a folder.

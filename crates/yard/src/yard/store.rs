@@ -18,7 +18,7 @@ const MACHINE_ID: &str = "/etc/machine-id";
 /// The store's file, unless the store is in a database.
 pub const STORE: &str = "state/kilnyard.db";
 /// The file with the id of the store in a database that is this yard's.
-const OWN_STORE: &str = "state/store-id";
+pub(crate) const OWN_STORE: &str = "state/store-id";
 /// Backups are named after their day, between this prefix and suffix.
 const BACKUP_BEGIN: &str = "kilnyard-";
 const BACKUP_END: &str = ".db";
@@ -56,7 +56,7 @@ impl Yard {
 
     /// A process of this yard, for the store: the machine and the folder.
     pub fn as_holder(&self) -> Result<Holder> {
-        let folder = fs_err::canonicalize(&self.folder).context(Kind::Machine, "find the yard")?;
+        let folder = fs_err::canonicalize(&self.home).context(Kind::Machine, "find the yard")?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // Machines may have the same name. Without a file, the name has to do.
         let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::servers::{self, SHOW_STEP, Server, Servers, noted_build};
 use crate::yard::{Documents, Yard, store_error};
 use crate::{mirror, signals};
 use kilnyard_farm::door::{Control, Elsewhere};
-use kilnyard_store::{Leader, RunState, Store};
+use kilnyard_store::{Leader, Number, RunState, Store};
 use kilnyard_yard::image::Admitted;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
@@ -65,7 +65,8 @@ pub struct Coordinating {
     server: Server,
     documents: Documents,
     sharing: Sharing,
-    store: Box<dyn Store>,
+    /// Those of the targets.
+    stores: Vec<Box<dyn Store>>,
     servers: Servers,
     mover: Mover,
     /// The run that this server continues.
@@ -98,10 +99,6 @@ impl Coordinating {
             return Ok(None);
         };
         let Some(of_mover) = yard.documents()? else { return Ok(None) };
-        if !yard.config.targets.is_empty() {
-            say!("note: no other server takes over yet in a yard with several targets");
-            return Ok(None);
-        }
         let holder = yard.as_holder()?;
         let server = Server { name: holder.name, url: url.to_owned(), beat: 0 };
         Ok(Some(Coordinating {
@@ -110,7 +107,7 @@ impl Coordinating {
             server,
             documents,
             sharing,
-            store: yard.store()?,
+            stores: yard.targets()?.iter().map(Yard::store).collect::<Result<_>>()?,
             servers: Servers::default(),
             mover: Mover::start(yard, of_mover, depot, mirror::open_files(yard)?),
             build: None,
@@ -156,13 +153,18 @@ impl Coordinating {
     }
 
     fn step(&mut self) -> Result<()> {
-        let leader = match self.store.leader() {
-            Ok(leader) => leader,
+        let leaders =
+            self.stores.iter().map(|store| store.leader()).collect::<std::result::Result<Vec<_>, _>>();
+        let leaders = match leaders {
+            Ok(leaders) => leaders,
             Err(error) => {
                 self.reached = None;
                 return Err(store_error(error));
             }
         };
+        // Of several targets, the one that was built last says where the yard is.
+        let last =
+            leaders.iter().flatten().min_by(|a, b| a.silent_seconds.total_cmp(&b.silent_seconds)).cloned();
         self.read = Instant::now();
         self.reached.get_or_insert(self.read);
         if self.shown.is_none_or(|at| at.elapsed() >= SHOW_STEP) {
@@ -183,7 +185,7 @@ impl Coordinating {
             self.build = None;
         }
         // Before the first run, the yard is where it was served first.
-        let keeper = match &leader {
+        let keeper = match &last {
             Some(leader) => leader.holder.id.clone(),
             None => {
                 let first =
@@ -200,10 +202,21 @@ impl Coordinating {
             (false, None) => Direction::Receive,
             (false, Some(_)) => Direction::Neither,
         });
-        match leader {
+        match last {
             Some(leader) if !is_here => self.follow(&leader),
             _ => Ok(()),
         }
+    }
+
+    /// The run that was not ended, if there is one.
+    fn unended(&self) -> Result<Option<Number>> {
+        for store in &self.stores {
+            let run = store.last_run().map_err(store_error)?;
+            if let Some(run) = run.filter(|run| run.state == RunState::Running) {
+                return Ok(Some(run.number));
+            }
+        }
+        Ok(None)
     }
 
     /// Continues the run of a leader that is gone.
@@ -215,18 +228,19 @@ impl Coordinating {
             return Ok(());
         }
         let yard = self.mover.yard();
-        if yard.is_locked() || self.pause.0.is_some_and(|until| Instant::now() < until) {
+        if yard.targets()?.iter().any(Yard::is_locked)
+            || self.pause.0.is_some_and(|until| Instant::now() < until)
+        {
             return Ok(());
         }
-        let run = self.store.last_run().map_err(store_error)?;
-        let Some(run) = run.filter(|run| run.state == RunState::Running) else { return Ok(()) };
+        let Some(run) = self.unended()? else { return Ok(()) };
         let Some(arguments) = noted_build(&self.documents)? else { return Ok(()) };
         let why = match leader.has_left {
             true => "has handed it over",
             false => "is gone",
         };
         self.sharing.share()?;
-        say!("run {} continues here: {} {why}", run.number, leader.holder);
+        say!("run {run} continues here: {} {why}", leader.holder);
         self.build = Some(start(&yard, &arguments)?);
         self.pause = (Some(Instant::now() + self.pause.1), (self.pause.1 * 2).min(PAUSE_MAX));
         Ok(())
@@ -237,6 +251,6 @@ impl Coordinating {
 fn start(yard: &Yard, arguments: &[String]) -> Result<Child> {
     // This program, even if a newer one has its path now.
     let mut command = Command::new("/proc/self/exe");
-    command.arg("--yard").arg(&yard.home).args(["build", "--no-scan"]).args(arguments);
+    command.arg("--yard").arg(&yard.home).args(["build", "--continued"]).args(arguments);
     command.stdin(Stdio::null()).spawn().context(Kind::Machine, "continue the run")
 }

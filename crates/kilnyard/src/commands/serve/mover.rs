@@ -2,7 +2,7 @@
 //! shows that it is alive.
 
 use crate::error::Result;
-use crate::yard::{Documents, Yard, share_outputs};
+use crate::yard::{Documents, Lock, Yard, share_outputs};
 use crate::{signals, words};
 use kilnyard_artifacts::Depot;
 use kilnyard_family::FAMILIES;
@@ -114,7 +114,10 @@ impl Moving {
     fn send(&mut self) -> Result<()> {
         let yard = self.yard.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !self.has_shared {
-            let count = share_outputs(&yard, &*self.depot, signals::cancel())?;
+            let mut count = 0;
+            for target in yard.targets()? {
+                count += share_outputs(&target, &*self.depot, signals::cancel())?;
+            }
             if count > 0 {
                 self.say(format!(
                     "{} stored in {}",
@@ -135,10 +138,11 @@ impl Moving {
     fn receive(&mut self) -> Result<()> {
         let yard = self.yard.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A command of the user works here: it becomes the leader if it may.
-        if yard.is_locked() {
+        let targets = yard.targets()?;
+        if targets.iter().any(Yard::is_locked) {
             return Ok(());
         }
-        let lock = yard.lock()?;
+        let locks = targets.iter().map(Yard::lock).collect::<Result<Vec<Lock>>>()?;
         if !self.received.receive(&yard.home, &self.documents, &self.distfiles, signals::cancel())? {
             return Ok(());
         }
@@ -146,8 +150,14 @@ impl Moving {
         let yard = Yard::open(&yard.home, FAMILIES, &yard.environment)?;
         *self.yard.lock().unwrap_or_else(PoisonError::into_inner) = yard.clone();
         let say = |text: &str| say!("{text}");
-        let layers = yard.config.family.ensure_layers(&yard, &yard.ids(), signals::cancel(), &say);
-        drop(lock);
+        let targets = yard.targets()?;
+        let layers = |target: &Yard| match target.config.family.foreign() {
+            None => target.config.family.ensure_layers(target, &target.ids(), signals::cancel(), &say),
+            // It is not built here.
+            Some(_) => Ok(()),
+        };
+        let layers = targets.iter().try_for_each(layers);
+        drop(locks);
         let replaced = fs_err::read_dir(yard.home.join(REPLACED)).map_or(0, Iterator::count);
         if replaced > 0 {
             self.say(format!("note: files that were changed here were replaced; they are in {REPLACED}"));

@@ -232,6 +232,7 @@ fn build_records(run: u64, build: u64, number: usize, began: f64, state: Package
             parallel_seconds: None,
             is_ok: !(is_failed && *stage == Stage::Build),
             log: (*stage != Stage::Collect).then(|| log_path(run, build, number, *stage)),
+            log_sha256: None,
             left_behind: Vec::new(),
             measures: Measures::default(),
         };

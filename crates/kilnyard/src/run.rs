@@ -23,6 +23,7 @@ mod follow;
 mod gathering;
 mod helpers;
 mod link;
+mod logs;
 mod owner;
 pub mod picture;
 mod preparer;
@@ -57,6 +58,7 @@ use kilnyard_schedule::Machine;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, SharedFolder, Worker};
 use link::{Link, ToOwner, Transcript};
+use logs::LogKeeper;
 use owner::{Ended, Owner};
 use picture::{Follower, Picture};
 use preparer::{Desk, Preparer};
@@ -226,7 +228,8 @@ impl Run<'_> {
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
         let driver = Driver::new(coordinator, scheduler);
-        let mut book = Book { store: self.store, run, beginnings, holder: self.yard.as_holder()? };
+        let logs = LogKeeper::start(&self.yard.folder, self.distfiles.depot());
+        let mut book = Book { store: self.store, run, beginnings, holder: self.yard.as_holder()?, logs };
         if resumed.is_some() {
             book.resume(&taken).map_err(store_error)?;
         }

@@ -228,6 +228,7 @@ fn reports() {
         parallel_seconds: None,
         is_ok: true,
         log: Some("logs/3/two/7-build.log.zst".to_owned()),
+        log_sha256: None,
         left_behind: Vec::new(),
         measures: measures(),
     };

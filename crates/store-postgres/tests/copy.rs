@@ -57,6 +57,7 @@ fn fill(store: &mut dyn Store) {
         parallel_seconds: None,
         is_ok: true,
         log: Some("a log".to_owned()),
+        log_sha256: None,
         left_behind: Vec::new(),
         measures: Measures::default(),
     };

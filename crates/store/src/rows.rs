@@ -443,6 +443,7 @@ mod tests {
             parallel_seconds: None,
             is_ok: true,
             log: None,
+            log_sha256: None,
             left_behind: Vec::new(),
             measures: Measures::default(),
         }

@@ -5,6 +5,7 @@ use crate::keep;
 use crate::runner::{BuildRoot, PlainRoot, Root, RunnerError, Running, Shown};
 use crate::verdict::{self, Network, Shortages};
 use crate::{Link, Local, Share, Worker};
+use kilnyard_artifacts::hash_of;
 use kilnyard_ecosystem::{LogExcerpt, Rules, find_excerpt};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOrder};
@@ -245,7 +246,11 @@ impl<'a> Performance<'a> {
         Ok(answer.outputs)
     }
 
-    pub(crate) fn report_ended(&self, result: StageResult) {
+    pub(crate) fn report_ended(&self, mut result: StageResult) {
+        let path = result.log.as_ref().map(|log| self.worker.settings.yard.join(format!("{log}.zst")));
+        // Without its hash, a log stays on the machine of the run.
+        let hash = path.and_then(|path| hash_of(&mut fs_err::File::open(path).ok()?).ok());
+        result.log_sha256 = hash.map(|(hash, _)| hash);
         self.link.report(Progress::StageEnded(Box::new(result)));
     }
 
@@ -262,6 +267,7 @@ impl<'a> Performance<'a> {
             parallel_seconds: None,
             is_ok: false,
             log: None,
+            log_sha256: None,
             left_behind: Vec::new(),
             measures: Measures::default(),
         }
@@ -342,7 +348,7 @@ impl<'a> Performance<'a> {
             result.measures.kept = self.note_kept(&self.lease.order, root);
         }
         let finished = log.finish();
-        self.link.report(Progress::StageEnded(Box::new(result)));
+        self.report_ended(result);
         let is_exit = matches!(end, End::Exit(_));
         let written = root.bounded_bytes().zip(limits.written_bytes_max);
         let written = written.filter(|(bytes, bytes_max)| is_exit && bytes > bytes_max);

@@ -274,6 +274,7 @@ impl Sham<'_> {
                 parallel_seconds: None,
                 is_ok: true,
                 log: None,
+                log_sha256: None,
                 left_behind: Vec::new(),
                 measures: Measures::default(),
             };

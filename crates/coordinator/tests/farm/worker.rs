@@ -275,6 +275,7 @@ fn stage(stage: Stage, wall_seconds: f64) -> StageResult {
         parallel_seconds: None,
         is_ok: true,
         log: None,
+        log_sha256: None,
         left_behind: Vec::new(),
         measures: Measures::default(),
     }

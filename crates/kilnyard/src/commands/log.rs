@@ -6,11 +6,11 @@ use super::{print, unknown};
 use crate::cli;
 use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
-use crate::yard::{Yard, store_error};
+use crate::yard::{Yard, bring_log, store_error};
 use kilnyard_ecosystem::find_excerpt;
+use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
-use kilnyard_model::result::StageResult;
 use kilnyard_store::BuildRow;
 use kilnyard_yard::remedy::Remedy;
 use std::io::{IsTerminal, Write};
@@ -39,11 +39,15 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     {
         return Ok(code);
     }
-    let (build, relative) = builds
+    let (build, Found { relative, sha256 }) = builds
         .iter()
         .find_map(|build| Some((build, log_of(yard, build, wanted)?)))
         .ok_or_else(|| Error::usage(format!("{} has no such log", options.package)))?;
     let path = yard.path(&relative);
+    if let Some(sha256) = sha256 {
+        // Without the other machines' files, the message says what to try.
+        let _ = bring_log(yard, &path, &sha256);
+    }
     if options.path {
         let compressed = PathBuf::from(format!("{}.zst", path.display()));
         let path = if compressed.exists() { compressed } else { path };
@@ -67,13 +71,24 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     show(&foreign::log(&text), line, options.all)
 }
 
+/// A log that a build has or had.
+struct Found {
+    /// Its path in the yard, without the suffix of the compression.
+    relative: String,
+    /// The hash of the compressed file, once its stage has ended.
+    sha256: Option<Sha256Hex>,
+}
+
 /// The log of a stage; by default the one that failed, else the one that is running, else the build stage.
-fn log_of(yard: &Yard, build: &BuildRow, wanted: Option<Stage>) -> Option<String> {
+fn log_of(yard: &Yard, build: &BuildRow, wanted: Option<Stage>) -> Option<Found> {
     let of = |stage: Stage| {
-        let found = || build.stages.iter().rev().find(|result| result.stage == stage);
+        let found = || {
+            let result = build.stages.iter().rev().find(|result| result.stage == stage)?;
+            Some(Found { relative: result.log.clone()?, sha256: result.log_sha256.clone() })
+        };
         // The log of a running stage comes before those of its parts.
         let open = yard.open_log(build, stage).filter(|_| build.ended_seconds.is_none());
-        open.or_else(|| found().and_then(|result: &StageResult| result.log.clone()))
+        open.map(|relative| Found { relative, sha256: None }).or_else(found)
     };
     if let Some(stage) = wanted {
         return of(stage);

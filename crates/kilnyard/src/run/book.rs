@@ -1,5 +1,6 @@
 //! A run in the store: the initial state of its packages, and the recorder's reads and writes.
 
+use super::logs::LogKeeper;
 use super::taken::TakenOver;
 use crate::plan::Planned;
 use crate::words::now_seconds;
@@ -100,6 +101,8 @@ pub struct Book<'a> {
     pub beginnings: Beginnings,
     /// This process.
     pub holder: Holder,
+    /// Stores the logs of what is recorded.
+    pub logs: LogKeeper,
 }
 
 impl Book<'_> {
@@ -116,7 +119,9 @@ impl Book<'_> {
 
 impl Ledger for Book<'_> {
     fn record(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.store.record(records)
+        self.store.record(records)?;
+        self.logs.note(records);
+        Ok(())
     }
 
     fn requests(&mut self) -> Result<Vec<Request>, StoreError> {

@@ -112,6 +112,7 @@ impl Batch {
             parallel_seconds: None,
             is_ok: outcome.is_ok(),
             log: Some(self.log.0.clone()),
+            log_sha256: None,
             left_behind: Vec::new(),
             measures: Measures::default(),
         };

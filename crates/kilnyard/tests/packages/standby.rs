@@ -236,6 +236,9 @@ fn of_targets(shared: &Shared) {
         history.as_array().unwrap().iter().filter(|build| build["outcome"] == "built").count()
     };
     assert_eq!((built("bookworm"), built("trixie")), (1, 1), "{said}");
+    // The log of a build that only the lost machine had a part in.
+    assert!(!farm.two.path("targets/bookworm-amd64/logs/1").exists());
+    farm.two.run(&["log", "one", "--target", "bookworm"]).exits(0).says(&["sleep 20"]);
     drop(standby);
     farm.server.end();
     assert!(farm.two.is_clean());

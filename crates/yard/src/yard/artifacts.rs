@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::image;
 use crate::words::now_seconds;
 use crate::yard::store_error;
-use kilnyard_artifacts::{Depot, Folder, Listed};
+use kilnyard_artifacts::{Depot, Folder, Listed, hash_of};
 use kilnyard_artifacts_object::{Address, Bucket, Credentials, Options};
 use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_store::Store;
@@ -109,6 +109,33 @@ pub fn bring(store: &dyn Store, distfiles: &FileStore, cancel: &AtomicBool) -> R
         }
     }
     Ok(())
+}
+
+/// Copies a log that this machine lacks from the store that the machines share. `path` is without the suffix of the
+/// compression.
+///
+/// # Errors
+/// It is not there, or the disk cannot be used.
+pub fn bring_log(yard: &Yard, path: &Path, sha256: &Sha256Hex) -> Result<()> {
+    let failed = "bring the log to this machine";
+    let mut name = path.as_os_str().to_owned();
+    name.push(".zst");
+    let to = Path::new(&name);
+    if path.exists() || to.exists() {
+        return Ok(());
+    }
+    let Some(depot) = yard.depot()? else { return Ok(()) };
+    let folder = to.parent().unwrap_or(&yard.folder);
+    fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
+    let mut copied = tempfile::NamedTempFile::new_in(folder).context(Kind::Machine, failed)?;
+    let mut content = depot.open(sha256).context(Kind::Machine, failed)?;
+    std::io::copy(&mut content, &mut copied).context(Kind::Machine, failed)?;
+    let (found, _) =
+        hash_of(&mut copied.reopen().context(Kind::Machine, failed)?).context(Kind::Machine, failed)?;
+    if found != *sha256 {
+        return Err(Error::new(Kind::Machine, format!("failed to {failed}: its content is another one")));
+    }
+    copied.persist(to).context(Kind::Machine, failed).map(drop)
 }
 
 /// Stores the current outputs of a yard where machines share them, as far as they are not there: those from before there was

@@ -7,6 +7,7 @@ mod facts;
 mod lead;
 mod link;
 mod open;
+mod partition;
 mod read;
 mod write;
 

@@ -178,3 +178,41 @@ fn a_store_that_has_something_is_not_overwritten() {
     assert_eq!((digest(&database).unwrap(), digest(&file).unwrap()), (before, other));
     server.end();
 }
+
+/// Events of several runs have numbers of several partitions, in every store that they are copied to.
+#[test]
+fn a_copy_of_a_database_has_its_partitions() {
+    let (server, folder) = (Server::start().unwrap(), tempfile::tempdir().unwrap());
+    let open = |name: &str| Postgres::open(&server.database(name).unwrap(), &target()).unwrap();
+    let mut first = open("first");
+    fill(&mut first);
+    let run = first.last_run().unwrap().unwrap();
+    for _ in 0..2 {
+        first.begin_run(&run, &[]).unwrap();
+    }
+    let rows = digest(&first).unwrap();
+    let mut file = Sqlite::open(&folder.path().join("file.db"), &target()).unwrap();
+    file.fill(&first).unwrap();
+    assert_eq!(digest(&file).unwrap(), rows);
+    // The file continues with numbers of the last partition, before it is copied to another database.
+    file.lead(&Holder::named("test")).unwrap();
+    file.begin_run(&run, &[]).unwrap();
+    file.request(RequestKind::Skip, "a", 6.0).unwrap();
+    let mut second = open("second");
+    second.fill(&file).unwrap();
+    assert_eq!(digest(&second).unwrap(), digest(&file).unwrap());
+    let count = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'kilnyard.event'::regclass";
+    assert_eq!(server.answer("second", count).unwrap(), "4");
+    // Its numbers continue, those of a restored store too.
+    second.request(RequestKind::Skip, "a", 7.0).unwrap();
+    second.begin_generation(30_000_000).unwrap();
+    second.request(RequestKind::Skip, "a", 8.0).unwrap();
+    second.lead(&Holder::named("test")).unwrap();
+    assert_eq!(second.begin_run(&run, &[]).unwrap(), 5);
+    assert_eq!(server.answer("second", count).unwrap(), "5");
+    second.check().unwrap();
+    let mut third = open("third");
+    third.fill(&second).unwrap();
+    assert_eq!(digest(&third).unwrap(), digest(&second).unwrap());
+    server.end();
+}

@@ -2,8 +2,9 @@
 
 use super::Postgres;
 use super::link::{Failed, Link, Statement, Value, sql, storable};
-use kilnyard_store::StoreError;
+use super::partition;
 use kilnyard_store::copy::{Cell, EachRow, GENERATION_BITS, Head, Kind, LEFT_OUT, Rows, TABLES, Table};
+use kilnyard_store::{Number, StoreError};
 use tokio_postgres::Row;
 
 /// How many rows are read or written together.
@@ -95,7 +96,13 @@ impl Postgres {
         for table in &TABLES {
             link.batch(&format!("DELETE FROM kilnyard.{}", table.name)).map_err(wrap)?;
             let mut waiting: Vec<Vec<Cell>> = Vec::with_capacity(ROWS);
+            let mut place = None;
             from.each_row(table, &mut |row| {
+                let of_row = place_of(table, &row);
+                if of_row != place {
+                    place = of_row;
+                    of_row.map_or(Ok(()), |place| partition::ensure(link, place)).map_err(wrap)?;
+                }
                 waiting.push(row);
                 match waiting.len() < ROWS {
                     true => Ok(()),
@@ -104,6 +111,8 @@ impl Postgres {
             })?;
             link.one(insert(table, &waiting)).map_err(wrap)?;
         }
+        // Of the next event, too.
+        partition::ensure(link, partition::place_of(head.events + 1)).map_err(wrap)?;
         for name in NUMBERED {
             let next = format!(
                 "SELECT setval(pg_get_serial_sequence('kilnyard.{name}', 'number'), coalesce(max(number), 0) + 1, false)
@@ -123,6 +132,12 @@ impl Postgres {
         .map(drop)
         .map_err(wrap)
     }
+}
+
+/// The partition of a row, if it is an event.
+fn place_of(table: &Table, row: &[Cell]) -> Option<Number> {
+    let seq = (table.name == "event").then(|| row.first().and_then(int)).flatten()?;
+    u64::try_from(seq).ok().map(partition::place_of)
 }
 
 /// Adds rows, by columns.

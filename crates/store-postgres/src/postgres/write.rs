@@ -3,6 +3,7 @@
 use super::Postgres;
 use super::lead::NO_TIMELINE;
 use super::link::{Failed, Link, Statement, reals, sql, texts};
+use super::partition;
 use kilnyard_model::result::{FailureKind, StageResult};
 use kilnyard_store::Provenance;
 use kilnyard_store::{
@@ -366,6 +367,8 @@ impl Writer<'_> {
 
     pub(super) fn begin_run(&self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, Refused> {
         let number = self.count(|counters| counters.runs += 1).runs;
+        let last = partition::begin(self.link, self.counters.get().events)?;
+        self.count(|counters| counters.events = last);
         self.add(sql!(
             "INSERT INTO kilnyard.run
                (number, started, ended, state, plan_digest, cores, slots, expected, bound, forced, scope)
@@ -466,7 +469,7 @@ impl Writer<'_> {
                 &key.digest,
                 key.lines.join("\n"),
             )),
-            Record::Run { run, state, at_seconds } => self.run(*run, *state, *at_seconds),
+            Record::Run { run, state, at_seconds } => self.run(*run, *state, *at_seconds)?,
         }
         Ok(())
     }
@@ -490,7 +493,7 @@ impl Writer<'_> {
         ));
     }
 
-    fn run(&self, run: Number, state: RunState, at_seconds: f64) {
+    fn run(&self, run: Number, state: RunState, at_seconds: f64) -> Result<(), Refused> {
         let is_over = state != RunState::Running;
         self.add(sql!(
             "UPDATE kilnyard.run SET state = $2, ended = $3 WHERE number = $1",
@@ -500,17 +503,21 @@ impl Writer<'_> {
         ));
         let about = About { run: Some(run), ..About::default() };
         if !is_over {
-            return self.event("run-began", about, at_seconds, Some(&json!({ "is_resumed": true })));
+            self.event("run-began", about, at_seconds, Some(&json!({ "is_resumed": true })));
+            return Ok(());
         }
         self.event("run-ended", about, at_seconds, Some(&json!({ "state": state.as_str() })));
         // Old events are removed at the end of a run, so that its start is not delayed.
         self.add(sql!(
-            "DELETE FROM kilnyard.event WHERE seq < (
-               SELECT min(seq) FROM kilnyard.event
-               WHERE type = 'run-began' AND run > (SELECT max(number) FROM kilnyard.run) - $1
-             )",
+            "SELECT min(seq) FROM kilnyard.event
+             WHERE type = 'run-began' AND run > (SELECT max(number) FROM kilnyard.run) - $1",
             EVENT_RUNS_MAX,
         ));
+        let first = match self.flush()?.first() {
+            Some(row) => row.try_get::<_, Option<i64>>(0)?,
+            None => None,
+        };
+        first.map_or(Ok(()), |first| Ok(partition::remove_before(self.link, first as Number)?))
     }
 
     /// Adds the measurement of a build that ends to those of the package's earlier builds, and its times if it is good.

@@ -134,8 +134,19 @@ impl Server {
     /// # Errors
     /// What the server said.
     pub fn query(&self, database: &str, sql: &str) -> Result<(), String> {
+        self.answer(database, sql).map(drop)
+    }
+
+    /// The rows of a statement, one a line, with `|` between their columns.
+    ///
+    /// # Errors
+    /// What the server said.
+    pub fn answer(&self, database: &str, sql: &str) -> Result<String, String> {
         let socket = self.folder.path().display().to_string();
-        self.run("psql", &["-h", &socket, "-U", "kiln", "-d", database, "-v", "ON_ERROR_STOP=1", "-c", sql])
+        let stops = "ON_ERROR_STOP=1";
+        self.run("psql", &["-XAtq", "-h", &socket, "-U", "kiln", "-d", database, "-v", stops, "-c", sql])?;
+        let answer = fs::read_to_string(self.folder.path().join("psql-output"));
+        answer.map(|text| text.trim_end().to_owned()).map_err(|error| error.to_string())
     }
 
     fn data(&self) -> String {

@@ -8,7 +8,8 @@
 //! learns whether it was committed when the answer was lost; so it is never applied twice.
 //!
 //! Nothing belongs to a session of the server: there are no named statements, no settings and no session locks, so that
-//! connections may pass through a pooler.
+//! connections may pass through a pooler. Only what waits for events listens, over a connection of its own, and polls where
+//! a pooler passes on no notifications.
 //!
 //! Known downsides: statements are parsed by the server each time. The character U+0000, which PostgreSQL cannot store,
 //! becomes U+FFFD.

@@ -9,6 +9,7 @@ mod link;
 mod open;
 mod partition;
 mod read;
+mod wait;
 mod write;
 
 pub use document::{Document, Documents};
@@ -28,6 +29,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
+use wait::Waiting;
 
 /// How long a call that reads is repeated over new connections.
 const READ_PATIENCE: Duration = Duration::from_secs(20);
@@ -50,6 +52,8 @@ pub struct Postgres {
     timeline: i64,
     /// The expression for the timeline of the server, once that is known.
     timeline_sql: Cell<Option<&'static str>>,
+    /// What wakes it when there are events.
+    waiting: RefCell<Waiting>,
 }
 
 impl fmt::Debug for Postgres {
@@ -260,6 +264,10 @@ impl Store for Postgres {
 
     fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
         self.read_events(seq, count_max)
+    }
+
+    fn wait_for_events(&self, after: Number, at_most: Duration) -> Result<(), StoreError> {
+        self.wait(after, at_most)
     }
 
     fn last_event(&self) -> Result<Number, StoreError> {

@@ -18,6 +18,11 @@ use kilnyard_store::{
 };
 use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The interval at which the number of the latest event is read while a process waits for another one. SQLite does not report
+/// the commits of other processes.
+const EVENTS_POLL: Duration = Duration::from_millis(50);
 
 /// A store in one SQLite file.
 #[derive(Debug)]
@@ -218,6 +223,18 @@ impl Store for Sqlite {
 
     fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
         self.read_events(seq, count_max)
+    }
+
+    fn wait_for_events(&self, after: Number, at_most: Duration) -> Result<(), StoreError> {
+        let began = Instant::now();
+        while self.last_event()? <= after {
+            let left = at_most.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(EVENTS_POLL));
+        }
+        Ok(())
     }
 
     fn last_event(&self) -> Result<Number, StoreError> {

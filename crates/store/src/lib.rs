@@ -30,6 +30,7 @@ pub use rows::{
 };
 
 use kilnyard_model::identity::Scope;
+use std::time::Duration;
 
 /// The number of a run, build, epoch or event. Numbers only increase.
 pub type Number = u64;
@@ -129,6 +130,9 @@ pub trait Store: Send {
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
     /// The events with numbers above `seq`, in order, at most `count_max`.
     fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError>;
+    /// Waits until there may be events with numbers above `after`, but at most this long. Also returns without events:
+    /// the caller reads them, and waits again.
+    fn wait_for_events(&self, after: Number, at_most: Duration) -> Result<(), StoreError>;
     /// The number of the latest event; 0 if there has been none.
     fn last_event(&self) -> Result<Number, StoreError>;
     /// The current outputs of all packages, ordered by name and then by package.

@@ -61,6 +61,8 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("events_are_written_only_with_their_decision", events::events_are_written_only_with_their_decision),
     ("events_are_kept_for_the_latest_runs", events::events_are_kept_for_the_latest_runs),
     ("events_are_json_of_one_envelope", events::events_are_json_of_one_envelope),
+    ("an_event_wakes_all_who_wait_for_it", events::an_event_wakes_all_who_wait_for_it),
+    ("waiting_ends_without_an_event", events::waiting_ends_without_an_event),
 ];
 
 fn target() -> Target {

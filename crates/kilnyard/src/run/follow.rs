@@ -1,6 +1,7 @@
 //! Follows the events of a store. The process of the run reads them like any other.
 
 use kilnyard_store::{Event, Number, Store, StoreError};
+use std::time::Duration;
 
 /// The number of events read at once.
 const EVENTS_MAX: usize = 256;
@@ -35,5 +36,13 @@ impl Follower {
             }
         }
         Vec::new()
+    }
+
+    /// Waits until there may be more events, but at most this long.
+    pub fn wait(&self, at_most: Duration) {
+        if self.store.wait_for_events(self.seq, at_most).is_err() {
+            // The store cannot be read now.
+            std::thread::sleep(at_most);
+        }
     }
 }

@@ -4,7 +4,7 @@ use super::view::{BuildEnd, BuildSeen, Snapshot, View, ViewEvent};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{Event, EventKind, RunState};
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use super::follow::Follower;
 
@@ -49,6 +49,11 @@ impl<'a> Picture<'a> {
                 self.decided(event, view);
             }
         }
+    }
+
+    /// Waits until there may be more decisions, but at most this long.
+    pub fn wait(&self, at_most: Duration) {
+        self.follower.wait(at_most);
     }
 
     fn decided(&mut self, event: &Event, view: &mut dyn View) {

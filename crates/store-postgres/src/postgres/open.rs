@@ -95,6 +95,7 @@ impl Postgres {
             is_in_snapshot,
             timeline: 0,
             timeline_sql: Cell::new(None),
+            waiting: RefCell::default(),
         })
     }
 }

@@ -147,6 +147,7 @@ impl Postgres {
         head: Head,
         write: &impl Fn(&Writer) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
+        let before = head.counters.events;
         let writer = Writer::new(link, self.number, head);
         let written = write(&writer)?;
         let Counters { builds, runs, events } = writer.counters.get();
@@ -158,6 +159,9 @@ impl Postgres {
             events,
             batch
         ));
+        if events > before {
+            writer.add(self.notify());
+        }
         writer.flush()?;
         Ok(written)
     }
@@ -167,10 +171,14 @@ impl Postgres {
         let end = Instant::now() + OTHERS_PATIENCE;
         let attempt = |link: &Link| {
             let head = begin(link, NO_TIMELINE)?;
+            let before = head.counters.events;
             let writer = Writer::new(link, self.number, head);
             let written = write(&writer).and_then(|written| {
                 let events = writer.counters.get().events;
-                writer.add(sql!("UPDATE kilnyard.store SET events = $1", events));
+                if events > before {
+                    writer.add(sql!("UPDATE kilnyard.store SET events = $1", events));
+                    writer.add(self.notify());
+                }
                 writer.flush()?;
                 Ok(written)
             });

@@ -5,9 +5,13 @@ use crate::{EVENT_RUNS_MAX, Event, EventKind, Record, RequestKind, RunState, Sto
 use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Enough for any test.
 const ALL: usize = 1000;
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(3600);
 
 fn decide(store: &mut dyn Store) -> u64 {
     let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
@@ -160,4 +164,49 @@ pub(super) fn events_are_json_of_one_envelope(open: Open) {
         assert_eq!(keys, ["at", "body", "epoch", "ids", "seq", "type", "version"]);
         assert_eq!(serde_json::from_value::<Event>(value).unwrap(), event);
     }
+}
+
+pub(super) fn an_event_wakes_all_who_wait_for_it(open: Open) {
+    const DECISIONS: u64 = 20;
+    let mut store = leading(open);
+    let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
+    let begin = store.last_event().unwrap();
+    std::thread::scope(|scope| {
+        let (reads, are_read) = channel();
+        for _ in 0..2 {
+            let reads = reads.clone();
+            scope.spawn(move || {
+                let (reader, mut seen) = (connect(open), begin);
+                for _ in 0..DECISIONS {
+                    let before = seen;
+                    while seen == before {
+                        reader.wait_for_events(before, LONG).unwrap();
+                        seen =
+                            reader.events_since(before, ALL).unwrap().last().map_or(before, |last| last.seq);
+                    }
+                    reads.send(seen).unwrap();
+                }
+            });
+        }
+        // The next decision is made when both have read this one.
+        for decision in 0..DECISIONS {
+            match decision % 2 {
+                0 => connect(open).request(RequestKind::Retry, "a", 1.0).unwrap(),
+                _ => store.record(&[Record::Run { run, state: RunState::Running, at_seconds: 1.0 }]).unwrap(),
+            }
+            for _ in 0..2 {
+                assert_eq!(are_read.recv().unwrap(), store.last_event().unwrap());
+            }
+        }
+    });
+    // Those that are there already need no waiting.
+    store.wait_for_events(begin, LONG).unwrap();
+}
+
+pub(super) fn waiting_ends_without_an_event(open: Open) {
+    let store = leading(open);
+    store.wait_for_events(0, Duration::from_millis(1)).unwrap();
+    store.wait_for_events(u64::MAX, Duration::from_millis(200)).unwrap();
+    store.wait_for_events(7, Duration::ZERO).unwrap();
+    assert_eq!(store.last_event().unwrap(), 0);
 }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The interval at which the store is polled for events.
+/// How long it waits for events before it checks whether the run's process is there.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The interval at which the logs are read for the stage of each build.
 const STAGES_PAUSE: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub fn run(yard: &Yard, store: &dyn Store, run: &RunRow, as_json: bool) -> Resul
             find_stages(yard, store, &mut picture)?;
         }
         view.tick(&picture.snapshot);
-        std::thread::sleep(PAUSE);
+        picture.wait(PAUSE);
     }
 }
 

@@ -15,5 +15,10 @@ use kilnyard_family::debian::template;
 
 /// Turns a scratch folder into an empty yard.
 pub fn empty_yard(scratch: &Scratch, trial: &Trial<'_>) -> Result<Yard> {
-    scratch.yard(&template("bookworm", "http://mirror.invalid/debian", &[]), trial)
+    scratch.yard(&empty_configuration(), trial)
+}
+
+/// Its configuration.
+pub fn empty_configuration() -> String {
+    template("bookworm", "http://mirror.invalid/debian", &[])
 }

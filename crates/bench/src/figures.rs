@@ -44,6 +44,8 @@ pub enum Unit {
     Ratio,
     /// A fraction from 0 to 1, shown as a percentage.
     Percent,
+    /// How many in a second.
+    PerSecond,
 }
 
 impl Unit {
@@ -57,6 +59,7 @@ impl Unit {
             Unit::Bytes => words::size(value as u64),
             Unit::Ratio => format!("{value:.3}"),
             Unit::Percent => format!("{:.2} %", value * 100.0),
+            Unit::PerSecond => format!("{value:.0}/s"),
         }
     }
 }

@@ -25,6 +25,7 @@ mod queries;
 pub mod roots;
 mod schedule;
 mod scratch;
+mod store;
 mod subject;
 
 // Packages that are never built, and an empty yard, must be of some family; which one makes no difference.
@@ -71,6 +72,15 @@ pub struct BenchOptions {
     /// Time to measure, for `farm-logs`.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
+    /// URL of a PostgreSQL database for `store`, which makes a schema of its own there and removes it. Default: a file.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// A file with the password for the database.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub password_file: Option<PathBuf>,
+    /// A file with the certificates of which one signed the server's.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub certificates: Option<PathBuf>,
     /// How many pairs of measurements to make. Default: 3, and 7 for `farm-cost`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: Option<u32>,
@@ -118,6 +128,8 @@ pub enum BenchName {
     Roots,
     /// status, why, log and plan in a yard with 30,000 packages and 20 runs.
     Queries,
+    /// The store of a run of 29,000 packages: its begin, the start of a new leader, decisions and events in a second.
+    Store,
     /// Real builds whose cores follow rank, compared with a fixed number of jobs per build.
     Schedule,
     /// The scan of a pkgsrc tree: resolving it (compared with bob), the time to the first build, a rescan, a look-up.
@@ -174,6 +186,7 @@ pub fn measure(
         }
         BenchName::Schedule => schedule::measure(trial),
         BenchName::Queries => queries::measure(trial),
+        BenchName::Store => store::measure(options, trial),
         BenchName::Tree => match &options.scan {
             Some(scan) => pkgsrc::tree::measure(scan, trial),
             None => Err(error::Error::usage("no scan file given").hint("--scan FILE, a scan file of pkgsrc")),

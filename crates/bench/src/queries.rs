@@ -33,7 +33,7 @@ const LOG_LINES: usize = 5000;
 /// Maximum time of an answer.
 const WALL_SECONDS_MAX: f64 = 0.05;
 /// Time of the first run.
-const EPOCH_SECONDS: f64 = 1.7e9;
+pub(super) const EPOCH_SECONDS: f64 = 1.7e9;
 
 /// Runs the benchmark in a yard of its own.
 pub fn measure(trial: &Trial<'_>) -> Result<Report> {
@@ -154,7 +154,7 @@ fn fill(yard: &Yard, store: &mut dyn Store) -> Result<()> {
     store.save_plan(&plan_of(digest)).map_err(store_error)
 }
 
-fn run_row(began: f64) -> RunRow {
+pub(super) fn run_row(began: f64) -> RunRow {
     RunRow {
         number: 0,
         started_seconds: began,
@@ -169,7 +169,7 @@ fn run_row(began: f64) -> RunRow {
     }
 }
 
-fn package_row(number: usize, state: PackageState) -> PackageRow {
+pub(super) fn package_row(number: usize, state: PackageState) -> PackageRow {
     let reason = match state {
         PackageState::Failed => Reason::Failed(StageFailed {
             stage: Stage::Build,
@@ -197,7 +197,13 @@ fn log_path(run: u64, build: u64, number: usize, stage: Stage) -> String {
     format!("logs/{run}/{}/{build}-{stage}.log", synthetic::name(number))
 }
 
-fn build_records(run: u64, build: u64, number: usize, began: f64, state: PackageState) -> Vec<Record> {
+pub(super) fn build_records(
+    run: u64,
+    build: u64,
+    number: usize,
+    began: f64,
+    state: PackageState,
+) -> Vec<Record> {
     let is_failed = state == PackageState::Failed;
     let outcome = if is_failed { BuildOutcome::Failed } else { BuildOutcome::Built };
     let mut records = vec![Record::BuildBegan(Box::new(BuildRow {

@@ -213,6 +213,12 @@ impl Link {
         self.waited(self.client.batch_execute(&self.in_schema(sql)))
     }
 
+    /// Removes the schema with everything in it.
+    pub fn remove_schema(&self) -> Result<(), Failed> {
+        let schema = self.schema.as_deref().unwrap_or(&self.schema_name);
+        self.waited(self.client.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")))
+    }
+
     /// A statement on the tables of this schema.
     fn in_schema<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         match &self.schema {

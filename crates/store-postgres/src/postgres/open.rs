@@ -42,6 +42,15 @@ impl Postgres {
         Postgres::open_of(address, Some(target))
     }
 
+    /// Removes the store with all records, and everything else that is in its schema.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] if the database cannot be reached for a while.
+    pub fn remove(address: &Address) -> Result<(), StoreError> {
+        let wrap = |failed: Failed| failed.of(address);
+        Link::open(address).map_err(wrap)?.remove_schema().map_err(wrap)
+    }
+
     /// Opens the store without a target: it has no rows.
     pub(super) fn open_without_rows(address: &Address) -> Result<Postgres, StoreError> {
         Postgres::open_of(address, None)

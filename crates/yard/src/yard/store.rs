@@ -141,6 +141,14 @@ impl Yard {
         Ok(address.to_string())
     }
 
+    /// Removes the store in the database of the configuration, with all records: for what makes one for a while.
+    pub fn remove_database(&self) -> Result<()> {
+        match self.database()? {
+            Some(address) => Postgres::remove(&address).map_err(store_error),
+            None => Ok(()),
+        }
+    }
+
     /// An empty store does not know which versions are published, and would withdraw packages.
     fn would_withdraw(&self, address: &Address) -> Error {
         let message = format!("the database {address} has no records, but the repository has packages");

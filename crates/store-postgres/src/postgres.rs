@@ -1,5 +1,6 @@
 //! An open store.
 
+mod batch;
 mod copy;
 mod document;
 mod event;

@@ -60,6 +60,7 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("each_decision_is_reported_by_events", events::each_decision_is_reported_by_events),
     ("events_are_written_only_with_their_decision", events::events_are_written_only_with_their_decision),
     ("events_are_kept_for_the_latest_runs", events::events_are_kept_for_the_latest_runs),
+    ("decisions_may_be_written_together", events::decisions_may_be_written_together),
     ("events_are_json_of_one_envelope", events::events_are_json_of_one_envelope),
     ("an_event_wakes_all_who_wait_for_it", events::an_event_wakes_all_who_wait_for_it),
     ("waiting_ends_without_an_event", events::waiting_ends_without_an_event),

@@ -1,14 +1,15 @@
 //! Writes rows. Each function is one transaction.
 
 use super::Postgres;
+use super::batch::{self, Batch, Changed, Ended, EventRow};
 use super::lead::NO_TIMELINE;
 use super::link::{Failed, Link, Statement, reals, sql, texts};
 use super::partition;
-use kilnyard_model::result::{FailureKind, StageResult};
+use kilnyard_model::result::FailureKind;
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, Measurement, Number, PackageRow, Plan, Record, Request,
-    RequestKind, RunRow, RunState, StoreError,
+    BuildRow, Current, EVENT_RUNS_MAX, Number, PackageRow, Plan, Record, Request, RequestKind, RunRow,
+    RunState, StoreError,
 };
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -150,6 +151,7 @@ impl Postgres {
         let before = head.counters.events;
         let writer = Writer::new(link, self.number, head);
         let written = write(&writer)?;
+        writer.collected()?;
         let Counters { builds, runs, events } = writer.counters.get();
         writer.add(sql!(
             "UPDATE kilnyard.store
@@ -174,6 +176,7 @@ impl Postgres {
             let before = head.counters.events;
             let writer = Writer::new(link, self.number, head);
             let written = write(&writer).and_then(|written| {
+                writer.collected()?;
                 let events = writer.counters.get().events;
                 if events > before {
                     writer.add(sql!("UPDATE kilnyard.store SET events = $1", events));
@@ -340,6 +343,7 @@ pub(super) struct Writer<'a> {
     epoch: Number,
     counters: Cell<Counters>,
     statements: RefCell<Vec<Statement>>,
+    batch: RefCell<Batch>,
 }
 
 /// The rows that an event is about, in addition to its scope.
@@ -353,7 +357,8 @@ struct About<'a> {
 impl Writer<'_> {
     fn new(link: &Link, scope: i64, head: Head) -> Writer<'_> {
         let counters = Cell::new(head.counters);
-        Writer { link, scope, epoch: head.epoch, counters, statements: RefCell::default() }
+        let (statements, batch) = (RefCell::default(), RefCell::default());
+        Writer { link, scope, epoch: head.epoch, counters, statements, batch }
     }
 
     fn add(&self, statement: Statement) {
@@ -364,6 +369,18 @@ impl Writer<'_> {
     fn flush(&self) -> Result<Vec<Row>, Refused> {
         let statements = self.statements.take();
         Ok(self.link.all(&statements)?.pop().unwrap_or_default())
+    }
+
+    /// Adds the statements for the rows that were collected.
+    fn collected(&self) -> Result<(), Refused> {
+        let mut batch = self.batch.borrow_mut();
+        self.statements.borrow_mut().extend(batch.statements(self.scope, self.epoch));
+        if !batch.ended.is_empty() {
+            self.flush()?;
+            let statements = batch::measured(self.link, self.scope, &std::mem::take(&mut batch.ended))?;
+            self.statements.borrow_mut().extend(statements);
+        }
+        Ok(())
     }
 
     fn count(&self, count: impl FnOnce(&mut Counters)) -> Counters {
@@ -416,39 +433,26 @@ impl Writer<'_> {
     pub(super) fn record(&self, record: &Record) -> Result<(), Refused> {
         match record {
             Record::Package { run, name, state, reason, blamed, at_seconds } => {
-                self.add(sql!(
-                    "UPDATE kilnyard.run_package SET state = $3, reason = $4, blamed = $5, why = $6
-                     WHERE run = $1 AND name = $2",
-                    *run,
-                    name,
-                    state.as_str(),
-                    reason.to_string(),
-                    blamed.as_deref(),
-                    text_of(reason)?,
-                ));
+                let changed = Changed {
+                    state: state.as_str(),
+                    reason: reason.to_string(),
+                    blamed: blamed.clone(),
+                    why: text_of(reason)?,
+                };
+                self.batch.borrow_mut().changed.insert((*run, name.clone()), changed);
                 let body = json!({ "state": state, "reason": value_of(reason)?, "blamed": blamed });
                 let about = About { run: Some(*run), package: Some(name), ..About::default() };
                 self.event("package", about, *at_seconds, Some(&body));
             }
             Record::BuildBegan(build) => self.build_began(build)?,
             Record::StageEnded { build, at_seconds, stage } => {
-                self.add(sql!(
-                    "INSERT INTO kilnyard.stage (build, position, result)
-                     SELECT $1, count(*), $2 FROM kilnyard.stage WHERE build = $1",
-                    *build,
-                    text_of(stage)?,
-                ));
-                let seq = self.count(|counters| counters.events += 1).events;
-                self.add(sql!(
-                    "INSERT INTO kilnyard.event (seq, epoch, type, version, scope, build, at, place)
-                     SELECT $1, $2, 'stage-ended', $3, $4, $5, $6, max(position) FROM kilnyard.stage WHERE build = $5",
-                    seq,
-                    self.epoch,
-                    EVENT_VERSION,
-                    self.scope,
-                    *build,
+                self.batch.borrow_mut().stages.push((*build, text_of(stage)?));
+                self.event(
+                    "stage-ended",
+                    About { build: Some(*build), ..About::default() },
                     *at_seconds,
-                ));
+                    None,
+                );
             }
             Record::BuildEnded { build, at_seconds, outcome, failure, is_reproducible } => {
                 let is_out_of_memory =
@@ -465,7 +469,8 @@ impl Writer<'_> {
                 let about = About { build: Some(*build), ..About::default() };
                 self.event("build-ended", about, *at_seconds, None);
                 if outcome.is_good() || is_out_of_memory {
-                    self.measured(*build, *at_seconds, is_out_of_memory)?;
+                    let ended = Ended { build: *build, at_seconds: *at_seconds, is_out_of_memory };
+                    self.batch.borrow_mut().ended.push(ended);
                 }
             }
             Record::Outputs(current) => self.outputs(current)?,
@@ -483,22 +488,17 @@ impl Writer<'_> {
     }
 
     /// Adds an event about the other rows that this transaction writes.
-    fn event(&self, kind: &str, about: About, at_seconds: f64, body: Option<&Value>) {
-        let seq = self.count(|counters| counters.events += 1).events;
-        self.add(sql!(
-            "INSERT INTO kilnyard.event (seq, epoch, type, version, scope, run, package, build, at, body)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-            seq,
-            self.epoch,
+    fn event(&self, kind: &'static str, about: About, at_seconds: f64, body: Option<&Value>) {
+        self.batch.borrow_mut().events.push(EventRow {
+            seq: self.count(|counters| counters.events += 1).events,
             kind,
-            EVENT_VERSION,
-            self.scope,
-            about.run,
-            about.package,
-            about.build,
+            run: about.run,
+            package: about.package.map(str::to_owned),
+            build: about.build,
             at_seconds,
-            body.map(Value::to_string),
-        ));
+            body: body.map(Value::to_string),
+            is_of_stage: kind == "stage-ended",
+        });
     }
 
     fn run(&self, run: Number, state: RunState, at_seconds: f64) -> Result<(), Refused> {
@@ -516,6 +516,7 @@ impl Writer<'_> {
         }
         self.event("run-ended", about, at_seconds, Some(&json!({ "state": state.as_str() })));
         // Old events are removed at the end of a run, so that its start is not delayed.
+        self.collected()?;
         self.add(sql!(
             "SELECT min(seq) FROM kilnyard.event
              WHERE type = 'run-began' AND run > (SELECT max(number) FROM kilnyard.run) - $1",
@@ -526,53 +527,6 @@ impl Writer<'_> {
             None => None,
         };
         first.map_or(Ok(()), |first| Ok(partition::remove_before(self.link, first as Number)?))
-    }
-
-    /// Adds the measurement of a build that ends to those of the package's earlier builds, and its times if it is good.
-    fn measured(&self, build: Number, ended_seconds: f64, is_out_of_memory: bool) -> Result<(), Refused> {
-        let decoded =
-            |what: &'static str| move |error: serde_json::Error| Refused::Value(what, error.to_string());
-        self.add(sql!("SELECT result FROM kilnyard.stage WHERE build = $1 ORDER BY position", build));
-        let rows = self.flush()?;
-        let stages = rows
-            .iter()
-            .map(|row| serde_json::from_str::<StageResult>(row.try_get(0)?).map_err(decoded("a stage")));
-        let stages = stages.collect::<Result<Vec<StageResult>, Refused>>()?;
-        self.add(sql!(
-            "SELECT build.package, build.cores, build.started, build.outcome, measured.builds
-             FROM kilnyard.build LEFT JOIN kilnyard.measured
-               ON measured.scope = $2 AND measured.package = build.package
-             WHERE number = $1",
-            build,
-            self.scope,
-        ));
-        let rows = self.flush()?;
-        let row = rows.first().ok_or_else(|| Refused::Value("a build", format!("{build} is missing")))?;
-        let (package, cores): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
-        let mut builds: Vec<Measurement> = match row.try_get::<_, Option<&str>>(4)? {
-            Some(text) => serde_json::from_str(text).map_err(decoded("a measurement"))?,
-            None => Vec::new(),
-        };
-        Measurement::of(&stages, u32::try_from(cores).unwrap_or(1), is_out_of_memory).add_to(&mut builds);
-        self.add(sql!(
-            "INSERT INTO kilnyard.measured (scope, package, builds) VALUES ($1, $2, $3)
-             ON CONFLICT (scope, package) DO UPDATE SET builds = excluded.builds",
-            self.scope,
-            package,
-            text_of(&builds)?,
-        ));
-        if !is_out_of_memory {
-            let cpu_seconds: f64 = stages.iter().map(|stage| stage.cpu_seconds).sum();
-            self.add(sql!(
-                "INSERT INTO kilnyard.duration (scope, package, wall, cpu) VALUES ($1, $2, $3, $4)
-                 ON CONFLICT (scope, package) DO UPDATE SET wall = excluded.wall, cpu = excluded.cpu",
-                self.scope,
-                package,
-                ended_seconds - row.try_get::<_, f64>(2)?,
-                cpu_seconds,
-            ));
-        }
-        Ok(())
     }
 
     fn build_began(&self, build: &BuildRow) -> Result<(), Refused> {

@@ -210,3 +210,66 @@ pub(super) fn waiting_ends_without_an_event(open: Open) {
     store.wait_for_events(7, Duration::ZERO).unwrap();
     assert_eq!(store.last_event().unwrap(), 0);
 }
+
+/// The records of many decisions in one transaction have the effect of a transaction for each.
+pub(super) fn decisions_may_be_written_together(open: Open) {
+    let row = |name| package_row(name, PackageState::Ready);
+    let decide = |other: &str, is_together: bool| {
+        let target = format!("any/linux/{other}/amd64").parse().unwrap();
+        let mut store = open(&target);
+        let next = store.lead(&super::holder()).unwrap().next_build;
+        let run = store.begin_run(&run_row(), &[row("a"), row("b")]).unwrap();
+        let begin = store.last_event().unwrap();
+        let moved = |name: &str, state, at_seconds| Record::Package {
+            run,
+            name: name.into(),
+            state,
+            reason: Reason::FirstBuild,
+            blamed: None,
+            at_seconds,
+        };
+        let ended = |build, outcome, kind: Option<FailureKind>| Record::BuildEnded {
+            build,
+            at_seconds: 104.0 + build as f64 - next as f64,
+            outcome,
+            failure: kind.map(failure),
+            is_reproducible: None,
+        };
+        let staged = |build, of, cpu_seconds| Record::StageEnded {
+            build,
+            at_seconds: cpu_seconds,
+            stage: Box::new(stage(of, cpu_seconds)),
+        };
+        let began = |build, name| Record::BuildBegan(Box::new(build_row(build, run, name)));
+        let records = [
+            began(next, "a"),
+            began(next + 1, "b"),
+            moved("a", PackageState::Building, 101.0),
+            staged(next, Stage::Unpack, 1.0),
+            staged(next + 1, Stage::Unpack, 2.0),
+            staged(next, Stage::Build, 3.0),
+            ended(next, BuildOutcome::Failed, Some(FailureKind::Memory)),
+            moved("a", PackageState::Failed, 105.0),
+            began(next + 2, "a"),
+            staged(next + 1, Stage::Build, 4.0),
+            staged(next + 2, Stage::Build, 5.0),
+            ended(next + 2, BuildOutcome::Built, None),
+            ended(next + 1, BuildOutcome::Failed, Some(FailureKind::Command)),
+            moved("b", PackageState::Failed, 106.0),
+            moved("a", PackageState::Built, 107.0),
+            Record::Run { run, state: RunState::Finished, at_seconds: 108.0 },
+        ];
+        match is_together {
+            true => store.record(&records).unwrap(),
+            false => records.iter().for_each(|record| store.record(std::slice::from_ref(record)).unwrap()),
+        }
+        let events = store.events_since(begin, ALL).unwrap().into_iter();
+        let events = events.map(|event| (event.ids.package, event.at, event.kind)).collect::<Vec<_>>();
+        let stages = store.builds_in(run).unwrap().into_iter().map(|build| (build.outcome, build.stages));
+        let stages = stages.collect::<Vec<_>>();
+        (events, stages, store.packages(run).unwrap(), store.measured().unwrap(), store.durations().unwrap())
+    };
+    let (one, other) = (decide("one", false), decide("other", true));
+    assert_eq!(one, other);
+    assert_eq!((one.0.len(), one.3.len(), one.3[0].1.len()), (16, 1, 2));
+}

@@ -11,8 +11,8 @@
 //! connections may pass through a pooler. Only what waits for events listens, over a connection of its own, and polls where
 //! a pooler passes on no notifications.
 //!
-//! Known downsides: statements are parsed by the server each time. The character U+0000, which PostgreSQL cannot store,
-//! becomes U+FFFD.
+//! Known downsides: statements are parsed by the server each time, so the rows of a transaction are written with one for each
+//! kind. The character U+0000, which PostgreSQL cannot store, becomes U+FFFD.
 
 mod address;
 mod postgres;

@@ -6,7 +6,8 @@
 //! also polls: seldom while notifications have announced all events, and often after one that was not announced, or
 //! before the first one.
 //!
-//! Known downside: the server commits transactions that notify one after the other, also those of several stores.
+//! Known downsides: the server commits transactions that notify one after the other, also those of several stores. Behind such
+//! a pooler, one of its sessions keeps listening in vain.
 
 use super::Postgres;
 use super::link::{Failed, sql};

@@ -21,10 +21,12 @@ mod call;
 mod command;
 mod driver;
 mod error;
+mod folder;
 mod launch;
 mod name;
 mod perform;
 pub mod reconcile;
+mod slurm;
 mod text;
 mod wanted;
 
@@ -36,4 +38,5 @@ pub use launch::{FILES_MAX, LAUNCH_BYTES_MAX, Launch};
 pub use name::{NAME_BYTES_MAX, Names, PART_BYTES_MAX, PREFIX_BYTES_MAX, PilotName};
 pub use perform::perform;
 pub use reconcile::{Action, Event, Figures, Memory, Reconciler, Terms, Verb, Why};
+pub use slurm::{SlurmDriver, SlurmSettings};
 pub use wanted::{Demand, Machine, Need, Wanted, nearest_miss, wanted};

@@ -27,6 +27,7 @@ mod name;
 mod perform;
 pub mod reconcile;
 mod slurm;
+mod ssh;
 mod text;
 mod wanted;
 
@@ -39,4 +40,5 @@ pub use name::{NAME_BYTES_MAX, Names, PART_BYTES_MAX, PREFIX_BYTES_MAX, PilotNam
 pub use perform::perform;
 pub use reconcile::{Action, Event, Figures, Memory, Reconciler, Terms, Verb, Why};
 pub use slurm::{SlurmDriver, SlurmSettings};
+pub use ssh::{Limits, Manner, SshDriver, SshHost, SshSettings};
 pub use wanted::{Demand, Machine, Need, Wanted, nearest_miss, wanted};

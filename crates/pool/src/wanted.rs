@@ -78,7 +78,7 @@ fn labels(labels: &BTreeSet<String>) -> String {
 
 fn size(bytes: u64) -> String {
     let gib = bytes as f64 / (1_u64 << 30) as f64;
-    match bytes % (1 << 30) == 0 || gib >= 100.0 {
+    match bytes.is_multiple_of(1 << 30) || gib >= 100.0 {
         true => format!("{gib:.0} GiB"),
         false => format!("{gib:.1} GiB"),
     }

@@ -1,11 +1,17 @@
 //! The private folder that a pilot starts in, for managers that run it on a file system that this process reaches.
 
 use crate::text::quoted;
-use crate::{Launch, PilotName, PoolError};
+use crate::{Launch, Listing, PilotName, PilotState, PoolError, name};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the folder of a pilot that its manager does not have is kept: its submission may still arrive.
+const FOLDER_KEPT: Duration = Duration::from_secs(600);
 
 /// Makes `FOLDER/NAME` with `run`, which becomes the pilot's command, and its `files`. Only this user can enter it.
 ///
@@ -31,7 +37,7 @@ pub(crate) fn make(parent: &Path, name: &PilotName, launch: &Launch) -> Result<P
 }
 
 /// Removes a folder that [`make`] made.
-pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
@@ -61,6 +67,41 @@ pub(crate) fn keeper(folder: &Path) -> Result<String, PoolError> {
     ))
 }
 
+/// Removes what pilots left that their manager does not have any more. A pilot that ends removes its folder, a killed one does not.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeper {
+    /// Names that have a folder and are not in lists, and since when. A cache of one driver: nothing else is done while it is locked.
+    missing: Mutex<BTreeMap<PilotName, Instant>>,
+}
+
+impl Sweeper {
+    /// Removes folders and logs below `parent` of names with this prefix that the listing has not had for [`FOLDER_KEPT`]. What
+    /// cannot be read or removed is tried again with the next list.
+    pub fn sweep(&self, parent: &Path, prefix: &str, listing: &Listing) {
+        let Ok(entries) = fs::read_dir(parent) else { return };
+        let lives = |name: &PilotName| {
+            listing.pilots.iter().any(|one| one.name == *name && one.state != PilotState::Ended)
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names = names.filter(|name| name::begins_with(prefix, name));
+        let names =
+            names.filter_map(|name| PilotName::parse(name.strip_suffix(".log").unwrap_or(&name)).ok());
+        let gone: BTreeSet<PilotName> = names.filter(|name| !lives(name)).collect();
+        let old: Vec<PilotName> = {
+            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+            missing.retain(|name, _| gone.contains(name));
+            let since = gone
+                .into_iter()
+                .map(|name| (*missing.entry(name.clone()).or_insert_with(Instant::now), name));
+            since.filter(|(since, _)| since.elapsed() >= FOLDER_KEPT).map(|(_, name)| name).collect()
+        };
+        for name in old {
+            let _ = remove(&parent.join(name.as_str()));
+            let _ = fs::remove_file(parent.join(format!("{name}.log")));
+        }
+    }
+}
+
 /// A path that programs and scripts get as text: absolute, in UTF-8, on one line.
 pub(crate) fn path_text<'path>(what: &'static str, path: &'path Path) -> Result<&'path str, PoolError> {
     let text = path.to_str().filter(|text| path.is_absolute() && !text.contains(['\n', '\r', '\0']));
@@ -72,10 +113,8 @@ pub(crate) fn path_text<'path>(what: &'static str, path: &'path Path) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
-    use std::time::{Duration, Instant};
 
     fn launch(script: &str) -> Launch {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();

@@ -28,6 +28,7 @@ mod perform;
 pub mod reconcile;
 mod slurm;
 mod ssh;
+mod systemd;
 mod text;
 mod wanted;
 
@@ -41,4 +42,5 @@ pub use perform::perform;
 pub use reconcile::{Action, Event, Figures, Memory, Reconciler, Terms, Verb, Why};
 pub use slurm::{SlurmDriver, SlurmSettings};
 pub use ssh::{Limits, Manner, SshDriver, SshHost, SshSettings};
+pub use systemd::{SystemdDriver, SystemdSettings, Units};
 pub use wanted::{Demand, Machine, Need, Wanted, nearest_miss, wanted};

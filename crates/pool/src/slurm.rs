@@ -18,22 +18,15 @@
 mod rows;
 
 use crate::call::Call;
-use crate::folder::path_text;
-use crate::{
-    Description, Driver, Launch, Listing, PilotName, PilotState, PoolError, Surroundings, folder, name,
-};
+use crate::folder::{Sweeper, path_text};
+use crate::{Description, Driver, Launch, Listing, PilotName, PilotState, PoolError, Surroundings, folder};
 use rows::Job;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// The most output of a program, in bytes: a listing of all jobs of a user.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
-/// How long the folder of a pilot that Slurm does not have is kept: its submission may still arrive.
-const FOLDER_KEPT: Duration = Duration::from_secs(600);
 /// What of a log is shown, in bytes.
 const LOG_BYTES_SHOWN: u64 = 300;
 /// Options that this driver sets, or that would make something else than one job.
@@ -98,9 +91,7 @@ pub struct SlurmDriver {
     settings: SlurmSettings,
     /// The user whose jobs are listed.
     uid: u32,
-    /// Pilots with a folder that Slurm does not have, and since when. A cache of this driver alone: nothing else is done while it
-    /// is locked.
-    missing: Mutex<BTreeMap<String, Instant>>,
+    sweeper: Sweeper,
 }
 
 impl SlurmDriver {
@@ -145,7 +136,7 @@ impl SlurmDriver {
             ));
         }
         let uid = rustix::process::getuid().as_raw();
-        Ok(SlurmDriver { settings, uid, missing: Mutex::new(BTreeMap::new()) })
+        Ok(SlurmDriver { settings, uid, sweeper: Sweeper::default() })
     }
 
     fn call<'call>(
@@ -179,34 +170,6 @@ impl SlurmDriver {
         file.take(LOG_BYTES_SHOWN).read_to_end(&mut bytes).ok()?;
         let words = crate::text::excerpt(&bytes, LOG_BYTES_SHOWN as usize);
         (!words.is_empty()).then_some(words)
-    }
-
-    /// Removes what pilots left that Slurm has not had for a while. A pilot that ends removes its folder, a killed one does not.
-    fn sweep(&self, listing: &Listing) {
-        let Ok(entries) = fs::read_dir(&self.settings.folder) else { return };
-        let lives = |name: &str| {
-            listing.pilots.iter().any(|one| one.name.as_str() == name && one.state != PilotState::Ended)
-        };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let names = names.map(|name| name.strip_suffix(".log").map(str::to_owned).unwrap_or(name));
-        let gone = names.filter(|name| name::begins_with(&self.settings.prefix, name) && !lives(name));
-        let gone: Vec<PilotName> = gone.filter_map(|name| PilotName::parse(&name).ok()).collect();
-        let mut old = Vec::new();
-        {
-            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.retain(|name, _| gone.iter().any(|one| one.as_str() == name));
-            for name in gone {
-                let since = missing.entry(name.as_str().to_owned()).or_insert_with(Instant::now);
-                if since.elapsed() >= FOLDER_KEPT {
-                    old.push(name);
-                }
-            }
-        }
-        for name in old {
-            // What cannot be removed is tried again with the next list.
-            let _ = folder::remove(&self.settings.folder.join(name.as_str()));
-            let _ = fs::remove_file(self.log(&name));
-        }
     }
 }
 
@@ -258,7 +221,7 @@ impl Driver for SlurmDriver {
             listed
         });
         let listing = Listing::of(listed);
-        self.sweep(&listing);
+        self.sweeper.sweep(&self.settings.folder, &self.settings.prefix, &listing);
         Ok(listing)
     }
 

@@ -2,7 +2,7 @@
 # A Slurm cluster of two nodes on this machine: munged, slurmctld and two slurmd of Debian's packages, in private mount, pid and
 # network namespaces whose root is a copy-on-write view of a cached installation.
 #
-#   farm.sh make ROOT              installs Slurm into the folder ROOT, if it is not there yet (mmdebstrap)
+#   farm.sh make ROOT              installs Slurm and systemd into the folder ROOT, if they are not there yet (mmdebstrap)
 #   farm.sh run ROOT WORK SHARED   runs the cluster until its standard input ends; "ready" on standard output when both nodes are idle
 #
 # The root is entered by pivot_root, since the kernel refuses user namespaces in a chroot, and jobs need them. WORK gets state and
@@ -13,11 +13,12 @@ set -euo pipefail
 
 make_root() {
   local root=$1
-  [ -x "$root/usr/sbin/slurmctld" ] && return
+  [ -x "$root/usr/sbin/slurmctld" ] && [ -x "$root/sbin/init" ] && return
+  rm -rf "$root"
   mkdir -p "$(dirname "$root")"
   local new
   new=$(mktemp -d "$root.XXXXXX")
-  mmdebstrap --quiet --variant=apt --include=slurm-wlm,munge,mount,iproute2,procps bookworm "$new/root" >&2
+  mmdebstrap --quiet --variant=apt --include=slurm-wlm,munge,mount,iproute2,procps,systemd,systemd-sysv bookworm "$new/root" >&2
   # Another process may have been faster.
   mv -T "$new/root" "$root" 2>/dev/null || rm -rf "$new/root"
   rmdir "$new"

@@ -1,6 +1,6 @@
 //! The driver `slurm` with Debian's Slurm: slurmctld and two slurmd in private namespaces. See `farm.sh`.
 //!
-//! The installation is made once, by mmdebstrap, in cargo's folder for tests; `KILNYARD_SLURM_ROOT` names another place.
+//! The installation is made once, by mmdebstrap, in cargo's folder for tests; `KILNYARD_POOL_ROOT` names another place.
 
 #[path = "../pilots/mod.rs"]
 mod pilots;
@@ -31,8 +31,8 @@ fn root() -> Result<&'static Path, &'static str> {
         {
             return Err(format!("{missing} is not installed"));
         }
-        let cached = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slurm-root");
-        let root = std::env::var_os("KILNYARD_SLURM_ROOT").map_or(cached, PathBuf::from);
+        let cached = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debian-root");
+        let root = std::env::var_os("KILNYARD_POOL_ROOT").map_or(cached, PathBuf::from);
         let made = Command::new(SCRIPT).arg("make").arg(&root).status().unwrap();
         assert!(made.success(), "mmdebstrap failed");
         Ok(root)

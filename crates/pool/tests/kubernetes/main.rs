@@ -362,7 +362,7 @@ fn errors_say_why() {
             KubernetesDriver::new(settings).and_then(|driver| driver.list()).unwrap_err().line()
         };
         let other = cluster.folder.path().join("other");
-        fs::write(&other, "nobody-knows-it").unwrap();
+        fs::write(&other, "unknown-token").unwrap();
         let access = |server: String, authority: &str, token: &str| KubernetesAccess::Explicit {
             server,
             authority: cluster.folder.path().join(authority),

@@ -30,6 +30,7 @@ mod announce;
 mod apply;
 mod asker;
 mod attempts;
+mod backlog;
 mod health;
 mod inputs;
 mod kept;
@@ -44,6 +45,7 @@ mod tests;
 
 pub use asker::{Asker, AskerAction, AskerEvent, Task};
 pub use attempts::Attempts;
+pub use backlog::{Backlog, Pending};
 pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
 pub use inputs::Measured;
 pub use pools::{OWN_POOL, Standing, ToTest};

@@ -271,7 +271,7 @@ impl Coordinator {
     }
 
     /// Whether other packages are built with a package: those that depend on it, and in a second pass those of its knot.
-    fn is_needed(&self, id: PackageId) -> bool {
+    pub(crate) fn is_needed(&self, id: PackageId) -> bool {
         !self.graph.dependents(id).is_empty() || self.pools.knotted.contains(&id)
     }
 

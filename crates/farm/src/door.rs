@@ -3,6 +3,7 @@
 mod blobs;
 mod connections;
 mod files;
+mod metrics;
 mod requests;
 mod runs;
 mod shells;
@@ -75,6 +76,7 @@ pub struct Door {
     socket: std::os::unix::net::UnixListener,
     tls: Arc<rustls::ServerConfig>,
     address: SocketAddr,
+    metrics: Option<(std::net::TcpListener, metrics::Text)>,
 }
 
 /// What workers may ask of a door, as an OpenAPI 3.1 document in JSON.
@@ -155,7 +157,7 @@ impl Door {
             shares: OnceLock::new(),
             depot: OnceLock::new(),
         };
-        Ok(Door { shared: Arc::new(shared), listener, socket, tls, address })
+        Ok(Door { shared: Arc::new(shared), listener, socket, tls, address, metrics: None })
     }
 
     /// Where it listens.
@@ -186,6 +188,16 @@ impl Door {
         self
     }
 
+    /// The same door, which also shows its status at this address, over plain HTTP, as `text` writes it.
+    ///
+    /// # Errors
+    /// The address is in use.
+    pub fn with_metrics(self, address: SocketAddr, text: fn(&relay::Status) -> String) -> io::Result<Door> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Door { metrics: Some((listener, text)), ..self })
+    }
+
     /// What another thread can say to the door while it answers.
     pub fn control(&self) -> Control {
         Control(self.shared.clone())
@@ -198,12 +210,15 @@ impl Door {
     pub fn answer(self, end: &dyn Fn() -> bool) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
-        let Door { shared, listener, socket, tls, .. } = self;
+        let Door { shared, listener, socket, tls, metrics, .. } = self;
         // Dropped last, on this thread: the stores that it uses have runtimes of their own.
         let _shared = shared.clone();
         let task = runtime.spawn(async move {
             let listener = TcpListener::from_std(listener)?;
             let socket = UnixListener::from_std(socket)?;
+            if let Some((listener, text)) = metrics {
+                tokio::spawn(metrics::answer(shared.clone(), TcpListener::from_std(listener)?, text));
+            }
             let runs = tokio::spawn(runs::accept(shared.clone(), socket));
             let workers = tokio::spawn(accept(shared, listener, TlsAcceptor::from(tls)));
             // The sender is dropped at the latest when this process ends.
@@ -240,6 +255,34 @@ impl Control {
     /// Says where the run is, unless it is here. Workers are then referred to that server.
     pub fn set_elsewhere(&self, elsewhere: Option<Elsewhere>) {
         self.0.state().set_elsewhere(elsewhere);
+    }
+
+    /// The workers, as the door sees them.
+    ///
+    /// # Errors
+    /// The list of workers cannot be read.
+    pub fn status(&self) -> io::Result<relay::Status> {
+        runs::status(&self.0)
+    }
+
+    /// The work that is left in the run that is connected, if there is one that has said so.
+    pub fn backlog(&self) -> Option<relay::Backlog> {
+        self.0.state().backlog()
+    }
+
+    /// The workers and tokens.
+    pub fn roster(&self) -> &Roster {
+        &self.0.roster
+    }
+
+    /// Shows in each [status](relay::Status) what is known of the pools with machines on demand.
+    pub fn set_pools(&self, pools: Vec<relay::PoolStatus>) {
+        self.0.state().pools = pools;
+    }
+
+    /// Whether the run is here, if there is one: no other server of the farm has it.
+    pub fn is_here(&self) -> bool {
+        self.0.state().elsewhere().is_none()
     }
 
     /// Whether a run is connected.

@@ -94,7 +94,7 @@ pub enum First {
 }
 
 /// A message of a run to a worker.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToDoor {
     /// The worker's name.
     pub to: String,
@@ -104,6 +104,39 @@ pub struct ToDoor {
     /// The attempt for which the worker may do nothing more.
     #[serde(default)]
     pub ends: Option<String>,
+    /// The work that is left in the run. A frame with it is for the door alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backlog: Option<Backlog>,
+}
+
+/// The work that is left in a run, for those who decide how many workers there should be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Backlog {
+    /// What could start if a worker for it had a free core, that of the longest path first.
+    pub ready: Vec<Pending>,
+    /// The builds that are in progress, with the names of their workers.
+    pub running: Vec<(String, Pending)>,
+    /// The expected work of all packages that have not ended, in core-seconds.
+    pub core_seconds: f64,
+    /// The longest path through them, in seconds.
+    pub path_seconds: f64,
+    /// The cores of the yard's own machine that take part.
+    pub own_cores: u32,
+}
+
+/// What a package needs of its worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The package.
+    pub package: String,
+    /// The cores that it uses on the average if it can have all that it wants.
+    pub cores: u32,
+    /// The memory that it needs with one core, in bytes.
+    pub memory_bytes: u64,
+    /// The role of its worker.
+    pub role: Role,
+    /// Whether only a trusted pool may have it.
+    pub needs_trust: bool,
 }
 
 /// What a worker may do for a build that it has.
@@ -134,6 +167,49 @@ pub struct Status {
     pub has_run: bool,
     /// All workers that have joined, by name.
     pub workers: Vec<WorkerStatus>,
+    /// The pools with machines on demand.
+    #[serde(default)]
+    pub pools: Vec<PoolStatus>,
+}
+
+/// A pool with machines on demand.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// What starts its machines: slurm, ssh and others.
+    pub driver: String,
+    /// The least and the most workers that it may have.
+    pub least: u32,
+    /// See `least`.
+    pub most: u32,
+    /// How many are wanted, between least and most.
+    pub wanted: u32,
+    /// Why.
+    pub why: String,
+    /// Requested, queued or running, without a worker that has joined yet.
+    pub started: u32,
+    /// With a connected worker that builds, or could.
+    pub there: u32,
+    /// Of these, those that build.
+    pub busy: u32,
+    /// Their workers have joined, and are not connected.
+    pub away: u32,
+    /// Get no builds any more, or are being ended.
+    pub ending: u32,
+    /// Starts since the server began.
+    pub started_total: u64,
+    /// Starts that failed.
+    pub failed_total: u64,
+    /// Gone before their workers joined.
+    pub lost_total: u64,
+    /// Ended after their workers had joined.
+    pub ended_total: u64,
+    /// Why there are fewer than wanted, the most important first.
+    pub troubles: Vec<String>,
+    /// Work that fits no worker, with what the nearest one lacks.
+    pub misses: Vec<(String, String)>,
 }
 
 /// A worker as a door sees it.

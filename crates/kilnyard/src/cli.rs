@@ -3,7 +3,7 @@
 mod farm;
 mod store;
 
-pub use farm::{Admission, Serve, Worker, Workers, WorkersAction};
+pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
 pub use store::{Artifacts, CheckArtifacts, Move, Store};
 
 use crate::config::{Reuse, Size};
@@ -186,6 +186,8 @@ pub enum Command {
     Worker(Worker),
     /// List the workers of the farm, or change them.
     Workers(Workers),
+    /// Show the pools whose workers are started on demand: how many are wanted, started and there, and why.
+    Pools(Pools),
     /// Write the repository from the current outputs.
     Publish(Publish),
     /// Remove files that are no longer needed.

@@ -15,6 +15,7 @@ mod lease;
 mod log;
 mod manual;
 mod plan;
+mod pools;
 mod provenance;
 mod publish;
 mod requests;
@@ -101,6 +102,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
             serve::run(&console.whole()?, &options)
         }
         Command::Worker(options) => worker::run(&options),
+        Command::Pools(options) => pools::run(&console.whole()?, &options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),
         Command::Store(command) => each(&console, &|yard| store::run(yard, &command)),
         Command::Artifacts(command) => artifacts::run(&console.whole()?, &command),

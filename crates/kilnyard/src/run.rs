@@ -435,6 +435,7 @@ impl Parts<'_> {
                 feed,
                 bytes_fetched: 0,
                 ended: None,
+                own_cores: if options.is_elsewhere { 0 } else { hello.cores },
                 standby,
             };
             let [of_preparer, of_recorder] = [Leaving(sender.clone()), Leaving(sender.clone())];

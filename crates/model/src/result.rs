@@ -332,8 +332,8 @@ pub struct StageResult {
     pub is_ok: bool,
     /// Path of its log, relative to the yard, without the suffix of the compression.
     pub log: Option<String>,
-    /// The hash of its compressed log, by which machines that share their files find it. The worker says so: whoever reads the
-    /// file compares.
+    /// The hash of its compressed log, by which machines that share their files find it. The worker says so: readers of the
+    /// file compare it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_sha256: Option<Sha256Hex>,
     /// Processes that it left running, which were killed, and objects that it left in shared memory.

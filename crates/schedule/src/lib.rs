@@ -47,7 +47,9 @@ pub use noise::noisy;
 pub use priority::effective_priorities;
 pub use queue::Queue;
 pub use rank::{Ranks, path, ranks};
-pub use scheduler::{Limits, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out};
+pub use scheduler::{
+    Backlog, Limits, Needs, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out,
+};
 pub use simulate::{Built, Busy, Conditions, Inputs, Simulated, SimulationError, simulate, simulate_under};
 pub use transfer::Needed;
 pub use work::{Basis, Measured, Step, Work, estimate};

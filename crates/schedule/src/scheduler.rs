@@ -24,10 +24,12 @@
 //! Known downside: the rank of a running build is a guess, based on the cores that it was given.
 
 mod allot;
+mod backlog;
 mod choose;
 mod state;
 
 pub use allot::{Sharer, share_out};
+pub use backlog::{Backlog, Needs};
 
 use crate::event::{Action, EXPECTED_SECONDS_MAX, Event, Outcome, Policy, Pressure};
 use crate::kept::Kept;

@@ -83,6 +83,11 @@ impl Inbox {
         let _ = self.0.send(Incoming::Event(Box::new(Event::Reconnected)));
     }
 
+    /// Lets the worker end when its builds have: it takes no more.
+    pub fn drain(&self) {
+        let _ = self.0.send(Incoming::Event(Box::new(Event::Drain)));
+    }
+
     /// Ends the worker: its builds are cancelled without further messages.
     pub fn close(&self) {
         let _ = self.0.send(Incoming::Closed);

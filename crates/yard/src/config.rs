@@ -1,6 +1,7 @@
 //! `kilnyard.toml`: the configuration of a yard.
 
 pub mod artifacts;
+pub mod demand;
 pub mod edit;
 pub mod farm;
 pub mod limits;

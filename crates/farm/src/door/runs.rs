@@ -69,7 +69,7 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
     }
 }
 
-fn status(shared: &Shared) -> io::Result<Status> {
+pub fn status(shared: &Shared) -> io::Result<Status> {
     let members = shared.roster.members()?;
     let (state, now) = (shared.state(), Instant::now());
     let workers = members.into_iter().map(|member| {
@@ -88,5 +88,10 @@ fn status(shared: &Shared) -> io::Result<Status> {
         }
     });
     let workers = workers.collect();
-    Ok(Status { address: Some(shared.address.to_string()), has_run: state.run().is_some(), workers })
+    Ok(Status {
+        address: Some(shared.address.to_string()),
+        has_run: state.run().is_some(),
+        workers,
+        pools: state.pools.clone(),
+    })
 }

@@ -3,7 +3,7 @@
 
 use super::Files;
 use crate::api::About;
-use crate::relay::{Allowed, ToDoor};
+use crate::relay::{Allowed, Backlog, PoolStatus, ToDoor};
 use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -46,6 +46,8 @@ pub struct State {
     elsewhere: Option<Elsewhere>,
     /// The addresses of all servers of the farm, if there are several.
     pub addresses: Vec<String>,
+    /// The pools with machines on demand, as the caller said last.
+    pub pools: Vec<PoolStatus>,
 }
 
 /// Another server of the farm has the run, or this one does not know.
@@ -66,6 +68,8 @@ struct Run {
     /// Takes frames for it.
     sender: mpsc::Sender<Vec<u8>>,
     files: Arc<Files>,
+    /// The work that is left, as it said last.
+    backlog: Option<Backlog>,
 }
 
 /// A worker that has connected, or that a run expects.
@@ -213,6 +217,12 @@ impl State {
 
     /// Handles a frame of the run.
     pub fn deliver(&mut self, frame: ToDoor, message: Vec<u8>) {
+        if frame.backlog.is_some() {
+            if let Some(run) = &mut self.run {
+                run.backlog = frame.backlog;
+            }
+            return;
+        }
         if let Some(allowed) = frame.allows {
             self.allow(&frame.to, allowed);
         }
@@ -280,7 +290,7 @@ impl State {
     ) -> u64 {
         self.count += 1;
         let (number, id, files) = (self.count, crate::random_hex(), Arc::new(files));
-        self.run = Some(Run { number, id, epoch, sender, files });
+        self.run = Some(Run { number, id, epoch, sender, files, backlog: None });
         self.forget();
         // Workers introduce themselves to it at once.
         self.seats.values().for_each(|seat| seat.filled.notify_waiters());
@@ -340,12 +350,18 @@ impl State {
         self.run.as_ref().map(|run| run.files.clone())
     }
 
+    /// The work that is left in the run that is connected, if it has said so.
+    pub fn backlog(&self) -> Option<Backlog> {
+        self.run.as_ref().and_then(|run| run.backlog.clone())
+    }
+
     /// What is known of a worker.
     pub fn seen(&self, worker: &str, now: Instant) -> Seen {
         let Some(seat) = self.seats.get(worker) else { return Seen::default() };
         Seen {
             silent: seat.seen.map(|seen| now.duration_since(seen)),
-            builds: seat.grants.len(),
+            // Those that are only announced have no logs.
+            builds: seat.grants.values().filter(|grant| grant.logs.is_some()).count(),
             about: seat.about.clone(),
             clock_ahead_seconds: seat.clock_ahead_seconds,
             holdings: seat.holdings.clone(),
@@ -360,7 +376,7 @@ mod tests {
     use std::path::Path;
 
     fn to(worker: &str, allows: Option<Allowed>, ends: Option<&str>) -> ToDoor {
-        ToDoor { to: worker.to_owned(), allows, ends: ends.map(str::to_owned) }
+        ToDoor { to: worker.to_owned(), allows, ends: ends.map(str::to_owned), ..ToDoor::default() }
     }
 
     #[test]

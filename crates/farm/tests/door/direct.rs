@@ -47,7 +47,12 @@ fn workers_read_and_store_files_in_a_bucket_themselves() {
     let allow = |run: &mut _, worker: &str, attempt: &str| {
         let (attempt, logs) = (attempt.to_owned(), Some("logs/1/p/1-".to_owned()));
         let allows = Some(Allowed { attempt, reads: vec![hash.clone()], logs });
-        relay::write(run, &ToDoor { to: worker.to_owned(), allows, ends: None }, b"grant").unwrap();
+        relay::write(
+            run,
+            &ToDoor { to: worker.to_owned(), allows, ends: None, ..ToDoor::default() },
+            b"grant",
+        )
+        .unwrap();
     };
     allow(&mut run, "one", "a");
     allow(&mut run, "two", "b");

@@ -64,7 +64,7 @@ fn messages_pass_both_ways_and_are_lost_without_a_run() {
         let (header, body) = relay::read::<ToRun>(&mut run).unwrap().unwrap();
         assert_eq!((header.worker.as_str(), &body[..]), (worker, said.as_bytes()));
     }
-    let to = |worker: &str| ToDoor { to: worker.to_owned(), allows: None, ends: None };
+    let to = |worker: &str| ToDoor { to: worker.to_owned(), allows: None, ends: None, ..ToDoor::default() };
     for (worker, said) in [("two", "to two"), ("one", "to one"), ("absent", "to absent")] {
         relay::write(&mut run, &to(worker), said.as_bytes()).unwrap();
     }
@@ -139,16 +139,24 @@ fn files_are_read_and_stored_for_builds_alone() {
         reads: vec![input.clone(), base.clone()],
         logs: Some("logs/1/pkg/2-".to_owned()),
     };
-    relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows: Some(allows), ends: None }, b"grant")
-        .unwrap();
+    relay::write(
+        &mut run,
+        &ToDoor { to: "one".to_owned(), allows: Some(allows), ends: None, ..ToDoor::default() },
+        b"grant",
+    )
+    .unwrap();
     assert_eq!(message(&one), b"grant");
     assert_eq!(text(&one, &input).as_deref(), Ok("input"));
     assert_eq!(text(&one, &base).as_deref(), Ok("base root"));
     assert!(text(&one, &secret).is_err() && text(&two, &input).is_err());
     // An announced build: it reads, and stores nothing.
     let allows = Allowed { attempt: "announced".to_owned(), reads: vec![input.clone()], logs: None };
-    relay::write(&mut run, &ToDoor { to: "two".to_owned(), allows: Some(allows), ends: None }, b"announced")
-        .unwrap();
+    relay::write(
+        &mut run,
+        &ToDoor { to: "two".to_owned(), allows: Some(allows), ends: None, ..ToDoor::default() },
+        b"announced",
+    )
+    .unwrap();
     assert_eq!(message(&two), b"announced");
     assert_eq!(text(&two, &input).as_deref(), Ok("input"));
     refused(two.store("announced", &hash, &output), "no build of this worker");
@@ -156,7 +164,12 @@ fn files_are_read_and_stored_for_builds_alone() {
     refused(two.store_log("announced", "build", &output), "no build of this worker");
     relay::write(
         &mut run,
-        &ToDoor { to: "two".to_owned(), allows: None, ends: Some("announced".to_owned()) },
+        &ToDoor {
+            to: "two".to_owned(),
+            allows: None,
+            ends: Some("announced".to_owned()),
+            ..ToDoor::default()
+        },
         b"withdrawn",
     )
     .unwrap();
@@ -212,7 +225,7 @@ fn files_are_read_and_stored_for_builds_alone() {
     // The build ends.
     relay::write(
         &mut run,
-        &ToDoor { to: "one".to_owned(), allows: None, ends: Some("a".to_owned()) },
+        &ToDoor { to: "one".to_owned(), allows: None, ends: Some("a".to_owned()), ..ToDoor::default() },
         b"over",
     )
     .unwrap();

@@ -66,7 +66,7 @@ fn exchange(worker: &str, client: &Client, run: &mut UnixStream, number: u64) {
     client.send(format!("question {number}").into_bytes()).unwrap();
     let (from, question) = relay::read::<ToRun>(run).unwrap().unwrap();
     assert_eq!((from.worker.as_str(), question), (worker, format!("question {number}").into_bytes()));
-    let to = ToDoor { to: worker.to_owned(), allows: None, ends: None };
+    let to = ToDoor { to: worker.to_owned(), ..ToDoor::default() };
     relay::write(run, &to, format!("answer {number}").as_bytes()).unwrap();
     assert_eq!(message(client), format!("answer {number}").into_bytes());
 }

@@ -33,9 +33,20 @@ pub struct Worker {
     /// The least recently used ones are removed. What running builds and the roots of failed builds need stays.
     #[arg(long, value_name = "SIZE", default_value = "100G", conflicts_with = "lease")]
     pub keep: Size,
+    /// After SIGTERM, take no more builds, and let those in progress end for up to this time, in seconds. By default, they are
+    /// given to other workers at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "lease")]
+    pub grace: u64,
     /// The worker's folder for layers and roots; created if missing.
     #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
     pub folder: PathBuf,
+}
+
+/// `pools`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Pools {
+    #[command(flatten)]
+    pub json: super::Json,
 }
 
 /// `serve`.
@@ -47,6 +58,9 @@ pub struct Serve {
     /// The address that workers use, for the command that is printed. Default: the name of this machine and the port.
     #[arg(long, value_name = "URL")]
     pub address: Option<String>,
+    /// Show figures of the farm at this address and port, for Prometheus: /metrics, by plain HTTP, to anyone who reaches it.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// Print what workers may ask of the server, as an OpenAPI document, and exit. This needs no yard.
     #[arg(long)]
     pub openapi: bool,

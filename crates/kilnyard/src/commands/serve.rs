@@ -2,7 +2,10 @@
 
 mod coordinate;
 mod mover;
+mod pools;
 pub mod standby;
+
+pub use pools::driver;
 
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
@@ -12,12 +15,16 @@ use crate::{input, run, signals};
 use coordinate::{Coordinating, Sharing};
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{Fingerprint, Identity};
+use kilnyard_farm::relay::{Status, WorkerStatus};
 use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_yard::config::farm::Approval;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// A worker asks for messages at least this often, in seconds.
+pub const SILENT_SECONDS_MAX: f64 = 40.0;
 
 pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     signals::install();
@@ -44,6 +51,12 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         Some(depot) => door.with_depot(depot, yard.config.artifacts.direct),
         None => door,
     };
+    let door = match options.metrics {
+        Some(address) => door
+            .with_metrics(address, metrics)
+            .context(Kind::Machine, format!("show figures at {address}"))?,
+        None => door,
+    };
     let sharing = Sharing::new(yard)?;
     let door = match sharing.clone() {
         Some(sharing) => {
@@ -63,11 +76,34 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     say!("  kilnyard worker --join {url} --token-file token");
     say!("each token admits one worker, within a day; for more: {}", crate::words::command("workers token"));
     say!("kilnyard build, in another terminal, then builds on all of them; Ctrl-C ends the connection");
+    pools::start(yard, door.control(), (door.identity().fingerprint(), token.proxy), &url)?;
     let coordinating = coordinating.map(|coordinating| std::thread::spawn(|| coordinating.run()));
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
     // It waits for a run that it has started.
     let _ = coordinating.map(std::thread::JoinHandle::join);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The figures of the farm, for Prometheus.
+fn metrics(status: &Status) -> String {
+    let connected =
+        |worker: &&WorkerStatus| worker.silent_seconds.is_some_and(|silent| silent < SILENT_SECONDS_MAX);
+    let there: Vec<&WorkerStatus> = status.workers.iter().filter(connected).collect();
+    let builds: usize = there.iter().map(|worker| worker.builds).sum();
+    let cores: u32 = there.iter().map(|worker| worker.about.cores).sum();
+    let has_run = u32::from(status.has_run);
+    let mut text = String::new();
+    for (name, help, value) in [
+        ("workers", "Connected workers.", there.len().to_string()),
+        ("workers_cores", "The cores of connected workers.", cores.to_string()),
+        ("workers_builds", "The builds of connected workers.", builds.to_string()),
+        ("has_run", "Whether a run is connected.", has_run.to_string()),
+    ] {
+        text += &format!(
+            "# HELP kilnyard_{name} {help}\n# TYPE kilnyard_{name} gauge\nkilnyard_{name} {value}\n"
+        );
+    }
+    text + &super::pools::metrics(&status.pools)
 }
 
 /// Lets this process have as many files open as the user may allow it: each connection is one. Without that, the door has

@@ -2,6 +2,7 @@
 
 mod compare;
 
+use super::serve::SILENT_SECONDS_MAX;
 use super::{print, print_json, serve};
 use crate::cli::{self, WorkersAction};
 use crate::error::{Context, Error, Kind, Result};
@@ -23,13 +24,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A worker asks for messages at least this often, in seconds.
-const SILENT_SECONDS_MAX: f64 = 40.0;
-
 pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     let failed = "read the workers of the yard";
     if options.action.is_none() && !door::folder(yard).exists() {
-        let nothing = Status { address: None, has_run: false, workers: Vec::new() };
+        let nothing = Status { address: None, has_run: false, workers: Vec::new(), pools: Vec::new() };
         return show(yard, &nothing, options.json);
     }
     let folder = serve::folder(yard)?;
@@ -52,7 +50,7 @@ fn list(yard: &Yard, roster: &Roster, as_json: bool) -> Result<ExitCode> {
         None => {
             let members = roster.members().context(Kind::Machine, "read the workers of the yard")?;
             let workers = members.into_iter().map(unseen).collect();
-            Status { address: None, has_run: false, workers }
+            Status { address: None, has_run: false, workers, pools: Vec::new() }
         }
     };
     show(yard, &status, as_json)
@@ -151,7 +149,7 @@ fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
 }
 
 /// The door's answer; absent if there is none.
-fn asked(yard: &Yard) -> Option<Status> {
+pub fn asked(yard: &Yard) -> Option<Status> {
     let mut stream = relay::connect(&door::folder(yard)).ok()?;
     relay::write(&mut stream, &First::Status, b"").ok()?;
     relay::read(&mut stream).ok()?.map(|(status, _)| status)

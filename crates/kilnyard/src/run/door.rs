@@ -7,7 +7,7 @@ use super::Message;
 use super::contents;
 use super::taken::TakenOver;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Channel, Event, Measured, Standing};
+use kilnyard_coordinator::{Backlog, Channel, Event, Measured, Pending, Standing};
 use kilnyard_farm::proof::is_signed;
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
 use kilnyard_farm::roster::{Held, Member, Roster, WORKERS};
@@ -188,7 +188,9 @@ impl Watched {
     fn watch(mut self, notes: &Receiver<Note>, owner: &Sender<Message>) {
         loop {
             match notes.recv_timeout(ROSTER_STEP) {
-                Ok(Note::Measured(measured)) => {
+                Ok(Note::Measured(mut measured)) => {
+                    // Workers on demand have new names each time.
+                    measured.retain(|worker, _| self.shared.keys().contains_key(worker));
                     // If this fails, it is measured again.
                     let _ = serde_json::to_string(&measured)
                         .map_err(io::Error::other)
@@ -303,6 +305,27 @@ impl Door {
         Some(made)
     }
 
+    /// Says how much work is left, and how many cores of this machine take part in it.
+    pub fn report_backlog(&self, backlog: Backlog, own_cores: u32) {
+        let pending = |pending: Pending| relay::Pending {
+            package: pending.package,
+            cores: pending.cores,
+            memory_bytes: pending.memory_bytes,
+            role: pending.role,
+            needs_trust: pending.needs_trust,
+        };
+        let Backlog { ready, running, core_seconds, path_seconds } = backlog;
+        let backlog = relay::Backlog {
+            ready: ready.into_iter().map(pending).collect(),
+            running: running.into_iter().map(|(worker, what)| (worker, pending(what))).collect(),
+            core_seconds,
+            path_seconds,
+            own_cores,
+        };
+        let header = ToDoor { backlog: Some(backlog), ..ToDoor::default() };
+        let _ = self.frames.send((header, Vec::new()));
+    }
+
     /// The channel of a worker.
     pub fn channel(&mut self, worker: &str) -> Channel {
         let known = self.workers.iter().position(|known| known == worker);
@@ -394,7 +417,8 @@ impl Door {
             self.shared.allowed().remove(attempt);
         }
         // Without its thread the run is over.
-        let _ = self.frames.send((ToDoor { to: worker.to_owned(), allows, ends }, bytes));
+        let _ =
+            self.frames.send((ToDoor { to: worker.to_owned(), allows, ends, ..ToDoor::default() }, bytes));
     }
 
     /// The worker of a channel.
@@ -406,7 +430,12 @@ impl Door {
     pub fn forget(&mut self, worker: &str, attempt: &Attempt) {
         let is_known = self.shared.allowed().remove(&attempt.to_string()).is_some();
         if self.builds.remove(attempt).is_some() || is_known {
-            let header = ToDoor { to: worker.to_owned(), allows: None, ends: Some(attempt.to_string()) };
+            let header = ToDoor {
+                to: worker.to_owned(),
+                allows: None,
+                ends: Some(attempt.to_string()),
+                ..ToDoor::default()
+            };
             let _ = self.frames.send((header, Vec::new()));
         }
     }

@@ -27,6 +27,11 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often measurements of workers are kept.
 const MEASURED_STEP: Duration = Duration::from_secs(30);
 
+/// How often the server hears how much work is left.
+const BACKLOG_STEP: Duration = Duration::from_secs(1);
+/// The most ready packages that it hears of: more than any farm could begin at once.
+const READY_MAX: usize = 5000;
+
 /// How a run ended.
 pub enum Ended {
     /// Finished, or interrupted.
@@ -54,6 +59,8 @@ pub struct Owner<'a> {
     pub feed: Feed,
     pub bytes_fetched: u64,
     pub ended: Option<Ended>,
+    /// The cores of this machine that take part.
+    pub own_cores: u32,
     /// Whether another machine can continue the run; absent if none ever can.
     pub standby: Option<Standby>,
 }
@@ -62,7 +69,7 @@ impl Owner<'_> {
     /// Runs until everything is decided, or the run is interrupted. `asked` has the requests from before the run.
     pub fn drive(&mut self, receiver: &Receiver<Message>, asked: Vec<Request>) -> Result<Ended> {
         self.show_standing();
-        let (mut ticked, mut kept) = (Instant::now(), Instant::now());
+        let (mut ticked, mut kept, mut reported) = (Instant::now(), Instant::now(), Instant::now());
         let (mut has_begun, mut asked, mut early) = (false, asked, Vec::new());
         let (mut is_enough, mut is_stopping) = (false, false);
         loop {
@@ -125,6 +132,10 @@ impl Owner<'_> {
                     kept = Instant::now();
                     self.keep_measured();
                 }
+                if reported.elapsed() >= BACKLOG_STEP {
+                    reported = Instant::now();
+                    self.report_backlog();
+                }
                 let remaining_path_seconds = self.driver.coordinator().remaining_path_seconds();
                 let bytes_fetched = self.bytes_fetched;
                 self.feed.show(Shown::Tick { remaining_path_seconds, bytes_fetched });
@@ -143,6 +154,13 @@ impl Owner<'_> {
     fn keep_measured(&self) {
         if let Some(door) = &self.link.door {
             door.keep_measured(self.driver.coordinator().measured());
+        }
+    }
+
+    /// Reports to the server how much work is left, for pools with machines on demand.
+    fn report_backlog(&self) {
+        if let Some(door) = &self.link.door {
+            door.report_backlog(self.driver.coordinator().backlog(READY_MAX), self.own_cores);
         }
     }
 

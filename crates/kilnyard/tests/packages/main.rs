@@ -25,6 +25,7 @@ mod keeps;
 mod messages;
 mod ordinary;
 mod own;
+mod pilots;
 mod sets;
 mod shells;
 mod standby;
@@ -46,6 +47,7 @@ fn main() {
         earlier::CASES,
         elsewhere::CASES,
         database::CASES,
+        pilots::CASES,
         standby::CASES,
         farm::CASES,
         bound::CASES,

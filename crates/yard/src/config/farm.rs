@@ -1,5 +1,6 @@
 //! The table `farm`: workers on other machines.
 
+use super::demand::OnDemand;
 use kilnyard_coordinator::OWN_POOL;
 use kilnyard_model::role::Role;
 use serde::Deserialize;
@@ -60,11 +61,13 @@ pub struct Pool {
     pub trusted: bool,
     /// What its workers take part in, unless their token says otherwise.
     pub roles: BTreeSet<Role>,
+    /// How its workers are started; absent if they join by themselves.
+    pub demand: Option<OnDemand>,
 }
 
 impl Default for Pool {
     fn default() -> Pool {
-        Pool { approve: None, trusted: true, roles: Role::all() }
+        Pool { approve: None, trusted: true, roles: Role::all(), demand: None }
     }
 }
 
@@ -86,6 +89,9 @@ impl Farm {
         }
         if self.pool.contains_key(OWN_POOL) {
             return Err(format!("farm: the pool {OWN_POOL} is this machine itself, and has no table"));
+        }
+        for (name, pool) in &self.pool {
+            pool.demand.as_ref().map_or(Ok(()), |demand| demand.check(name))?;
         }
         match self.pool.iter().find(|(_, pool)| pool.roles.is_empty()) {
             Some((name, _)) => Err(format!("farm: pool {name} has no roles: scan, check, build or test")),

@@ -1,9 +1,11 @@
-//! The database and the store of artifacts of a yard, if it has any.
+//! The database, the store of artifacts and the pools on demand of a yard, if it has any.
 
+use crate::commands::serve::driver;
 use crate::error::Error;
 use crate::words;
 use crate::yard::{Documents, Yard};
 use kilnyard_artifacts::{Finding as OfStore, Outcome};
+use kilnyard_pool::Description;
 use kilnyard_yard::finding::Finding;
 
 /// A clock that differs by more makes times in the records of different machines hard to compare, in seconds.
@@ -23,6 +25,38 @@ pub fn examine(yard: &Yard) -> Vec<Finding> {
         Ok(None) => {}
         Ok(Some(depot)) => findings.extend(artifacts(&depot.name(), &depot.examine())),
         Err(error) => findings.push(failed("artifacts", &error)),
+    }
+    findings.extend(pools(yard));
+    findings
+}
+
+/// What the managers of machines say of themselves.
+fn pools(yard: &Yard) -> Vec<Finding> {
+    let pools = yard.config.farm.pool.iter();
+    let pools = pools.filter_map(|(name, pool)| Some((name, pool.demand.as_ref()?)));
+    let mut findings = Vec::new();
+    for (name, demand) in pools {
+        let described = match driver(yard, "kilnyard-doctor", demand) {
+            Ok(driver) => driver.describe().map_err(|error| error.line()),
+            Err(error) => Err(error.one_line()),
+        };
+        match described {
+            Ok(Description { manager, version, places, notes }) => {
+                let mut text = format!("{name}: {manager} {version}");
+                let usable = places.iter().filter(|place| place.trouble.is_none()).count();
+                if !places.is_empty() {
+                    text += &format!(", {usable} of {} usable", words::count(places.len() as u64, "place"));
+                }
+                findings.push(Finding::new("pool", places.is_empty() || usable > 0, text));
+                let troubles = places
+                    .iter()
+                    .filter_map(|place| Some(format!("{}: {}", place.name, place.trouble.as_ref()?)));
+                for note in troubles.chain(notes) {
+                    findings.push(Finding::new("pool", true, format!("{name}: {note}")));
+                }
+            }
+            Err(error) => findings.push(Finding::new("pool", false, format!("{name}: {error}"))),
+        }
     }
     findings
 }

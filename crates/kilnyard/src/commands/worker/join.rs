@@ -26,12 +26,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The file of a membership in the worker's folder.
 const MEMBERSHIP: &str = "state/membership.json";
 /// The file of the worker's key.
 const KEY: &str = "state/worker.key";
+/// How often signals are checked.
+const STEP: Duration = Duration::from_millis(100);
+/// A signal that comes so soon after the first is the same one.
+const REPEATED_MAX: Duration = Duration::from_secs(5);
 /// With less free space in its folder, a worker takes no builds: 1 GiB.
 pub const FREE_BYTES_MIN: u64 = 1 << 30;
 /// The pause after a request that failed.
@@ -154,9 +158,20 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
             inbox.close();
         }
     });
+    let grace = Duration::from_secs(options.grace);
     std::thread::spawn(move || {
         while signals::count() == 0 {
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(STEP);
+        }
+        if signals::is_handover() && !grace.is_zero() {
+            say!("the worker takes no more builds, and ends in {} s at the latest", grace.as_secs());
+            inbox.drain();
+            let ended = Instant::now();
+            // Some managers of machines send the same signal twice.
+            let is_again = || signals::count() > 1 && ended.elapsed() > REPEATED_MAX;
+            while ended.elapsed() < grace && !is_again() {
+                std::thread::sleep(STEP);
+            }
         }
         inbox.close();
     });

@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,12 @@ const WAIT: Duration = Duration::from_secs(25);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The longest time for a small request, and until a machine that is gone is noticed.
 const SILENT_MAX: Duration = Duration::from_secs(60);
+/// The same two times where there are several servers: one that does not answer has to be left soon, since another one continues
+/// its run after ten seconds.
+const WAIT_OF_SEVERAL: Duration = Duration::from_secs(3);
+const SILENT_MAX_OF_SEVERAL: Duration = Duration::from_secs(6);
+/// The slowest connection over which a message arrives in time, in bytes a second.
+const RATE_MIN: u64 = 50_000;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +121,8 @@ pub struct Client {
     /// Connections to the store that machines share; absent if they cannot be made.
     outside: Option<reqwest::blocking::Client>,
     places: Mutex<Places>,
+    /// How much longer than usual requests may take where there are several servers, in seconds.
+    patience_seconds: AtomicU64,
     /// The farm and the latest epoch that its servers named.
     epoch: Mutex<Option<(String, u64)>>,
     door: Fingerprint,
@@ -173,7 +182,21 @@ impl Client {
         let (worker, about) = (worker.to_owned(), About::default());
         let (clock, holdings, session, run, epoch) = Default::default();
         let outside = direct::http();
-        Ok(Client { http, outside, places, epoch, door, worker, key, about, clock, holdings, session, run })
+        Ok(Client {
+            http,
+            outside,
+            places,
+            patience_seconds: AtomicU64::new(0),
+            epoch,
+            door,
+            worker,
+            key,
+            about,
+            clock,
+            holdings,
+            session,
+            run,
+        })
     }
 
     /// The same client, which describes its machine to the door. `clock` gives the seconds since 1970.
@@ -239,7 +262,8 @@ impl Client {
     pub fn send(&self, message: Vec<u8>) -> Result<(), ClientError> {
         let packed = encoding::packed(&message);
         let request = || {
-            let post = self.http.post(self.at("/v1/messages")).timeout(SILENT_MAX);
+            let sending = Duration::from_secs(message.len() as u64 / RATE_MIN);
+            let post = self.http.post(self.at("/v1/messages")).timeout(self.silent_max() + sending);
             // Each try may be in another session: the door may have been replaced by an older one.
             let takes_zstd = self.session().is_some_and(|session| session.takes_zstd);
             match packed.as_ref().filter(|_| takes_zstd) {
@@ -264,18 +288,20 @@ impl Client {
         let known = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         let holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let keeps = holdings.as_ref().map(Keeps::of);
-        let wait = WaitForMessage { wait: if waits { WAIT.as_secs() } else { 0 }, run: Some(known) };
+        let longest = if self.has_several() { WAIT_OF_SEVERAL } else { WAIT };
+        let wait = WaitForMessage { wait: if waits { longest.as_secs() } else { 0 }, run: Some(known) };
         let request = || {
-            let get = self.http.get(self.at("/v1/messages")).timeout(WAIT + SILENT_MAX);
+            let get = self.http.get(self.at("/v1/messages")).timeout(longest + self.silent_max());
             get.header(ACCEPT_ENCODING, ZSTD).query(&wait).query(&keeps)
         };
-        let answer = self.in_session(&request)?;
+        let answer = self.in_session(&request).inspect_err(|_| self.be_patient(true))?;
         let run = answer.headers().get(RUN_HEADER).and_then(|run| run.to_str().ok()).map(str::to_owned);
         self.run.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&run);
         let message = match answer.status() {
             StatusCode::NO_CONTENT => None,
-            _ => Some(received(answer)?),
+            _ => Some(received(answer).inspect_err(|_| self.be_patient(true))?),
         };
+        self.be_patient(false);
         Ok(Received { message, run })
     }
 
@@ -316,6 +342,33 @@ impl Client {
             Err(ClientError::Refused(reason)) if reason == PART_MISSING => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether another server may have the run.
+    fn has_several(&self) -> bool {
+        self.places().all().len() > 1
+    }
+
+    /// The longest time for a small request.
+    fn silent_max(&self) -> Duration {
+        match self.has_several() {
+            true => {
+                let further = Duration::from_secs(self.patience_seconds.load(Ordering::Relaxed));
+                (SILENT_MAX_OF_SEVERAL + further).min(SILENT_MAX)
+            }
+            false => SILENT_MAX,
+        }
+    }
+
+    /// Waits longer from now on, or not as long: a large message over a slow connection arrives in the end.
+    fn be_patient(&self, is_failed: bool) {
+        let adapted = |seconds: u64| match is_failed {
+            true => (seconds * 2 + SILENT_MAX_OF_SEVERAL.as_secs() / 2).min(SILENT_MAX.as_secs()),
+            false => seconds / 2,
+        };
+        // Two threads may do so at once, which changes little.
+        let seconds = self.patience_seconds.load(Ordering::Relaxed);
+        self.patience_seconds.store(adapted(seconds), Ordering::Relaxed);
     }
 
     fn at(&self, path: &str) -> Url {
@@ -386,7 +439,8 @@ impl Client {
 
     fn post<A: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<A, ClientError> {
         // Not repeated here: a challenge is answered once.
-        let answer = self.http.post(self.at(path)).timeout(SILENT_MAX).json(body).send().map_err(broken)?;
+        let answer =
+            self.http.post(self.at(path)).timeout(self.silent_max()).json(body).send().map_err(broken)?;
         judged(answer)?.json().map_err(broken)
     }
 }

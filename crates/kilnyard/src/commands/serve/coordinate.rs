@@ -24,7 +24,7 @@ const STEP: Duration = Duration::from_millis(250);
 const SHARE_STEP: Duration = Duration::from_secs(1);
 /// A leader whose database was away gets this long to show itself again.
 const GRACE: Duration = Duration::from_secs(4);
-/// For how long a server without the database assumes that the run is here.
+/// For how long a server without the database assumes that the run is here: another server takes over after that.
 const CUT_OFF_MAX: Duration = Duration::from_secs(10);
 
 /// The pause before another attempt to continue a run, and the longest one.
@@ -79,6 +79,8 @@ pub struct Coordinating {
     read: Instant,
     shown: Option<Instant>,
     shared: Option<Instant>,
+    /// Whether there was another server when the database was read last.
+    has_others: bool,
     /// What was said last about the database.
     said: String,
 }
@@ -116,6 +118,7 @@ impl Coordinating {
             read: Instant::now(),
             shown: None,
             shared: None,
+            has_others: false,
             said: String::new(),
         }))
     }
@@ -126,8 +129,8 @@ impl Coordinating {
             if let Err(error) = self.step() {
                 self.say(format!("warning: {}", error.one_line()));
             }
-            // Without the database, this server does not know where the run is, unless that is here.
-            if self.read.elapsed() > CUT_OFF_MAX && !self.control.has_run() {
+            // Without the database, this server does not know where the run is. One that is here may have been taken over.
+            if self.read.elapsed() > CUT_OFF_MAX && (self.has_others || !self.control.has_run()) {
                 self.control.set_elsewhere(Some(Elsewhere { leader: None }));
             }
             std::thread::sleep(STEP);
@@ -173,6 +176,7 @@ impl Coordinating {
             servers::show(&self.documents, &self.own, &self.server)?;
             self.servers.read(&self.documents)?;
             self.control.set_addresses(self.servers.addresses());
+            self.has_others = self.servers.has_other(&self.own);
         }
         if self.shared.is_none_or(|at| at.elapsed() >= SHARE_STEP) {
             self.shared = Some(Instant::now());

@@ -1,9 +1,11 @@
 """Farms on one machine for trials: workers in network namespaces of their own, and what they build."""
 
+import json
 import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -84,35 +86,43 @@ class Relay:
                 pass
 
 
-class Worker:
-    """A worker of one core in a network namespace, as an ordinary user or root, on any processor or on one. A relay limits how
-    fast inputs reach it, in bytes a second."""
+def join(space, link, end, network):
+    """Joins a namespace to this one: `link` is the end here, with the address NETWORK.1, and `end` that there, with NETWORK.2."""
+    run("ip", "link", "add", link, "type", "veth", "peer", "name", end, "netns", space)
+    run("ip", "address", "add", f"{network}.1/24", "dev", link)
+    run("ip", "link", "set", link, "up")
+    run("ip", "-n", space, "address", "add", f"{network}.2/24", "dev", end)
+    run("ip", "-n", space, "link", "set", end, "up")
 
-    def __init__(self, farm, number, is_ordinary=False, processor=None, rate=None):
-        self.farm, self.number, self.name = farm, number, f"far-{number}"
+
+class Worker:
+    """A worker in a network namespace, as an ordinary user or root, on any processor or on one. A relay limits how fast inputs
+    reach it, in bytes a second."""
+
+    def __init__(self, farm, number, is_ordinary=False, processor=None, rate=None, cores=1):
+        self.farm, self.number, self.name, self.cores = farm, number, f"far-{number}", cores
         self.is_ordinary, self.processor = is_ordinary, processor
         self.space = f"kilnyard-soak-{number}"
         self.folder = os.path.join(farm.folder, self.name)
         os.mkdir(self.folder)
         if self.is_ordinary:
             os.chown(self.folder, ORDINARY, ORDINARY)
-        link = f"ks{number}"
+        self.link = f"ks{number}"
         run("ip", "netns", "add", self.space)
-        run("ip", "link", "add", link, "type", "veth", "peer", "name", "wire", "netns", self.space)
-        run("ip", "address", "add", f"10.77.{number}.1/24", "dev", link)
-        run("ip", "link", "set", link, "up")
-        run("ip", "-n", self.space, "address", "add", f"10.77.{number}.2/24", "dev", "wire")
-        for device in ("wire", "lo"):
-            run("ip", "-n", self.space, "link", "set", device, "up")
-        self.link = link
-        self.relay = Relay(f"10.77.{number}.1", farm.port, rate)
+        run("ip", "-n", self.space, "link", "set", "lo", "up")
+        join(self.space, self.link, "wire", f"10.77.{number}")
+        url = self.reach(rate)
         token = os.path.join(self.folder, "token")
         with open(token, "w") as file:
             file.write(farm.kilnyard("workers", "token").stdout)
         if self.is_ordinary:
             os.chown(token, ORDINARY, ORDINARY)
-        url = f"https://10.77.{number}.1:7878"
         self.start("--join", url, "--token-file", token, "--name", self.name)
+
+    def reach(self, rate):
+        """Prepares the way to the yard, and returns its address."""
+        self.relay = Relay(f"10.77.{self.number}.1", self.farm.port, rate)
+        return f"https://10.77.{self.number}.1:7878"
 
     def start(self, *arguments):
         command = ["ip", "netns", "exec", self.space]
@@ -120,10 +130,11 @@ class Worker:
             command += as_ordinary()
         if self.processor is not None:
             command += ["taskset", "--cpu-list", str(self.processor)]
-        command += [self.farm.program, "worker", "--cores", "1", "--folder", os.path.join(self.folder, "worker"), *arguments]
+        folder = os.path.join(self.folder, "worker")
+        command += [self.farm.program, "worker", "--cores", str(self.cores), "--folder", folder, *arguments]
         environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "TMPDIR": "/tmp"}
-        log = open(os.path.join(self.folder, "log"), "a")
-        self.process = subprocess.Popen(command, env=environment, cwd="/", stdout=log, stderr=log)
+        with open(os.path.join(self.folder, "log"), "a") as log:
+            self.process = subprocess.Popen(command, env=environment, cwd="/", stdout=log, stderr=log)
 
     def send(self, what):
         # The programs before it execute it in their own process.
@@ -183,8 +194,8 @@ class Farm:
         return run(self.program, *arguments, "--yard", self.yard, stdout=subprocess.PIPE)
 
     def popen(self, *arguments):
-        log = open(os.path.join(self.folder, f"{arguments[0]}-log"), "a")
-        return subprocess.Popen([self.program, *arguments, "--yard", self.yard], stdout=log, stderr=log)
+        with open(os.path.join(self.folder, f"{arguments[0]}-log"), "a") as log:
+            return subprocess.Popen([self.program, *arguments, "--yard", self.yard], stdout=log, stderr=log)
 
     def start_door(self):
         self.door = self.popen("serve", "--listen", f"127.0.0.1:{self.port}")
@@ -201,6 +212,58 @@ class Farm:
             worker.end()
         self.door.send_signal(signal.SIGINT)
         self.door.wait(60)
+
+
+def described(rows):
+    """The current outputs, of rows of package, name and output: package, version and digest of the content, by name."""
+    found = {}
+    for package, name, text in rows:
+        output = json.loads(text)
+        found[name] = (package, output["version"], output["content"])
+    return found
+
+
+def outputs(yard):
+    """The current outputs of a yard whose store is a file."""
+    store = sqlite3.connect(f"file:{yard}/state/kilnyard.db?mode=ro", uri=True)
+    return described(store.execute("SELECT package, name, output FROM output"))
+
+
+def published(yard):
+    lines = []
+    for folder, _, files in os.walk(os.path.join(yard, "repository")):
+        if "Packages" in files:
+            with open(os.path.join(folder, "Packages")) as file:
+                lines += [line.strip() for line in file if line.startswith(("Package: ", "Version: "))]
+        lines += [name for name in files if name.endswith(".tgz")]
+    return sorted(lines)
+
+
+def problems_of(expected, found, rows):
+    """What differs from the expected outputs, and which packages were not built with outputs once. Rows have package, worker
+    and outcome."""
+    problems = []
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            problems.append(f"{name}: {found.get(name)} instead of {expected.get(name)}")
+    for package in sorted({package for package, _, _ in expected.values()}):
+        built = [row for row in rows if row[0] == package and row[2] in ("built", "unchanged")]
+        if len(built) != 1:
+            problems.append(f"{package} was built {len(built)} times")
+    return problems
+
+
+def show_by_worker(rows):
+    by_worker = {}
+    for _, worker, outcome in rows:
+        by_worker.setdefault(worker, []).append(outcome)
+    for worker, outcomes in sorted(by_worker.items()):
+        print(f"  {worker}: " + ", ".join(f"{outcomes.count(o)} {o}" for o in sorted(set(outcomes))))
+
+
+def left_over(folder):
+    """The processes that name this folder."""
+    return subprocess.run(["pgrep", "-af", folder], capture_output=True, text=True, check=False).stdout
 
 
 class Debian:

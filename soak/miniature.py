@@ -60,8 +60,20 @@ def needs(number):
     return sorted({number // 2, number // 3} - {number}) if number > 5 else []
 
 
-def make_tree(folder):
-    """Makes the tree, and the kit of its tools; returns their paths."""
+def makefile(number):
+    needed = [location(other) for other in needs(number)]
+    return MAKEFILE.format(
+        name=f"p{number:02}",
+        number=number + 7,
+        scan=SCAN_SECONDS,
+        pause=number % 4,
+        depends=" ".join(f"{path.split('/')[1]}>=1:../../{path}" for path in needed),
+        needed=" ".join(path.split("/")[1] for path in needed),
+    )
+
+
+def make_tree(folder, packages=PACKAGES, makefile=makefile):
+    """Makes the tree, and the kit of its tools; returns their paths. `makefile` returns that of a package, by its number."""
     tree, kit = os.path.join(folder, "tree"), os.path.join(folder, "kit")
     for name in ("pkg.mk", "subdir.mk", "distfiles"):
         os.makedirs(os.path.join(tree, "mk"), exist_ok=True)
@@ -69,20 +81,11 @@ def make_tree(folder):
     write(os.path.join(tree, "mk/sites.mk"), "MASTER_SITES?=\tfile:///sites/\n")
     write(os.path.join(tree, "Makefile"), f"SUBDIR= {' '.join(CATEGORIES)}\n.include \"mk/subdir.mk\"\n")
     for category in CATEGORIES:
-        members = [location(n) for n in range(PACKAGES) if location(n).startswith(category)]
+        members = [location(n) for n in range(packages) if location(n).startswith(category)]
         names = " ".join(member.split("/")[1] for member in members)
         write(os.path.join(tree, category, "Makefile"), f"SUBDIR= {names}\n.include \"../mk/subdir.mk\"\n")
-    for number in range(PACKAGES):
-        needed = [location(other) for other in needs(number)]
-        text = MAKEFILE.format(
-            name=f"p{number:02}",
-            number=number + 7,
-            scan=SCAN_SECONDS,
-            pause=number % 4,
-            depends=" ".join(f"{path.split('/')[1]}>=1:../../{path}" for path in needed),
-            needed=" ".join(path.split("/")[1] for path in needed),
-        )
-        write(os.path.join(tree, location(number), "Makefile"), text)
+    for number in range(packages):
+        write(os.path.join(tree, location(number), "Makefile"), makefile(number))
         write(os.path.join(tree, location(number), "files/program.c"), PROGRAM)
     for tool in ("pkg_add", "pkg_admin", "pkg_create", "pkg_delete", "pkg_info"):
         with open(os.path.join(RULES, tool)) as file:

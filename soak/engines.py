@@ -106,9 +106,11 @@ class Cluster:
         note = os.path.join(self.data, "postmaster.pid")
         with open(note) as file:
             first = int(file.readline())
-        send(with_descendants({first}), signal.SIGKILL)
+        # The first one does not see that others end.
+        send([first, *(with_descendants({first}) - {first})], signal.SIGKILL)
         until("the database has ended", lambda: first not in [pid for pid, _, words in processes() if words])
-        os.remove(note)
+        if os.path.exists(note):
+            os.remove(note)
         for lock in glob.glob(f"{self.folder}/.s.PGSQL.*.lock"):
             os.remove(lock)
 

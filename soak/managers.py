@@ -39,9 +39,10 @@ class Slurm:
     """The cluster of crates/pool/tests/slurm/farm.sh, with a link to this machine. Its programs are in `bin`; they note their
     calls in `calls`."""
 
-    address, inner = "10.78.0.1", "10.78.0.2"
-
     def __init__(self, folder):
+        # Several trials do not disturb each other.
+        part = os.getpid() % 250
+        self.address, self.inner = f"10.78.{part}.1", f"10.78.{part}.2"
         self.folder = os.path.join(folder, "slurm")
         self.shared, self.bin = os.path.join(self.folder, "shared"), os.path.join(self.folder, "bin")
         os.makedirs(self.shared)
@@ -60,7 +61,7 @@ class Slurm:
             # The clients of a real site are in PATH; these enter the namespaces first.
             enter = f'exec nsenter -t {self.first} -m -p -n /usr/bin/{program} "$@"'
             write_script(os.path.join(self.bin, program), f'echo "$(date +%s.%N) {program} $*" >> {self.folder}/calls\n{enter}')
-        link = "kilnyard-pools"
+        link = f"kp{part}"
         subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True)
         run("ip", "link", "add", link, "type", "veth", "peer", "name", "wire", "netns", self.first)
         run("ip", "address", "add", f"{self.address}/24", "dev", link)

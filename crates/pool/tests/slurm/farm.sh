@@ -13,7 +13,8 @@ set -euo pipefail
 
 make_root() {
   local root=$1
-  [ -x "$root/usr/sbin/slurmctld" ] && [ -x "$root/sbin/init" ] && return
+  # Not sbin/init, an absolute link, which would be followed outside of the root.
+  [ -x "$root/usr/sbin/slurmctld" ] && [ -x "$root/lib/systemd/systemd" ] && return
   rm -rf "$root"
   mkdir -p "$(dirname "$root")"
   local new

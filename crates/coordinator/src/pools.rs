@@ -16,6 +16,7 @@ use kilnyard_model::provenance::Signed;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_model::role::Role;
+use kilnyard_protocol::ToWorker;
 use kilnyard_schedule::{Class, Classes, Event as ScheduleEvent};
 use kilnyard_store::{Number, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,8 +173,9 @@ impl Coordinator {
         for machine in self.seats.in_session() {
             let seat = self.seats.get(machine);
             let (worker, class) = (seat.worker.clone(), seat.class);
-            // It joins again, as what it is now.
+            // It joins again, as what it is now: at once, and not with its next offer.
             if self.pools.find(&self.standing(&worker)) != Some(class) {
+                self.say(machine, |session| ToWorker::Rejoin { session }, actions);
                 self.leave(machine, actions);
             }
         }

@@ -44,8 +44,10 @@ fn a_pool_without_trust_builds_only_what_no_other_package_needs() {
     unknown.send(workers(&[]));
     unknown.starts_worker();
     assert_eq!(unknown.send(Event::Begin), []);
-    // Named, it says hello again, and gets what its pool may have.
+    // Named, it is asked for another hello at once, and gets what its pool may have.
     unknown.send(workers(&[("kiln-1", standing("default", true, &Role::ALL))]));
+    let asks = |action: &Action| matches!(action, Action::Send { message: ToWorker::Rejoin { .. }, .. });
+    assert!(unknown.actions.iter().any(asks));
     assert_eq!(unknown.starts_worker().len(), 2);
 }
 

@@ -13,8 +13,8 @@ set -euo pipefail
 
 make_root() {
   local root=$1
-  # Not sbin/init, an absolute link, which would be followed outside of the root.
-  [ -x "$root/usr/sbin/slurmctld" ] && [ -x "$root/lib/systemd/systemd" ] && return
+  # Not usr/sbin/slurmctld and sbin/init: absolute links, which would be followed outside of the root.
+  [ -x "$root/usr/sbin/slurmctld-wlm" ] && [ -x "$root/lib/systemd/systemd" ] && return
   rm -rf "$root"
   mkdir -p "$(dirname "$root")"
   local new

@@ -216,6 +216,11 @@ fn of_targets(shared: &Shared) {
     until("the yard is sent", || served_by(one).contains("others can take over"));
     let standby = Served::start_with(&farm.two, "127.0.0.1:0", &farm.options());
     let build = one.start(&["build"]);
+    // One after another, since each may take a while.
+    until("the first target is published", || one.path("repository/dists/bookworm").exists());
+    until("the second target has its base root", || {
+        one.names("targets/trixie-amd64/layers").iter().any(|name| name.ends_with(".manifest"))
+    });
     until("the second target is built", || {
         let status = one.run(&["status", "--target", "trixie", "--json"]);
         status.code == Some(0) && !status.json()["building"].as_array().is_none_or(Vec::is_empty)

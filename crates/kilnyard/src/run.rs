@@ -68,7 +68,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
-use taken::{TakenOver, recorded, take_over};
+use taken::{TakenOver, fetch_inputs, recorded, take_over};
 use view::{BuildSeen, Snapshot, View, ViewEvent};
 
 /// The settings of one run.
@@ -403,6 +403,7 @@ impl Parts<'_> {
         };
         // What a killed run left. What builds that are taken over need is copied again.
         contents::clear(yard);
+        fetch_inputs(&taken, distfiles);
         let door = Door::connect(yard, &sender, (run, epoch), &taken);
         let gathering = match door.is_some() && taken.is_empty() {
             true => Gathering::of(yard, options.is_elsewhere),

@@ -80,9 +80,9 @@ async fn stored(shared: &Shared, sha256: Sha256Hex) -> Result<Response, Refusal>
         (status = 303, description = "Where it is, if the request has `kilnyard-direct`."),
         (status = 401, description = "The session is unknown or over.", body = Refused),
         (status = 403, description = "No build of this worker names the file.", body = Refused),
-        (status = 404, description = "The yard does not have it.", body = Refused),
+        (status = 404, description = "The store of artifacts does not have it, of which alone it was to be read.", body = Refused),
         (status = 409, description = "It was to be read from the store of artifacts, and workers cannot.", body = Refused),
-        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = 503, description = "No run is in progress, or the file is not here yet: try again.", body = Refused),
         (status = "default", description = "Any other refusal.", body = Refused),
     ),
     security(("session" = [])),
@@ -126,7 +126,9 @@ pub async fn read(
             Err(error) => return Err(Refusal::machine(error)),
         }
     }
-    let path = found.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("artifact {sha256} not found")))?;
+    // A lease names it, so the run has it, or fetches it: after another machine had the run, it may not be here yet.
+    let missing = || Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("artifact {sha256} is not here yet"));
+    let path = found.ok_or_else(missing)?;
     let file = tokio::fs::File::open(&path).await.map_err(Refusal::machine)?;
     let size = file.metadata().await.map_err(Refusal::machine)?.len();
     let mut headers = HeaderMap::new();

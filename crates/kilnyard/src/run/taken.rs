@@ -6,13 +6,16 @@
 use super::door::folder;
 use super::host_name;
 use crate::plan::Planned;
+use crate::signals;
 use crate::yard::Yard;
 use kilnyard_coordinator::{Open, Start, next_revision};
 use kilnyard_farm::roster::Roster;
+use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::BuildOrder;
+use kilnyard_model::order::{BuildOrder, Input};
 use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_store::{BuildRow, PackageRow};
+use std::sync::Arc;
 
 /// See the module documentation.
 pub struct TakenOver {
@@ -22,6 +25,25 @@ pub struct TakenOver {
     pub order: BuildOrder,
     /// As the killed run recorded it.
     pub row: BuildRow,
+}
+
+/// Fetches what builds that were taken over read, in a thread of its own: another machine's run fetched it there. The door
+/// asks workers to try again until it is here.
+pub fn fetch_inputs(taken: &[TakenOver], distfiles: &Arc<FileStore>) {
+    let inputs = taken.iter().flat_map(|taken| taken.order.root.inputs.clone());
+    let inputs: Vec<Input> = inputs.filter(|input| !input.urls.is_empty()).collect();
+    if inputs.is_empty() {
+        return;
+    }
+    let distfiles = distfiles.clone();
+    std::thread::spawn(move || {
+        for Input { name, sha256, size_bytes, urls } in inputs {
+            let Ok(sha256) = Sha256Hex::parse(&sha256) else { continue };
+            let wanted = Wanted { urls, sha256, size_bytes, name };
+            // The build fails with a reason if it stays missing.
+            let _ = distfiles.ensure(&wanted, &|_| {}, signals::cancel());
+        }
+    });
 }
 
 /// The open builds of a run that can be taken over, from its builds and packages in the store.

@@ -88,8 +88,8 @@ pub enum Event {
     Reconnected,
     /// Take no more builds, and leave when the running ones have ended.
     Drain,
-    /// Cancel all builds and leave.
-    Stop,
+    /// Leave at once: the process ends, and its builds with it.
+    Quit,
     /// Time has passed. Repeats messages and makes offers when they are due.
     Tick,
 }
@@ -235,14 +235,7 @@ impl Agent {
                 }
             }
             Event::Drain => self.drain(),
-            Event::Stop => {
-                self.drain();
-                self.abandon_all(actions);
-                for (attempt, build) in self.builds.held_mut() {
-                    build.cancel(attempt, actions);
-                }
-                self.builds.drop_waiting(now_seconds);
-            }
+            Event::Quit => self.quit(actions),
             Event::Tick => self.builds.forget(now_seconds),
         }
         self.begin(actions);
@@ -262,6 +255,17 @@ impl Agent {
     fn drain(&mut self) {
         if !std::mem::replace(&mut self.is_draining, true) {
             self.renew_offer();
+        }
+    }
+
+    /// Leaves, so that others get the builds at once.
+    fn quit(&mut self, actions: &mut Vec<Action>) {
+        if let Link::Joined(Joined { session, .. }) = self.link {
+            actions.push(Action::Send(ToCoordinator::Leave { session }));
+        }
+        if self.link != Link::Left {
+            self.link = Link::Left;
+            actions.push(Action::Leave(None));
         }
     }
 

@@ -324,6 +324,18 @@ fn a_draining_worker_gives_back_waiting_builds_and_leaves() {
 }
 
 #[test]
+fn a_worker_that_quits_leaves_at_once_and_says_nothing_more() {
+    let mut worker = Worker::joined(1);
+    worker.grant(1, 5.0);
+    let leave = [Action::Send(ToCoordinator::Leave { session: session(1) }), Action::Leave(None)];
+    let actions = worker.after(0.0, Event::Quit);
+    assert!(leave.iter().all(|action| actions.contains(action)), "{actions:?}");
+    assert!(worker.after(1e6, Event::Tick).is_empty() && worker.after(0.0, Event::Quit).is_empty());
+    // Without a session, there is no one to say it to.
+    assert_eq!(Worker::new().after(0.0, Event::Quit), [Action::Leave(None)]);
+}
+
+#[test]
 fn a_worker_without_room_takes_no_more_until_it_has_some() {
     let mut worker = Worker::joined(1);
     worker.grant(1, 5.0);

@@ -45,7 +45,6 @@ mod tests;
 
 pub use asker::{Asker, AskerAction, AskerEvent, Task};
 pub use attempts::Attempts;
-pub use backlog::{Backlog, Pending};
 pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
 pub use inputs::Measured;
 pub use pools::{OWN_POOL, Standing, ToTest};

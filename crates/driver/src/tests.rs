@@ -9,7 +9,7 @@ use crate::*;
 use kilnyard_agent::{Action as OfAgent, Agent, Event as ToAgent};
 use kilnyard_coordinator::{Attempts, Channel, Granted, LEASE_SECONDS, ToBuild};
 use kilnyard_model::graph::Graph;
-use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
+use kilnyard_model::order::{BuildOrder, Key, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
 use kilnyard_protocol::{
@@ -97,21 +97,8 @@ fn start() -> Start {
 }
 
 fn to_build() -> Prepared {
-    let order = BuildOrder {
-        package: String::new(),
-        version: "1".into(),
-        family: FamilyOrder::default(),
-        key: Key { digest: "k".into(), lines: Vec::new() },
-        root: RootOrder::default(),
-        work: None,
-        fetch: None,
-        stages: Vec::new(),
-        clients: Vec::new(),
-        fakeroots: Vec::new(),
-        output_folder: String::new(),
-        terms: Default::default(),
-        keep: None,
-    };
+    let key = Key { digest: "k".into(), lines: Vec::new() };
+    let order = BuildOrder { version: "1".into(), key, ..BuildOrder::empty("") };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,
         order,

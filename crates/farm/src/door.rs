@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use kilnyard_artifacts::{Depot, Folder};
+use kilnyard_model::backlog::Backlog;
 use rustix::process::{Resource, getrlimit};
 use shells::Shells;
 pub use state::Elsewhere;
@@ -266,7 +267,7 @@ impl Control {
     }
 
     /// The work that is left in the run that is connected, if there is one that has said so.
-    pub fn backlog(&self) -> Option<relay::Backlog> {
+    pub fn backlog(&self) -> Option<Backlog> {
         self.0.state().backlog()
     }
 

@@ -9,6 +9,7 @@
 
 use crate::api::About;
 use crate::roster::Held;
+use kilnyard_model::backlog::Backlog;
 use kilnyard_model::holdings::Holdings;
 use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
@@ -107,36 +108,6 @@ pub struct ToDoor {
     /// The work that is left in the run. A frame with it is for the door alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog: Option<Backlog>,
-}
-
-/// The work that is left in a run, for those who decide how many workers there should be.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Backlog {
-    /// What could start if a worker for it had a free core, that of the longest path first.
-    pub ready: Vec<Pending>,
-    /// The builds that are in progress, with the names of their workers.
-    pub running: Vec<(String, Pending)>,
-    /// The expected work of all packages that have not ended, in core-seconds.
-    pub core_seconds: f64,
-    /// The longest path through them, in seconds.
-    pub path_seconds: f64,
-    /// The cores of the yard's own machine that take part.
-    pub own_cores: u32,
-}
-
-/// What a package needs of its worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pending {
-    /// The package.
-    pub package: String,
-    /// The cores that it uses on the average if it can have all that it wants.
-    pub cores: u32,
-    /// The memory that it needs with one core, in bytes.
-    pub memory_bytes: u64,
-    /// The role of its worker.
-    pub role: Role,
-    /// Whether only a trusted pool may have it.
-    pub needs_trust: bool,
 }
 
 /// What a worker may do for a build that it has.

@@ -373,7 +373,7 @@ pub struct Build {
     #[arg(long)]
     pub check_reproducible: bool,
     /// Read all outputs first, on other machines too, and build again what is missing or damaged.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     pub check_outputs: bool,
     /// Use the current index without checking for a newer one.
     #[arg(long)]

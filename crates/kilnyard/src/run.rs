@@ -436,6 +436,7 @@ impl Parts<'_> {
                 feed,
                 bytes_fetched: 0,
                 ended: None,
+                has_pools: yard.config.farm.has_demand(),
                 own_cores: if options.is_elsewhere { 0 } else { hello.cores },
                 standby,
             };

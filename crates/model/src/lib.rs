@@ -15,6 +15,7 @@
 
 pub mod artifact;
 pub mod attempt;
+pub mod backlog;
 pub mod cuts;
 pub mod difference;
 pub mod foreign;

@@ -60,6 +60,8 @@ enum Incoming {
     Event(Box<Event>),
     /// The inbox was closed.
     Closed,
+    /// The worker ends, and says so.
+    Quit,
 }
 
 /// Receives messages from the coordinator and events of builds.
@@ -86,6 +88,11 @@ impl Inbox {
     /// Lets the worker end when its builds have: it takes no more.
     pub fn drain(&self) {
         let _ = self.0.send(Incoming::Event(Box::new(Event::Drain)));
+    }
+
+    /// Ends the worker: its builds are cancelled, and the coordinator then gives them to others at once.
+    pub fn quit(&self) {
+        let _ = self.0.send(Incoming::Quit);
     }
 
     /// Ends the worker: its builds are cancelled without further messages.
@@ -174,6 +181,8 @@ struct Talk<'a, 'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     /// Set when the agent left; contains a reason if it was refused.
     left: Option<Option<String>>,
+    /// Whether it ends by itself.
+    quits: bool,
 }
 
 impl<'env> Client<'env> {
@@ -188,9 +197,9 @@ impl<'env> Client<'env> {
         transport: &dyn Transport,
     ) -> Result<(), ClientError> {
         let Incomings { receiver, sender } = incomings;
-        std::thread::scope(|scope| {
+        let (ended, mut agent, version, quits) = std::thread::scope(|scope| {
             let mut talk = Talk {
-                client: self,
+                client: &mut *self,
                 version: hello.versions.oldest,
                 agent: Agent::new(hello),
                 running: HashMap::new(),
@@ -202,14 +211,29 @@ impl<'env> Client<'env> {
                 sender,
                 scope,
                 left: None,
+                quits: false,
             };
             let ended = talk.run(&receiver);
-            let preparing = talk.preparing.into_values().map(|preparing| preparing.cancel);
-            for cancel in talk.running.into_values().map(|running| running.cancel).chain(preparing) {
+            let Talk { agent, version, quits, running, preparing, .. } = talk;
+            let preparing = preparing.into_values().map(|preparing| preparing.cancel);
+            for cancel in running.into_values().map(|running| running.cancel).chain(preparing) {
                 cancel.store(true, Ordering::Relaxed);
             }
-            ended
-        })
+            (ended, agent, version, quits)
+        });
+        if quits {
+            // After the builds have ended: their logs arrive while they are still this worker's.
+            let mut actions = Vec::new();
+            agent.apply(now_seconds(), Event::Quit, &mut actions);
+            for action in actions {
+                if let Action::Send(message) = action
+                    && let Ok(bytes) = encode_as(version, &self.capabilities, &message)
+                {
+                    transport.send(bytes);
+                }
+            }
+        }
+        ended
     }
 }
 
@@ -236,6 +260,10 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 Ok(Incoming::Message(bytes)) => self.receive(&bytes)?,
                 Ok(Incoming::Event(event)) => self.happened(*event)?,
                 Ok(Incoming::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Incoming::Quit) => {
+                    self.quits = true;
+                    return Ok(());
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if looked.elapsed() >= LOOK {

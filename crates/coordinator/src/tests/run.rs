@@ -1,7 +1,7 @@
 //! A run with one worker, whose messages the tests send.
 
 use crate::*;
-use kilnyard_model::order::{FamilyOrder, Key, RootOrder, Stage};
+use kilnyard_model::order::{Key, Stage};
 use kilnyard_model::result::FailureKind;
 use kilnyard_protocol::{
     BuildPhase, Held, Hello, Offer, Reports, Test, VERSION, Versions, encode, encode_as, open,
@@ -71,21 +71,8 @@ pub fn start() -> Start {
 
 /// The prepared build of a package.
 pub fn to_build() -> Prepared {
-    let order = BuildOrder {
-        package: String::new(),
-        version: "1".into(),
-        family: FamilyOrder::default(),
-        key: Key { digest: "k".into(), lines: Vec::new() },
-        root: RootOrder::default(),
-        work: None,
-        fetch: None,
-        stages: Vec::new(),
-        clients: Vec::new(),
-        fakeroots: Vec::new(),
-        output_folder: String::new(),
-        terms: Default::default(),
-        keep: None,
-    };
+    let key = Key { digest: "k".into(), lines: Vec::new() };
+    let order = BuildOrder { version: "1".into(), key, ..BuildOrder::empty("") };
     Prepared::Build(Box::new(ToBuild {
         reason: Reason::FirstBuild,
         order,

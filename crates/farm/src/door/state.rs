@@ -3,7 +3,8 @@
 
 use super::Files;
 use crate::api::About;
-use crate::relay::{Allowed, Backlog, PoolStatus, ToDoor};
+use crate::relay::{Allowed, PoolStatus, ToDoor};
+use kilnyard_model::backlog::Backlog;
 use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

@@ -6,11 +6,14 @@ mod server;
 use crate::support::{Served, plain, session, sha256_of, write};
 use kilnyard_artifacts::{Artifacts, Depot, Folder};
 use kilnyard_artifacts_object::{Address, Bucket, Credentials, Options};
+use kilnyard_farm::client::ClientError;
 use kilnyard_farm::relay::{self, Allowed, ToDoor};
+use kilnyard_model::artifact::Checked;
 use kilnyard_model::sha256::Sha256Hex;
 use server::{Kind, Server};
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// More than one part: parts have 16 MiB.
@@ -47,12 +50,7 @@ fn workers_read_and_store_files_in_a_bucket_themselves() {
     let allow = |run: &mut _, worker: &str, attempt: &str| {
         let (attempt, logs) = (attempt.to_owned(), Some("logs/1/p/1-".to_owned()));
         let allows = Some(Allowed { attempt, reads: vec![hash.clone()], logs });
-        relay::write(
-            run,
-            &ToDoor { to: worker.to_owned(), allows, ends: None, ..ToDoor::default() },
-            b"grant",
-        )
-        .unwrap();
+        relay::write(run, &ToDoor { to: worker.to_owned(), allows, ..ToDoor::default() }, b"grant").unwrap();
     };
     allow(&mut run, "one", "a");
     allow(&mut run, "two", "b");
@@ -62,6 +60,23 @@ fn workers_read_and_store_files_in_a_bucket_themselves() {
     one.open(&hash).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "an input that only the bucket has");
     assert!(!distfiles.contains(&hash).unwrap(), "it passed through the server");
+
+    // How it is stored there is for those to check whose leases name it.
+    let cancel = AtomicBool::new(false);
+    assert_eq!(one.check(&hash, &cancel).unwrap(), Checked::Intact);
+    let three = served.joined("three");
+    assert!(matches!(three.check(&hash, &cancel), Err(ClientError::Refused(_))));
+    let stored = server.files("farm", hash.as_str()).pop().expect("it is in the bucket");
+    let content = std::fs::read(&stored).unwrap();
+    std::fs::write(&stored, "something else").unwrap();
+    assert_eq!(one.check(&hash, &cancel).unwrap(), Checked::Damaged);
+    std::fs::remove_file(&stored).unwrap();
+    assert_eq!(one.check(&hash, &cancel).unwrap(), Checked::Missing);
+    // For a build, the run may still fetch it.
+    let missing = one.open(&hash).err().expect("it is nowhere");
+    assert!(missing.to_string().contains("not here yet"), "{missing}");
+    std::fs::write(&stored, content).unwrap();
+    assert_eq!(one.check(&hash, &cancel).unwrap(), Checked::Intact);
 
     // Stored files are in the bucket when the server has adopted them; otherwise the run puts them there later.
     let large: Vec<u8> = (0..LARGE_BYTES).map(|at| (at / 7) as u8).collect();

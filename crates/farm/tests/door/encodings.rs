@@ -15,12 +15,7 @@ fn next(run: &mut UnixStream) -> Vec<u8> {
 }
 
 fn say(run: &mut UnixStream, message: &[u8]) {
-    relay::write(
-        run,
-        &ToDoor { to: "one".to_owned(), allows: None, ends: None, ..ToDoor::default() },
-        message,
-    )
-    .unwrap();
+    relay::write(run, &ToDoor { to: "one".to_owned(), ..ToDoor::default() }, message).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod certificates;
 mod direct;
 mod encodings;
+mod metrics;
 mod older;
 mod proxy;
 mod several;
@@ -64,7 +65,7 @@ fn messages_pass_both_ways_and_are_lost_without_a_run() {
         let (header, body) = relay::read::<ToRun>(&mut run).unwrap().unwrap();
         assert_eq!((header.worker.as_str(), &body[..]), (worker, said.as_bytes()));
     }
-    let to = |worker: &str| ToDoor { to: worker.to_owned(), allows: None, ends: None, ..ToDoor::default() };
+    let to = |worker: &str| ToDoor { to: worker.to_owned(), ..ToDoor::default() };
     for (worker, said) in [("two", "to two"), ("one", "to one"), ("absent", "to absent")] {
         relay::write(&mut run, &to(worker), said.as_bytes()).unwrap();
     }
@@ -141,7 +142,7 @@ fn files_are_read_and_stored_for_builds_alone() {
     };
     relay::write(
         &mut run,
-        &ToDoor { to: "one".to_owned(), allows: Some(allows), ends: None, ..ToDoor::default() },
+        &ToDoor { to: "one".to_owned(), allows: Some(allows), ..ToDoor::default() },
         b"grant",
     )
     .unwrap();
@@ -153,7 +154,7 @@ fn files_are_read_and_stored_for_builds_alone() {
     let allows = Allowed { attempt: "announced".to_owned(), reads: vec![input.clone()], logs: None };
     relay::write(
         &mut run,
-        &ToDoor { to: "two".to_owned(), allows: Some(allows), ends: None, ..ToDoor::default() },
+        &ToDoor { to: "two".to_owned(), allows: Some(allows), ..ToDoor::default() },
         b"announced",
     )
     .unwrap();

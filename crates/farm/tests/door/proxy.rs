@@ -192,14 +192,14 @@ fn everything_works_behind_a_proxy_that_ends_tls_and_buffers() {
         one.send(said.clone()).unwrap();
         let (from, body) = relay::read::<ToRun>(&mut run).unwrap().unwrap();
         assert_eq!((from.worker.as_str(), &body), ("one", &said));
-        let to = ToDoor { to: "one".to_owned(), allows: None, ends: None, ..ToDoor::default() };
+        let to = ToDoor { to: "one".to_owned(), ..ToDoor::default() };
         relay::write(&mut run, &to, &said).unwrap();
         assert_eq!(message(&one), said);
     }
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| message(&one));
         std::thread::sleep(Duration::from_millis(50));
-        let to = ToDoor { to: "one".to_owned(), allows: None, ends: None, ..ToDoor::default() };
+        let to = ToDoor { to: "one".to_owned(), ..ToDoor::default() };
         relay::write(&mut run, &to, b"later").unwrap();
         assert_eq!(waiting.join().unwrap(), b"later");
     });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn to(worker: &str) -> ToDoor {
-    ToDoor { to: worker.to_owned(), allows: None, ends: None, ..ToDoor::default() }
+    ToDoor { to: worker.to_owned(), ..ToDoor::default() }
 }
 
 /// A server with a worker, and another server that knows the worker.

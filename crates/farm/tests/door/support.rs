@@ -44,6 +44,14 @@ impl Served {
         Served::of(folder, address, ClientCertificates::Optional, |door| door.with_depot(depot, true))
     }
 
+    /// One that shows figures at another address.
+    pub fn with_metrics(metrics: SocketAddr, text: fn(&Status) -> String) -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let with = |door: Door| door.with_metrics(metrics, text).unwrap();
+        Served::of(folder, address, ClientCertificates::Optional, with)
+    }
+
     pub fn at(folder: tempfile::TempDir, address: SocketAddr, certificates: ClientCertificates) -> Served {
         Served::of(folder, address, certificates, |door| door)
     }

@@ -149,8 +149,7 @@ fn a_worker_learns_nothing_of_files_that_it_may_not_read() {
     let (secret, _) = store(&served).insert(&mut &b"secret"[..], Storage::Plain).unwrap();
     let logs = None;
     let allows = Some(Allowed { attempt: "a".to_owned(), reads: vec![readable.clone()], logs });
-    relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows, ends: None, ..ToDoor::default() }, b"x")
-        .unwrap();
+    relay::write(&mut run, &ToDoor { to: "one".to_owned(), allows, ..ToDoor::default() }, b"x").unwrap();
     message(&one);
     let (own, other) = (Plain::new(&served, "one"), Plain::new(&served, "two"));
     assert_eq!((own.arrived(&readable, 8), own.arrived(&secret, 6)), (None, Some(0)));
@@ -202,12 +201,8 @@ fn what_an_attempt_left_is_removed_when_it_ends_or_the_door_starts() {
     relay::write(&mut run, &ends, b"over").unwrap();
     // Another frame: the one before it was handled.
     let (worker, allows) = build("one", "a");
-    relay::write(
-        &mut run,
-        &ToDoor { to: worker, allows: Some(allows), ends: None, ..ToDoor::default() },
-        b"again",
-    )
-    .unwrap();
+    relay::write(&mut run, &ToDoor { to: worker, allows: Some(allows), ..ToDoor::default() }, b"again")
+        .unwrap();
     while message(&one) != b"again" {}
     assert_eq!(parts(&served, "one"), 0);
     let plain = Plain::new(&served, "one");

@@ -44,9 +44,10 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
         .find_map(|build| Some((build, log_of(yard, build, wanted)?)))
         .ok_or_else(|| Error::usage(format!("{} has no such log", options.package)))?;
     let path = yard.path(&relative);
-    if let Some(sha256) = sha256 {
-        // Without the other machines' files, the message says what to try.
-        let _ = bring_log(yard, &path, &sha256);
+    if let Some(sha256) = sha256
+        && let Err(error) = bring_log(yard, &path, &sha256)
+    {
+        say!("note: {}", error.one_line());
     }
     if options.path {
         let compressed = PathBuf::from(format!("{}.zst", path.display()));

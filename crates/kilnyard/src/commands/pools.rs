@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Pools) -> Result<ExitCode> {
-    let configured = yard.config.farm.pool.values().any(|pool| pool.demand.is_some());
+    let configured = yard.config.farm.has_demand();
     let Some(status) = asked(yard) else {
         let message = match configured {
             true => "no server starts workers now",

@@ -7,7 +7,7 @@ use super::Message;
 use super::contents;
 use super::taken::TakenOver;
 use crate::yard::Yard;
-use kilnyard_coordinator::{Backlog, Channel, Event, Measured, Pending, Standing};
+use kilnyard_coordinator::{Channel, Event, Measured, Standing};
 use kilnyard_farm::proof::is_signed;
 use kilnyard_farm::relay::{self, Allowed, First, ToDoor, ToRun};
 use kilnyard_farm::roster::{Held, Member, Roster, WORKERS};
@@ -15,6 +15,7 @@ use kilnyard_farm::write_private;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
+use kilnyard_model::backlog::Backlog;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, FolderContent, Input, Output, RootOrder, Stage};
 use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Failure, FailureKind};
@@ -305,23 +306,8 @@ impl Door {
         Some(made)
     }
 
-    /// Says how much work is left, and how many cores of this machine take part in it.
-    pub fn report_backlog(&self, backlog: Backlog, own_cores: u32) {
-        let pending = |pending: Pending| relay::Pending {
-            package: pending.package,
-            cores: pending.cores,
-            memory_bytes: pending.memory_bytes,
-            role: pending.role,
-            needs_trust: pending.needs_trust,
-        };
-        let Backlog { ready, running, core_seconds, path_seconds } = backlog;
-        let backlog = relay::Backlog {
-            ready: ready.into_iter().map(pending).collect(),
-            running: running.into_iter().map(|(worker, what)| (worker, pending(what))).collect(),
-            core_seconds,
-            path_seconds,
-            own_cores,
-        };
+    /// Says how much work is left.
+    pub fn report_backlog(&self, backlog: Backlog) {
         let header = ToDoor { backlog: Some(backlog), ..ToDoor::default() };
         let _ = self.frames.send((header, Vec::new()));
     }
@@ -540,7 +526,6 @@ mod tests {
     use super::*;
     use kilnyard_farm::proof::WorkerKey;
     use kilnyard_farm::roster::Terms;
-    use kilnyard_model::order::Key;
     use kilnyard_model::role::Role;
 
     #[test]
@@ -583,21 +568,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let key = |name: &str| WorkerKey::open(&folder.path().join(name)).unwrap();
         let (own, other) = (key("own"), key("other"));
-        let order = BuildOrder {
-            package: "zlib".to_owned(),
-            version: "1".to_owned(),
-            family: FamilyOrder::default(),
-            key: Key { digest: "k".to_owned(), lines: Vec::new() },
-            root: RootOrder::default(),
-            work: None,
-            fetch: None,
-            stages: Vec::new(),
-            clients: Vec::new(),
-            fakeroots: Vec::new(),
-            output_folder: String::new(),
-            terms: Default::default(),
-            keep: None,
-        };
+        let order = BuildOrder::empty("zlib");
         let account = |attempt| Account::of(&order, Attempt::from_bytes([attempt; 16]), "far");
         let check = |signed: Option<Signed>, key: Option<&str>| attested(&account(1), &[], signed, key);
         let signed = own.sign(&account(1).statement(&[]));

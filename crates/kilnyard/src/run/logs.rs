@@ -3,6 +3,7 @@
 //!
 //! No result waits for that. What cannot be stored by the end of the run, or a little later, stays on this machine alone.
 
+use crate::signals;
 use kilnyard_artifacts::{ArtifactError, Depot};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_store::{Number, Record};
@@ -18,8 +19,9 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 10_000;
 /// The pause before another attempt.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long the end of a run waits for the rest.
+/// How long the end of a run waits for the rest, and how often it checks.
 const LAST_MAX: Duration = Duration::from_secs(20);
+const STEP: Duration = Duration::from_millis(50);
 
 /// A compressed log.
 type LogFile = (PathBuf, Sha256Hex);
@@ -29,7 +31,13 @@ pub struct LogKeeper {
     yard: PathBuf,
     /// The logs of builds that have not ended, as their workers named them.
     open: HashMap<Number, Vec<LogFile>>,
-    storing: Option<(Sender<LogFile>, JoinHandle<()>)>,
+    storing: Option<Storing>,
+}
+
+/// The thread that stores logs.
+struct Storing {
+    logs: Sender<LogFile>,
+    thread: JoinHandle<()>,
 }
 
 impl LogKeeper {
@@ -37,14 +45,14 @@ impl LogKeeper {
     pub fn start(yard: &Path, depot: Option<&Arc<dyn Depot>>) -> LogKeeper {
         let storing = depot.cloned().map(|depot| {
             let (sender, received) = mpsc::channel();
-            (sender, std::thread::spawn(move || store(&*depot, &received)))
+            Storing { logs: sender, thread: std::thread::spawn(move || store(&*depot, &received)) }
         });
         LogKeeper { yard: yard.to_owned(), open: HashMap::new(), storing }
     }
 
     /// Stores the logs of builds that have ended by these records: the files are there by then.
     pub fn note(&mut self, records: &[Record]) {
-        let Some((sender, _)) = &self.storing else { return };
+        let Some(Storing { logs, .. }) = &self.storing else { return };
         for record in records {
             match record {
                 Record::StageEnded { build, stage, .. } => {
@@ -56,7 +64,7 @@ impl LogKeeper {
                 Record::BuildEnded { build, .. } => {
                     for log in self.open.remove(build).unwrap_or_default() {
                         // The thread receives as long as this exists.
-                        let _ = sender.send(log);
+                        let _ = logs.send(log);
                     }
                 }
                 _ => {}
@@ -67,9 +75,15 @@ impl LogKeeper {
 
 impl Drop for LogKeeper {
     fn drop(&mut self) {
-        if let Some((sender, thread)) = self.storing.take() {
-            drop(sender);
-            let _ = thread.join();
+        let Some(Storing { logs, thread }) = self.storing.take() else { return };
+        drop(logs);
+        // A store that does not answer may hold the thread for longer, and a user who ends the run waits for nothing.
+        let began = Instant::now();
+        while !thread.is_finished() && began.elapsed() < LAST_MAX && signals::count() == 0 {
+            std::thread::sleep(STEP);
+        }
+        if !thread.is_finished() {
+            say!("note: some logs stay on this machine only: the store of artifacts does not take them");
         }
     }
 }
@@ -87,10 +101,8 @@ fn store(depot: &dyn Depot, received: &Receiver<LogFile>) {
                 Err(RecvTimeoutError::Disconnected) => last = Some(Instant::now()),
             },
             Some(_) if waiting.is_empty() => return,
-            Some(at) if at.elapsed() > LAST_MAX => {
-                say!("note: {} stay on this machine only", crate::words::count(waiting.len() as u64, "log"));
-                return;
-            }
+            // The run has not waited for longer.
+            Some(at) if at.elapsed() > LAST_MAX => return,
             Some(_) if is_away => std::thread::sleep(PAUSE),
             Some(_) => {}
         }

@@ -61,6 +61,8 @@ pub struct Owner<'a> {
     pub ended: Option<Ended>,
     /// The cores of this machine that take part.
     pub own_cores: u32,
+    /// Whether workers are started for the work that is left.
+    pub has_pools: bool,
     /// Whether another machine can continue the run; absent if none ever can.
     pub standby: Option<Standby>,
 }
@@ -132,7 +134,7 @@ impl Owner<'_> {
                     kept = Instant::now();
                     self.keep_measured();
                 }
-                if reported.elapsed() >= BACKLOG_STEP {
+                if self.has_pools && reported.elapsed() >= BACKLOG_STEP {
                     reported = Instant::now();
                     self.report_backlog();
                 }
@@ -160,7 +162,7 @@ impl Owner<'_> {
     /// Reports to the server how much work is left, for pools with machines on demand.
     fn report_backlog(&self) {
         if let Some(door) = &self.link.door {
-            door.report_backlog(self.driver.coordinator().backlog(READY_MAX), self.own_cores);
+            door.report_backlog(self.driver.coordinator().backlog(READY_MAX, self.own_cores));
         }
     }
 

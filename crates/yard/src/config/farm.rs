@@ -91,7 +91,14 @@ impl Farm {
             return Err(format!("farm: the pool {OWN_POOL} is this machine itself, and has no table"));
         }
         for (name, pool) in &self.pool {
-            pool.demand.as_ref().map_or(Ok(()), |demand| demand.check(name))?;
+            let Some(demand) = &pool.demand else { continue };
+            demand.check(name)?;
+            // Each of them would wait for the user, and be given back as idle.
+            if self.approval(name) == Approval::ByHand {
+                return Err(format!(
+                    "farm: the workers of pool {name} are started on demand, so they cannot be approved by hand: approve = \"automatically\" in [farm.pool.{name}]"
+                ));
+            }
         }
         match self.pool.iter().find(|(_, pool)| pool.roles.is_empty()) {
             Some((name, _)) => Err(format!("farm: pool {name} has no roles: scan, check, build or test")),
@@ -103,6 +110,11 @@ impl Farm {
     pub fn pool(&self, name: &str) -> Option<Pool> {
         let configured = self.pool.get(name).cloned();
         configured.or_else(|| (name == DEFAULT_POOL).then(Pool::default))
+    }
+
+    /// Whether the workers of a pool are started on demand.
+    pub fn has_demand(&self) -> bool {
+        self.pool.values().any(|pool| pool.demand.is_some())
     }
 
     /// The names of all pools.
@@ -127,6 +139,8 @@ impl Farm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DEMAND: &str = "[pool.a.demand]\ndriver = \"command\"\nmost = 2\ncores = 1\nmemory = \"1G\"\n[pool.a.demand.command]\nprogram = [\"m\"]";
 
     fn parsed(text: &str) -> Result<Farm, String> {
         let farm: Farm = toml::from_str(text).map_err(|error| error.to_string())?;
@@ -161,6 +175,12 @@ mod tests {
             ("[pool.a]\nroles = [\"cook\"]", "unknown variant"),
             ("[pool.a]\ntrust = true", "unknown field"),
             ("approve = \"yes\"", "unknown variant"),
+            (&format!("approve = \"by-hand\"\n{DEMAND}"), "cannot be approved by hand"),
+            (&DEMAND.replace("most = 2", "most = 2\nleast = 3"), "at least 3 workers, and at most 2"),
+            (&DEMAND.replace("command\"", "slurm\""), "no table [farm.pool.a.demand.slurm]"),
+            (&DEMAND.replace("cores = 1", "cores = 0"), "needs cores"),
+            (&DEMAND.replace("cores = 1", "cores = 1\ncost = -1.0"), "a cost of at least 0"),
+            (&DEMAND.replace("most = 2", "mots = 2"), "unknown field"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

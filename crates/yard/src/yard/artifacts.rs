@@ -12,6 +12,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_store::Store;
 use serde::Deserialize;
 use std::collections::{BTreeSet, HashSet};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const USING: &str = "use the store of artifacts";
 /// Artifacts that are older are stored again when they are needed: half of the least time for which they are kept.
 const FRESH_SECONDS: f64 = DAY_SECONDS;
+/// The largest compressed log, and the most text in it, in bytes: what a server takes from a worker.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+const LOG_TEXT_BYTES_MAX: u64 = 256 << 20;
 const DAY_SECONDS: f64 = 24.0 * 60.0 * 60.0;
 
 impl Yard {
@@ -128,14 +132,23 @@ pub fn bring_log(yard: &Yard, path: &Path, sha256: &Sha256Hex) -> Result<()> {
     let folder = to.parent().unwrap_or(&yard.folder);
     fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
     let mut copied = tempfile::NamedTempFile::new_in(folder).context(Kind::Machine, failed)?;
-    let mut content = depot.open(sha256).context(Kind::Machine, failed)?;
-    std::io::copy(&mut content, &mut copied).context(Kind::Machine, failed)?;
-    let (found, _) =
-        hash_of(&mut copied.reopen().context(Kind::Machine, failed)?).context(Kind::Machine, failed)?;
-    if found != *sha256 {
-        return Err(Error::new(Kind::Machine, format!("failed to {failed}: its content is another one")));
+    let content = depot.open(sha256).context(Kind::Machine, failed)?;
+    // A worker named the artifact: it can be any that the store has.
+    let size_bytes =
+        std::io::copy(&mut content.take(LOG_BYTES_MAX + 1), &mut copied).context(Kind::Machine, failed)?;
+    let read = || copied.reopen().context(Kind::Machine, failed);
+    let (found, _) = hash_of(&mut read()?).context(Kind::Machine, failed)?;
+    if size_bytes > LOG_BYTES_MAX || found != *sha256 || !is_log(read()?) {
+        return Err(Error::new(Kind::Machine, format!("failed to {failed}: what is stored is not a log")));
     }
     copied.persist(to).context(Kind::Machine, failed).map(drop)
+}
+
+/// Whether a file is a compressed log that its readers can hold in memory.
+fn is_log(file: impl Read) -> bool {
+    let Ok(text) = zstd::Decoder::new(file) else { return false };
+    let unpacked = std::io::copy(&mut text.take(LOG_TEXT_BYTES_MAX + 1), &mut std::io::sink());
+    unpacked.is_ok_and(|bytes| bytes <= LOG_TEXT_BYTES_MAX)
 }
 
 /// Stores the current outputs of a yard where machines share them, as far as they are not there: those from before there was
@@ -217,4 +230,22 @@ pub fn unneeded(yard: &Yard, depot: &dyn Depot) -> Result<Unneeded> {
     let needed = needed(yard)?;
     unneeded.artifacts.retain(|(sha256, _)| !needed.contains(sha256));
     Ok(unneeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_log_or_unpacks_to_too_much_is_refused() {
+        let packed = |text: &mut dyn Read| zstd::encode_all(text, 1).unwrap();
+        assert!(is_log(&packed(&mut &b"a line\n"[..])[..]));
+        assert!(!is_log(&b"!<arch>\ndebian-binary"[..]));
+        let most = |bytes: u64| packed(&mut std::io::repeat(b'a').take(bytes));
+        assert!(is_log(&most(LOG_TEXT_BYTES_MAX)[..]));
+        assert!(!is_log(&most(LOG_TEXT_BYTES_MAX + 1)[..]));
+        // One that was cut off.
+        let whole = most(1 << 20);
+        assert!(!is_log(&whole[..whole.len() - 1]));
+    }
 }

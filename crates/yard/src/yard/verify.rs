@@ -13,6 +13,7 @@ use kilnyard_store::Store;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 /// Completes "failed to".
 const READING: &str = "read the outputs of the yard";
@@ -25,6 +26,9 @@ const BATCHES_MIN: usize = 4;
 const READ_HERE: usize = 4;
 /// The most tasks that other machines have at once: each is a thread here.
 const ELSEWHERE_MAX: u32 = 256;
+
+/// How often it is checked whether it is cancelled.
+const STEP: Duration = Duration::from_millis(100);
 
 /// The result of reading all artifacts that outputs name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +48,13 @@ struct Reading<'a> {
     from: &'a dyn Artifacts,
     helpers: &'a dyn Helpers,
     cancel: &'a AtomicBool,
-    batches: Mutex<VecDeque<Vec<Sha256Hex>>>,
+    /// Set when it is cancelled, and when it has failed: other machines are not waited for then.
+    is_over: AtomicBool,
+    batches: Batches,
 }
+
+/// What is left to read, in tasks.
+type Batches = Mutex<VecDeque<Vec<Sha256Hex>>>;
 
 /// What is known of an artifact: whether another machine has read it, and the result.
 type Found = (Sha256Hex, bool, Result<Checked>);
@@ -80,7 +89,8 @@ pub fn verify(
     let slots = if depot.is_some() { helpers.slots(Role::Check).min(ELSEWHERE_MAX) } else { 0 };
     let readers = slots as usize + READ_HERE;
     let batches = batches(sizes, (outputs.len() / (readers * BATCHES_MIN)).clamp(1, BATCH_MAX));
-    let reading = Reading { from, helpers, cancel, batches: Mutex::new(batches) };
+    let reading =
+        Reading { from, helpers, cancel, is_over: AtomicBool::new(false), batches: Mutex::new(batches) };
     let (mut verified, mut done) = (Verified::default(), 0);
     let mut damaged = Vec::new();
     reading.all(slots, &mut |(sha256, is_elsewhere, result)| {
@@ -143,41 +153,53 @@ fn batches<'a>(
 impl Reading<'_> {
     /// Reads all, and passes on the result of each.
     fn all(&self, slots: u32, each: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
-        let (sender, found) = mpsc::channel();
         let doubtful = Mutex::new(VecDeque::new());
-        let failed = std::thread::scope(|scope| {
-            for _ in 0..slots {
-                let (sender, doubtful) = (sender.clone(), &doubtful);
-                scope.spawn(move || self.elsewhere(&sender, doubtful));
-            }
-            for _ in 0..READ_HERE {
-                let sender = sender.clone();
-                scope.spawn(move || self.here(&self.batches, &sender));
-            }
-            drop(sender);
-            // Its receiver goes at the first error, which ends the threads.
-            found.into_iter().try_for_each(&mut *each)
-        });
-        failed?;
-        let (sender, found) = mpsc::channel();
-        std::thread::scope(|scope| {
-            for _ in 0..READ_HERE {
-                let (sender, doubtful) = (sender.clone(), &doubtful);
-                scope.spawn(move || self.here(doubtful, &sender));
-            }
-            drop(sender);
-            found.into_iter().try_for_each(each)
-        })?;
+        self.in_threads(slots, &self.batches, &doubtful, each)?;
+        self.in_threads(0, &doubtful, &Mutex::default(), each)?;
         match self.cancel.load(Ordering::Relaxed) {
             true => Err(Error::new(Kind::Interrupted, "interrupted; nothing was removed")),
             false => Ok(()),
         }
     }
 
+    /// Reads these batches in threads of this machine, and of others in as many slots. What others do not find intact is
+    /// left over.
+    fn in_threads(
+        &self,
+        slots: u32,
+        batches: &Batches,
+        doubtful: &Batches,
+        each: &mut dyn FnMut(Found) -> Result<()>,
+    ) -> Result<()> {
+        let (sender, found) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..slots {
+                let sender = sender.clone();
+                scope.spawn(move || self.elsewhere(&sender, doubtful));
+            }
+            for _ in 0..READ_HERE {
+                let sender = sender.clone();
+                scope.spawn(move || self.here(batches, &sender));
+            }
+            drop(sender);
+            loop {
+                let result = match found.recv_timeout(STEP) {
+                    Ok(found) => each(found),
+                    Err(mpsc::RecvTimeoutError::Timeout) => Ok(()),
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                };
+                if result.is_err() || self.cancel.load(Ordering::Relaxed) {
+                    self.is_over.store(true, Ordering::Relaxed);
+                }
+                result?;
+            }
+        })
+    }
+
     /// Has another machine read one batch after another.
-    fn elsewhere(&self, found: &mpsc::Sender<Found>, doubtful: &Mutex<VecDeque<Vec<Sha256Hex>>>) {
+    fn elsewhere(&self, found: &mpsc::Sender<Found>, doubtful: &Batches) {
         while let Some(batch) = self.next(&self.batches) {
-            let Ok(checked) = self.helpers.check(batch.clone(), self.cancel) else {
+            let Ok(checked) = self.helpers.check(batch.clone(), &self.is_over) else {
                 // It cannot read the store, or it is gone.
                 push(doubtful, batch);
                 return;
@@ -196,10 +218,10 @@ impl Reading<'_> {
     }
 
     /// Reads one artifact after another on this machine.
-    fn here(&self, batches: &Mutex<VecDeque<Vec<Sha256Hex>>>, found: &mpsc::Sender<Found>) {
+    fn here(&self, batches: &Batches, found: &mpsc::Sender<Found>) {
         while let Some(batch) = self.next(batches) {
             for sha256 in batch {
-                if self.cancel.load(Ordering::Relaxed) {
+                if self.is_over.load(Ordering::Relaxed) {
                     return;
                 }
                 let result = self.read(&sha256).context(Kind::Machine, READING);
@@ -210,9 +232,9 @@ impl Reading<'_> {
         }
     }
 
-    fn next(&self, batches: &Mutex<VecDeque<Vec<Sha256Hex>>>) -> Option<Vec<Sha256Hex>> {
+    fn next(&self, batches: &Batches) -> Option<Vec<Sha256Hex>> {
         let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        (!self.cancel.load(Ordering::Relaxed)).then(next).flatten()
+        (!self.is_over.load(Ordering::Relaxed)).then(next).flatten()
     }
 
     fn read(&self, sha256: &Sha256Hex) -> std::result::Result<Checked, ArtifactError> {
@@ -228,7 +250,7 @@ impl Reading<'_> {
     }
 }
 
-fn push(batches: &Mutex<VecDeque<Vec<Sha256Hex>>>, batch: Vec<Sha256Hex>) {
+fn push(batches: &Batches, batch: Vec<Sha256Hex>) {
     batches.lock().unwrap_or_else(PoisonError::into_inner).push_front(batch);
 }
 
@@ -272,8 +294,8 @@ mod tests {
             let sizes = all.iter().map(|sha256| (sha256, 10));
             let batches = Mutex::new(batches(sizes, 3));
             let helpers = Says(said);
-            let reading =
-                Reading { from: &store, helpers: &helpers, cancel: &AtomicBool::new(false), batches };
+            let (cancel, is_over) = (&AtomicBool::new(false), AtomicBool::new(false));
+            let reading = Reading { from: &store, helpers: &helpers, cancel, is_over, batches };
             let mut found = BTreeMap::new();
             let each = &mut |(sha256, is_elsewhere, checked): Found| {
                 assert!(!is_elsewhere);
@@ -284,6 +306,42 @@ mod tests {
             assert_eq!(found.len(), all.len());
             assert_eq!(found.remove(&all[40]), Some(Checked::Missing));
             assert!(found.values().all(|checked| *checked == Checked::Intact), "{said:?}");
+        }
+    }
+
+    /// Answers only when it is cancelled.
+    struct Hangs;
+
+    impl Helpers for Hangs {
+        fn slots(&self, _: Role) -> u32 {
+            1
+        }
+
+        fn run(&self, _: BuildOrder, _: &AtomicBool) -> io::Result<Captured> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn check(&self, _: Vec<Sha256Hex>, cancel: &AtomicBool) -> io::Result<HashMap<Sha256Hex, Checked>> {
+            while !cancel.load(Ordering::Relaxed) {
+                std::thread::sleep(STEP);
+            }
+            Err(io::ErrorKind::Interrupted.into())
+        }
+    }
+
+    #[test]
+    fn workers_that_hang_are_not_waited_for_after_a_failure_or_an_interruption() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Folder::open(folder.path()).unwrap();
+        let all: Vec<Sha256Hex> = (0..10).map(|n| Sha256Hex::parse(&format!("{n:064x}")).unwrap()).collect();
+        for is_cancelled in [false, true] {
+            let batches = Mutex::new(batches(all.iter().map(|sha256| (sha256, 10)), 1));
+            let (cancel, is_over) = (&AtomicBool::new(is_cancelled), AtomicBool::new(false));
+            let reading = Reading { from: &store, helpers: &Hangs, cancel, is_over, batches };
+            let failed = || Error::new(Kind::Machine, "the store cannot be read");
+            let mut each = |_| if is_cancelled { Ok(()) } else { Err(failed()) };
+            let ended = reading.all(1, &mut each).unwrap_err();
+            assert_eq!(ended.kind, if is_cancelled { Kind::Interrupted } else { Kind::Machine });
         }
     }
 

@@ -11,12 +11,14 @@ mod drivers;
 pub use drivers::driver;
 
 use super::SILENT_SECONDS_MAX;
+use crate::error::{Context, Kind, Result};
 use crate::yard::Yard;
 use crate::{signals, words};
 use kilnyard_farm::door::Control;
 use kilnyard_farm::identity::Fingerprint;
-use kilnyard_farm::relay::{Backlog, Pending, PoolStatus, WorkerStatus};
+use kilnyard_farm::relay::{PoolStatus, WorkerStatus};
 use kilnyard_farm::roster::{Held, Terms as Admits, Token};
+use kilnyard_model::backlog::{Backlog, Pending};
 use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_pool::{
@@ -40,6 +42,8 @@ const HELD_AFTER: Duration = Duration::from_secs(4);
 const SLUG_MAX: usize = 14;
 /// The word of machines that may have what other packages are built with.
 const TRUSTED: &str = "trusted";
+/// The time from a start until a worker builds, for decisions: its manager, its connection, and its first base root.
+const STARTUP_SECONDS: f64 = 30.0;
 /// The most pieces of work that fit no worker and are named.
 const MISSES_MAX: usize = 20;
 
@@ -64,7 +68,7 @@ pub fn start(
     control: Control,
     (fingerprint, proxy): (Fingerprint, Option<Fingerprint>),
     url: &str,
-) -> crate::error::Result<()> {
+) -> Result<()> {
     let demands = yard.config.farm.pool.iter();
     let demands: Vec<(&String, &OnDemand)> =
         demands.filter_map(|(name, pool)| Some((name, pool.demand.as_ref()?))).collect();
@@ -144,8 +148,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(yard: &Yard, name: &str, demand: &OnDemand, shared: Shared) -> crate::error::Result<Pool> {
-        use crate::error::{Context, Kind};
+    fn new(yard: &Yard, name: &str, demand: &OnDemand, shared: Shared) -> Result<Pool> {
         let failed = || format!("use the pool {name}");
         let farm = &yard.config.farm;
         let pool = farm.pool(name).unwrap_or_default();
@@ -358,7 +361,7 @@ impl Pool {
         for name in gone {
             let is_away = self.seen.get(&name).is_none_or(|seen| *seen == Seen::Away);
             let is_known = workers.iter().any(|worker| worker.name == name.as_str());
-            // A worker that ends says so; its last request is then a while ago.
+            // It counts as connected until it has been silent for a while.
             if is_known && !is_away {
                 continue;
             }
@@ -418,6 +421,10 @@ impl Pool {
 
     /// Work that fits no worker and no pool.
     fn misses(&self, backlog: &Backlog, workers: &[WorkerStatus]) -> Vec<(String, String)> {
+        // The yard's own machine takes part, and its size is the run's to know.
+        if backlog.own_cores > 0 {
+            return Vec::new();
+        }
         let there = workers.iter().filter(|worker| worker.silent_seconds.is_some()).map(|worker| {
             Machine {
                 name: worker.name.clone(),
@@ -429,10 +436,6 @@ impl Pool {
             }
         });
         let all: Vec<Machine> = self.shared.machines.iter().cloned().chain(there).collect();
-        // The yard's own machine takes part, and its size is the run's to know.
-        if backlog.own_cores > 0 {
-            return Vec::new();
-        }
         let misses = backlog
             .ready
             .iter()
@@ -440,9 +443,6 @@ impl Pool {
         misses.take(MISSES_MAX).collect()
     }
 }
-
-/// The time from a start until a worker builds, for decisions: its manager, its connection, and its first base root.
-const STARTUP_SECONDS: f64 = 30.0;
 
 /// A name of lower-case letters, digits and dashes for another one.
 fn slug(name: &str) -> String {

@@ -433,7 +433,8 @@ mod tests {
         let reads = vec![good.clone(), damaged.clone(), packed.clone(), missing.clone()];
         let _run = run(folder, reads);
         fails(&other, 4, Cause::Refused, "no build of this worker names it");
-        fails(&missing, 4, Cause::Refused, "not found");
+        // A lease names it: the run may still fetch it.
+        fails(&missing, 4, Cause::Connection, "not here yet");
         fails(&damaged, 7, Cause::Content, "different content");
         fails(&packed, 600, Cause::Content, "does not unpack");
         fails(&good, 3, Cause::Content, "size");

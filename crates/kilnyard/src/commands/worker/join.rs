@@ -34,6 +34,8 @@ const MEMBERSHIP: &str = "state/membership.json";
 const KEY: &str = "state/worker.key";
 /// How often signals are checked.
 const STEP: Duration = Duration::from_millis(100);
+/// How long a worker that ends waits for its last messages to be sent.
+const SENDING_MAX: Duration = Duration::from_secs(3);
 /// A signal that comes so soon after the first is the same one.
 const REPEATED_MAX: Duration = Duration::from_secs(5);
 /// With less free space in its folder, a worker takes no builds: 1 GiB.
@@ -143,9 +145,9 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let hello = crate::run::hello(name.clone(), process(), &machine);
     let (inbox, incomings) = Inbox::new();
     let (outgoing, to_send) = mpsc::channel();
-    // The threads are not waited for: a request for messages may take half a minute.
+    // The one that receives is not waited for: a request for messages may take half a minute.
     let (refusals, refused) = mpsc::channel();
-    std::thread::spawn({
+    let sending = std::thread::spawn({
         let connection = connection.clone();
         move || send(&connection, &to_send)
     });
@@ -173,9 +175,14 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
                 std::thread::sleep(STEP);
             }
         }
-        inbox.close();
+        inbox.quit();
     });
     let ended = client.run(hello, incomings, &ToDoor(outgoing)).context(Kind::Machine, "perform builds");
+    // The last message is that the worker leaves. Without it, its builds are given to others a little later.
+    let began = Instant::now();
+    while !sending.is_finished() && began.elapsed() < SENDING_MAX {
+        std::thread::sleep(STEP);
+    }
     let ended = ended.and_then(|()| refused.try_recv().map_or(Ok(()), Err));
     let _ = worker.keep_layers();
     ended.map(|()| ExitCode::SUCCESS)

@@ -305,6 +305,7 @@ async fn session(
         (status = 401, description = "The session is unknown or over.", body = Refused),
         (status = 413, description = "The message is too large, compressed or not.", body = Refused),
         (status = 415, description = "The message is encoded in another way.", body = Refused),
+        (status = 421, description = "Another server of the farm has the run: `leader`.", body = Refused),
         (status = "default", description = "Any other refusal.", body = Refused),
     ),
     security(("session" = [])),
@@ -314,15 +315,29 @@ async fn message(
     sender: Sender,
     headers: HeaderMap,
     message: Bytes,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Response, Refusal> {
     let message = unpacked(&headers, message).await?;
-    let run = shared.state().run();
+    let (run, turned) = {
+        let state = shared.state();
+        (state.run(), state.turned())
+    };
+    // Before the run has to read, which it may never do: another machine's takes its place then.
+    let mut turned = std::pin::pin!(turned.notified());
+    turned.as_mut().enable();
+    if let Some(refusal) = elsewhere(&shared) {
+        return Ok(refusal);
+    }
     if let Some(run) = run {
         let bytes = frame(&ToRun { worker: sender.worker.clone() }, &message).map_err(Refusal::machine)?;
-        // A run that ended meanwhile.
-        let _ = run.send(bytes).await;
+        tokio::select! {
+            // It may have ended meanwhile.
+            _ = run.send(bytes) => {}
+            () = turned => if let Some(refusal) = elsewhere(&shared) {
+                return Ok(refusal);
+            },
+        }
     }
-    Ok(StatusCode::NO_CONTENT)
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// A message as it was before it was compressed, if it was.

@@ -45,6 +45,8 @@ pub struct State {
     count: u64,
     /// Present if the run is not here.
     elsewhere: Option<Elsewhere>,
+    /// Notified when that changes.
+    turned: Arc<Notify>,
     /// The addresses of all servers of the farm, if there are several.
     pub addresses: Vec<String>,
     /// The pools with machines on demand, as the caller said last.
@@ -338,10 +340,16 @@ impl State {
         self.elsewhere.as_ref()
     }
 
+    /// Notified when the run is elsewhere, or here again.
+    pub fn turned(&self) -> Arc<Notify> {
+        self.turned.clone()
+    }
+
     /// Notes where the run is. Workers that wait learn it at once.
     pub fn set_elsewhere(&mut self, elsewhere: Option<Elsewhere>) {
         if self.elsewhere != elsewhere {
             self.elsewhere = elsewhere;
+            self.turned.notify_waiters();
             self.seats.values().for_each(|seat| seat.filled.notify_waiters());
         }
     }

@@ -65,6 +65,28 @@ fn a_worker_is_referred_to_the_server_that_has_the_run() {
 }
 
 #[test]
+fn a_run_that_reads_nothing_holds_no_worker_once_another_server_has_the_run() {
+    let one = Served::new();
+    let client = one.joined("w");
+    let _run = one.run();
+    one.until_run(true);
+    let (sent, sending) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Random, so that nothing is compressed.
+        let message: Vec<u8> =
+            (0_u32..1 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        while sent.send(client.send(message.clone())).is_ok() {}
+    });
+    // Until neither the socket nor the server takes more.
+    while let Ok(sent) = sending.recv_timeout(Duration::from_secs(2)) {
+        sent.unwrap();
+    }
+    one.control.set_elsewhere(Some(Elsewhere { leader: None }));
+    let refused = sending.recv_timeout(Duration::from_secs(20)).expect("it is not held any more");
+    assert!(matches!(&refused, Err(ClientError::Elsewhere { .. })), "{refused:?}");
+}
+
+#[test]
 fn a_worker_turns_to_another_server_when_its_own_is_gone() {
     let (mut one, two, client) = two();
     let _run = one.run();

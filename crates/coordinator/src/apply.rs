@@ -26,9 +26,10 @@ impl Coordinator {
                 self.fetched(now_seconds, package, stage, outcome, actions);
             }
             Event::Received { from, message } => self.receive(from, *message, actions),
-            Event::Answered { build, is_repeated, answer } => {
-                self.answered(build, is_repeated, *answer, actions);
+            Event::Answered { build, is_repeated, answer, awaits_deposit } => {
+                self.answered(build, is_repeated, *answer, awaits_deposit, actions);
             }
+            Event::Deposited { build, outcome } => self.deposited(build, outcome, actions),
             Event::Unstored { build, is_repeated, reason } => {
                 self.unstored(build, is_repeated, reason, actions);
             }
@@ -475,8 +476,12 @@ impl Coordinator {
         self.drop_waiting_tests(actions);
     }
 
-    fn cancel(&mut self, build: Number, actions: &mut Vec<Action>) {
-        if let Some(lease) = self.leases.get_mut(&build) {
+    pub(crate) fn cancel(&mut self, build: Number, actions: &mut Vec<Action>) {
+        let lease = match self.leases.get_mut(&build) {
+            None => self.deposits.get_mut(build),
+            lease => lease,
+        };
+        if let Some(lease) = lease {
             lease.is_cancelled = true;
             let id = lease.package;
             self.packages[id.index()].build = None;
@@ -556,7 +561,7 @@ impl Coordinator {
     }
 
     fn finish(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
-        if self.is_finished || !self.leases.is_empty() {
+        if self.is_finished || !self.leases.is_empty() || !self.deposits.is_empty() {
             return;
         }
         let is_done = self.packages.iter().all(|package| !package.is_in_run || package.state.is_final());

@@ -1,5 +1,6 @@
 //! Sending leases, and ending them without a result.
 
+use crate::deposits::Deposit;
 use crate::pools::{Round, ToTest};
 use crate::{Action, Coordinator, Ending, Granted, LEASE_SECONDS, LeaseState};
 use kilnyard_model::attempt::Attempt;
@@ -175,6 +176,7 @@ impl LeaseState {
             unstored: 0,
             answers: [None, None],
             result: None,
+            deposit: Deposit::Done,
             has_begun: false,
             is_cancelled: false,
             core_seconds: 0.0,

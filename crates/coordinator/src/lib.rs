@@ -31,6 +31,7 @@ mod apply;
 mod asker;
 mod attempts;
 mod backlog;
+mod deposits;
 mod health;
 mod inputs;
 mod kept;
@@ -38,6 +39,7 @@ mod lease;
 mod outcome;
 mod pools;
 mod receive;
+mod reload;
 mod retry;
 mod seats;
 #[cfg(test)]
@@ -45,9 +47,12 @@ mod tests;
 
 pub use asker::{Asker, AskerAction, AskerEvent, Task};
 pub use attempts::Attempts;
+use deposits::Deposit;
+pub use deposits::NotStored;
 pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
 pub use inputs::Measured;
 pub use pools::{OWN_POOL, Standing, ToTest};
+pub use reload::Reloaded;
 pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
@@ -122,6 +127,15 @@ pub enum Event {
         is_repeated: bool,
         /// Kept with the lease, and repeated if the worker asks again.
         answer: Box<Answer>,
+        /// Whether an [`Event::Deposited`] follows, before which the result is not recorded.
+        awaits_deposit: bool,
+    },
+    /// The outputs of a build are stored where the machines of a farm share them, or cannot be.
+    Deposited {
+        /// A build whose answer awaited this.
+        build: Number,
+        /// Why they are not stored, if they are not.
+        outcome: Result<(), NotStored>,
     },
     /// The outputs of [`Action::Ask`] have not arrived where this coordinator looks for them: another one may have received
     /// them. The worker is heard again when it repeats its question.
@@ -461,8 +475,10 @@ struct LeaseState {
     /// How often the outputs that it asked about had not arrived.
     unstored: u32,
     answers: [Option<Answer>; 2],
-    /// A result that arrived before its answer.
+    /// A result that arrived before its answer, or waits for the deposit.
     result: Option<Box<BuildResult>>,
+    /// Where its outputs are.
+    deposit: Deposit,
     /// Whether its first stage began.
     has_begun: bool,
     /// A cancelled build keeps its slot until its worker has ended it.
@@ -480,7 +496,8 @@ struct LeaseState {
 enum Ending {
     /// With the result of this worker.
     Acknowledged(String),
-    /// With a result that another worker tests. Its worker keeps it until that is recorded.
+    /// With a result that another worker tests, or whose outputs are being stored. Its worker keeps it until it is
+    /// recorded.
     Pending,
     /// Without a result.
     Superseded,
@@ -508,6 +525,8 @@ pub struct Coordinator {
     /// The last [`Action::Allot`].
     allotted: Vec<(Number, u32)>,
     leases: HashMap<Number, LeaseState>,
+    /// The results whose outputs are not stored yet.
+    deposits: deposits::Deposits,
     /// The builds with a lease, by attempt.
     open: HashMap<Attempt, Number>,
     /// The attempts whose lease ended in this run.
@@ -579,6 +598,7 @@ impl Coordinator {
             scheduler,
             allotted: Vec::new(),
             leases: HashMap::new(),
+            deposits: deposits::Deposits::default(),
             open: HashMap::new(),
             ended: HashMap::new(),
             ticked_seconds: None,
@@ -592,38 +612,6 @@ impl Coordinator {
             is_stopping: false,
             is_finished: false,
         }
-    }
-
-    /// Starts over from the store's state of the same run, after decisions could not be written. All leases and
-    /// sessions end: workers are asked to say hello again, and then learn which of their builds no longer count.
-    /// `scheduler` is a fresh one.
-    pub fn reload(
-        &mut self,
-        start: Vec<Start>,
-        scheduler: Scheduler,
-        next_build: Number,
-        actions: &mut Vec<Action>,
-    ) {
-        for machine in self.seats.in_session() {
-            self.say(machine, |session| ToWorker::Rejoin { session }, actions);
-        }
-        let (attempts, retries) = (self.attempts.clone(), self.retries.clone());
-        let required = std::mem::take(&mut self.required);
-        let own_retries = std::mem::take(&mut self.own_retries);
-        let own_machine = self.own_machine.clone();
-        let health = std::mem::take(&mut self.health);
-        let pools = std::mem::take(&mut self.pools);
-        let inputs = std::mem::take(&mut self.inputs);
-        let anew = Coordinator::new(self.run, start, scheduler, next_build, attempts);
-        *self = Coordinator {
-            own_machine,
-            own_retries,
-            health,
-            pools,
-            inputs,
-            ..anew.with_retries(retries).with_required(required)
-        };
-        self.confine_all(actions);
     }
 
     /// Sets the retry policy.

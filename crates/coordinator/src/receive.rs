@@ -4,6 +4,7 @@
 //! records before them: a worker that received an acknowledgement knows that its result is recorded. Answers follow
 //! from the state of the run, not from remembered messages, so a repeat gets the same answer.
 
+use crate::deposits::{Deposit, not_stored};
 use crate::pools::Round;
 use crate::seats::machine_of;
 use crate::{Action, Channel, Coordinator, Ending, LEASE_SECONDS, LeaseState, Notice, REGRANT_SECONDS};
@@ -314,7 +315,7 @@ impl Coordinator {
     }
 
     /// Answers a message about a build that is not, or no longer, the worker's.
-    fn say_ended(&self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) {
+    pub(crate) fn say_ended(&self, machine: MachineId, attempt: Attempt, actions: &mut Vec<Action>) {
         if matches!(self.ended.get(&attempt), Some(Ending::Pending)) {
             return;
         }
@@ -387,6 +388,7 @@ impl Coordinator {
         build: Number,
         is_repeated: bool,
         mut answer: Answer,
+        awaits_deposit: bool,
         actions: &mut Vec<Action>,
     ) {
         let Some(lease) = self.leases.get(&build) else { return };
@@ -400,6 +402,9 @@ impl Coordinator {
             lease.test = Some(*order);
         }
         lease.answers[usize::from(is_repeated)] = Some(answer.clone());
+        if awaits_deposit {
+            lease.deposit = Deposit::Pending;
+        }
         let (attempt, machine) = (lease.attempt, lease.machine);
         let result = if is_repeated { None } else { lease.result.take() };
         if let Some(machine) = machine {
@@ -430,7 +435,7 @@ impl Coordinator {
         }
         let (outputs, notes) = (Vec::new(), Vec::new());
         let answer = Answer { refused: Some(reason), outputs, notes, test: Test::Skip };
-        self.answered(build, is_repeated, answer, actions);
+        self.answered(build, is_repeated, answer, false, actions);
     }
 
     fn result(
@@ -449,7 +454,13 @@ impl Coordinator {
             && !lease.is_cancelled
         {
             match lease.answer(false) {
-                Some(answer) if answer.refused.is_none() && answer.outputs == *outputs => {}
+                Some(answer) if answer.refused.is_none() && answer.outputs == *outputs => {
+                    match &lease.deposit {
+                        Deposit::Done => {}
+                        Deposit::Pending => return self.await_deposit(build, result, actions),
+                        Deposit::Lost(reason) => result.outcome = Err(not_stored(reason.clone())),
+                    }
+                }
                 Some(answer) => {
                     let refused = answer.refused.clone();
                     let message =

@@ -1,6 +1,7 @@
 //! Scripted events, and a seeded simulation with workers that fail, lie, answer late and vanish.
 
 mod announce;
+mod deposits;
 mod kept;
 mod pools;
 mod run;

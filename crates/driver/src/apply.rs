@@ -207,11 +207,12 @@ impl Driver {
         }
         self.phase = Phase::Going;
         let mut actions = Vec::new();
-        self.coordinator.reload(loaded.starts, self.scheduler.clone(), loaded.next_build, &mut actions);
-        tasks.extend(actions.into_iter().map(Task::Perform));
+        self.coordinator.reload(now_seconds, loaded.run, self.scheduler.clone(), &mut actions);
         for (package, outputs) in loaded.outputs {
             tasks.push(Task::Perform(Action::Adopt { package, outputs }));
         }
+        self.decisions.push_back(Decision { actions, request: None });
+        self.advance(now_seconds, tasks);
         let requests = std::mem::take(&mut self.requests).into_iter().map(Event::Requested);
         let mut events = vec![Event::Begin];
         events.extend(requests);

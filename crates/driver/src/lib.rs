@@ -20,7 +20,7 @@
 //!
 //! A commit that fails because the disk is full is repeated until there is space. After any other temporary failure,
 //! decisions that were not written are dropped, and the state is read from the store again, as after a crash: workers
-//! are asked to say hello again, and cancel the builds that the state does not have. If the store can no longer be
+//! are asked to say hello again, continue the builds that the state has, and cancel all others. If the store can no longer be
 //! written, the run ends.
 //!
 //! [`record`] is the recorder's loop around a [`Ledger`]. The preparer and the view belong to the caller, which knows
@@ -36,7 +36,7 @@ mod tests;
 
 pub use recorder::{Job, Ledger, record};
 
-use kilnyard_coordinator::{Action, Coordinator, Event, KeptOutputs, Prepared, Reading, Start};
+use kilnyard_coordinator::{Action, Coordinator, Event, KeptOutputs, Prepared, Reading, Reloaded};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -90,12 +90,12 @@ pub enum Refusal {
 /// The state of a run in the store.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The state of each package, in the order of the graph.
-    pub starts: Vec<Start>,
+    /// What the coordinator needs.
+    pub run: Reloaded,
     /// The existing outputs.
     pub outputs: Vec<(PackageId, Vec<Output>)>,
-    /// The first free build number.
-    pub next_build: Number,
+    /// The epoch in which this process leads from now on.
+    pub epoch: Number,
 }
 
 /// A package to prepare.

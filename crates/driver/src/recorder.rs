@@ -21,7 +21,7 @@ pub trait Ledger {
     fn requests(&mut self) -> Result<Vec<Request>, StoreError>;
     /// Shows that this leader is alive.
     fn renew(&mut self) -> Result<(), StoreError>;
-    /// Reads the state of the run. Open builds are recorded as lost first.
+    /// Reads the state of the run.
     fn load(&mut self) -> Result<Loaded, StoreError>;
 }
 

@@ -7,7 +7,7 @@ mod slowness;
 
 use crate::*;
 use kilnyard_agent::{Action as OfAgent, Agent, Event as ToAgent};
-use kilnyard_coordinator::{Attempts, Channel, Granted, LEASE_SECONDS, ToBuild};
+use kilnyard_coordinator::{Attempts, Channel, Granted, LEASE_SECONDS, Start, ToBuild};
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::{BuildOrder, Key, Stage};
 use kilnyard_model::reason::Reason;
@@ -316,7 +316,7 @@ impl World {
             Action::Ask { built, .. } => {
                 let (build, is_repeated, outputs) = (built.build, built.is_repeated, built.outputs.clone());
                 let answer = Box::new(Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip });
-                let answered = Event::Answered { build, is_repeated, answer };
+                let answered = Event::Answered { build, is_repeated, answer, awaits_deposit: false };
                 self.after(0.01, Coming::Input(Input::Event(answered)));
             }
             Action::Finish(state) => self.ended = Some(Ok(*state)),
@@ -328,17 +328,26 @@ impl World {
     /// The run's state in the store.
     fn loaded(&self) -> Loaded {
         let graph = self.driver.scheduler.graph().clone();
-        let mut loaded = Loaded { starts: vec![start(); graph.len()], outputs: Vec::new(), next_build: 1 };
+        let run = Reloaded { starts: vec![start(); graph.len()], open: Vec::new(), next_build: 1 };
+        let mut loaded = Loaded { run, outputs: Vec::new(), epoch: 1 };
         for record in &self.store {
             match record {
                 Record::Package { name, state, reason, .. } => {
                     let begins =
                         matches!(state, PackageState::Waiting | PackageState::Ready | PackageState::Building);
-                    let at = &mut loaded.starts[graph.find(name).unwrap().index()];
+                    let at = &mut loaded.run.starts[graph.find(name).unwrap().index()];
                     at.state = if begins { PackageState::Waiting } else { *state };
                     at.reason.clone_from(reason);
                 }
-                Record::BuildBegan(row) => loaded.next_build = loaded.next_build.max(row.number + 1),
+                Record::BuildBegan(row) => {
+                    loaded.run.next_build = loaded.run.next_build.max(row.number + 1);
+                    loaded.run.open.push(((**row).clone(), Reason::FirstBuild));
+                }
+                Record::BuildEnded { build, .. } => loaded.run.open.retain(|(row, _)| row.number != *build),
+                Record::StageEnded { build, stage, .. } => {
+                    let row = loaded.run.open.iter_mut().find(|(row, _)| row.number == *build);
+                    row.unwrap().0.stages.push((**stage).clone());
+                }
                 Record::Outputs(row) => {
                     loaded.outputs.push((graph.find(&row.package).unwrap(), row.outputs.clone()));
                 }

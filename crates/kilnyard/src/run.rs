@@ -389,13 +389,14 @@ impl Parts<'_> {
         let estimate = Box::new(move |package: &str| expected.seconds(package));
         let mut picture = Picture::new(follower, estimate, snapshot);
         view.see(&ViewEvent::Began, &picture.snapshot);
+        let depositor = Depositor::start(distfiles, &sender).map(Arc::new);
         let mut preparer = Preparer {
             stock,
             store,
             forced: &options.forced,
             unusable: &unusable,
             owner: sender.clone(),
-            depositor: Depositor::start(distfiles, &sender),
+            depositor: depositor.clone(),
             yard,
             distfiles,
             cancel: signals::cancel(),
@@ -432,6 +433,7 @@ impl Parts<'_> {
                 ),
                 jobs,
                 desk,
+                depositor,
                 gathering,
                 feed,
                 bytes_fetched: 0,

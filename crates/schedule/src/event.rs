@@ -18,6 +18,13 @@ pub enum Event {
         /// The number of cores, at least 1.
         cores: u32,
     },
+    /// A build has finished, and needs no core any more, but its outputs are not available before [`Event::Ended`].
+    Freed {
+        /// The package, which is being built.
+        package: PackageId,
+        /// The work it took, in core-seconds.
+        core_seconds: f64,
+    },
     /// A build ended.
     Ended {
         /// The package.

@@ -108,6 +108,8 @@ enum PackagePhase {
     Ready,
     /// It is being built on this machine.
     Running(MachineId),
+    /// Its build has finished, and its outputs will be available.
+    Freed,
     Built,
     Failed,
     /// A dependency failed.
@@ -343,6 +345,7 @@ impl Policy for Scheduler {
                     }
                 }
             }
+            Event::Freed { package, core_seconds } => self.freed(package, core_seconds),
             Event::Ended { package, outcome } => self.ended(package, outcome),
             Event::Expected(package) => {
                 self.queue.wait_for(package, now_seconds + EXPECTED_SECONDS_MAX);
@@ -527,20 +530,42 @@ impl Scheduler {
         }
     }
 
-    fn ended(&mut self, package: PackageId, outcome: Outcome) {
-        let PackagePhase::Running(machine) = self.packages[package.index()].phase else { return };
+    /// Takes a build from its machine. Learns from its work, if that is known.
+    fn take_off(&mut self, package: PackageId, machine: MachineId, core_seconds: Option<f64>) {
         let running = &mut self.running[machine.index()];
         let has_kept = running.iter().any(|build| build.package == package && build.has_kept);
         running.retain(|build| build.package != package);
-        match outcome {
+        // How much work kept work saves differs from build to build, and says nothing about the machine.
+        if let Some(core_seconds) = core_seconds.filter(|_| !has_kept) {
+            self.measure(machine, package, core_seconds);
+            self.learn(package, core_seconds * self.machines[machine.index()].speed);
+        }
+    }
+
+    fn freed(&mut self, package: PackageId, core_seconds: f64) {
+        let PackagePhase::Running(machine) = self.packages[package.index()].phase else { return };
+        self.set_phase(package, PackagePhase::Freed);
+        self.take_off(package, machine, Some(core_seconds));
+    }
+
+    fn ended(&mut self, package: PackageId, outcome: Outcome) {
+        let machine = match self.packages[package.index()].phase {
+            PackagePhase::Running(machine) => Some(machine),
+            PackagePhase::Freed => None,
+            _ => return,
+        };
+        let core_seconds = match outcome {
             Outcome::Built { core_seconds } => {
                 self.mark_built(package);
-                // How much work kept work saves differs from build to build, and says nothing about the machine.
-                if !has_kept {
-                    self.measure(machine, package, core_seconds);
-                    self.learn(package, core_seconds * self.machines[machine.index()].speed);
-                }
+                Some(core_seconds)
             }
+            _ => None,
+        };
+        if let Some(machine) = machine {
+            self.take_off(package, machine, core_seconds);
+        }
+        match outcome {
+            Outcome::Built { .. } => {}
             Outcome::Lost => {
                 self.set_phase(package, PackagePhase::Waiting);
                 self.make_ready(package);

@@ -25,6 +25,8 @@ pub struct Run {
     pub reason: Reason,
     /// The kept work that workers report when they join.
     pub kept: Vec<String>,
+    /// Whether results wait until outputs are stored.
+    pub awaits_deposits: bool,
 }
 
 /// The state of the run's worker.
@@ -135,6 +137,7 @@ impl Run {
             keep: None,
             reason: Reason::FirstBuild,
             kept: Vec::new(),
+            awaits_deposits: false,
         };
         run.starts_worker();
         run
@@ -330,7 +333,12 @@ impl Run {
                         let (build, is_repeated) = (*build, *is_repeated);
                         let test = self.test.clone();
                         let answer = Box::new(Answer { test, ..answer(outputs.clone()) });
-                        events.push_back(Event::Answered { build, is_repeated, answer });
+                        events.push_back(Event::Answered {
+                            build,
+                            is_repeated,
+                            answer,
+                            awaits_deposit: self.awaits_deposits,
+                        });
                     }
                     _ => {}
                 }

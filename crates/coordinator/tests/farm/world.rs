@@ -8,7 +8,8 @@ use crate::random::Random;
 use crate::worker::{Done, Due, Fates, Process, failure, name};
 use kilnyard_agent::Event as AgentEvent;
 use kilnyard_coordinator::{
-    Action, Attempts, Channel, Coordinator, Event, Granted, Prepared, RetryPolicy, Standing, Start, ToBuild,
+    Action, Attempts, Channel, Coordinator, Event, Granted, NotStored, Prepared, RetryPolicy, Standing,
+    Start, ToBuild,
 };
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::{Graph, PackageId};
@@ -601,11 +602,13 @@ impl World {
         self.after(seconds, SimEvent::Performed { life });
     }
 
-    fn boss_hears(&mut self, seconds_max: f64, event: Event) {
+    /// Returns after how many seconds it does.
+    fn boss_hears(&mut self, seconds_max: f64, event: Event) -> f64 {
         let life = self.boss_life;
         let most = if self.random.happens(50) { 30.0 * seconds_max } else { seconds_max };
         let seconds = self.random.seconds(most);
         self.after(seconds, SimEvent::BossHears { life, event: Box::new(event) });
+        seconds
     }
 
     fn perform(&mut self, actions: Vec<Action>) {
@@ -645,7 +648,20 @@ impl World {
                     let refused = is_lie.then(|| "the file has other contents".to_owned());
                     let answer = Answer { refused, outputs: built.outputs, notes: Vec::new(), test };
                     let (build, is_repeated) = (built.build, built.is_repeated);
-                    self.boss_hears(2.0, Event::Answered { build, is_repeated, answer: Box::new(answer) });
+                    let awaits_deposit = !is_lie && !is_repeated && self.setting.has_pools;
+                    let answer = Box::new(answer);
+                    let answered = Event::Answered { build, is_repeated, answer, awaits_deposit };
+                    let seconds = self.boss_hears(2.0, answered);
+                    if awaits_deposit {
+                        // The store is away now and then.
+                        let most = if self.random.happens(30) { 600.0 } else { 1.0 };
+                        let seconds = seconds + self.random.seconds(most);
+                        let is_lost = self.random.happens(100);
+                        let lost = || Err(NotStored::Lost("an output is lost".to_owned()));
+                        let outcome = if is_lost { lost() } else { Ok(()) };
+                        let event = Box::new(Event::Deposited { build, outcome });
+                        self.after(seconds, SimEvent::BossHears { life: self.boss_life, event });
+                    }
                 }
                 Action::Quarantine { worker, .. } => {
                     // The roster names it, until the user resumes it.

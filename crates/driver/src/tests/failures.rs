@@ -37,7 +37,7 @@ fn a_failed_commit_reads_the_state_again_and_the_run_ends_well() {
 }
 
 #[test]
-fn a_reload_ends_builds_that_do_not_count_and_keeps_requests() {
+fn a_reload_continues_builds_and_keeps_requests() {
     let mut world = World::new(&[("b", "a"), ("c", "c")], 2, Pace::default());
     world.begin();
     world.pass_until(5.0);
@@ -51,8 +51,10 @@ fn a_reload_ends_builds_that_do_not_count_and_keeps_requests() {
     world.pass_until(10.0);
     assert_eq!(world.state("b"), PackageState::Skipped, "the request that could not be written");
     assert_eq!(world.state("c"), PackageState::Skipped, "the one that arrived meanwhile");
-    assert_eq!(world.building.len(), 1, "only `a` is built again");
-    assert!(!before.contains(world.building.keys().next().unwrap()));
+    assert_eq!(world.building.len(), 1, "only `a` is built");
+    assert!(before.contains(world.building.keys().next().unwrap()), "it was not begun again");
+    world.pass_until(2000.0);
+    assert_eq!(world.state("a"), PackageState::Built);
 }
 
 #[test]
@@ -64,7 +66,9 @@ fn a_reload_does_not_wait_for_workers() {
     world.pace.fails = vec![(world.commits + 1, Refusal::ForNow)];
     world.apply(asked(RequestKind::Skip, "a"));
     world.pass_until(10.0);
-    assert_eq!(world.ended, Some(Ok(RunState::Finished)));
+    assert_eq!((world.state("a"), world.ended), (PackageState::Skipped, None));
+    world.pass_until(10.0 + LEASE_SECONDS);
+    assert_eq!(world.ended, Some(Ok(RunState::Finished)), "its lease is over");
 }
 
 #[test]

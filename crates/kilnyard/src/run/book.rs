@@ -4,14 +4,14 @@ use super::logs::LogKeeper;
 use super::taken::TakenOver;
 use crate::plan::Planned;
 use crate::words::now_seconds;
-use kilnyard_coordinator::{KeptOutputs, Start};
+use kilnyard_coordinator::{KeptOutputs, Reloaded, Start};
 use kilnyard_driver::{Ledger, Loaded};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, PackageState};
 use kilnyard_store::{
-    BuildRow, Current, Holder, Number, PackageRow, Record, Request, RunState, Store, StoreError,
+    BuildRow, Current, Holder, Leadership, Number, PackageRow, Record, Request, RunState, Store, StoreError,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -134,13 +134,21 @@ impl Ledger for Book<'_> {
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
         // Becoming the leader again fences a commit of unknown outcome; the next number is then above its numbers.
-        let next_build = self.store.lead(&self.holder)?.next_build;
-        self.resume(&[])?;
+        let Leadership { epoch, next_build } = self.store.lead(&self.holder)?;
+        let decided = self.store.packages(self.run)?;
+        let reasons: HashMap<&str, &Reason> =
+            decided.iter().map(|row| (row.name.as_str(), &row.reason)).collect();
+        let open = self.store.builds_in(self.run)?.into_iter().filter(|row| row.ended_seconds.is_none());
+        let open = open.filter_map(|row| {
+            let reason = (*reasons.get(row.package.as_str())?).clone();
+            Some((row, reason))
+        });
+        let open = open.collect();
         let current = self.store.all_current()?.into_iter().map(|row| (row.package.clone(), row)).collect();
-        let starts = self.beginnings.starts(&current, &self.store.packages(self.run)?);
+        let starts = self.beginnings.starts(&current, &decided);
         let graph = self.beginnings.set.graph();
         let outputs = current.into_iter().filter_map(|(name, row)| Some((graph.find(&name)?, row.outputs)));
-        Ok(Loaded { starts, outputs: outputs.collect(), next_build })
+        Ok(Loaded { run: Reloaded { starts, open, next_build }, outputs: outputs.collect(), epoch })
     }
 }
 

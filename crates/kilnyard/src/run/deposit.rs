@@ -1,20 +1,19 @@
 //! Stores the outputs of builds where the machines of a farm share them, before they are recorded: what is recorded is
 //! there, whichever machine is lost.
 //!
-//! While that store cannot be written, results wait, and so do their workers.
+//! While that store cannot be written, results wait, and their workers build what can be built without them.
 
 use super::Message;
 use kilnyard_artifacts::{ArtifactError, Depot};
-use kilnyard_coordinator::Event;
+use kilnyard_coordinator::{Event, NotStored};
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_store::Number;
 use kilnyard_yard::yard::fresh_since_seconds;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use super::preparer::refused;
 
 /// How many results are stored at the same time.
 const THREADS: usize = 4;
@@ -23,16 +22,24 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// How often a pause ends early if the run is over.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A result whose outputs are stored before its answer is sent.
+/// Outputs to store.
 struct Deposit {
+    build: Number,
     files: Vec<(PathBuf, Sha256Hex)>,
-    answered: Event,
 }
 
 /// See the module documentation.
 pub struct Depositor {
     deposits: Sender<Deposit>,
-    is_over: Arc<AtomicBool>,
+    ends: Arc<Ends>,
+}
+
+/// How far the end of the run is.
+#[derive(Default)]
+struct Ends {
+    /// Nothing is tried again.
+    is_stopping: AtomicBool,
+    is_over: AtomicBool,
 }
 
 /// What the threads share.
@@ -40,7 +47,7 @@ struct Shared {
     depot: Arc<dyn Depot>,
     deposits: Mutex<Receiver<Deposit>>,
     owner: Sender<Message>,
-    is_over: Arc<AtomicBool>,
+    ends: Arc<Ends>,
     /// Whether the last attempt of any thread failed.
     is_away: AtomicBool,
 }
@@ -50,32 +57,37 @@ impl Depositor {
     pub fn start(distfiles: &FileStore, owner: &Sender<Message>) -> Option<Depositor> {
         let depot = distfiles.depot()?.clone();
         let (deposits, received) = mpsc::channel();
-        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::new(Ends::default());
         let shared = Arc::new(Shared {
             depot,
             deposits: Mutex::new(received),
             owner: owner.clone(),
-            is_over: is_over.clone(),
+            ends: ends.clone(),
             is_away: AtomicBool::new(false),
         });
         for _ in 0..THREADS {
             let shared = shared.clone();
             std::thread::spawn(move || shared.store_all());
         }
-        Some(Depositor { deposits, is_over })
+        Some(Depositor { deposits, ends })
     }
 
-    /// Stores these outputs, which `distfiles` has, and then sends the answer to the owner of the run.
-    pub fn store(&self, distfiles: &FileStore, outputs: Vec<Sha256Hex>, answered: Event) {
+    /// Stores the outputs of a build, which `distfiles` has, and then tells the owner of the run.
+    pub fn store(&self, distfiles: &FileStore, build: Number, outputs: Vec<Sha256Hex>) {
         let files = outputs.into_iter().map(|sha256| (distfiles.path(&sha256), sha256)).collect();
         // The threads receive as long as this exists.
-        let _ = self.deposits.send(Deposit { files, answered });
+        let _ = self.deposits.send(Deposit { build, files });
+    }
+
+    /// The run is interrupted: what cannot be stored now is not waited for.
+    pub fn stop(&self) {
+        self.ends.is_stopping.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for Depositor {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.ends.is_over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -83,40 +95,30 @@ impl Shared {
     fn store_all(&self) {
         loop {
             let received = self.deposits.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Deposit { files, mut answered }) = received else { return };
-            for (path, sha256) in &files {
-                match self.store(path, sha256) {
-                    Some(Ok(())) => {}
-                    Some(Err(error)) => {
-                        if let Event::Answered { answer, .. } = &mut answered {
-                            **answer = refused(format!("an output is lost: {error}"));
-                        }
-                        break;
-                    }
-                    None => return,
-                }
-            }
+            let Ok(Deposit { build, files }) = received else { return };
+            let outcome = files.iter().try_for_each(|(path, sha256)| self.store(path, sha256));
+            let deposited = Event::Deposited { build, outcome };
             // Without an owner the run is over.
-            let _ = self.owner.send(Message::Event(Box::new(answered)));
+            let _ = self.owner.send(Message::Event(Box::new(deposited)));
         }
     }
 
-    /// Stores a file, and tries again while its store is away. None if the run is over.
-    fn store(&self, path: &std::path::Path, sha256: &Sha256Hex) -> Option<Result<(), ArtifactError>> {
+    /// Stores a file, and tries again while its store is away.
+    fn store(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), NotStored> {
         loop {
-            if self.is_over.load(Ordering::Relaxed) {
-                return None;
+            if self.ends.is_over.load(Ordering::Relaxed) {
+                return Err(NotStored::Stopped);
             }
             match self.depot.deposit(path, sha256, fresh_since_seconds()) {
                 Ok(()) => {
                     if self.is_away.swap(false, Ordering::Relaxed) {
                         say!("outputs are stored in {} again", self.depot.name());
                     }
-                    return Some(Ok(()));
+                    return Ok(());
                 }
                 // It will not be another one.
                 Err(error) if !path.exists() || matches!(error, ArtifactError::Differs { .. }) => {
-                    return Some(Err(error));
+                    return Err(NotStored::Lost(format!("an output is lost: {error}")));
                 }
                 Err(error) => {
                     if !self.is_away.swap(true, Ordering::Relaxed) {
@@ -126,8 +128,8 @@ impl Shared {
                         );
                     }
                     for _ in 0..PAUSE.as_millis() / STEP.as_millis() {
-                        if self.is_over.load(Ordering::Relaxed) {
-                            return None;
+                        if self.ends.is_stopping.load(Ordering::Relaxed) {
+                            return Err(NotStored::Stopped);
                         }
                         std::thread::sleep(STEP);
                     }

@@ -85,6 +85,8 @@ struct Shared {
     keys: Mutex<HashMap<String, String>>,
     /// What workers may do, by attempt: for a door that is started again.
     allowed: Mutex<HashMap<String, (String, Allowed)>>,
+    /// The epoch of the run, if several machines can lead.
+    epoch: Mutex<Option<String>>,
 }
 
 /// The folders of a run and its door.
@@ -93,8 +95,6 @@ struct Paths {
     yard: PathBuf,
     distfiles: PathBuf,
     archives: Vec<PathBuf>,
-    /// The epoch of the run, if several machines can lead.
-    epoch: Option<String>,
 }
 
 /// A build of a worker on another machine.
@@ -117,6 +117,10 @@ impl Shared {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn epoch(&self) -> MutexGuard<'_, Option<String>> {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn allowed(&self) -> MutexGuard<'_, HashMap<String, (String, Allowed)>> {
         self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,7 +133,7 @@ impl Shared {
             distfiles: paths.distfiles.clone(),
             archives: paths.archives.clone(),
             allowed: self.allowed().values().cloned().collect(),
-            epoch: paths.epoch.clone(),
+            epoch: self.epoch().clone(),
         };
         relay::write(&mut stream, &first, b"")?;
         *self.stream() = Some(stream.try_clone()?);
@@ -266,10 +270,9 @@ impl Door {
             yard: yard.folder.clone(),
             distfiles: yard.path("distfiles"),
             archives: vec![yard.trees().archives().folder().to_owned(), contents::folder(yard)],
-            epoch,
         };
         let (frames, to_write) = mpsc::channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { epoch: Mutex::new(epoch), ..Shared::default() });
         let (notes, to_note) = mpsc::channel();
         let (builds, workers) = (HashMap::new(), Vec::new());
         let mut made = Door { frames, shared: shared.clone(), builds, workers, notes };
@@ -304,6 +307,22 @@ impl Door {
         std::thread::spawn(move || writing.send(&to_write));
         std::thread::spawn(move || reading.receive(&paths, &owner));
         Some(made)
+    }
+
+    /// The run is led in this epoch from now on: the door is connected to again, and names it to workers.
+    pub fn lead_in(&self, epoch: Number) {
+        let mut named = self.shared.epoch();
+        let Some((farm, _)) = named.as_deref().and_then(|named| named.rsplit_once('.')) else { return };
+        let now = Some(format!("{farm}.{epoch}"));
+        if *named != now {
+            *named = now;
+            self.disconnect();
+        }
+    }
+
+    fn disconnect(&self) {
+        // The door may be gone.
+        let _ = self.shared.stream().as_ref().map(|stream| stream.shutdown(std::net::Shutdown::Both));
     }
 
     /// Says how much work is left.
@@ -474,8 +493,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        // The door may be gone.
-        let _ = self.shared.stream().as_ref().map(|stream| stream.shutdown(std::net::Shutdown::Both));
+        self.disconnect();
     }
 }
 

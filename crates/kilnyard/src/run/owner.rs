@@ -3,6 +3,7 @@
 
 use super::Message;
 use super::contents::{Contents, Outgoing};
+use super::deposit::Depositor;
 use super::feed::{Feed, Shown};
 use super::fetch::Fetchers;
 use super::gathering::Gathering;
@@ -18,6 +19,7 @@ use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice, Reading};
 use kilnyard_driver::{Driver, Input, Job, Task};
 use kilnyard_protocol::{Built, Lease, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -55,6 +57,8 @@ pub struct Owner<'a> {
     pub fetchers: Fetchers,
     pub jobs: Sender<Job>,
     pub desk: Desk,
+    /// Stores outputs for other machines; absent if there is no place for that.
+    pub depositor: Option<Arc<Depositor>>,
     pub gathering: Gathering,
     pub feed: Feed,
     pub bytes_fetched: u64,
@@ -125,6 +129,9 @@ impl Owner<'_> {
                     standby.forget_run();
                 }
                 self.fetchers.cancel();
+                if let Some(depositor) = &self.depositor {
+                    depositor.stop();
+                }
                 self.apply_event(Event::Stop)?;
             }
             if ticked.elapsed() >= TICK {
@@ -206,6 +213,9 @@ impl Owner<'_> {
     fn apply(&mut self, input: Input) -> Result<()> {
         let (is_loaded, is_committed) =
             (matches!(input, Input::Loaded(_)), matches!(input, Input::Committed));
+        if let (Input::Loaded(loaded), Some(door)) = (&input, &self.link.door) {
+            door.lead_in(loaded.epoch);
+        }
         let mut tasks = Vec::new();
         self.driver.apply(now_seconds(), input, &mut tasks);
         if is_loaded {
@@ -261,7 +271,12 @@ impl Owner<'_> {
                     None => {
                         let answer = Box::new(refused("another process granted this build".to_owned()));
                         let Built { build, is_repeated, .. } = built;
-                        return self.apply_event(Event::Answered { build, is_repeated, answer });
+                        return self.apply_event(Event::Answered {
+                            build,
+                            is_repeated,
+                            answer,
+                            awaits_deposit: false,
+                        });
                     }
                 };
                 let of = BuildOf { package, version, tests_outputs: self.tests_outputs, family };

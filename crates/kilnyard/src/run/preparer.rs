@@ -19,6 +19,7 @@ use kilnyard_model::order::{FamilyOrder, Output, Stage};
 use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Answer, Built, Test};
 use kilnyard_store::{BuildRow, Store};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -86,7 +87,7 @@ pub struct Preparer<'a> {
     pub unusable: &'a Unusable,
     pub owner: Sender<Message>,
     /// Stores outputs for other machines; absent if there is no place for that.
-    pub depositor: Option<Depositor>,
+    pub depositor: Option<Arc<Depositor>>,
     /// Used to read recipes again.
     pub yard: &'a Yard,
     pub distfiles: &'a FileStore,
@@ -126,10 +127,12 @@ impl Preparer<'_> {
                     let files =
                         answer.outputs.iter().filter_map(|output| Sha256Hex::parse(&output.sha256).ok());
                     let files: Vec<Sha256Hex> = files.collect();
-                    let answered = Event::Answered { build, is_repeated, answer };
-                    match self.depositor.as_ref().filter(|_| !is_repeated && !files.is_empty()) {
-                        Some(depositor) => depositor.store(self.distfiles, files, answered),
-                        None => drop(self.owner.send(Message::Event(Box::new(answered)))),
+                    let depositor = self.depositor.as_ref().filter(|_| !is_repeated && !files.is_empty());
+                    let awaits_deposit = depositor.is_some();
+                    let answered = Event::Answered { build, is_repeated, answer, awaits_deposit };
+                    let _ = self.owner.send(Message::Event(Box::new(answered)));
+                    if let Some(depositor) = depositor {
+                        depositor.store(self.distfiles, build, files);
                     }
                 }
             }

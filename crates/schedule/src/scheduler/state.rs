@@ -44,7 +44,7 @@ impl Scheduler {
         self.queue.stop_waiting_for(package);
         self.overtaken.remove(&package);
         match self.packages[package.index()].phase {
-            PackagePhase::Built | PackagePhase::Running(_) => {}
+            PackagePhase::Built | PackagePhase::Running(_) | PackagePhase::Freed => {}
             _ => self.fail(package),
         }
     }

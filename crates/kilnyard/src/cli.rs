@@ -616,6 +616,9 @@ pub struct Publish {
     /// Show what would be written and removed, without changing anything.
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    /// Publish what a run on another machine built: this machine has the yard from now on.
+    #[arg(long, hide = true, conflicts_with = "dry_run")]
+    pub continued: bool,
 }
 
 /// `lease`.

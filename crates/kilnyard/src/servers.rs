@@ -26,13 +26,18 @@ const BUILD: &str = "build";
 pub fn note_build(yard: &Yard, arguments: Option<&[String]>) -> Result<()> {
     let Some(documents) = yard.documents()? else { return Ok(()) };
     let Some(arguments) = arguments else {
-        return documents.remove_document(BUILD).map_err(store_error);
+        return forget_build(&documents);
     };
     let text = serde_json::to_vec(arguments).or_internal("note the options of the run")?;
     documents.save_document(BUILD, &text).map_err(store_error).map(drop)
 }
 
-/// The options with which the run in progress is continued; none if it is not.
+/// The same for a caller with the documents.
+pub fn forget_build(documents: &Documents) -> Result<()> {
+    documents.remove_document(BUILD).map_err(store_error)
+}
+
+/// The options with which the run in progress is continued; none if it is not. They stay until it is published.
 pub fn noted_build(documents: &Documents) -> Result<Option<Vec<String>>> {
     let document = documents.document(BUILD).map_err(store_error)?;
     Ok(document.and_then(|document| serde_json::from_slice(&document.content).ok()))
@@ -92,6 +97,11 @@ impl Servers {
     /// Whether another server than this one is alive.
     pub fn has_other(&self, own: &str) -> bool {
         self.alive().any(|(id, _)| id != own)
+    }
+
+    /// Whether a server is alive.
+    pub fn is_alive(&self, id: &str) -> bool {
+        self.alive().any(|(known, _)| known == id)
     }
 
     fn alive(&self) -> impl Iterator<Item = (&String, &Server)> {

@@ -10,6 +10,7 @@ use crate::plan::Forced;
 use crate::run::door::Door;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
 use crate::run::{Options, OtherMachines, Run, RunOutcome};
+use crate::servers::note_build;
 use crate::yard::{Lock, Verified, Yard, bring, store_error};
 use crate::{mirror, plan, report, signals, words};
 use kilnyard_ecosystem::Ecosystem;
@@ -225,6 +226,10 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
             .and_then(|()| set.publish(yard, &*store, &distfiles))
             .map(Some),
     };
+    if outcome.run.is_some() {
+        // No other machine needs to publish it. If it cannot be noted, one may do so again.
+        let _ = note_build(yard, None);
+    }
     // The report is written even if publishing failed.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     let mut page = report::WHOLE.to_owned();

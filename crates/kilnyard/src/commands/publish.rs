@@ -3,13 +3,19 @@
 use super::print;
 use crate::cli;
 use crate::error::Result;
-use crate::yard::{Yard, bring};
+use crate::yard::{Yard, bring, store_error};
 use crate::{mirror, signals, words};
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
     let _lock = yard.lock()?;
-    let store = yard.store()?;
+    let mut store = yard.store()?;
+    if options.continued {
+        // Other servers then receive the yard from here. Publishing may take longer than a leader may be silent, so it
+        // leaves at once.
+        store.lead(&yard.as_holder()?).map_err(store_error)?;
+        store.leave().map_err(store_error)?;
+    }
     let distfiles = mirror::open_files(yard)?;
     let set = yard.config.family.resolve(yard, &distfiles)?;
     if options.dry_run {

@@ -10,11 +10,13 @@ use crate::support::farm::{Far, Served, served as served_by};
 use crate::support::{self, Yard, until};
 use objects::{Kind, Server as Objects};
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Trial] = &[
     ("a_standby_continues_the_run_of_a_killed_machine", killed),
     ("a_machine_that_ends_hands_its_run_over", handed_over),
+    ("a_machine_lost_before_it_published_has_another_publish", unpublished),
     ("a_standby_continues_the_run_of_a_target", of_targets),
     ("workers_near_the_store_check_outputs", checked),
     ("a_machine_that_hangs_loses_its_run_and_says_so", hangs),
@@ -196,6 +198,39 @@ fn handed_over(shared: &Shared) {
     let builds = farm.two.run(&["store", "check", "--json"]).exits(0).json();
     assert!(builds["highest_build"].as_u64().unwrap() > 10_000, "a number is used twice: {builds}");
     drop(far);
+    farm.server.end();
+    assert!(farm.two.is_clean());
+}
+
+/// The machine is gone between the end of its run and the publication.
+fn unpublished(shared: &Shared) {
+    let farm = Two::with_folder(shared, "standby-unpublished", &[good("one", ""), slow("two", "sleep 8")]);
+    farm.one.run(&["build", "--no-scan", "one"]).exits(0);
+    let mut served = Served::start(&farm.one);
+    until("the yard is sent", || served_by(&farm.one).contains("others can take over"));
+    let standby = farm.standby();
+    until("it has the repository", || published(&farm.two) == 1);
+    let build = farm.one.start(&["build", "--no-scan"]);
+    until("the build has begun", || building(&farm.one) > 0);
+    // To publish, the current generation is read: this waits for a writer.
+    let release = fs::canonicalize(farm.one.path("repository/dists/bookworm/Release")).unwrap();
+    fs::remove_file(&release).unwrap();
+    assert!(Command::new("mkfifo").arg(&release).status().unwrap().success());
+    until("the run has ended", || {
+        let status = farm.two.run(&["status", "--json"]).json();
+        status["run"] == 2 && !status["ended_seconds"].is_null()
+    });
+    assert!(!served_by(&farm.two).contains("published here"), "the machine that built it is there");
+    build.signal(libc::SIGKILL);
+    served.signal(libc::SIGKILL);
+    until("another machine publishes", || {
+        served_by(&farm.two).contains("publication that was continued here has ended")
+    });
+    assert_eq!(published(&farm.two), 2, "{}", served_by(&farm.two));
+    // Once.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(served_by(&farm.two).matches("is published here").count(), 1, "{}", served_by(&farm.two));
+    drop(standby);
     farm.server.end();
     assert!(farm.two.is_clean());
 }

@@ -2,7 +2,8 @@
 //!
 //! The server in whose yard the last leader worked sends the image of the yard; the others receive it, and refer workers to
 //! that server. When the leader of a run is silent, or has left, one of them continues the run: it starts `kilnyard build`
-//! in its own yard, with the options of the earlier one. Which of several may do so is decided by the store.
+//! in its own yard, with the options of the earlier one. If the run had ended, and that machine was lost before it published
+//! the result, one of them starts `kilnyard publish`. Which of several may do so is decided by the store.
 
 use super::mover::{Direction, Mover};
 use crate::error::{Context, Kind, Result};
@@ -71,6 +72,8 @@ pub struct Coordinating {
     mover: Mover,
     /// The run that this server continues.
     build: Option<Child>,
+    /// Whether only its publication is left.
+    is_publication: bool,
     /// When it may be started again, and after how long the next time.
     pause: (Option<Instant>, Duration),
     /// When the database was first read after it was away.
@@ -113,6 +116,7 @@ impl Coordinating {
             servers: Servers::default(),
             mover: Mover::start(yard, of_mover, depot, mirror::open_files(yard)?),
             build: None,
+            is_publication: false,
             pause: (None, PAUSE_MIN),
             reached: None,
             read: Instant::now(),
@@ -185,8 +189,12 @@ impl Coordinating {
         if let Some(build) = &mut self.build
             && let Ok(Some(status)) = build.try_wait()
         {
-            say!("the run that was continued here has ended: {status}");
+            let what = if self.is_publication { "publication" } else { "run" };
+            say!("the {what} that was continued here has ended: {status}");
             self.build = None;
+            if self.is_publication && status.success() {
+                servers::forget_build(&self.documents)?;
+            }
         }
         // Before the first run, the yard is where it was served first.
         let keeper = match &last {
@@ -237,24 +245,46 @@ impl Coordinating {
         {
             return Ok(());
         }
-        let Some(run) = self.unended()? else { return Ok(()) };
         let Some(arguments) = noted_build(&self.documents)? else { return Ok(()) };
-        let why = match leader.has_left {
-            true => "has handed it over",
-            false => "is gone",
-        };
+        let run = self.unended()?;
+        // The machine of a leader that left publishes the result, as long as it is there.
+        if run.is_none()
+            && (!is_settled || self.servers.is_alive(&leader.holder.id) || !publishes(&yard, &arguments))
+        {
+            return Ok(());
+        }
         self.sharing.share()?;
-        say!("run {run} continues here: {} {why}", leader.holder);
-        self.build = Some(start(&yard, &arguments)?);
+        match run {
+            Some(run) => {
+                let why = if leader.has_left { "has handed it over" } else { "is gone" };
+                say!("run {run} continues here: {} {why}", leader.holder);
+            }
+            None => say!("the last run is published here: {} is gone", leader.holder),
+        }
+        self.is_publication = run.is_none();
+        self.build = Some(start(&yard, &arguments, self.is_publication)?);
         self.pause = (Some(Instant::now() + self.pause.1), (self.pause.1 * 2).min(PAUSE_MAX));
         Ok(())
     }
 }
 
-/// Starts the program that continues the run.
-fn start(yard: &Yard, arguments: &[String]) -> Result<Child> {
+/// Whether a build with these options publishes its result.
+fn publishes(yard: &Yard, arguments: &[String]) -> bool {
+    let has = |option: &str| arguments.iter().any(|argument| argument == option);
+    !has("--no-publish") && (has("--publish") || yard.config.publishes())
+}
+
+/// Starts the program that continues a run with these options, or its publication.
+fn start(yard: &Yard, arguments: &[String], is_publication: bool) -> Result<Child> {
     // This program, even if a newer one has its path now.
     let mut command = Command::new("/proc/self/exe");
-    command.arg("--yard").arg(&yard.home).args(["build", "--continued"]).args(arguments);
+    command.arg("--yard").arg(&yard.home);
+    match is_publication {
+        true => {
+            let target = arguments.iter().skip_while(|argument| *argument != "--target").take(2);
+            command.args(["publish", "--continued"]).args(target);
+        }
+        false => drop(command.args(["build", "--continued"]).args(arguments)),
+    }
     command.stdin(Stdio::null()).spawn().context(Kind::Machine, "continue the run")
 }

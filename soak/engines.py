@@ -286,6 +286,7 @@ class Machine:
 
     def __init__(self, farm, number):
         self.farm, self.number, self.name = farm, number, f"kiln-{number}"
+        self.program = farm.program
         self.yard = os.path.join(farm.folder, self.name)
         self.log = os.path.join(farm.folder, f"log-{number}")
         self.store = farm.database.link(number)
@@ -300,7 +301,7 @@ class Machine:
     def command(self, *arguments):
         # Without --fork, it is the same process in the end.
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name]
-        return [*named, self.farm.program, *arguments, "--yard", self.yard]
+        return [*named, self.program, *arguments, "--yard", self.yard]
 
     def kilnyard(self, *arguments, **more):
         return run(*self.command(*arguments), stdout=subprocess.PIPE, **more)

@@ -101,6 +101,7 @@ class Worker:
 
     def __init__(self, farm, number, is_ordinary=False, processor=None, rate=None, cores=1):
         self.farm, self.number, self.name, self.cores = farm, number, f"far-{number}", cores
+        self.program = farm.program
         self.is_ordinary, self.processor = is_ordinary, processor
         self.space = f"kilnyard-soak-{number}"
         self.folder = os.path.join(farm.folder, self.name)
@@ -131,7 +132,7 @@ class Worker:
         if self.processor is not None:
             command += ["taskset", "--cpu-list", str(self.processor)]
         folder = os.path.join(self.folder, "worker")
-        command += [self.farm.program, "worker", "--cores", str(self.cores), "--folder", folder, *arguments]
+        command += [self.program, "worker", "--cores", str(self.cores), "--folder", folder, *arguments]
         environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "TMPDIR": "/tmp"}
         with open(os.path.join(self.folder, "log"), "a") as log:
             self.process = subprocess.Popen(command, env=environment, cwd="/", stdout=log, stderr=log)
@@ -170,7 +171,7 @@ class Worker:
         """Removes its layers and roots, which belong to the ids of roots."""
         user = as_ordinary() if self.is_ordinary else []
         folder = os.path.join(self.folder, "worker")
-        subprocess.run([*user, self.farm.program, "clean", "--base", "--yard", folder], check=False, capture_output=True)
+        subprocess.run([*user, self.program, "clean", "--base", "--yard", folder], check=False, capture_output=True)
 
     def end(self):
         self.pause()

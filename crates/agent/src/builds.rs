@@ -180,6 +180,24 @@ impl Builds {
         self.builds.iter_mut().map(|(attempt, build)| (*attempt, build))
     }
 
+    /// The cores that running builds can use.
+    pub fn wanted(&self) -> u32 {
+        let building = self.builds.values().filter(|build| build.phase == BuildPhase::Building);
+        building.map(|build| build.sharer.wants).fold(0, u32::saturating_add)
+    }
+
+    /// The memory that running builds are expected to need with these cores, by number.
+    pub fn memory_bytes(&self, allotted: &[(u64, u32)]) -> u64 {
+        let building = self.builds.values().filter(|build| build.phase == BuildPhase::Building);
+        let of = |build: &Build| {
+            let cores =
+                allotted.iter().find(|(number, _)| *number == build.number).map_or(1, |(_, cores)| *cores);
+            let further = build.sharer.memory_per_core_bytes.saturating_mul(u64::from(cores.max(1) - 1));
+            build.sharer.memory_bytes.saturating_add(further)
+        };
+        building.map(of).fold(0, u64::saturating_add)
+    }
+
     /// The builds in an offer. A build whose result does not count occupies its slot until it ends, but is not in the
     /// offer.
     pub fn offered(&self) -> Vec<Held> {

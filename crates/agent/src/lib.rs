@@ -44,7 +44,7 @@ use kilnyard_protocol::{
     Answer, BuildPhase, BuildResult, Built, Hello, Lease, Offer, Progress, Reports, Session, ToCoordinator,
     ToWorker, Welcome,
 };
-use kilnyard_schedule::{Machine, Pressure};
+use kilnyard_schedule::{Machine, Pressure, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A message without an answer is repeated after this time, in seconds.
@@ -84,6 +84,8 @@ pub enum Event {
     Pressure(Pressure),
     /// Whether the machine's disk has room for builds. Without it, the worker takes no more.
     Room(bool),
+    /// The cores that this run may use of a machine that several share. 0: it may start nothing.
+    Share(u32),
     /// Another coordinator may be at the other end of the connection.
     Reconnected,
     /// Take no more builds, and leave when the running ones have ended.
@@ -163,6 +165,10 @@ pub struct Agent {
     pressure: Pressure,
     is_draining: bool,
     has_room: bool,
+    /// See [`Event::Share`]; absent if the machine is this run's alone.
+    share: Option<u32>,
+    /// The number of builds that it has begun.
+    begun: u64,
     now_seconds: f64,
 }
 
@@ -186,6 +192,8 @@ impl Agent {
             pressure: Pressure::Low,
             is_draining: false,
             has_room: true,
+            share: None,
+            begun: 0,
             now_seconds: 0.0,
         }
     }
@@ -193,6 +201,19 @@ impl Agent {
     /// The worker's builds and their progress.
     pub fn held(&self) -> impl Iterator<Item = (Attempt, BuildPhase)> {
         self.builds.held().map(|(attempt, build)| (attempt, build.phase))
+    }
+
+    /// What its builds use of the machine. The caller knows whether further ones could start.
+    pub fn usage(&self) -> Usage {
+        let used = self.allotted.iter().map(|(_, cores)| *cores).sum();
+        Usage {
+            building: self.builds.building(),
+            begun: self.begun,
+            wanted: self.builds.wanted(),
+            used,
+            memory_bytes: self.builds.memory_bytes(&self.allotted),
+            has_ready: false,
+        }
     }
 
     /// Applies an event at this time, in seconds of a monotonic clock, and appends the actions that follow.
@@ -226,6 +247,11 @@ impl Agent {
                     self.renew_offer();
                 }
             }
+            Event::Share(cores) => {
+                if self.share.replace(cores) != Some(cores) {
+                    self.renew_offer();
+                }
+            }
             Event::Reconnected => {
                 self.introduce();
                 for (attempt, build) in self.builds.held_mut() {
@@ -245,7 +271,8 @@ impl Agent {
 
     /// Distributes the cores by rank and demand. This does not need the coordinator.
     fn allot(&mut self, actions: &mut Vec<Action>) {
-        let allotted = self.builds.share_out(&self.machine, self.jobs_max);
+        let cores = self.share.map_or(self.machine.cores, |share| share.clamp(1, self.machine.cores));
+        let allotted = self.builds.share_out(&Machine { cores, ..self.machine }, self.jobs_max);
         if allotted != self.allotted {
             self.allotted.clone_from(&allotted);
             actions.push(Action::Allot(allotted));
@@ -406,8 +433,10 @@ impl Agent {
     /// Starts builds while slots are free, the highest rank first.
     fn begin(&mut self, actions: &mut Vec<Action>) {
         let Link::Joined(Joined { slots, .. }) = self.link else { return };
+        let slots = self.share.map_or(slots, |share| slots.min(share));
         while !self.is_draining && self.builds.building() < slots {
             let Some(lease) = self.builds.next() else { break };
+            self.begun += 1;
             actions.push(Action::Begin(lease));
             self.renew_offer();
         }
@@ -452,7 +481,8 @@ impl Agent {
                 held: self.builds.offered(),
                 slots_free: joined.slots.saturating_sub(self.builds.building()),
                 pressure: self.pressure,
-                takes_more: !self.is_draining && self.has_room,
+                takes_more: !self.is_draining && self.has_room && self.share != Some(0),
+                cores: self.share.filter(|share| *share < self.machine.cores).map(|share| share.max(1)),
             };
             actions.push(Action::Send(ToCoordinator::Offer(offer)));
         }

@@ -471,3 +471,21 @@ fn announced_builds_are_prepared_until_they_follow_or_not() {
     let announce = ToWorker::Announce { session: session(2), lease: lease(7, 1.0) };
     assert_eq!(prepared(&worker.receive(announce)), [], "it takes no more");
 }
+
+#[test]
+fn a_share_of_the_machine_bounds_builds_and_cores() {
+    let mut worker = Worker::joined(4);
+    worker.grant(1, 5.0);
+    worker.grant(2, 5.0);
+    assert_eq!(worker.agent.usage().building, 2);
+    let offer = offers(&worker.after(0.0, Event::Share(2)))[0].clone();
+    assert_eq!((offer.cores, offer.takes_more), (Some(2), true));
+    assert!(offers(&worker.after(0.0, Event::Share(2))).is_empty(), "nothing has changed");
+    // A build that was granted before the coordinator knew it.
+    worker.grant(3, 5.0);
+    assert_eq!((worker.agent.usage().building, worker.agent.usage().begun), (2, 2), "it waits");
+    let offer = offers(&worker.after(0.0, Event::Share(0)))[0].clone();
+    assert_eq!((offer.cores, offer.takes_more), (Some(1), false));
+    worker.after(0.0, Event::Share(3));
+    assert_eq!(worker.agent.usage().building, 3);
+}

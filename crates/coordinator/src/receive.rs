@@ -151,6 +151,7 @@ impl Coordinator {
         self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
         let seat = self.seats.get_mut(machine);
         (seat.is_open, seat.class) = (false, class);
+        (seat.cores_all, seat.cores_now) = (about.cores, about.cores);
         self.say_rate(machine, actions);
         self.say_warm(machine, &hello.warm, actions);
         // Before it gets builds.
@@ -188,6 +189,8 @@ impl Coordinator {
         let is_first = seat.offer.replace(offer.number).is_none();
         let pressed = std::mem::replace(&mut seat.pressure, offer.pressure) != offer.pressure;
         seat.takes_more = offer.takes_more;
+        let cores = offer.cores.map_or(seat.cores_all, |cores| cores.clamp(1, seat.cores_all));
+        let has_other_cores = std::mem::replace(&mut seat.cores_now, cores) != cores;
         let held: HashMap<Attempt, BuildPhase> =
             offer.held.iter().map(|held| (held.attempt, held.phase)).collect();
         // In the worker's order, so that the same messages give the same actions.
@@ -201,6 +204,9 @@ impl Coordinator {
         }
         for build in self.builds_on(machine) {
             self.reconcile(machine, build, &held, actions);
+        }
+        if has_other_cores {
+            self.schedule(ScheduleEvent::Cores { machine, cores }, actions);
         }
         if pressed {
             self.schedule(ScheduleEvent::Pressure { machine, pressure: offer.pressure }, actions);

@@ -41,6 +41,10 @@ pub(crate) struct Seat {
     pub pressure: Pressure,
     /// Whether the worker takes builds, by its last offer.
     pub takes_more: bool,
+    /// The cores of the machine for builds, as it joined, and those that the scheduler may use now.
+    pub cores_all: u32,
+    /// See [`Seat::cores_all`].
+    pub cores_now: u32,
     /// Whether the worker prepares announced builds.
     pub prepares_announced: bool,
     /// Its class for the scheduler.
@@ -170,6 +174,8 @@ impl Seats {
             ranks: None,
             pressure: Pressure::Low,
             takes_more: true,
+            cores_all: hello.cores,
+            cores_now: hello.cores,
             prepares_announced: false,
             class: Class(0),
             is_open: true,

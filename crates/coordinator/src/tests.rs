@@ -705,3 +705,23 @@ fn in_every_seeded_run_dependencies_come_first_and_the_run_ends() {
         }
     }
 }
+
+#[test]
+fn a_worker_that_several_runs_share_gets_builds_for_its_share() {
+    let mut run = Run::new(&[("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")], 4);
+    run.worker.cores = 4;
+    run.cores = Some(1);
+    run.starts_worker();
+    assert_eq!(run.send(Event::Begin).len(), 1);
+    run.cores = Some(3);
+    assert_eq!(run.send(Incoming::Pressure(Pressure::Low)).len(), 2);
+    // What runs continues when its share is smaller, and a further build waits for two to end.
+    run.cores = Some(2);
+    assert_eq!(run.send(Incoming::Pressure(Pressure::Low)), []);
+    assert_eq!(run.send(good(1)), []);
+    assert_eq!(run.send(good(2)).len(), 1);
+    // More than the machine has is not believed.
+    run.cores = Some(1000);
+    run.send(Incoming::Pressure(Pressure::Low));
+    assert!(!run.is_cancelled(3));
+}

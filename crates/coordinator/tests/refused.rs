@@ -92,7 +92,7 @@ fn a_worker_is_seated_by_its_first_message_and_replaced_by_a_new_process() {
     };
     let offer = |session, number| {
         let (held, pressure, slots_free, takes_more) = (Vec::new(), Pressure::Low, 1, true);
-        ToCoordinator::Offer(Offer { session, number, held, slots_free, pressure, takes_more })
+        ToCoordinator::Offer(Offer { session, number, held, slots_free, pressure, takes_more, cores: None })
     };
     let process = |name: &str| ToCoordinator::Hello(Hello { process: name.to_owned(), ..hello() });
     let first = session(answers(coordinator, process("first"), ALL));

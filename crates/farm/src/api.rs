@@ -1,5 +1,6 @@
 //! The bodies of requests and answers (`/v1`), as JSON.
 
+use kilnyard_model::entitlement::Entitlement;
 use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,9 @@ pub const BYTES: &str = "application/octet-stream";
 
 /// The header of answers to requests for messages that identifies the run: random text, absent without a run.
 pub const RUN_HEADER: &str = "kilnyard-run";
+/// The header of requests for another yard than that of the site at the address.
+pub const YARD_HEADER: &str = "kilnyard-yard";
+
 /// The header of each answer that names the epoch of the run, if several machines can lead: the farm's id, a dot, and the
 /// number of the epoch.
 pub const EPOCH_HEADER: &str = "kilnyard-epoch";
@@ -108,6 +112,46 @@ pub struct Began {
     /// The addresses of all servers of the farm, this one included, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+}
+
+/// A yard that shares the workers of a site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct YardOffer {
+    /// Its name, for the header `kilnyard-yard`; empty for the site's own yard.
+    pub name: String,
+    /// What it is entitled to.
+    #[schema(value_type = Object)]
+    pub entitlement: Entitlement,
+    /// Whether it has packages that could start.
+    pub has_ready: bool,
+}
+
+/// The yards that a worker takes part in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Yards {
+    /// Changes whenever the rest does.
+    pub version: String,
+    /// Empty if the site serves one yard alone.
+    pub yards: Vec<YardOffer>,
+}
+
+impl Yards {
+    /// The list of these.
+    pub fn of(yards: Vec<YardOffer>) -> Yards {
+        let text = serde_json::to_string(&yards).unwrap_or_default();
+        Yards { version: Sha256Hex::of(text.as_bytes()).to_string()[..16].to_owned(), yards }
+    }
+}
+
+/// How long a request for the yards may wait.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WaitForYards {
+    /// Seconds; at most 50 count.
+    pub wait: u64,
+    /// The version that the worker has: the answer comes when there is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// How long a request for a shell may wait.

@@ -7,7 +7,7 @@ mod uploads;
 
 use crate::api::{
     About, Began, Challenge, EPOCH_HEADER, Join, Joined, Keeps, PART_MISSING, Part, Proof, RUN_HEADER,
-    Refused, WaitForMessage,
+    Refused, WaitForMessage, WaitForYards, YARD_HEADER, Yards,
 };
 use crate::encoding::{self, MESSAGE_BYTES_MAX, ZSTD};
 use crate::identity::{self, Fingerprint, Pin};
@@ -17,7 +17,7 @@ use kilnyard_model::holdings::Holdings;
 use kilnyard_model::sha256::Sha256Hex;
 use places::Places;
 use reqwest::blocking::{Body, RequestBuilder, Response};
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 use serde::Serialize;
@@ -123,6 +123,8 @@ pub struct Client {
     places: Mutex<Places>,
     /// How much longer than usual requests may take where there are several servers, in seconds.
     patience_seconds: AtomicU64,
+    /// What shows that a server is the right one.
+    server: Pin,
     /// The farm and the latest epoch that its servers named.
     epoch: Mutex<Option<(String, u64)>>,
     door: Fingerprint,
@@ -167,18 +169,7 @@ impl Client {
         key: WorkerKey,
     ) -> Result<Client, ClientError> {
         let places = Mutex::new(Places::new(places::address(url)?));
-        let tls =
-            identity::client(server, Some(&key)).map_err(|error| ClientError::Failed(error.to_string()))?;
-        let http = reqwest::blocking::Client::builder()
-            .use_preconfigured_tls(tls)
-            .connect_timeout(CONNECT_MAX)
-            // Transfers take as long as they need.
-            .timeout(None)
-            .tcp_keepalive(SILENT_MAX)
-            .redirect(Policy::none())
-            .user_agent(concat!("kilnyard/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| ClientError::Failed(error.to_string()))?;
+        let http = http(server, &key, HeaderMap::new())?;
         let (worker, about) = (worker.to_owned(), About::default());
         let (clock, holdings, session, run, epoch) = Default::default();
         let outside = direct::http();
@@ -187,6 +178,7 @@ impl Client {
             outside,
             places,
             patience_seconds: AtomicU64::new(0),
+            server,
             epoch,
             door,
             worker,
@@ -197,6 +189,44 @@ impl Client {
             session,
             run,
         })
+    }
+
+    /// A client of another yard at the same site, of which this worker is a member too.
+    ///
+    /// # Errors
+    /// The name has characters that no yard's has.
+    pub fn of_yard(&self, yard: &str) -> Result<Client, ClientError> {
+        let places = Mutex::new(self.places().clone());
+        let key = self.key.clone();
+        let name = HeaderValue::from_str(yard).map_err(|error| ClientError::Failed(error.to_string()))?;
+        let http =
+            http(self.server, &key, HeaderMap::from_iter([(HeaderName::from_static(YARD_HEADER), name)]))?;
+        Ok(Client {
+            http,
+            outside: direct::http(),
+            places,
+            patience_seconds: AtomicU64::new(0),
+            server: self.server,
+            epoch: Mutex::default(),
+            door: self.door,
+            worker: self.worker.clone(),
+            key,
+            about: self.about.clone(),
+            clock: self.clock,
+            holdings: Mutex::default(),
+            session: Mutex::default(),
+            run: Mutex::default(),
+        })
+    }
+
+    /// The yards that share this worker, as soon as they are others than those of this version, or half a minute later.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. A site from before there were several yards refuses this.
+    pub fn yards(&self, version: &str) -> Result<Yards, ClientError> {
+        let wait = WaitForYards { wait: WAIT.as_secs(), version: Some(version.to_owned()) };
+        let request = || self.http.get(self.at("/v1/yards")).timeout(WAIT + SILENT_MAX).query(&wait);
+        self.in_session(&request)?.json().map_err(broken)
     }
 
     /// The same client, which describes its machine to the door. `clock` gives the seconds since 1970.
@@ -443,6 +473,23 @@ impl Client {
             self.http.post(self.at(path)).timeout(self.silent_max()).json(body).send().map_err(broken)?;
         judged(answer)?.json().map_err(broken)
     }
+}
+
+/// Connections to a server with this pin, whose requests all have these headers.
+fn http(server: Pin, key: &WorkerKey, headers: HeaderMap) -> Result<reqwest::blocking::Client, ClientError> {
+    let failed = |error: &dyn std::fmt::Display| ClientError::Failed(error.to_string());
+    let tls = identity::client(server, Some(key)).map_err(|error| failed(&error))?;
+    let client = reqwest::blocking::Client::builder()
+        .use_preconfigured_tls(tls)
+        .default_headers(headers)
+        .connect_timeout(CONNECT_MAX)
+        // Transfers take as long as they need.
+        .timeout(None)
+        .tcp_keepalive(SILENT_MAX)
+        .redirect(Policy::none())
+        .user_agent(concat!("kilnyard/", env!("CARGO_PKG_VERSION")))
+        .build();
+    client.map_err(|error| failed(&error))
 }
 
 /// The files of a door, for reading.

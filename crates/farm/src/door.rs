@@ -9,6 +9,7 @@ mod runs;
 mod shells;
 mod state;
 mod uploads;
+mod yards;
 
 use crate::certificate;
 use crate::identity::Identity;
@@ -23,6 +24,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use kilnyard_artifacts::{Depot, Folder};
 use kilnyard_model::backlog::Backlog;
+use kilnyard_model::entitlement::Entitlement;
 use rustix::process::{Resource, getrlimit};
 use shells::Shells;
 pub use state::Elsewhere;
@@ -37,6 +39,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 use uploads::Uploads;
+pub use yards::is_yard_name;
 
 /// How long a client may take to begin: the handshake, and the header of a request.
 const BEGIN_MAX: Duration = Duration::from_secs(15);
@@ -78,7 +81,11 @@ pub struct Door {
     tls: Arc<rustls::ServerConfig>,
     address: SocketAddr,
     metrics: Option<(std::net::TcpListener, metrics::Text)>,
+    runtime: tokio::runtime::Runtime,
 }
+
+/// A store of files that this machine may lack, and whether workers read and write it themselves.
+pub type Depots = Option<(Arc<dyn Depot>, bool)>;
 
 /// What workers may ask of a door, as an OpenAPI 3.1 document in JSON.
 ///
@@ -91,7 +98,7 @@ pub fn openapi() -> io::Result<String> {
 /// What all connections share.
 #[derive(Debug)]
 struct Shared {
-    identity: Identity,
+    identity: Arc<Identity>,
     roster: Roster,
     address: SocketAddr,
     own: String,
@@ -105,9 +112,32 @@ struct Shared {
     shares: OnceLock<Share>,
     /// Has files that this machine lacks, and whether workers reach it themselves.
     depot: OnceLock<(Arc<dyn Depot>, bool)>,
+    /// Further yards at this address.
+    yards: yards::Served,
+    runtime: tokio::runtime::Handle,
 }
 
 impl Shared {
+    /// What the connections of a further yard share: the workers of this site, and files and a run of its own.
+    fn for_yard(&self, uploads: Uploads, depot: Depots) -> Shared {
+        Shared {
+            identity: self.identity.clone(),
+            roster: self.roster.clone(),
+            address: self.address,
+            own: self.own.clone(),
+            clock: self.clock,
+            state: Mutex::default(),
+            uploads: Arc::new(uploads),
+            shells: Shells::default(),
+            certificates: self.certificates,
+            joining: self.joining.clone(),
+            shares: OnceLock::new(),
+            depot: depot.map_or_else(OnceLock::new, OnceLock::from),
+            yards: yards::Served::default(),
+            runtime: self.runtime.clone(),
+        }
+    }
+
     /// The state. It is never locked across a wait.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,7 +162,8 @@ impl Door {
         certificates: ClientCertificates,
         clock: fn() -> f64,
     ) -> io::Result<Door> {
-        let identity = Identity::open(folder)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let identity = Arc::new(Identity::open(folder)?);
         let tls = Arc::new(identity.server().map_err(io::Error::other)?);
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -157,8 +188,10 @@ impl Door {
             joining,
             shares: OnceLock::new(),
             depot: OnceLock::new(),
+            yards: yards::Served::default(),
+            runtime: runtime.handle().clone(),
         };
-        Ok(Door { shared: Arc::new(shared), listener, socket, tls, address, metrics: None })
+        Ok(Door { shared: Arc::new(shared), listener, socket, tls, address, metrics: None, runtime })
     }
 
     /// Where it listens.
@@ -207,11 +240,10 @@ impl Door {
     /// Answers until `end` returns true, which is asked several times a second.
     ///
     /// # Errors
-    /// The runtime cannot be started.
+    /// The sockets cannot be used.
     pub fn answer(self, end: &dyn Fn() -> bool) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
-        let Door { shared, listener, socket, tls, metrics, .. } = self;
+        let Door { shared, listener, socket, tls, metrics, runtime, .. } = self;
         // Dropped last, on this thread: the stores that it uses have runtimes of their own.
         let _shared = shared.clone();
         let task = runtime.spawn(async move {
@@ -266,9 +298,34 @@ impl Control {
         runs::status(&self.0)
     }
 
-    /// The work that is left in the run that is connected, if there is one that has said so.
+    /// Sets what the site's own yard is entitled to, if there are others.
+    pub fn set_entitlement(&self, entitlement: Entitlement) {
+        self.0.yards.set_own(entitlement);
+    }
+
+    /// Serves a further yard at this address, with the workers of this site. Its runs connect to a socket in `folder`.
+    ///
+    /// # Errors
+    /// The name cannot be one, or the folder cannot be written.
+    pub fn add_yard(
+        &self,
+        name: &str,
+        folder: &Path,
+        depot: Depots,
+        entitlement: Entitlement,
+    ) -> io::Result<()> {
+        self.0.yards.add(&self.0, name, folder, depot, entitlement)
+    }
+
+    /// Ends the service of a further yard.
+    pub fn remove_yard(&self, name: &str) {
+        self.0.yards.remove(name);
+    }
+
+    /// The work that is left in the runs that are connected, of all yards; none if none has said so.
     pub fn backlog(&self) -> Option<Backlog> {
-        self.0.state().backlog()
+        let own = self.0.state().backlog();
+        own.into_iter().chain(self.0.yards.backlogs()).reduce(Backlog::and)
     }
 
     /// The workers and tokens.
@@ -299,7 +356,7 @@ impl Control {
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = Connections::new(getrlimit(Resource::Nofile).current);
-    let router = requests::router(shared);
+    let router = requests::router(shared.clone());
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             // Too many open files, for instance.
@@ -307,18 +364,25 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, tls: TlsAcceptor) {
             continue;
         };
         let (tls, router, place) = (tls.clone(), router.clone(), connections.open(from.ip()));
+        let shared = shared.clone();
         tokio::spawn(async move {
             let place = Arc::new(place);
             tokio::select! {
                 () = place.end.cancelled() => {}
-                () = serve(stream, &tls, router, &place) => {}
+                () = serve(stream, &tls, shared, router, &place) => {}
             }
         });
     }
 }
 
 /// Serves one connection until its client ends it.
-async fn serve(stream: TcpStream, tls: &TlsAcceptor, router: axum::Router, place: &Arc<Place>) {
+async fn serve(
+    stream: TcpStream,
+    tls: &TlsAcceptor,
+    shared: Arc<Shared>,
+    router: axum::Router,
+    place: &Arc<Place>,
+) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(BEGIN_MAX, tls.accept(stream)).await else { return };
     let mut builder = Builder::new(TokioExecutor::new());
@@ -327,11 +391,10 @@ async fn serve(stream: TcpStream, tls: &TlsAcceptor, router: axum::Router, place
     builder.http2().max_concurrent_streams(STREAMS_MAX);
     let certificates = stream.get_ref().1.peer_certificates();
     let peer = Peer(certificates.and_then(|certificates| certificate::key_in(certificates.first()?)));
-    let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
-        router.call(request)
+        TowerToHyperService::new(yards::router_of(&shared, &router, request.headers())).call(request)
     });
     // A broken connection is its client's concern.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;

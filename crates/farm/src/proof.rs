@@ -14,7 +14,7 @@ use std::path::Path;
 const CONTEXT: &str = "kilnyard session 1";
 
 /// The key of a worker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WorkerKey(SigningKey);
 
 impl WorkerKey {

@@ -379,6 +379,7 @@ impl Parts<'_> {
                 &yard.folder.display().to_string(),
                 planned.shape.machine.oversubscribed().cores,
             ),
+            tenant: None,
             has_jobservers: worker.settings().jobserver != JobserverStyle::Off && planned.shape.jobs > 1,
             capabilities: capabilities(),
             free_bytes_min: 0,
@@ -438,7 +439,7 @@ impl Parts<'_> {
                 feed,
                 bytes_fetched: 0,
                 ended: None,
-                has_pools: yard.config.farm.has_demand(),
+                reports_backlog: yard.config.farm.has_demand() || door::is_shared(yard),
                 own_cores: if options.is_elsewhere { 0 } else { hello.cores },
                 standby,
             };

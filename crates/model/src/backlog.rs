@@ -18,6 +18,18 @@ pub struct Backlog {
     pub own_cores: u32,
 }
 
+impl Backlog {
+    /// The work of two runs, whose workers are the same.
+    pub fn and(mut self, other: Backlog) -> Backlog {
+        self.ready.extend(other.ready);
+        self.running.extend(other.running);
+        self.core_seconds += other.core_seconds;
+        self.path_seconds = self.path_seconds.max(other.path_seconds);
+        self.own_cores += other.own_cores;
+        self
+    }
+}
+
 /// What a package needs of its worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {

@@ -274,6 +274,9 @@ pub struct Offer {
     pub pressure: Pressure,
     /// Whether it takes further builds; false while it drains.
     pub takes_more: bool,
+    /// The cores that builds of this run may use now, at least 1, if other runs use the machine too; absent if all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
 }
 
 /// A build in the order of rank, with its memory, which limits its cores.

@@ -293,6 +293,7 @@ fn messages_of_a_worker() {
             slots_free: 14,
             pressure: Pressure::High,
             takes_more: true,
+            cores: None,
         }),
     );
     let reports = vec![Progress::StageBegan(Stage::Build), Progress::Wants(2)];

@@ -109,6 +109,13 @@ pub enum Event {
     Closed(MachineId),
     /// A closed machine takes builds again.
     Opened(MachineId),
+    /// The cores of a machine that builds may use have changed: other runs use the rest. Builds that run keep one each.
+    Cores {
+        /// A machine that takes part.
+        machine: MachineId,
+        /// At least 1.
+        cores: u32,
+    },
     /// A machine leaves. Its builds have ended before.
     Left(MachineId),
     /// A package is already being built, started by an earlier scheduler. Its files are in memory if they fit.

@@ -34,6 +34,7 @@ mod priority;
 mod queue;
 pub mod rank;
 mod scheduler;
+mod shares;
 mod simulate;
 mod speed;
 mod transfer;
@@ -50,6 +51,7 @@ pub use rank::{Ranks, path, ranks};
 pub use scheduler::{
     Backlog, Limits, Needs, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out,
 };
+pub use shares::{LEAST_SHARE, Shares, Usage};
 pub use simulate::{Built, Busy, Conditions, Inputs, Simulated, SimulationError, simulate, simulate_under};
 pub use transfer::Needed;
 pub use work::{Basis, Measured, Step, Work, estimate};

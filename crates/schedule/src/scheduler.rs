@@ -401,6 +401,8 @@ impl Policy for Scheduler {
             }
             Event::Closed(machine) => self.doors[machine.index()] = Door::Closed,
             Event::Opened(machine) => self.doors[machine.index()] = Door::Open,
+            // Ranks stay those of whole machines: this changes every moment.
+            Event::Cores { machine, cores } => self.machines[machine.index()].cores = cores.max(1),
             Event::Left(machine) => {
                 self.doors[machine.index()] = Door::Gone;
                 self.renew_ranks();

@@ -12,7 +12,7 @@
 //!
 //! Invariant: when [`Client::run`] returns, no build is running.
 
-use crate::{Cores, InUse, Link, Share, Supply, Worker, jobserver_path};
+use crate::{Cores, InUse, Link, Share, Supply, Tenant, Worker, jobserver_path};
 use kilnyard_agent::{Action, Agent, Event};
 use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
@@ -130,6 +130,8 @@ pub struct Client<'a> {
     pub supply: &'a dyn Supply,
     /// The machine's cores, which builds share.
     pub cores: Cores,
+    /// What it may use of a machine that several yards share; absent if it has the machine alone.
+    pub tenant: Option<Tenant>,
     /// Whether builds get a jobserver.
     pub has_jobservers: bool,
     /// The capabilities of this worker.
@@ -183,6 +185,8 @@ struct Talk<'a, 'scope, 'env> {
     left: Option<Option<String>>,
     /// Whether it ends by itself.
     quits: bool,
+    /// The cores that it may use, as the agent knows them.
+    shared: u32,
 }
 
 impl<'env> Client<'env> {
@@ -212,6 +216,7 @@ impl<'env> Client<'env> {
                 scope,
                 left: None,
                 quits: false,
+                shared: u32::MAX,
             };
             let ended = talk.run(&receiver);
             let Talk { agent, version, quits, running, preparing, .. } = talk;
@@ -268,6 +273,11 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
+                let cores = self.client.tenant.as_ref().map(|tenant| tenant.cores(self.agent.usage()));
+                if let Some(cores) = cores.filter(|cores| *cores != self.shared) {
+                    self.shared = cores;
+                    self.apply(Event::Share(cores))?;
+                }
                 for (build, cores) in self.client.cores.sample(now_seconds())? {
                     if let Some(attempt) = self.attempts.get(&build).copied() {
                         self.apply(Event::Reported { attempt, progress: Progress::Wants(cores) })?;

@@ -7,6 +7,7 @@ pub mod farm;
 pub mod limits;
 pub mod packages;
 mod roots;
+pub mod site;
 pub mod store;
 pub mod targets;
 

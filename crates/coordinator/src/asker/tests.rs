@@ -73,7 +73,15 @@ impl Farm {
         let (held, takes_more) = (held.collect(), true);
         self.say(
             from,
-            ToCoordinator::Offer(Offer { session, number, held, slots_free: 1, pressure, takes_more }),
+            ToCoordinator::Offer(Offer {
+                session,
+                number,
+                held,
+                slots_free: 1,
+                pressure,
+                takes_more,
+                cores: None,
+            }),
         )
     }
 }

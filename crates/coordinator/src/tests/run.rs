@@ -25,6 +25,8 @@ pub struct Run {
     pub reason: Reason,
     /// The kept work that workers report when they join.
     pub kept: Vec<String>,
+    /// The cores that its offers name.
+    pub cores: Option<u32>,
     /// Whether results wait until outputs are stored.
     pub awaits_deposits: bool,
 }
@@ -137,6 +139,7 @@ impl Run {
             keep: None,
             reason: Reason::FirstBuild,
             kept: Vec::new(),
+            cores: None,
             awaits_deposits: false,
         };
         run.starts_worker();
@@ -185,6 +188,7 @@ impl Run {
             slots_free: 0,
             pressure: Pressure::Low,
             takes_more: true,
+            cores: None,
         }))
     }
 
@@ -265,6 +269,7 @@ impl Run {
                     slots_free: 0,
                     pressure,
                     takes_more: true,
+                    cores: self.cores,
                 })
             }
         };

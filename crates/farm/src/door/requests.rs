@@ -1,6 +1,6 @@
 //! The requests of workers (`/v1`).
 
-use super::{ClientCertificates, Peer, Place, Shared, blobs, files, shells};
+use super::{ClientCertificates, Peer, Place, Shared, blobs, files, shells, yards};
 use crate::api::{
     self, About, BYTES, Began, Challenge, EPOCH_HEADER, Join, Joined, Keeps, Proof, RUN_HEADER, Refused,
     WaitForMessage,
@@ -163,6 +163,7 @@ fn described() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(join))
         .routes(routes!(challenge))
         .routes(routes!(session))
+        .routes(routes!(yards::yards))
         .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
     let messages = OpenApiRouter::new()
         .routes(routes!(messages, message))

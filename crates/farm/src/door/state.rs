@@ -335,6 +335,12 @@ impl State {
         self.run.as_ref()?.epoch.as_deref()
     }
 
+    /// Whether there may be packages that could start: a run that has not said how much is left may have some.
+    pub fn has_ready(&self) -> bool {
+        let backlog = self.run.as_ref().map(|run| &run.backlog);
+        backlog.is_some_and(|backlog| backlog.as_ref().is_none_or(|backlog| !backlog.ready.is_empty()))
+    }
+
     /// Where the run is, unless it is here.
     pub fn elsewhere(&self) -> Option<&Elsewhere> {
         self.elsewhere.as_ref()

@@ -10,6 +10,7 @@ mod several;
 mod shells;
 mod support;
 mod uploads;
+mod yards;
 
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
 use kilnyard_farm::About;

@@ -222,6 +222,15 @@ pub fn refused<T>(result: Result<T, ClientError>, words: &str) {
     }
 }
 
+/// Connects in place of a run of the yard whose door has this folder.
+pub fn run_in(folder: &Path) -> UnixStream {
+    let mut stream = relay::connect(folder).unwrap();
+    let (yard, distfiles) = (folder.join("yard"), folder.join("distfiles"));
+    let first = First::Run { yard, distfiles, archives: Vec::new(), allowed: Vec::new(), epoch: None };
+    relay::write(&mut stream, &first, b"").unwrap();
+    stream
+}
+
 /// A worker, and a build of it that reads nothing.
 pub fn build(worker: &str, attempt: &str) -> (String, Allowed) {
     let logs = Some("logs/1/p/2-".to_owned());

@@ -1,6 +1,7 @@
 //! `kilnyard serve`: the door of a yard, through which workers on other machines take part in its builds.
 
 mod coordinate;
+mod further;
 mod mover;
 mod pools;
 pub mod standby;
@@ -13,6 +14,7 @@ use crate::run::door;
 use crate::yard::Yard;
 use crate::{input, run, signals};
 use coordinate::{Coordinating, Sharing};
+use further::Further;
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{Fingerprint, Identity};
 use kilnyard_farm::relay::{Status, WorkerStatus};
@@ -35,6 +37,8 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     }
     let folder = folder(yard)?;
     let _lock = lock(&folder)?;
+    // Of a site that ended without removing it.
+    let _ = fs_err::remove_file(folder.join(door::SITE));
     let certificates = match yard.config.farm.client_certificates {
         true => ClientCertificates::Required,
         false => ClientCertificates::Optional,
@@ -70,6 +74,11 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     }
     let coordinating = Coordinating::new(yard, door.control(), &url, sharing)?;
     say!("workers of {} connect to {}", yard.home.display(), door.address());
+    let further = Further::serve(yard, &door.control(), &folder)?;
+    if coordinating.is_some() && !further.is_empty() {
+        return Err(Error::usage("a yard that several machines can have is served without further yards")
+            .hint("remove [farm.yards] or [store] in kilnyard.toml"));
+    }
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");
     say!("  echo {token} > token");

@@ -3,6 +3,8 @@
 mod inputs;
 mod join;
 mod lease;
+mod member;
+mod others;
 mod remote;
 mod shells;
 mod tidy;

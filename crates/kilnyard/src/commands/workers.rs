@@ -30,7 +30,8 @@ pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
         let nothing = Status { address: None, has_run: false, workers: Vec::new(), pools: Vec::new() };
         return show(yard, &nothing, options.json);
     }
-    let folder = serve::folder(yard)?;
+    serve::folder(yard)?;
+    let folder = door::roster_folder(yard);
     let roster = Roster::open(&folder).context(Kind::Machine, failed)?;
     let Some(action) = &options.action else { return list(yard, &roster, options.json) };
     // Other machines of the yard know it before this command says so.

@@ -36,6 +36,21 @@ pub fn folder(yard: &Yard) -> PathBuf {
     yard.home.join("state/farm")
 }
 
+/// The file in that folder with the path of the folder of a site that serves the yard, which has the workers.
+pub const SITE: &str = "site";
+
+/// The folder with the list of workers.
+pub fn roster_folder(yard: &Yard) -> PathBuf {
+    let own = folder(yard);
+    let site = fs_err::read_to_string(own.join(SITE)).ok().map(PathBuf::from);
+    site.filter(|site| site.is_absolute()).unwrap_or(own)
+}
+
+/// Whether workers are shared with further yards.
+pub fn is_shared(yard: &Yard) -> bool {
+    !yard.config.farm.yards.is_empty() || folder(yard).join(SITE).exists()
+}
+
 /// The most messages of workers that wait for the owner of the run.
 const WAITING_MAX: usize = 16;
 
@@ -177,6 +192,8 @@ impl Shared {
 struct Watched {
     /// The folder of the door.
     folder: PathBuf,
+    /// The folder with the list of workers.
+    roster: PathBuf,
     /// Which pools are trusted.
     farm: Farm,
     shared: Arc<Shared>,
@@ -204,7 +221,7 @@ impl Watched {
                 }
                 Ok(Note::Quarantine(worker, reason)) => {
                     // If this fails, it is quarantined in this run only.
-                    let _ = Roster::open(&self.folder)
+                    let _ = Roster::open(&self.roster)
                         .and_then(|roster| roster.hold(&worker, Some(Held::Quarantined(reason))));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -215,15 +232,15 @@ impl Watched {
     }
 
     fn report(&mut self, owner: &Sender<Message>) {
-        let changed = fs_err::metadata(self.folder.join(WORKERS)).and_then(|folder| folder.modified()).ok();
+        let changed = fs_err::metadata(self.roster.join(WORKERS)).and_then(|folder| folder.modified()).ok();
         let is_same = self.reported.is_some() && changed == self.changed;
         if is_same && self.is_settled {
             return;
         }
         (self.changed, self.is_settled) = (changed, is_same);
         // Without a roster, no worker has joined.
-        let members = match self.folder.is_dir() {
-            true => Roster::open(&self.folder).and_then(|roster| roster.members()),
+        let members = match self.roster.is_dir() {
+            true => Roster::open(&self.roster).and_then(|roster| roster.members()),
             false => Ok(Vec::new()),
         };
         // One that cannot be read now may be in a second.
@@ -289,6 +306,7 @@ impl Door {
         let (folder, farm) = (paths.door.clone(), yard.config.farm.clone());
         let mut roster = Watched {
             folder,
+            roster: roster_folder(yard),
             farm,
             shared: shared.clone(),
             reported: None,
@@ -553,7 +571,16 @@ mod tests {
         let (owner, events) = mpsc::channel();
         let farm = toml::from_str("[pool.lab]\ntrusted = false").unwrap();
         let (shared, folder) = (Arc::new(Shared::default()), folder.path().to_owned());
-        let mut watched = Watched { folder, farm, shared, reported: None, changed: None, is_settled: false };
+        let roster_of = folder.clone();
+        let mut watched = Watched {
+            folder,
+            roster: roster_of,
+            farm,
+            shared,
+            reported: None,
+            changed: None,
+            is_settled: false,
+        };
         let mut reported = || {
             watched.report(&owner);
             events.try_iter().last().map(|message| match message {

@@ -65,8 +65,8 @@ pub struct Owner<'a> {
     pub ended: Option<Ended>,
     /// The cores of this machine that take part.
     pub own_cores: u32,
-    /// Whether workers are started for the work that is left.
-    pub has_pools: bool,
+    /// Whether the server hears how much work is left: workers are started for it, or shared with other yards.
+    pub reports_backlog: bool,
     /// Whether another machine can continue the run; absent if none ever can.
     pub standby: Option<Standby>,
 }
@@ -141,7 +141,7 @@ impl Owner<'_> {
                     kept = Instant::now();
                     self.keep_measured();
                 }
-                if self.has_pools && reported.elapsed() >= BACKLOG_STEP {
+                if self.reports_backlog && reported.elapsed() >= BACKLOG_STEP {
                     reported = Instant::now();
                     self.report_backlog();
                 }

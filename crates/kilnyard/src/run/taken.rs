@@ -3,7 +3,7 @@
 //! A build is taken over only if its package would be built the same way now. The order is therefore made again, and its
 //! key compared with the recorded one. All other open builds are lost.
 
-use super::door::folder;
+use super::door::roster_folder;
 use super::host_name;
 use crate::plan::Planned;
 use crate::signals;
@@ -55,7 +55,7 @@ pub fn take_over(
 ) -> Vec<TakenOver> {
     let own = host_name();
     // The machine of an earlier leader builds for that one alone, and is no worker of this one.
-    let members = Roster::open(&folder(yard)).and_then(|roster| roster.members()).unwrap_or_default();
+    let members = Roster::open(&roster_folder(yard)).and_then(|roster| roster.members()).unwrap_or_default();
     let is_member = |worker: &str| worker != own && members.iter().any(|member| member.name == worker);
     let is_elsewhere =
         |build: &&BuildRow| build.ended_seconds.is_none() && build.worker.as_deref().is_some_and(is_member);

@@ -31,6 +31,7 @@ mod shells;
 mod standby;
 mod tables;
 mod traps;
+mod yards;
 
 use fixtures::Shared;
 use support::trials::{self, case};
@@ -59,6 +60,7 @@ fn main() {
         sets::CASES,
         tables::CASES,
         traps::CASES,
+        yards::CASES,
     ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
         case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
@@ -86,6 +88,7 @@ fn main() {
         | "pools_and_roles_decide_which_worker_builds_and_tests"
         | "a_standby_continues_the_run_of_a_killed_machine"
         | "a_machine_that_hangs_loses_its_run_and_says_so"
+        | "yards_share_the_workers_of_a_site"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }

@@ -129,6 +129,7 @@ fn with_worker(trying: &Trying, coordinate: impl FnOnce(&mut Desk)) -> Result<()
                 supply: &kilnyard_worker::SharedFolder { sign: kilnyard_worker::unsigned, distfiles: None },
                 worker: &worker,
                 cores: Cores::new("client", 2),
+                tenant: None,
                 has_jobservers: true,
                 capabilities: vec!["family:debian".to_owned()],
                 free_bytes_min: 0,

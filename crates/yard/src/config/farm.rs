@@ -1,7 +1,9 @@
 //! The table `farm`: workers on other machines.
 
 use super::demand::OnDemand;
+use super::site::{self, SiteYard};
 use kilnyard_coordinator::OWN_POOL;
+use kilnyard_model::entitlement::Entitlement;
 use kilnyard_model::role::Role;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,10 @@ pub struct Farm {
     pub client_certificates: bool,
     /// Pools of workers by name.
     pub pool: BTreeMap<String, Pool>,
+    /// What this yard is entitled to of the workers, if there are further yards.
+    pub share: Entitlement,
+    /// Further yards that `kilnyard serve` serves, by name.
+    pub yards: BTreeMap<String, SiteYard>,
 }
 
 /// How a worker that joins is approved.
@@ -76,6 +82,7 @@ impl Farm {
         if !(0.0..=1.0).contains(&self.verify) {
             return Err(format!("farm: verify is {}, but must be from 0 to 1", self.verify));
         }
+        site::check(&self.share, &self.yards)?;
         if self.pool.len() > POOLS_MAX {
             return Err(format!("farm: there are {} pools; the maximum is {POOLS_MAX}", self.pool.len()));
         }
@@ -85,6 +92,11 @@ impl Farm {
         if let Some(name) = self.pool.keys().find(|name| !is_name(name)) {
             return Err(format!(
                 "farm: `{name}` cannot name a pool: letters, digits, dots, dashes and underscores, at most {NAME_BYTES_MAX}"
+            ));
+        }
+        if let Some(name) = self.yards.keys().find(|name| !is_name(name) || name.starts_with('.')) {
+            return Err(format!(
+                "farm: `{name}` cannot name a yard: letters, digits, dots, dashes and underscores, at most {NAME_BYTES_MAX}"
             ));
         }
         if self.pool.contains_key(OWN_POOL) {
@@ -175,6 +187,15 @@ mod tests {
             ("[pool.a]\nroles = [\"cook\"]", "unknown variant"),
             ("[pool.a]\ntrust = true", "unknown field"),
             ("approve = \"yes\"", "unknown variant"),
+            ("[yards.\"a b\"]\npath = \"x\"", "cannot name a yard"),
+            ("[yards.\"..\"]\npath = \"x\"", "cannot name a yard"),
+            ("[yards.a]", "missing field `path`"),
+            ("[yards.a]\npath = \"\"", "needs the path"),
+            ("[yards.a]\npath = \"x\"\nweight = 0.0", "must be from 0.001 to 1000"),
+            ("[yards.a]\npath = \"x\"\nweight = nan", "must be from 0.001 to 1000"),
+            ("[yards.a]\npath = \"x\"\nclass = \"urgent\"", "unknown variant"),
+            ("[yards.a]\npath = \"x\"\nwight = 1", "unknown field"),
+            ("[share]\nweight = -1.0", "in [farm.share] must be"),
             (&format!("approve = \"by-hand\"\n{DEMAND}"), "cannot be approved by hand"),
             (&DEMAND.replace("most = 2", "most = 2\nleast = 3"), "at least 3 workers, and at most 2"),
             (&DEMAND.replace("command\"", "slurm\""), "no table [farm.pool.a.demand.slurm]"),

@@ -1,8 +1,7 @@
 //! `kilnyard worker --join`: takes part in the builds of a yard on another machine.
 
-use super::remote::Remote;
-use super::shells::Shells;
-use super::tidy::Tidy;
+use super::member::{Bounds, Member};
+use super::others::Others;
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -12,32 +11,22 @@ use kilnyard_farm::client::{Client as Connection, ClientError as ConnectionError
 use kilnyard_farm::identity::{Fingerprint, Pin};
 use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::roster::Token;
-use kilnyard_farm::streams::Streams;
 use kilnyard_model::host::Host;
 use kilnyard_process::{pressure, time_of_day_seconds};
-use kilnyard_protocol::{ANNOUNCED, CHECKS};
 use kilnyard_schedule::Machine;
-use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Transport, Worker, forget_kept_work};
+use kilnyard_worker::{SharedMachine, forget_kept_work};
 use kilnyard_yard::remedy::Remedy;
-use rand::RngCore;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The file of a membership in the worker's folder.
 const MEMBERSHIP: &str = "state/membership.json";
 /// The file of the worker's key.
 const KEY: &str = "state/worker.key";
-/// How often signals are checked.
-const STEP: Duration = Duration::from_millis(100);
-/// How long a worker that ends waits for its last messages to be sent.
-const SENDING_MAX: Duration = Duration::from_secs(3);
-/// A signal that comes so soon after the first is the same one.
-const REPEATED_MAX: Duration = Duration::from_secs(5);
 /// With less free space in its folder, a worker takes no builds: 1 GiB.
 pub const FREE_BYTES_MIN: u64 = 1 << 30;
 /// The pause after a request that failed.
@@ -86,106 +75,35 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     Yard::make_folders(&folder)?;
     let _lock = lock(&folder)?;
     let (membership, connection) = connect(options, &folder)?;
-    let environment = environment_of_process();
-    let distfiles = super::files(&folder, &environment)?;
-    let mut settings = worker::settings_without_yard(&folder, BTreeMap::new(), &environment);
-    settings.jobserver = JobserverStyle::default();
-    if let Some(cores) = options.cores {
-        settings.jobs = cores;
-    }
-    settings.layers_bytes_max = settings.layers_bytes_max.min(options.keep.0);
-    settings.kept_bytes_max = settings.kept_bytes_max.min(options.keep.0);
-    let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(settings.jobs) };
+    let own = worker::settings_without_yard(&folder, BTreeMap::new(), &environment_of_process());
+    let cores = options.cores.unwrap_or(own.jobs);
+    let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(cores) };
     let connection = Arc::new(connection.with_about(about(&machine, &folder), time_of_day_seconds));
-    let worker = Worker::new(settings, distfiles.clone());
-    let swept = worker.sweep().and_then(|mut left| {
-        left.extend(worker.clean_up()?);
-        Ok(left)
-    });
-    for left in swept.context(Kind::Machine, format!("prepare {}", folder.display()))? {
-        say!("note: {left}");
-    }
-    let Membership { url, worker: name, .. } = &membership;
-    say!("worker {name} of {url}: {} cores; it waits for builds, and Ctrl-C ends it", machine.cores);
-    let key = open_key(&folder)?;
-    let streams = Streams::start(connection.clone());
-    let shells = Shells {
-        client: connection.clone(),
-        worker: worker.clone(),
+    let Membership { url, worker: name, .. } = membership.clone();
+    let bounds = Bounds { machine, keep_bytes: options.keep.0, grace: Duration::from_secs(options.grace) };
+    let shared = SharedMachine::new(machine.oversubscribed().cores, machine.memory_bytes);
+    let member = Member {
         folder: folder.clone(),
+        connection: connection.clone(),
         name: name.clone(),
+        key: open_key(&folder)?,
+        tenant: shared.tenant(""),
+        bounds,
+        yard: None,
     };
-    shells.start();
-    let tidy = Tidy {
-        client: connection.clone(),
-        worker: worker.clone(),
-        folder: folder.clone(),
-        keep_bytes: options.keep.0,
-    };
-    // Before the yard learns what is warm.
-    tidy.start();
-    let supply = Remote {
-        client: &connection,
-        worker: &worker,
-        distfiles: &distfiles,
-        folder: &folder,
-        name,
-        key: &key,
-        streams: &streams,
-        keep_bytes: options.keep.0,
-    };
-    let mut client = Client {
-        worker: &worker,
-        supply: &supply,
-        cores: Cores::new(&folder.display().to_string(), machine.oversubscribed().cores),
-        has_jobservers: machine.cores > 1,
-        capabilities: [crate::run::capabilities(), vec![ANNOUNCED.to_owned(), CHECKS.to_owned()]].concat(),
-        free_bytes_min: FREE_BYTES_MIN,
-    };
-    let hello = crate::run::hello(name.clone(), process(), &machine);
-    let (inbox, incomings) = Inbox::new();
-    let (outgoing, to_send) = mpsc::channel();
-    // The one that receives is not waited for: a request for messages may take half a minute.
-    let (refusals, refused) = mpsc::channel();
-    let sending = std::thread::spawn({
-        let connection = connection.clone();
-        move || send(&connection, &to_send)
-    });
-    std::thread::spawn({
-        let (connection, inbox) = (connection.clone(), inbox.clone());
-        let (membership, folder) = (membership.clone(), folder.clone());
-        move || {
-            // Without a receiver the worker has ended.
-            let _ = refusals.send(receive(&connection, &inbox, membership, &folder));
-            inbox.close();
-        }
-    });
-    let grace = Duration::from_secs(options.grace);
-    std::thread::spawn(move || {
-        while signals::count() == 0 {
-            std::thread::sleep(STEP);
-        }
-        if signals::is_handover() && !grace.is_zero() {
-            say!("the worker takes no more builds, and ends in {} s at the latest", grace.as_secs());
-            inbox.drain();
-            let ended = Instant::now();
-            // Some managers of machines send the same signal twice.
-            let is_again = || signals::count() > 1 && ended.elapsed() > REPEATED_MAX;
-            while ended.elapsed() < grace && !is_again() {
-                std::thread::sleep(STEP);
-            }
-        }
-        inbox.quit();
-    });
-    let ended = client.run(hello, incomings, &ToDoor(outgoing)).context(Kind::Machine, "perform builds");
-    // The last message is that the worker leaves. Without it, its builds are given to others a little later.
-    let began = Instant::now();
-    while !sending.is_finished() && began.elapsed() < SENDING_MAX {
-        std::thread::sleep(STEP);
-    }
-    let ended = ended.and_then(|()| refused.try_recv().map_or(Ok(()), Err));
-    let _ = worker.keep_layers();
+    let started = member.prepare()?;
+    say!("worker {name} of {url}: {} cores; it waits for builds, and Ctrl-C ends it", machine.cores);
+    let others = Others::start(&member, shared);
+    let ended = started.perform(move |addresses| learn(&membership, &folder, addresses));
+    others.end();
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// Keeps the addresses of all servers of the farm, if they are others than those that are kept.
+fn learn(membership: &Membership, folder: &Path, addresses: Vec<String>) {
+    let learned = Membership { others: addresses, ..membership.clone() };
+    // If this fails, the worker knows them until it is started again.
+    let _ = learned.keep(folder);
 }
 
 /// The description of this machine for `kilnyard workers`. Builds are in this folder.
@@ -300,82 +218,5 @@ fn explained(error: &ConnectionError, url: &str) -> Error {
             "a token is used once: `kilnyard workers token` on the yard's machine prints a new one; --name NAME changes the name",
         ),
         _ => made,
-    }
-}
-
-/// A random id of this process.
-fn process() -> String {
-    let mut id = [0; 16];
-    rand::rngs::OsRng.fill_bytes(&mut id);
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Queues messages for the thread that sends them.
-struct ToDoor(Sender<Vec<u8>>);
-
-impl Transport for ToDoor {
-    fn send(&self, message: Vec<u8>) {
-        // Without a sending thread the worker ends.
-        let _ = self.0.send(message);
-    }
-}
-
-/// Sends messages in their order. One that cannot be sent is lost: the agent repeats it.
-fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
-    for message in messages {
-        if connection.send(message).is_err() {
-            std::thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// Why the worker ends, if trying again does not help.
-fn ended(error: &ConnectionError) -> Error {
-    let (what, hint) = match error {
-        ConnectionError::OtherDoor => (
-            "the server is not the one that this worker has joined",
-            "if a proxy has a new key: `kilnyard workers token --certificate FILE` on the yard's machine, then \
-             `kilnyard worker --join URL --token-file FILE` here, which keeps its name",
-        ),
-        _ => (
-            "the yard does not accept this worker any more",
-            "join again, with a new token and an empty --folder, if the worker was removed by mistake",
-        ),
-    };
-    let mut made = Error::new(Kind::Machine, what);
-    made.causes.push(error.to_string());
-    made.hint(hint)
-}
-
-/// Receives messages until the door refuses this worker, and returns why.
-fn receive(connection: &Connection, inbox: &Inbox, mut membership: Membership, folder: &Path) -> Error {
-    let mut is_connected = true;
-    let mut run = None;
-    loop {
-        match connection.receive(is_connected) {
-            Ok(received) => {
-                if !std::mem::replace(&mut is_connected, true) {
-                    say!("connected again");
-                }
-                if received.run.is_some() && received.run != run {
-                    run = received.run;
-                    inbox.reconnected();
-                }
-                let others = connection.addresses();
-                if membership.others.iter().collect::<BTreeSet<_>>() != others.iter().collect() {
-                    membership.others = others;
-                    // If this fails, the worker knows them until it is started again.
-                    let _ = membership.keep(folder);
-                }
-                received.message.into_iter().for_each(|message| inbox.deliver(message));
-            }
-            Err(error) if error.is_passing() => {
-                if std::mem::replace(&mut is_connected, false) {
-                    say!("{error}; builds continue, and the worker tries again");
-                }
-                std::thread::sleep(PAUSE);
-            }
-            Err(error) => return ended(&error),
-        }
     }
 }

@@ -1,0 +1,161 @@
+//! Further yards that are served at the address of a site: each has a run, files and sessions of its own, and the workers of
+//! the site. A request names its yard in a header; without that, it is for the site's own yard.
+
+use super::requests::{self, Refusal, Worker};
+use super::runs;
+use super::{Depots, Shared, Uploads};
+use crate::api::{WaitForYards, YARD_HEADER, YardOffer, Yards};
+use crate::relay;
+use axum::Json;
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use kilnyard_model::backlog::Backlog;
+use kilnyard_model::entitlement::Entitlement;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::task::AbortHandle;
+
+/// The longest time that a request for the yards waits for a change.
+const WAIT_MAX: Duration = Duration::from_secs(50);
+/// How often a change is looked for.
+const STEP: Duration = Duration::from_millis(500);
+/// The longest name of a yard, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The further yards, and what the site's own is entitled to.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    own: Mutex<Entitlement>,
+    yards: Mutex<BTreeMap<String, ServedYard>>,
+}
+
+#[derive(Debug)]
+struct ServedYard {
+    shared: Arc<Shared>,
+    router: Router,
+    entitlement: Entitlement,
+    /// Accepts its runs.
+    runs: AbortHandle,
+}
+
+impl Drop for ServedYard {
+    fn drop(&mut self) {
+        self.runs.abort();
+    }
+}
+
+/// Whether this can name a yard: letters, digits, dots, dashes and underscores.
+pub fn is_yard_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed) && !name.starts_with('.')
+}
+
+impl Served {
+    fn yards(&self) -> MutexGuard<'_, BTreeMap<String, ServedYard>> {
+        self.yards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own(&self) -> MutexGuard<'_, Entitlement> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what the site's own yard is entitled to.
+    pub fn set_own(&self, entitlement: Entitlement) {
+        *self.own() = entitlement;
+    }
+
+    /// Serves a yard with this folder for its socket and uploads. One of this name is replaced.
+    pub fn add(
+        &self,
+        site: &Arc<Shared>,
+        name: &str,
+        folder: &Path,
+        depot: Depots,
+        entitlement: Entitlement,
+    ) -> io::Result<()> {
+        if !is_yard_name(name) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} cannot name a yard")));
+        }
+        let socket = relay::listen(folder)?;
+        socket.set_nonblocking(true)?;
+        let shared = Arc::new(site.for_yard(Uploads::open(folder)?, depot));
+        let _context = site.runtime.enter();
+        let socket = UnixListener::from_std(socket)?;
+        let runs = site.runtime.spawn(runs::accept(shared.clone(), socket)).abort_handle();
+        let router = requests::router(shared.clone());
+        self.yards().insert(name.to_owned(), ServedYard { shared, router, entitlement, runs });
+        Ok(())
+    }
+
+    /// Ends the service of a yard.
+    pub fn remove(&self, name: &str) {
+        self.yards().remove(name);
+    }
+
+    /// The work that is left in the runs of further yards.
+    pub fn backlogs(&self) -> Vec<Backlog> {
+        self.yards().values().filter_map(|yard| yard.shared.state().backlog()).collect()
+    }
+
+    /// The yards and what they want, the site's own first. None if there is no other: it then has all workers.
+    fn offers(&self, site: &Shared) -> Vec<YardOffer> {
+        let yards = self.yards();
+        let offer = |name: &str, shared: &Shared, entitlement: Entitlement| YardOffer {
+            name: name.to_owned(),
+            entitlement,
+            has_ready: shared.state().has_ready(),
+        };
+        let others: Vec<YardOffer> =
+            yards.iter().map(|(name, yard)| offer(name, &yard.shared, yard.entitlement)).collect();
+        match others.is_empty() {
+            true => others,
+            false => [vec![offer("", site, *self.own())], others].concat(),
+        }
+    }
+}
+
+/// The handlers of a request, by the yard that it names; `own` are those of the site.
+pub(super) fn router_of(site: &Shared, own: &Router, headers: &HeaderMap) -> Router {
+    let Some(name) = headers.get(YARD_HEADER) else { return own.clone() };
+    let yards = site.yards.yards();
+    let yard = name.to_str().ok().and_then(|name| yards.get(name));
+    yard.map_or_else(|| Router::new().fallback(async || no_such_yard()), |yard| yard.router.clone())
+}
+
+fn no_such_yard() -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, "there is no such yard here".to_owned())
+}
+
+/// Lists the yards that the worker takes part in, and waits for a change.
+///
+/// There are none if the site serves one yard alone. Requests for the yard of a name have it in the header `kilnyard-yard`.
+#[utoipa::path(
+    get,
+    path = "/v1/yards",
+    params(WaitForYards),
+    responses(
+        (status = 200, description = "The yards.", body = Yards),
+        (status = 401, description = "The session is unknown or over.", body = crate::api::Refused),
+        (status = "default", description = "Any other refusal.", body = crate::api::Refused),
+    ),
+    security(("session" = [])),
+)]
+pub(super) async fn yards(
+    State(shared): State<Arc<Shared>>,
+    _: Worker,
+    Query(wait): Query<WaitForYards>,
+) -> Json<Yards> {
+    let end = tokio::time::Instant::now() + Duration::from_secs(wait.wait).min(WAIT_MAX);
+    loop {
+        let yards = Yards::of(shared.yards.offers(&shared));
+        if yards.version != wait.version.as_deref().unwrap_or("") || tokio::time::Instant::now() >= end {
+            return Json(yards);
+        }
+        tokio::time::sleep(STEP).await;
+    }
+}

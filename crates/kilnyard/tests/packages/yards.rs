@@ -1,0 +1,77 @@
+//! Yards that share the workers of a site.
+
+use crate::fixtures::{Fixture, Packages, Shared, Trial, slow};
+use crate::support::farm::{Far, Served, served};
+use crate::support::{Yard, until};
+use std::fs;
+
+pub const CASES: &[Trial] = &[("yards_share_the_workers_of_a_site", share)];
+
+/// The folder of workers.
+const FAR: &str = "workers";
+
+const NAMES: [&str; 5] = ["one", "two", "three", "four", "five"];
+
+/// The starts and ends of the builds of the last run, all of which this worker made.
+fn times(yard: &Yard, worker: &str) -> Vec<(f64, f64)> {
+    let of = |name: &str| {
+        let history = yard.run(&["history", name, "--json"]).exits(0).json();
+        let build = &history[0];
+        assert_eq!(
+            (build["outcome"].as_str(), build["worker"].as_str()),
+            (Some("built"), Some(worker)),
+            "{history}"
+        );
+        (build["started_seconds"].as_f64().unwrap(), build["ended_seconds"].as_f64().unwrap())
+    };
+    NAMES.iter().map(|name| of(name)).collect()
+}
+
+fn share(shared: &Shared) {
+    let set = |pause: &'static str| -> Vec<Fixture> { NAMES.map(|name| slow(name, pause)).to_vec() };
+    let (one, two) = (shared.yard("yards-one", &set("sleep 6")), shared.yard("yards-two", &set("sleep 6")));
+    let template = one.read("kilnyard.toml");
+    let configure = |yards: &str| {
+        let text = template.replace("\n[repository]", &format!("\n{yards}\n[repository]"));
+        fs::write(one.path("kilnyard.toml"), text).unwrap();
+    };
+    configure("[farm.yards.two]\npath = \"absent\"");
+    one.run(&["serve", "--listen", "127.0.0.1:0"])
+        .exits(2)
+        .says(&["failed to serve the yard two", "no yard in"]);
+    configure("[farm.yards.two]\npath = \".\"");
+    one.run(&["serve", "--listen", "127.0.0.1:0"]).exits(2).says(&["the yard of the site itself"]);
+    configure("[farm.yards.\"../two\"]\npath = \"x\"");
+    one.run(&["status"]).exits(2).says(&["cannot name a yard"]);
+    configure(&format!(
+        "[farm.yards.two]\npath = \"{}\"\nweight = 1.0\nclass = \"rebuild\"",
+        two.folder.display()
+    ));
+    let mut site = Served::start(&one);
+    assert!(served(&one).contains("shares the workers: weight 1, class rebuild"), "{}", served(&one));
+    // It is served.
+    two.run(&["serve", "--listen", "127.0.0.1:0"]).exits(2).says(&["runs in this yard already"]);
+    let far = Far::join_without(&shared.path(FAR), &one, &site, "far", &[&two.folder]);
+    until("the worker takes part in both", || far.said().contains("yard two: takes part"));
+    two.run(&["workers"]).exits(0).says(&["far"]);
+    let arguments = ["build", "--no-scan", "--elsewhere"];
+    let builds = [one.start(&arguments), two.start(&arguments)];
+    for mut build in builds {
+        build.end().exits(0).says(&["5 built"]);
+    }
+    let (of_one, of_two) = (times(&one, "far"), times(&two, "far"));
+    // On one core, neither waits for the end of the other.
+    let first = |times: &[(f64, f64)]| times.iter().map(|(began, _)| *began).fold(f64::INFINITY, f64::min);
+    let last = |times: &[(f64, f64)]| times.iter().map(|(_, ended)| *ended).fold(0.0, f64::max);
+    assert!(first(&of_one) < last(&of_two) && first(&of_two) < last(&of_one), "{of_one:?} {of_two:?}");
+    // At most one more than there are cores: one that had had nothing.
+    let all: Vec<(f64, f64)> = of_one.iter().chain(&of_two).copied().collect();
+    let at_once = |time: f64| all.iter().filter(|(began, ended)| *began <= time && time < *ended).count();
+    let most = all.iter().map(|(began, _)| at_once(*began)).max();
+    assert!(most <= Some(2), "{most:?} at once: {of_one:?} {of_two:?}");
+    // Files of one yard are not in the other's folder of the worker.
+    assert!(far.folder.join("worker/yards/two/state").is_dir());
+    site.signal(libc::SIGINT);
+    assert!(!two.path("state/farm/site").exists(), "it can be served alone again");
+    assert!(one.is_clean() && two.is_clean());
+}

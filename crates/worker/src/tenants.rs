@@ -1,0 +1,90 @@
+//! A machine that several yards share: what each of their clients may use of it now.
+
+use kilnyard_model::entitlement::Entitlement;
+use kilnyard_process::now_seconds;
+use kilnyard_schedule::{Shares, Usage};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How often the cores are divided anew, in seconds.
+const STEP_SECONDS: f64 = 0.25;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct SharedMachine(Mutex<Divided>);
+
+#[derive(Debug)]
+struct Divided {
+    shares: Shares,
+    /// The numbers of the yards, and whether they have packages that could start.
+    yards: BTreeMap<String, (usize, bool)>,
+    /// Counts yards, so that no number is used twice.
+    count: usize,
+    divided_seconds: f64,
+}
+
+/// The share of one yard, for its client.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    machine: Arc<SharedMachine>,
+    yard: String,
+}
+
+impl SharedMachine {
+    /// A machine with this many cores and this much memory for builds, in bytes.
+    pub fn new(cores: u32, memory_bytes: Option<u64>) -> Arc<SharedMachine> {
+        let shares = Shares::new(cores, memory_bytes);
+        let divided = Divided { shares, yards: BTreeMap::new(), count: 0, divided_seconds: 0.0 };
+        Arc::new(SharedMachine(Mutex::new(divided)))
+    }
+
+    fn divided(&self) -> MutexGuard<'_, Divided> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The share of a yard, which takes part from [`SharedMachine::set`] on.
+    pub fn tenant(self: &Arc<SharedMachine>, yard: &str) -> Tenant {
+        Tenant { machine: self.clone(), yard: yard.to_owned() }
+    }
+
+    /// Sets the yards that share the machine: what each is entitled to, and whether it has packages that could start. None
+    /// if there is one yard alone, which then has the whole machine.
+    pub fn set(&self, yards: &[(String, Entitlement, bool)]) {
+        let mut divided = self.divided();
+        let Divided { shares, yards: known, count, .. } = &mut *divided;
+        known.retain(|name, (number, _)| {
+            let stays = yards.iter().any(|(yard, ..)| yard == name);
+            if !stays {
+                shares.remove(*number);
+            }
+            stays
+        });
+        for (yard, entitlement, has_ready) in yards {
+            let (number, ready) = known.entry(yard.clone()).or_insert_with(|| {
+                *count += 1;
+                (*count - 1, false)
+            });
+            *ready = *has_ready;
+            shares.set(*number, *entitlement);
+        }
+        // At once, so that a yard with new work does not wait.
+        divided.divided_seconds = 0.0;
+    }
+}
+
+impl Tenant {
+    /// The cores that the yard may use now, with the usage of its builds; all if it has the machine alone.
+    pub(crate) fn cores(&self, usage: Usage) -> u32 {
+        let mut divided = self.machine.divided();
+        let Some((number, has_ready)) = divided.yards.get(&self.yard).copied() else {
+            return if divided.yards.is_empty() { u32::MAX } else { 0 };
+        };
+        let now_seconds = now_seconds();
+        divided.shares.note(number, now_seconds, Usage { has_ready, ..usage });
+        if now_seconds - divided.divided_seconds >= STEP_SECONDS {
+            divided.divided_seconds = now_seconds;
+            divided.shares.divide(now_seconds);
+        }
+        divided.shares.cores_of(number)
+    }
+}

@@ -304,3 +304,32 @@ class Pkgsrc:
             text = file.read()
         with open(config, "w") as file:
             file.write(text.replace('# packages = ["zlib1g-dev"]', 'packages = ["bmake", "make"]'))
+
+
+SLEEPER = """# $NetBSD$
+NAME= p{number:02}
+VERSION= 1.0
+do-build:
+\t@sleep {seconds}
+do-install:
+\t@mkdir -p ${{DESTDIR}}${{PREFIX}}/share/p{number:02}
+\t@echo {number} > ${{DESTDIR}}${{PREFIX}}/share/p{number:02}/number
+.include "../../mk/pkg.mk"
+"""
+
+
+class Sleepers(Pkgsrc):
+    """A tree of packages that wait."""
+
+    def __init__(self, folder, packages, seconds):
+        self.mirror, self.locations = os.environ.get("MIRROR"), []
+        self.tree, kit = make_tree(folder, packages, lambda n: SLEEPER.format(number=n, seconds=seconds))
+        self.more = ["--make", "/usr/bin/bmake", "--bootstrap-kit", kit]
+
+    def make_yard(self, program, yard):
+        super().make_yard(program, yard)
+        config = os.path.join(yard, "kilnyard.toml")
+        with open(config) as file:
+            text = file.read()
+        with open(config, "w") as file:
+            file.write(text.replace("# test = true", "test = false").replace("# jobs = 2", "jobs = 1"))

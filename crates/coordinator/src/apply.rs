@@ -26,10 +26,10 @@ impl Coordinator {
                 self.fetched(now_seconds, package, stage, outcome, actions);
             }
             Event::Received { from, message } => self.receive(from, *message, actions),
-            Event::Answered { build, is_repeated, answer, awaits_deposit } => {
-                self.answered(build, is_repeated, *answer, awaits_deposit, actions);
+            Event::Answered { build, is_repeated, answer, deposit } => {
+                self.answered(build, is_repeated, *answer, deposit, actions);
             }
-            Event::Deposited { build, outcome } => self.deposited(build, outcome, actions),
+            Event::Deposited { build, deposit, outcome } => self.deposited(build, deposit, outcome, actions),
             Event::Unstored { build, is_repeated, reason } => {
                 self.unstored(build, is_repeated, reason, actions);
             }

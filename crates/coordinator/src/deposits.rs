@@ -6,9 +6,10 @@
 
 use crate::{Action, Coordinator, Ending, LeaseState};
 use kilnyard_model::order::Stage;
-use kilnyard_model::result::{Failure, FailureKind};
+use kilnyard_model::reason::Reason;
+use kilnyard_model::result::{Failure, FailureKind, PackageState};
 use kilnyard_protocol::BuildResult;
-use kilnyard_schedule::Event as ScheduleEvent;
+use kilnyard_schedule::{Event as ScheduleEvent, Outcome};
 use kilnyard_store::Number;
 use std::collections::HashMap;
 
@@ -31,8 +32,8 @@ pub enum NotStored {
 pub(crate) enum Deposit {
     /// Where they have to be.
     Done,
-    /// On their way.
-    Pending,
+    /// On their way, by this number.
+    Pending(u64),
     /// See [`NotStored::Lost`].
     Lost(String),
 }
@@ -96,30 +97,78 @@ impl Coordinator {
     pub(crate) fn deposited(
         &mut self,
         build: Number,
+        deposit: u64,
         outcome: Result<(), NotStored>,
         actions: &mut Vec<Action>,
     ) {
-        if let Some(lease) = self.deposits.remove(build) {
-            // It ends now.
-            self.leases.insert(build, lease);
+        let is_it = |lease: &LeaseState| lease.deposit == Deposit::Pending(deposit);
+        match (self.leases.get_mut(&build), outcome) {
+            // Its result has not arrived, or there was no room.
+            (Some(lease), outcome) if is_it(lease) => {
+                lease.deposit = match outcome {
+                    Err(NotStored::Lost(reason)) => Deposit::Lost(reason),
+                    Ok(()) | Err(NotStored::Stopped) => Deposit::Done,
+                };
+                let Some(result) = lease.result.take() else { return };
+                self.conclude(build, *result, actions);
+            }
+            (None, outcome) if self.deposits.get_mut(build).is_some_and(|lease| is_it(lease)) => {
+                if outcome == Err(NotStored::Stopped) {
+                    return self.leave_open(build, actions);
+                }
+                let Some(mut lease) = self.deposits.remove(build) else { return };
+                let Some(result) = lease.result.take() else { return };
+                if let Err(NotStored::Lost(reason)) = outcome {
+                    lease.deposit = Deposit::Lost(reason);
+                }
+                // It ends now.
+                self.leases.insert(build, lease);
+                self.conclude(build, *result, actions);
+            }
+            _ => {}
         }
-        if outcome == Err(NotStored::Stopped) {
-            self.cancel(build, actions);
-        }
-        let Some(lease) = self.leases.get_mut(&build) else { return };
-        lease.deposit = match outcome {
-            Err(NotStored::Lost(reason)) => Deposit::Lost(reason),
-            Ok(()) | Err(NotStored::Stopped) => Deposit::Done,
-        };
-        // One that has not arrived finds the deposit as it is now.
-        let Some(mut result) = lease.result.take() else { return };
+    }
+
+    /// Records a result that has waited.
+    fn conclude(&mut self, build: Number, mut result: BuildResult, actions: &mut Vec<Action>) {
+        let Some(lease) = self.leases.get(&build) else { return };
         let (machine, attempt) = (lease.machine, lease.attempt);
         if let Deposit::Lost(reason) = &lease.deposit {
             result.outcome = Err(not_stored(reason.clone()));
         }
-        self.ended(self.now_seconds, *result, actions);
+        self.ended(self.now_seconds, result, actions);
         if let Some(machine) = machine {
             self.say_ended(machine, attempt, actions);
+        }
+    }
+
+    /// Leaves a build open in the store: the run ends before its outputs are stored, and the worker keeps the result, which the
+    /// next run takes over.
+    fn leave_open(&mut self, build: Number, actions: &mut Vec<Action>) {
+        let Some(lease) = self.deposits.remove(build) else { return };
+        let id = lease.package;
+        if self.packages[id.index()].state == PackageState::Building {
+            self.packages[id.index()].build = None;
+            self.move_to(id, PackageState::Waiting, Reason::BuildCancelled, None, actions);
+        }
+        self.schedule(ScheduleEvent::Ended { package: id, outcome: Outcome::Lost }, actions);
+    }
+
+    /// Loses the results of workers that may not build their packages any more.
+    pub(crate) fn lose_unwelcome_deposits(&mut self, actions: &mut Vec<Action>) {
+        let is_unwelcome = |lease: &LeaseState| {
+            let standing = self.standing(&lease.worker);
+            standing.pool.is_empty() || !self.may_take(&standing, lease.package)
+        };
+        let all = self.deposits.leases.iter();
+        let mut lost: Vec<Number> =
+            all.filter(|(_, lease)| is_unwelcome(lease)).map(|(build, _)| *build).collect();
+        lost.sort_unstable();
+        for build in lost {
+            if let Some(lease) = self.deposits.remove(build) {
+                self.leases.insert(build, lease);
+                self.lose(build, actions);
+            }
         }
     }
 }

@@ -127,13 +127,16 @@ pub enum Event {
         is_repeated: bool,
         /// Kept with the lease, and repeated if the worker asks again.
         answer: Box<Answer>,
-        /// Whether an [`Event::Deposited`] follows, before which the result is not recorded.
-        awaits_deposit: bool,
+        /// The number of the deposit, if an [`Event::Deposited`] follows, before which the result is not recorded. No two
+        /// answers of a run have the same.
+        deposit: Option<u64>,
     },
     /// The outputs of a build are stored where the machines of a farm share them, or cannot be.
     Deposited {
-        /// A build whose answer awaited this.
+        /// A build whose answer named this.
         build: Number,
+        /// The number of the deposit. One that was begun before a reload counts no more.
+        deposit: u64,
         /// Why they are not stored, if they are not.
         outcome: Result<(), NotStored>,
     },

@@ -179,6 +179,7 @@ impl Coordinator {
                 self.leave(machine, actions);
             }
         }
+        self.lose_unwelcome_deposits(actions);
         self.hold(held, actions);
     }
 

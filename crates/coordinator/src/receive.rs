@@ -394,7 +394,7 @@ impl Coordinator {
         build: Number,
         is_repeated: bool,
         mut answer: Answer,
-        awaits_deposit: bool,
+        deposit: Option<u64>,
         actions: &mut Vec<Action>,
     ) {
         let Some(lease) = self.leases.get(&build) else { return };
@@ -408,8 +408,8 @@ impl Coordinator {
             lease.test = Some(*order);
         }
         lease.answers[usize::from(is_repeated)] = Some(answer.clone());
-        if awaits_deposit {
-            lease.deposit = Deposit::Pending;
+        if let Some(deposit) = deposit {
+            lease.deposit = Deposit::Pending(deposit);
         }
         let (attempt, machine) = (lease.attempt, lease.machine);
         let result = if is_repeated { None } else { lease.result.take() };
@@ -441,7 +441,7 @@ impl Coordinator {
         }
         let (outputs, notes) = (Vec::new(), Vec::new());
         let answer = Answer { refused: Some(reason), outputs, notes, test: Test::Skip };
-        self.answered(build, is_repeated, answer, false, actions);
+        self.answered(build, is_repeated, answer, None, actions);
     }
 
     fn result(
@@ -463,7 +463,7 @@ impl Coordinator {
                 Some(answer) if answer.refused.is_none() && answer.outputs == *outputs => {
                     match &lease.deposit {
                         Deposit::Done => {}
-                        Deposit::Pending => return self.await_deposit(build, result, actions),
+                        Deposit::Pending(_) => return self.await_deposit(build, result, actions),
                         Deposit::Lost(reason) => result.outcome = Err(not_stored(reason.clone())),
                     }
                 }

@@ -34,11 +34,12 @@ impl Driver {
                 self.decide(now_seconds, event, tasks);
             }
             // Workers repeat unanswered messages.
-            Phase::Loading => {
-                if let Event::Requested(request) = event {
-                    self.requests.push(request);
-                }
-            }
+            Phase::Loading => match event {
+                Event::Requested(request) => self.requests.push(request),
+                // What is known of workers is only said when it changes.
+                Event::Workers(standings) => self.standings = Some(standings),
+                _ => {}
+            },
             Phase::Over => {}
         }
     }
@@ -214,7 +215,8 @@ impl Driver {
         self.decisions.push_back(Decision { actions, request: None });
         self.advance(now_seconds, tasks);
         let requests = std::mem::take(&mut self.requests).into_iter().map(Event::Requested);
-        let mut events = vec![Event::Begin];
+        let standings = self.standings.take().map(Event::Workers);
+        let mut events: Vec<Event> = standings.into_iter().chain([Event::Begin]).collect();
         events.extend(requests);
         if self.is_stopping {
             events.push(Event::Stop);

@@ -36,7 +36,7 @@ mod tests;
 
 pub use recorder::{Job, Ledger, record};
 
-use kilnyard_coordinator::{Action, Coordinator, Event, KeptOutputs, Prepared, Reading, Reloaded};
+use kilnyard_coordinator::{Action, Coordinator, Event, KeptOutputs, Prepared, Reading, Reloaded, Standing};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
@@ -184,6 +184,8 @@ pub struct Driver {
     reloads: u32,
     /// Requests that arrived after a commit failed, or were part of it.
     requests: Vec<Request>,
+    /// What is known of workers, if that changed after a commit failed.
+    standings: Option<BTreeMap<String, Standing>>,
     is_stopping: bool,
 }
 
@@ -202,6 +204,7 @@ impl Driver {
             no_room_seconds: None,
             reloads: 0,
             requests: Vec::new(),
+            standings: None,
             is_stopping: false,
         }
     }

@@ -316,7 +316,7 @@ impl World {
             Action::Ask { built, .. } => {
                 let (build, is_repeated, outputs) = (built.build, built.is_repeated, built.outputs.clone());
                 let answer = Box::new(Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip });
-                let answered = Event::Answered { build, is_repeated, answer, awaits_deposit: false };
+                let answered = Event::Answered { build, is_repeated, answer, deposit: None };
                 self.after(0.01, Coming::Input(Input::Event(answered)));
             }
             Action::Finish(state) => self.ended = Some(Ok(*state)),

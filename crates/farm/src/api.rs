@@ -119,6 +119,8 @@ pub struct Began {
 pub struct YardOffer {
     /// Its name, for the header `kilnyard-yard`; empty for the site's own yard.
     pub name: String,
+    /// Stays the same for a yard, and is another one's if the name is.
+    pub id: String,
     /// What it is entitled to.
     #[schema(value_type = Object)]
     pub entitlement: Entitlement,

@@ -24,7 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -138,6 +138,8 @@ pub struct Client {
     session: Mutex<Option<Session>>,
     /// The run that the last answer to a request for messages named.
     run: Mutex<Option<String>>,
+    /// Whether it begins no further session.
+    is_closed: AtomicBool,
 }
 
 /// A session that has begun.
@@ -188,6 +190,7 @@ impl Client {
             holdings,
             session,
             run,
+            is_closed: AtomicBool::new(false),
         })
     }
 
@@ -216,7 +219,19 @@ impl Client {
             holdings: Mutex::default(),
             session: Mutex::default(),
             run: Mutex::default(),
+            is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// Ends the use of this connection: threads that have it end when they ask next, and none begins a session, which would
+    /// end that of another connection of the worker.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// The yards that share this worker, as soon as they are others than those of this version, or half a minute later.
@@ -270,6 +285,9 @@ impl Client {
             let from = self.places().current().clone();
             match ask() {
                 Err(error) if error.is_of_server() => {
+                    if matches!(error, ClientError::Connection(_)) {
+                        self.places().note_silent(&from);
+                    }
                     let leader = match &error {
                         ClientError::Elsewhere { leader, .. } => leader.as_deref(),
                         _ => None,
@@ -280,7 +298,10 @@ impl Client {
                         return Err(error);
                     }
                 }
-                answer => return answer,
+                answer => {
+                    self.places().note_answer(&from);
+                    return answer;
+                }
             }
         }
     }
@@ -433,6 +454,9 @@ impl Client {
 
     /// Sends a request by `send` in a session; in a new one if the last is over.
     fn answer(&self, request: &dyn Fn() -> RequestBuilder, send: Sending) -> Result<Response, ClientError> {
+        if self.is_closed() {
+            return Err(ClientError::Refused("the connection was closed here".to_owned()));
+        }
         let known = self.session();
         if let Some(session) = &known {
             let answer = self.current(send(&|| request().bearer_auth(&session.id))?)?;

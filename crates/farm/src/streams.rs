@@ -55,7 +55,7 @@ impl Streams {
         let streams = Arc::new(Streams { client, builds: Mutex::default() });
         let sending = streams.clone();
         std::thread::spawn(move || {
-            loop {
+            while !sending.client.is_closed() {
                 std::thread::sleep(STEP);
                 // A log that grows fast has several full parts.
                 while sending.send() {}

@@ -173,6 +173,8 @@ pub struct Scheduler {
     prior_factor: f64,
     /// The measured speed of each machine.
     speeds: Vec<Speed>,
+    /// The cores that may be used now, if others use the rest.
+    shares: Vec<Option<u32>>,
     /// What machines have of the inputs of packages.
     transfers: Transfers,
     /// Where kept work of packages is.
@@ -232,6 +234,7 @@ impl Scheduler {
             surprises: Vec::new(),
             prior_factor: 1.0,
             speeds: Vec::new(),
+            shares: Vec::new(),
             transfers: Transfers::default(),
             kept: Kept::default(),
             cores_max: 1,
@@ -273,7 +276,7 @@ impl Scheduler {
 
     /// The number of concurrent builds of a machine.
     pub fn slots(&self, machine: MachineId) -> u32 {
-        self.slots_of(&self.machines[machine.index()])
+        self.slots_of(&self.machines[machine.index()]).min(self.cores_now(machine))
     }
 
     /// The number of concurrent builds of a machine like this.
@@ -402,7 +405,7 @@ impl Policy for Scheduler {
             Event::Closed(machine) => self.doors[machine.index()] = Door::Closed,
             Event::Opened(machine) => self.doors[machine.index()] = Door::Open,
             // Ranks stay those of whole machines: this changes every moment.
-            Event::Cores { machine, cores } => self.machines[machine.index()].cores = cores.max(1),
+            Event::Cores { machine, cores } => self.shares[machine.index()] = Some(cores.max(1)),
             Event::Left(machine) => {
                 self.doors[machine.index()] = Door::Gone;
                 self.renew_ranks();
@@ -455,6 +458,12 @@ fn check(graph: &Graph, works: &[Work]) -> Result<(), ScheduleError> {
 }
 
 impl Scheduler {
+    /// The cores of a machine that builds may use now.
+    fn cores_now(&self, machine: MachineId) -> u32 {
+        let share = self.shares[machine.index()].unwrap_or(u32::MAX);
+        self.machines[machine.index()].cores.min(share)
+    }
+
     /// Maximum number of cores that a build on this machine can have.
     fn build_cores_max(&self, machine: &Machine) -> u32 {
         machine.build_cores_max().min(self.limits.jobs_max.unwrap_or(u32::MAX)).max(1)
@@ -474,11 +483,13 @@ impl Scheduler {
             self.running.push(Vec::new());
             self.pressures.push(Pressure::Low);
             self.speeds.push(Speed::default());
+            self.shares.push(None);
         } else {
             let speed = self.speeds[machine.index()].measured(about.speed).unwrap_or(about.speed);
             self.machines[machine.index()] = Machine { speed, ..about };
             self.doors[machine.index()] = Door::Open;
             self.pressures[machine.index()] = Pressure::Low;
+            self.shares[machine.index()] = None;
         }
     }
 

@@ -152,13 +152,15 @@ impl Shares {
         let mut members: Vec<&mut Member> = self.members.iter_mut().flatten().collect();
         // What runs keeps at least a core for each build.
         members.iter_mut().for_each(|member| member.cores = member.usage.building);
+        let has_work = |member: &&&mut Member| member.usage.has_ready || member.usage.building > 0;
+        let count = members.iter().filter(has_work).count();
         let mut free = self.cores.saturating_sub(members.iter().map(|member| member.cores).sum());
         while free > 0 {
             let received = members.iter().map(|member| member.to_receive()).sum();
             let next = members
                 .iter_mut()
                 .filter(|member| member.cores < member.could_use(now_seconds, all))
-                .min_by(|a, b| a.comes_before(b, received));
+                .min_by(|a, b| a.comes_before(b, received, count));
             let Some(next) = next else { break };
             next.cores += 1;
             free -= 1;
@@ -173,7 +175,7 @@ impl Shares {
         // On a full machine, one that has had next to nothing does not wait for the end of others' builds.
         let received = members.iter().map(|member| member.to_receive()).sum();
         let starved = members.iter_mut().find(|member| {
-            member.cores == 0 && member.could_use(now_seconds, all) > 0 && member.is_starved(received)
+            member.cores == 0 && member.could_use(now_seconds, all) > 0 && member.is_starved(received, count)
         });
         if let Some(starved) = starved {
             starved.cores = 1;
@@ -200,12 +202,14 @@ impl Member {
         self.received + f64::from(self.cores) * HORIZON_SECONDS
     }
 
-    fn is_starved(&self, received_by_all: f64) -> bool {
-        self.to_receive() < LEAST_SHARE * received_by_all
+    fn is_starved(&self, received_by_all: f64, count: usize) -> bool {
+        // With many yards, an equal share is less than that.
+        let least = LEAST_SHARE.min(0.5 / count.max(1) as f64);
+        self.to_receive() < least * received_by_all
     }
 
-    fn comes_before(&self, other: &Member, received_by_all: f64) -> std::cmp::Ordering {
-        let class = |member: &Member| match member.is_starved(received_by_all) {
+    fn comes_before(&self, other: &Member, received_by_all: f64, count: usize) -> std::cmp::Ordering {
+        let class = |member: &Member| match member.is_starved(received_by_all, count) {
             true => None,
             false => Some(member.entitlement.class),
         };

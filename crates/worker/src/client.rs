@@ -25,7 +25,7 @@ use kilnyard_protocol::{
     Answer, BuildResult, Built, Hello, Lease, Progress, Test, ToCoordinator, ToWorker, WireError, encode,
     encode_as, open,
 };
-use kilnyard_schedule::Pressure;
+use kilnyard_schedule::{Pressure, Usage};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -201,6 +201,7 @@ impl<'env> Client<'env> {
         transport: &dyn Transport,
     ) -> Result<(), ClientError> {
         let Incomings { receiver, sender } = incomings;
+        let _ends = self.tenant.clone().map(Ends);
         let (ended, mut agent, version, quits) = std::thread::scope(|scope| {
             let mut talk = Talk {
                 client: &mut *self,
@@ -239,6 +240,15 @@ impl<'env> Client<'env> {
             }
         }
         ended
+    }
+}
+
+/// Notes that nothing runs any more when a client has ended.
+struct Ends(Tenant);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.cores(Usage::default());
     }
 }
 

@@ -1,10 +1,10 @@
 //! Results whose outputs have to be stored first.
 
-use super::run::{Run, asked, good, output};
+use super::run::{Incoming, Run, asked, good, output};
 use crate::*;
 use kilnyard_model::result::{BuildOutcome, FailureKind};
 use kilnyard_protocol::BuildResult;
-use kilnyard_store::RequestKind;
+use kilnyard_store::{BuildRow, RequestKind};
 
 /// A run with one slot, in which `b` needs `a`, and nothing needs `c`.
 fn run() -> Run {
@@ -15,7 +15,8 @@ fn run() -> Run {
 }
 
 fn deposited(build: Number, outcome: Result<(), NotStored>) -> Event {
-    Event::Deposited { build, outcome }
+    // The number of a deposit is that of its build here.
+    Event::Deposited { build, deposit: build, outcome }
 }
 
 fn is_acknowledged(run: &Run, build: Number) -> bool {
@@ -81,21 +82,87 @@ fn outputs_that_are_lost_before_they_are_stored_fail_the_build() {
     assert_eq!((failure.kind, &*failure.message), (FailureKind::Outputs, "an output is lost: disk"));
 }
 
+/// The worker says that a cancelled build has ended.
+fn cancelled(build: Number) -> Incoming {
+    let failure = Failure { kind: FailureKind::Cancelled, ..deposits::not_stored(String::new()) };
+    Incoming::Ended(BuildResult { build, outcome: Err(failure), is_reproducible: None, provenance: None })
+}
+
 #[test]
-fn an_interrupted_run_waits_for_what_can_be_stored_and_repeats_the_rest() {
-    for (outcome, recorded) in [(Ok(()), BuildOutcome::Built), (Err(NotStored::Stopped), BuildOutcome::Lost)]
-    {
+fn an_interrupted_run_waits_for_what_can_be_stored_and_leaves_the_rest_to_the_next_one() {
+    for (outcome, recorded) in [(Ok(()), Some(BuildOutcome::Built)), (Err(NotStored::Stopped), None)] {
         let mut run = run();
         run.send(good(1));
         run.send(Event::Stop);
-        let cancelled = Failure { kind: FailureKind::Cancelled, ..deposits::not_stored(String::new()) };
-        let outcome_of_c = Err(cancelled);
-        let result = BuildResult { build: 2, outcome: outcome_of_c, is_reproducible: None, provenance: None };
-        run.send(super::run::Incoming::Ended(result));
+        run.send(cancelled(2));
         assert_eq!(run.finished(), None);
         assert_eq!(run.send(deposited(1, outcome)), []);
-        assert_eq!((ended(&run, 1), run.finished()), (Some(recorded), Some(RunState::Interrupted)));
+        assert_eq!((ended(&run, 1), run.finished()), (recorded.clone(), Some(RunState::Interrupted)));
+        // Without that, its worker keeps the result.
+        assert_eq!(is_acknowledged(&run, 1), recorded.is_some());
     }
+}
+
+#[test]
+fn a_deposit_from_before_a_reload_admits_nothing() {
+    let mut run = run();
+    run.send(good(1));
+    // The state is read again: build 1 is open there, and its worker repeats the result.
+    let row = BuildRow {
+        number: 1,
+        attempt: Some(run.worker.attempts[&1]),
+        run: 1,
+        package: "a".to_owned(),
+        version: "1".to_owned(),
+        worker: Some("kiln-1".to_owned()),
+        cores: 1,
+        host: None,
+        slot: 0,
+        key: "k".to_owned(),
+        started_seconds: 0.0,
+        ended_seconds: None,
+        outcome: BuildOutcome::Building,
+        failure: None,
+        is_reproducible: None,
+        stages: Vec::new(),
+    };
+    let starts = (0..3).map(|_| super::run::start()).collect();
+    let reloaded = Reloaded { starts, open: vec![(row, Reason::FirstBuild)], next_build: 10 };
+    let scheduler = super::run::scheduler((*run.coordinator.graph).clone(), 1);
+    let mut actions = Vec::new();
+    run.coordinator.reload(run.now_seconds, reloaded, scheduler, &mut actions);
+    run.send(Event::Begin);
+    run.worker.held = vec![run.worker.attempts[&1]];
+    run.rejoins();
+    // Other outputs than those that were judged, while nothing answers.
+    let Incoming::Ended(result) = good(1) else { unreachable!() };
+    let other = BuildResult { outcome: Ok(vec![output("x", "other")]), ..result };
+    let event = run.event(Incoming::Ended(other));
+    let mut actions = Vec::new();
+    run.coordinator.apply(run.now_seconds, event, &mut actions);
+    assert!(actions.iter().any(|action| matches!(action, Action::Ask { .. })), "{actions:?}");
+    let mut later = Vec::new();
+    run.coordinator.apply(run.now_seconds, deposited(1, Ok(())), &mut later);
+    let is_recorded = |action: &Action| matches!(action, Action::Record(Record::BuildEnded { .. }));
+    assert!(!later.iter().any(is_recorded), "{later:?}");
+}
+
+#[test]
+fn results_of_a_worker_that_was_removed_do_not_count_later() {
+    let mut run = run().elsewhere();
+    let known = super::pools::workers(&[(
+        "kiln-1",
+        super::pools::standing("lab", true, &kilnyard_model::role::Role::ALL),
+    )]);
+    run.send(known);
+    run.starts_worker();
+    run.pass(1.0);
+    let waits = *run.worker.attempts.keys().last().unwrap();
+    run.send(good(waits));
+    run.send(super::pools::workers(&[]));
+    assert_eq!(ended(&run, waits), Some(BuildOutcome::Lost));
+    run.send(deposited(waits, Ok(())));
+    assert_eq!(ended(&run, waits), Some(BuildOutcome::Lost));
 }
 
 #[test]
@@ -116,7 +183,7 @@ fn too_much_that_waits_keeps_its_cores() {
     run.send(Event::Begin);
     let large = |build| {
         let outcome = Ok(vec![Output { size_bytes: 1 << 40, ..output("x", "1") }]);
-        super::run::Incoming::Ended(BuildResult { build, outcome, is_reproducible: None, provenance: None })
+        Incoming::Ended(BuildResult { build, outcome, is_reproducible: None, provenance: None })
     };
     assert_eq!(run.send(large(1)).len(), 1, "there is room for one");
     assert_eq!(run.send(large(2)), [], "the second one waits in its slot");

@@ -155,6 +155,13 @@ impl Run {
         self.send(Incoming::Pressure(self.worker.pressure))
     }
 
+    /// The worker says hello again, with the builds that it has.
+    pub fn rejoins(&mut self) -> Vec<(Number, String)> {
+        self.worker.offers = 0;
+        self.worker.session = self.greet("kiln-1", &self.worker.processes.to_string());
+        self.send(Incoming::Pressure(self.worker.pressure))
+    }
+
     /// Says hello as a worker. Returns its session.
     fn greet(&mut self, worker: &str, process: &str) -> Session {
         let hello = Hello {
@@ -342,7 +349,7 @@ impl Run {
                             build,
                             is_repeated,
                             answer,
-                            awaits_deposit: self.awaits_deposits,
+                            deposit: self.awaits_deposits.then_some(build),
                         });
                     }
                     _ => {}

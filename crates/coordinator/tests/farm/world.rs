@@ -650,7 +650,13 @@ impl World {
                     let (build, is_repeated) = (built.build, built.is_repeated);
                     let awaits_deposit = !is_lie && !is_repeated && self.setting.has_pools;
                     let answer = Box::new(answer);
-                    let answered = Event::Answered { build, is_repeated, answer, awaits_deposit };
+                    let deposit = self.random.below(1 << 40);
+                    let answered = Event::Answered {
+                        build,
+                        is_repeated,
+                        answer,
+                        deposit: awaits_deposit.then_some(deposit),
+                    };
                     let seconds = self.boss_hears(2.0, answered);
                     if awaits_deposit {
                         // The store is away now and then.
@@ -659,7 +665,7 @@ impl World {
                         let is_lost = self.random.happens(100);
                         let lost = || Err(NotStored::Lost("an output is lost".to_owned()));
                         let outcome = if is_lost { lost() } else { Ok(()) };
-                        let event = Box::new(Event::Deposited { build, outcome });
+                        let event = Box::new(Event::Deposited { build, deposit, outcome });
                         self.after(seconds, SimEvent::BossHears { life: self.boss_life, event });
                     }
                 }

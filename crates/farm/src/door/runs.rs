@@ -71,9 +71,13 @@ async fn serve(shared: &Shared, stream: UnixStream) -> io::Result<()> {
 
 pub fn status(shared: &Shared) -> io::Result<Status> {
     let members = shared.roster.members()?;
-    let (state, now) = (shared.state(), Instant::now());
-    let workers = members.into_iter().map(|member| {
+    let now = Instant::now();
+    // What a worker does for further yards counts too: it is not idle. Before the state is locked.
+    let of_yards: Vec<_> = members.iter().map(|member| shared.yards.seen(&member.name, now)).collect();
+    let state = shared.state();
+    let workers = members.into_iter().zip(of_yards).map(|(member, (builds, silent))| {
         let seen = state.seen(&member.name, now);
+        let silent = seen.silent.into_iter().chain(silent).min();
         WorkerStatus {
             pool: member.pool,
             roles: member.roles,
@@ -82,8 +86,8 @@ pub fn status(shared: &Shared) -> io::Result<Status> {
             clock_ahead_seconds: seen.clock_ahead_seconds,
             holdings: seen.holdings,
             joined_seconds: member.joined_seconds,
-            silent_seconds: seen.silent.map(|silent| silent.as_secs_f64()),
-            builds: seen.builds,
+            silent_seconds: silent.map(|silent| silent.as_secs_f64()),
+            builds: seen.builds + builds,
             name: member.name,
         }
     });

@@ -3,6 +3,7 @@
 
 use super::requests::{self, Refusal, Worker};
 use super::runs;
+use super::state::Seen;
 use super::{Depots, Shared, Uploads};
 use crate::api::{WaitForYards, YARD_HEADER, YardOffer, Yards};
 use crate::relay;
@@ -12,11 +13,13 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use kilnyard_model::backlog::Backlog;
 use kilnyard_model::entitlement::Entitlement;
+use kilnyard_model::sha256::Sha256Hex;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
 
@@ -38,6 +41,8 @@ pub(super) struct Served {
 struct ServedYard {
     shared: Arc<Shared>,
     router: Router,
+    /// See [`YardOffer::id`].
+    id: String,
     entitlement: Entitlement,
     /// Accepts its runs.
     runs: AbortHandle,
@@ -88,7 +93,8 @@ impl Served {
         let socket = UnixListener::from_std(socket)?;
         let runs = site.runtime.spawn(runs::accept(shared.clone(), socket)).abort_handle();
         let router = requests::router(shared.clone());
-        self.yards().insert(name.to_owned(), ServedYard { shared, router, entitlement, runs });
+        let id = Sha256Hex::of(folder.as_os_str().as_bytes()).to_string();
+        self.yards().insert(name.to_owned(), ServedYard { shared, router, id, entitlement, runs });
         Ok(())
     }
 
@@ -102,19 +108,30 @@ impl Served {
         self.yards().values().filter_map(|yard| yard.shared.state().backlog()).collect()
     }
 
+    /// The builds of a worker for further yards, and for how long it has not been heard by any of them.
+    pub fn seen(&self, worker: &str, now: Instant) -> (usize, Option<Duration>) {
+        let yards = self.yards();
+        let seen = yards.values().map(|yard| yard.shared.state().seen(worker, now));
+        let of = |(builds, least): (usize, Option<Duration>), seen: Seen| {
+            (builds + seen.builds, least.into_iter().chain(seen.silent).min())
+        };
+        seen.fold((0, None), of)
+    }
+
     /// The yards and what they want, the site's own first. None if there is no other: it then has all workers.
     fn offers(&self, site: &Shared) -> Vec<YardOffer> {
         let yards = self.yards();
-        let offer = |name: &str, shared: &Shared, entitlement: Entitlement| YardOffer {
+        let offer = |name: &str, id: &str, shared: &Shared, entitlement: Entitlement| YardOffer {
             name: name.to_owned(),
+            id: id.to_owned(),
             entitlement,
             has_ready: shared.state().has_ready(),
         };
         let others: Vec<YardOffer> =
-            yards.iter().map(|(name, yard)| offer(name, &yard.shared, yard.entitlement)).collect();
+            yards.iter().map(|(name, yard)| offer(name, &yard.id, &yard.shared, yard.entitlement)).collect();
         match others.is_empty() {
             true => others,
-            false => [vec![offer("", site, *self.own())], others].concat(),
+            false => [vec![offer("", "", site, *self.own())], others].concat(),
         }
     }
 }

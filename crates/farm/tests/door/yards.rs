@@ -83,8 +83,12 @@ fn workers_learn_which_yards_have_work() {
     site.control.set_entitlement(Entitlement::default());
     let client = site.joined("w");
     let first = client.yards("").unwrap();
-    let offer =
-        |name: &str, entitlement, has_ready| YardOffer { name: name.to_owned(), entitlement, has_ready };
+    let id = first.yards[1].id.clone();
+    assert!(id.len() == 64 && first.yards[0].id.is_empty());
+    let offer = |name: &str, entitlement, has_ready| {
+        let id = if name.is_empty() { String::new() } else { id.clone() };
+        YardOffer { name: name.to_owned(), id, entitlement, has_ready }
+    };
     assert_eq!(first.yards, [offer("", Entitlement::default(), false), offer("b", RELEASE, false)]);
     // A run that says nothing may have work; one that says so has none.
     let mut run = run_in(&folder);

@@ -226,7 +226,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
             .and_then(|()| set.publish(yard, &*store, &distfiles))
             .map(Some),
     };
-    if outcome.run.is_some() {
+    if outcome.run.is_some() && !leads_elsewhere(yard, &*store)? {
         // No other machine needs to publish it. If it cannot be noted, one may do so again.
         let _ = note_build(yard, None);
     }
@@ -260,6 +260,13 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         _ if judgement.is_bad => ExitCode::from(Kind::Packages as u8),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Whether another machine has led since: what is noted is its run then.
+fn leads_elsewhere(yard: &Yard, store: &dyn Store) -> Result<bool> {
+    let own = yard.as_holder()?.id;
+    let leader = store.leader().map_err(store_error)?;
+    Ok(leader.is_some_and(|leader| leader.holder.id != own))
 }
 
 /// Judges the outcome by what was expected of each package. Without a run, packages can only be left out.

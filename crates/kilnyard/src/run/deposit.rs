@@ -10,7 +10,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_store::Number;
 use kilnyard_yard::yard::fresh_since_seconds;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +25,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// Outputs to store.
 struct Deposit {
     build: Number,
+    number: u64,
     files: Vec<(PathBuf, Sha256Hex)>,
 }
 
@@ -32,6 +33,8 @@ struct Deposit {
 pub struct Depositor {
     deposits: Sender<Deposit>,
     ends: Arc<Ends>,
+    /// Counts deposits.
+    count: AtomicU64,
 }
 
 /// How far the end of the run is.
@@ -69,14 +72,19 @@ impl Depositor {
             let shared = shared.clone();
             std::thread::spawn(move || shared.store_all());
         }
-        Some(Depositor { deposits, ends })
+        Some(Depositor { deposits, ends, count: AtomicU64::new(0) })
     }
 
-    /// Stores the outputs of a build, which `distfiles` has, and then tells the owner of the run.
-    pub fn store(&self, distfiles: &FileStore, build: Number, outputs: Vec<Sha256Hex>) {
+    /// The number of the next deposit.
+    pub fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Stores the outputs of a build, which `distfiles` has, as the deposit of this number. The owner of the run hears of it.
+    pub fn store(&self, distfiles: &FileStore, (build, number): (Number, u64), outputs: Vec<Sha256Hex>) {
         let files = outputs.into_iter().map(|sha256| (distfiles.path(&sha256), sha256)).collect();
         // The threads receive as long as this exists.
-        let _ = self.deposits.send(Deposit { build, files });
+        let _ = self.deposits.send(Deposit { build, number, files });
     }
 
     /// The run is interrupted: what cannot be stored now is not waited for.
@@ -95,9 +103,9 @@ impl Shared {
     fn store_all(&self) {
         loop {
             let received = self.deposits.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Deposit { build, files }) = received else { return };
+            let Ok(Deposit { build, number, files }) = received else { return };
             let outcome = files.iter().try_for_each(|(path, sha256)| self.store(path, sha256));
-            let deposited = Event::Deposited { build, outcome };
+            let deposited = Event::Deposited { build, deposit: number, outcome };
             // Without an owner the run is over.
             let _ = self.owner.send(Message::Event(Box::new(deposited)));
         }
@@ -106,7 +114,11 @@ impl Shared {
     /// Stores a file, and tries again while its store is away.
     fn store(&self, path: &Path, sha256: &Sha256Hex) -> Result<(), NotStored> {
         loop {
-            if self.ends.is_over.load(Ordering::Relaxed) {
+            // An interrupted run tries each once more, unless the store is known to be away.
+            let is_stopping = self.ends.is_stopping.load(Ordering::Relaxed);
+            if self.ends.is_over.load(Ordering::Relaxed)
+                || is_stopping && self.is_away.load(Ordering::Relaxed)
+            {
                 return Err(NotStored::Stopped);
             }
             match self.depot.deposit(path, sha256, fresh_since_seconds()) {

@@ -275,7 +275,7 @@ impl Owner<'_> {
                             build,
                             is_repeated,
                             answer,
-                            awaits_deposit: false,
+                            deposit: None,
                         });
                     }
                 };

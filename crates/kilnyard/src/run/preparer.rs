@@ -128,11 +128,11 @@ impl Preparer<'_> {
                         answer.outputs.iter().filter_map(|output| Sha256Hex::parse(&output.sha256).ok());
                     let files: Vec<Sha256Hex> = files.collect();
                     let depositor = self.depositor.as_ref().filter(|_| !is_repeated && !files.is_empty());
-                    let awaits_deposit = depositor.is_some();
-                    let answered = Event::Answered { build, is_repeated, answer, awaits_deposit };
+                    let deposit = depositor.map(|depositor| depositor.next());
+                    let answered = Event::Answered { build, is_repeated, answer, deposit };
                     let _ = self.owner.send(Message::Event(Box::new(answered)));
-                    if let Some(depositor) = depositor {
-                        depositor.store(self.distfiles, build, files);
+                    if let (Some(depositor), Some(deposit)) = (depositor, deposit) {
+                        depositor.store(self.distfiles, (build, deposit), files);
                     }
                 }
             }

@@ -53,12 +53,12 @@ struct Spare {
 }
 
 impl Spare {
-    fn of(machine: &Machine, running: &[Running]) -> Spare {
+    fn of(cores: u32, machine: &Machine, running: &[Running]) -> Spare {
         let left = |all: Option<u64>, taken: fn(&Running) -> u64| {
             running.iter().map(taken).fold(all.unwrap_or(u64::MAX), u64::saturating_sub)
         };
         Spare {
-            cores: machine.cores.saturating_sub(running.len() as u32),
+            cores: cores.saturating_sub(running.len() as u32),
             memory_bytes: left(machine.memory_bytes, |build| build.memory_bytes),
             disk_bytes: left(machine.disk_bytes, |build| build.disk_bytes),
         }
@@ -225,7 +225,7 @@ impl Scheduler {
             return Room::NoCores;
         }
         let place = self.queue.place(package);
-        let mut spare = Spare::of(&self.machines[machine.index()], running);
+        let mut spare = Spare::of(self.cores_now(machine), &self.machines[machine.index()], running);
         if self.limits.sharing == Sharing::ByRank {
             for build in running.iter().take_while(|build| build.place() < place) {
                 spare.give(build.memory_per_core_bytes, build.extra_wanted(&self.limits));
@@ -310,7 +310,9 @@ impl Scheduler {
     /// Hands out the cores beyond the first of each build.
     pub(super) fn allot(&mut self, actions: &mut Vec<Action>) {
         let limits = self.limits;
-        for (machine, running) in self.machines.iter().zip(&mut self.running) {
+        let now: Vec<u32> = (0..self.machines.len() as u32).map(|id| self.cores_now(MachineId(id))).collect();
+        for ((machine, cores), running) in self.machines.iter().zip(now).zip(&mut self.running) {
+            let machine = Machine { cores, ..*machine };
             let sharer = |build: &Running| Sharer {
                 wants: build.wants,
                 memory_bytes: build.memory_bytes,
@@ -320,10 +322,10 @@ impl Scheduler {
             match limits.sharing {
                 Sharing::ByRank => {
                     let sharers: Vec<Sharer> = running.iter().map(sharer).collect();
-                    cores = share_out(machine, limits.jobs_max, &sharers);
+                    cores = share_out(&machine, limits.jobs_max, &sharers);
                 }
                 Sharing::Equally => {
-                    let mut spare = Spare::of(machine, running);
+                    let mut spare = Spare::of(machine.cores, &machine, running);
                     let mut is_left = true;
                     while is_left {
                         is_left = false;

@@ -159,7 +159,11 @@ impl Scheduler {
     pub(super) fn end_seconds(&self, longest_seconds: f64) -> f64 {
         let running = || self.running.iter().flatten();
         let left = running().map(|build| build.serial_left_seconds + build.parallel_left_seconds);
-        let power: f64 = self.present().map(|machine| f64::from(machine.cores) * machine.speed).sum();
+        let power = |(id, door): (MachineId, &Door)| match door {
+            Door::Gone => 0.0,
+            _ => f64::from(self.cores_now(id)) * self.machines[id.index()].speed,
+        };
+        let power: f64 = (0..).map(MachineId).zip(&self.doors).map(power).sum();
         let longest_seconds = running().map(|build| build.rank_seconds).fold(longest_seconds, f64::max);
         longest_seconds.max((self.unstarted_seconds + left.sum::<f64>()) / power)
     }
@@ -206,7 +210,8 @@ impl Scheduler {
         }
         let mut parallel: Vec<Ahead> = ahead.filter(|one| one.parallel_seconds > 0.0).collect();
         parallel.sort_by(|a, b| a.serial_seconds.total_cmp(&b.serial_seconds));
-        let all = f64::from(about.cores);
+        let now = self.cores_now(machine);
+        let all = f64::from(now);
         let start_seconds = match core {
             Core::Free => 0.0,
             Core::Awaited => free_after(&parallel, all, self.core_wait_seconds(machine, waiting)),
@@ -216,7 +221,7 @@ impl Scheduler {
         let lasts = |left_seconds: f64| left_seconds > start_seconds + alone_seconds;
         let kept =
             after.iter().filter(|build| lasts(build.serial_left_seconds + build.parallel_left_seconds));
-        let cores = cores.min(about.cores.saturating_sub(kept.count() as u32).max(1));
+        let cores = cores.min(now.saturating_sub(kept.count() as u32).max(1));
         let serial_seconds = start_seconds + own.serial_seconds;
         let end = end_behind(&parallel, all, serial_seconds, own.parallel_seconds / f64::from(cores));
         Outlook { machine, seconds: transfer_seconds + end / about.speed, ahead_seconds }

@@ -16,6 +16,7 @@ use kilnyard_yard::image::Admitted;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 /// The document with the id of the server that has the yard before its first run.
 const KEEPER: &str = "keeper";
+/// Begins the names of documents with the id of the server that publishes what a leader left; its epoch follows.
+const PUBLICATION: &str = "publication/";
 /// Shares the list of workers, for the thread that coordinates and for those that admit workers.
 #[derive(Clone)]
 pub struct Sharing(Arc<Mutex<(Documents, Admitted, PathBuf)>>);
@@ -72,20 +75,42 @@ pub struct Coordinating {
     mover: Mover,
     /// The run that this server continues.
     build: Option<Child>,
-    /// Whether only its publication is left.
-    is_publication: bool,
+    /// The options of the run of which only the publication is left.
+    unpublished: Option<Vec<String>>,
     /// When it may be started again, and after how long the next time.
     pause: (Option<Instant>, Duration),
     /// When the database was first read after it was away.
     reached: Option<Instant>,
-    /// When the database was read last.
-    read: Instant,
+    /// When the database was read last, and whether there was another server then.
+    reading: Arc<Reading>,
     shown: Option<Instant>,
     shared: Option<Instant>,
-    /// Whether there was another server when the database was read last.
-    has_others: bool,
     /// What was said last about the database.
     said: String,
+}
+
+/// What a server knows of the others, for the thread that notices that it knows nothing any more.
+struct Reading {
+    read: Mutex<Instant>,
+    has_others: AtomicBool,
+}
+
+impl Reading {
+    fn note(&self, now: Instant) {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// Refers workers away while the database is not read: this server does not know where the run is then, and one that is here
+    /// may have been taken over. Until the process ends.
+    fn watch(&self, control: &Control) {
+        while signals::count() == 0 {
+            let silent = self.read.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+            if silent > CUT_OFF_MAX && (self.has_others.load(Ordering::Relaxed) || !control.has_run()) {
+                control.set_elsewhere(Some(Elsewhere { leader: None }));
+            }
+            std::thread::sleep(STEP);
+        }
+    }
 }
 
 impl Coordinating {
@@ -116,26 +141,27 @@ impl Coordinating {
             servers: Servers::default(),
             mover: Mover::start(yard, of_mover, depot, mirror::open_files(yard)?),
             build: None,
-            is_publication: false,
+            unpublished: None,
             pause: (None, PAUSE_MIN),
             reached: None,
-            read: Instant::now(),
+            reading: Arc::new(Reading {
+                read: Mutex::new(Instant::now()),
+                has_others: AtomicBool::new(false),
+            }),
             shown: None,
             shared: None,
-            has_others: false,
             said: String::new(),
         }))
     }
 
     /// Takes part until the process ends.
     pub fn run(mut self) {
+        // A step may wait for a database that does not answer.
+        let (reading, control) = (self.reading.clone(), self.control.clone());
+        std::thread::spawn(move || reading.watch(&control));
         while signals::count() == 0 {
             if let Err(error) = self.step() {
                 self.say(format!("warning: {}", error.one_line()));
-            }
-            // Without the database, this server does not know where the run is. One that is here may have been taken over.
-            if self.read.elapsed() > CUT_OFF_MAX && (self.has_others || !self.control.has_run()) {
-                self.control.set_elsewhere(Some(Elsewhere { leader: None }));
             }
             std::thread::sleep(STEP);
         }
@@ -172,15 +198,17 @@ impl Coordinating {
         // Of several targets, the one that was built last says where the yard is.
         let last =
             leaders.iter().flatten().min_by(|a, b| a.silent_seconds.total_cmp(&b.silent_seconds)).cloned();
-        self.read = Instant::now();
-        self.reached.get_or_insert(self.read);
+        let now = Instant::now();
+        self.reading.note(now);
+        self.reached.get_or_insert(now);
         if self.shown.is_none_or(|at| at.elapsed() >= SHOW_STEP) {
             self.shown = Some(Instant::now());
             self.server.beat += 1;
             servers::show(&self.documents, &self.own, &self.server)?;
             self.servers.read(&self.documents)?;
             self.control.set_addresses(self.servers.addresses());
-            self.has_others = self.servers.has_other(&self.own);
+            let has_others = self.servers.has_other(&self.own);
+            self.reading.has_others.store(has_others, Ordering::Relaxed);
         }
         if self.shared.is_none_or(|at| at.elapsed() >= SHARE_STEP) {
             self.shared = Some(Instant::now());
@@ -189,11 +217,20 @@ impl Coordinating {
         if let Some(build) = &mut self.build
             && let Ok(Some(status)) = build.try_wait()
         {
-            let what = if self.is_publication { "publication" } else { "run" };
+            let what = if self.unpublished.is_some() { "publication" } else { "run" };
             say!("the {what} that was continued here has ended: {status}");
             self.build = None;
-            if self.is_publication && status.success() {
-                servers::forget_build(&self.documents)?;
+            if self.unpublished.is_some() && status.success() {
+                self.unpublished = None;
+                // Another machine may have begun a run since.
+                if last.as_ref().is_some_and(|leader| leader.holder.id == self.own) {
+                    servers::forget_build(&self.documents)?;
+                }
+                for (name, _) in self.documents.documents().map_err(store_error)? {
+                    if name.starts_with(PUBLICATION) {
+                        self.documents.remove_document(&name).map_err(store_error)?;
+                    }
+                }
             }
         }
         // Before the first run, the yard is where it was served first.
@@ -214,8 +251,12 @@ impl Coordinating {
             (false, None) => Direction::Receive,
             (false, Some(_)) => Direction::Neither,
         });
-        match last {
-            Some(leader) if !is_here => self.follow(&leader),
+        match (last, self.unpublished.clone()) {
+            // It has failed, and this server has the yard already.
+            (Some(_), Some(arguments)) if self.build.is_none() && is_keeper && self.may_begin()? => {
+                self.begin(&arguments)
+            }
+            (Some(leader), _) if !is_here => self.follow(&leader),
             _ => Ok(()),
         }
     }
@@ -239,12 +280,10 @@ impl Coordinating {
             self.pause = (None, PAUSE_MIN);
             return Ok(());
         }
-        let yard = self.mover.yard();
-        if yard.targets()?.iter().any(Yard::is_locked)
-            || self.pause.0.is_some_and(|until| Instant::now() < until)
-        {
+        if !self.may_begin()? {
             return Ok(());
         }
+        let yard = self.mover.yard();
         let Some(arguments) = noted_build(&self.documents)? else { return Ok(()) };
         let run = self.unended()?;
         // The machine of a leader that left publishes the result, as long as it is there.
@@ -258,13 +297,41 @@ impl Coordinating {
             Some(run) => {
                 let why = if leader.has_left { "has handed it over" } else { "is gone" };
                 say!("run {run} continues here: {} {why}", leader.holder);
+                self.unpublished = None;
             }
-            None => say!("the last run is published here: {} is gone", leader.holder),
+            None if self.is_first_to_publish(leader)? => {
+                say!("the last run is published here: {} is gone", leader.holder);
+                self.unpublished = Some(arguments.clone());
+            }
+            None => return Ok(()),
         }
-        self.is_publication = run.is_none();
-        self.build = Some(start(&yard, &arguments, self.is_publication)?);
+        self.begin(&arguments)
+    }
+
+    /// Whether this server publishes what that leader left: one of several does.
+    fn is_first_to_publish(&self, leader: &Leader) -> Result<bool> {
+        let claim = format!("{PUBLICATION}{}", leader.epoch);
+        let first = self.documents.claim_document(&claim, self.own.as_bytes()).map_err(store_error)?;
+        let first = String::from_utf8_lossy(&first).into_owned();
+        if first != self.own && !self.servers.is_alive(&first) {
+            // The next attempt may get it.
+            self.documents.remove_document(&claim).map_err(store_error)?;
+        }
+        Ok(first == self.own)
+    }
+
+    /// Starts the program for the run that continues here, or for its publication.
+    fn begin(&mut self, arguments: &[String]) -> Result<()> {
+        let yard = self.mover.yard();
+        self.build = Some(start(&yard, arguments, self.unpublished.is_some())?);
         self.pause = (Some(Instant::now() + self.pause.1), (self.pause.1 * 2).min(PAUSE_MAX));
         Ok(())
+    }
+
+    /// Whether the yard is free, and a failed attempt is long enough ago.
+    fn may_begin(&self) -> Result<bool> {
+        let is_paused = self.pause.0.is_some_and(|until| Instant::now() < until);
+        Ok(!is_paused && !self.mover.yard().targets()?.iter().any(Yard::is_locked))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `kilnyard worker --join`: takes part in the builds of a yard on another machine.
 
 use super::member::{Bounds, Member};
-use super::others::Others;
+use super::others::{self, Others};
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::Yard;
@@ -168,8 +168,9 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
                     connection.join(&token.secret).map_err(|error| explained(&error, url))?;
                     // Kept work of another yard has no place in this one.
                     if is_other_yard {
-                        forget_kept_work(folder)
-                            .context(Kind::Machine, "remove the kept work of another yard")?;
+                        let failed = "remove the kept work of another yard";
+                        forget_kept_work(folder).context(Kind::Machine, failed)?;
+                        others::forget_kept_work_of_all(folder).context(Kind::Machine, failed)?;
                     }
                     joined.keep(folder)?;
                     return Ok((joined, connection));

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// How often signals are checked.
 const STEP: Duration = Duration::from_millis(100);
+/// The pause after a server has said that it does not have the run.
+const ELSEWHERE_PAUSE: Duration = Duration::from_millis(500);
 /// How long a worker that ends waits for its last messages to be sent.
 const SENDING_MAX: Duration = Duration::from_secs(3);
 /// A signal that comes so soon after the first is the same one.
@@ -145,6 +147,7 @@ impl Prepared {
         while !sending.is_finished() && began.elapsed() < SENDING_MAX {
             std::thread::sleep(STEP);
         }
+        connection.close();
         let ended = ended.and_then(|()| refused.try_recv().map_or(Ok(()), Err));
         let _ = worker.keep_layers();
         ended
@@ -194,8 +197,10 @@ impl Transport for ToDoor {
 /// Sends messages in their order. One that cannot be sent is lost: the agent repeats it.
 fn send(connection: &Connection, messages: &Receiver<Vec<u8>>) {
     for message in messages {
-        if connection.send(message).is_err() {
-            std::thread::sleep(PAUSE);
+        match connection.send(message) {
+            // What waits behind it may be for the server that has the run next.
+            Ok(()) | Err(ConnectionError::Elsewhere { .. }) => {}
+            Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
@@ -243,7 +248,9 @@ fn receive(connection: &Connection, inbox: &Inbox, learn: impl Fn(Vec<String>)) 
                 if std::mem::replace(&mut is_connected, false) {
                     say!("{error}; builds continue, and the worker tries again");
                 }
-                std::thread::sleep(PAUSE);
+                // Another server answers, and will have the run soon.
+                let is_elsewhere = matches!(error, ConnectionError::Elsewhere { .. });
+                std::thread::sleep(if is_elsewhere { ELSEWHERE_PAUSE } else { PAUSE });
             }
             Err(error) => return ended(&error),
         }

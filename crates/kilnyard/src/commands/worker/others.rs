@@ -3,12 +3,16 @@
 
 use super::join::PAUSE;
 use super::member::Member;
+use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::Yard;
+use kilnyard_farm::api::YardOffer;
 use kilnyard_farm::client::Client as Connection;
 use kilnyard_farm::door::is_yard_name;
-use kilnyard_worker::SharedMachine;
+use kilnyard_worker::{SharedMachine, forget_kept_work};
 use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
@@ -16,8 +20,12 @@ use std::time::Duration;
 
 /// The folder of the further yards' folders.
 const YARDS: &str = "yards";
+/// The file with the id of the yard that a folder is of.
+const ID: &str = "state/yard";
 /// How often signals are checked.
 const STEP: Duration = Duration::from_millis(100);
+/// The pause after the site has refused to list its yards.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// The pause before a part that ended with an error is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -45,7 +53,19 @@ impl Others {
     }
 }
 
-type List = Vec<kilnyard_farm::api::YardOffer>;
+/// Removes the kept work of all further yards.
+///
+/// # Errors
+/// A folder cannot be read or written.
+pub fn forget_kept_work_of_all(folder: &Path) -> io::Result<()> {
+    let entries = match fs_err::read_dir(folder.join(YARDS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    entries.into_iter().try_for_each(|entry| forget_kept_work(&entry?.path()))
+}
+
+type List = Vec<YardOffer>;
 
 /// Passes on the list of yards whenever it changes.
 fn list(connection: &Connection, listed: &mpsc::Sender<List>) {
@@ -59,8 +79,8 @@ fn list(connection: &Connection, listed: &mpsc::Sender<List>) {
                 }
             }
             Err(error) if error.is_passing() => std::thread::sleep(PAUSE),
-            // A site from before there were several yards, or one that refuses this worker.
-            Err(_) => return,
+            // A site from before there were several yards, which may be replaced, or one that refuses this worker.
+            Err(_) => std::thread::sleep(REFUSED_PAUSE),
         }
     }
 }
@@ -82,20 +102,33 @@ fn follow(of_site: &Member, machine: &Arc<SharedMachine>, lists: &Receiver<List>
             if !is_yard_name(&offer.name) || parts.contains_key(&offer.name) {
                 continue;
             }
-            let (of_site, machine, name) = (of_site.clone(), machine.clone(), offer.name.clone());
-            let part = std::thread::spawn(move || take_part(&of_site, &machine, &name));
-            parts.insert(offer.name.clone(), part);
+            let (of_site, machine, offer) = (of_site.clone(), machine.clone(), offer.clone());
+            let name = offer.name.clone();
+            let part = std::thread::spawn(move || take_part(&of_site, &machine, &offer));
+            parts.insert(name, part);
         }
     }
     parts.into_values().for_each(|part| drop(part.join()));
 }
 
+/// Notes which yard a folder is of. If the name was that of another one, kept work of that one is removed.
+fn be_of(folder: &Path, id: &str) -> Result<()> {
+    let (note, failed) = (folder.join(ID), "note the yard of a folder");
+    if fs_err::read_to_string(&note).is_ok_and(|known| known == id) {
+        return Ok(());
+    }
+    forget_kept_work(folder).context(Kind::Machine, failed)?;
+    fs_err::write(&note, id).context(Kind::Machine, failed)
+}
+
 /// Takes part in a yard until the worker ends, or the yard is gone.
-fn take_part(of_site: &Member, machine: &Arc<SharedMachine>, yard: &str) {
+fn take_part(of_site: &Member, machine: &Arc<SharedMachine>, offer: &YardOffer) {
+    let yard = offer.name.as_str();
     let folder = of_site.folder.join(YARDS).join(yard);
-    let performed = Yard::make_folders(&folder).and_then(|()| {
-        let connection = of_site.connection.of_yard(yard).map_err(std::io::Error::other);
-        let connection = connection.map_err(|error| crate::error::Error::usage(error.to_string()))?;
+    let made = Yard::make_folders(&folder).and_then(|()| be_of(&folder, &offer.id));
+    let performed = made.and_then(|()| {
+        let connection = of_site.connection.of_yard(yard).map_err(io::Error::other);
+        let connection = connection.map_err(|error| Error::usage(error.to_string()))?;
         let member = Member {
             folder: folder.clone(),
             connection: Arc::new(connection),

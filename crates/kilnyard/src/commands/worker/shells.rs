@@ -42,14 +42,14 @@ pub struct Shells {
 }
 
 impl Shells {
-    /// Starts a thread that takes shells until the process ends.
+    /// Starts a thread that takes shells until the connection is closed.
     pub fn start(self) {
         thread::spawn(move || self.take());
     }
 
     fn take(&self) {
         let running = Arc::new(Mutex::new(HashSet::new()));
-        loop {
+        while !self.client.is_closed() {
             match self.client.next_shell() {
                 Ok(Some(shell)) => {
                     // It is offered again if the first request for its input takes long.

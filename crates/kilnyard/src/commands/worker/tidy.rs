@@ -25,12 +25,12 @@ pub struct Tidy {
 }
 
 impl Tidy {
-    /// Checks the folder now, then in a thread until the process ends.
+    /// Checks the folder now, then in a thread until the connection is closed.
     pub fn start(self) {
         let mut seen = self.worker.uses_so_far();
         self.check();
         thread::spawn(move || {
-            loop {
+            while !self.client.is_closed() {
                 thread::sleep(INTERVAL);
                 // Before the check: what changes during it counts for the next one.
                 let now = self.worker.uses_so_far();

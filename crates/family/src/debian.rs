@@ -39,6 +39,7 @@ use kilnyard_yard::finding::Finding;
 use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::tries;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
@@ -276,6 +277,14 @@ impl Family for Debian {
         _cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>> {
         set::rescan(yard, distfiles, package)
+    }
+
+    fn tried(&self, _folder: &Path, changes: &[String], text: &str) -> Result<String> {
+        tries::with_packages(text, &init::changed(changes)?)
+    }
+
+    fn touched(&self, changes: &[String]) -> Option<Vec<String>> {
+        Some(changes.iter().map(|change| init::source_of(change).to_owned()).collect())
     }
 
     fn keep_rescanned(&self, _yard: &Yard, _cancel: &AtomicBool, _say: &(dyn Fn(&str) + Sync)) -> Result<()> {

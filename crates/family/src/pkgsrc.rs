@@ -38,13 +38,15 @@ use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::config::ALL;
-use kilnyard_yard::error::{Error, Result};
+use kilnyard_yard::config::edit::{self, OnConflict};
+use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::helpers::{Helpers, NoHelpers};
 use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::tries;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -246,6 +248,45 @@ impl Family for Pkgsrc {
         cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>> {
         scan::rescan(yard, self, package, cancel).map(Some)
+    }
+
+    fn tried(&self, folder: &Path, changes: &[String], text: &str) -> Result<String> {
+        let tree = folder.join("tree");
+        tries::copy(&self.tree, &tree)?;
+        for change in changes {
+            let patch = std::path::absolute(change).context(Kind::Usage, format!("find {change}"))?;
+            tries::apply_patch(&patch, &tree)?;
+        }
+        let path = tree.to_str().ok_or_else(|| Error::usage("the path of the yard is not text"))?.to_owned();
+        let edited = edit::set(text, "pkgsrc", &[("tree", &path)], OnConflict::Replace);
+        Ok(edited.map_err(|refusal| Error::usage(refusal.to_string()))?.text)
+    }
+
+    fn touched(&self, changes: &[String]) -> Option<Vec<String>> {
+        let mut all = Vec::new();
+        for change in changes {
+            let patch = fs_err::read_to_string(change).ok()?;
+            for line in patch.lines() {
+                let Some(path) = line.strip_prefix("+++ ").or_else(|| line.strip_prefix("--- ")) else {
+                    continue;
+                };
+                // Without the first folder, as `patch -p1` does.
+                let path =
+                    path.split('\t').next().unwrap_or(path).split_once('/').map_or("", |(_, rest)| rest);
+                let mut parts = path.split('/');
+                let location = [parts.next()?, parts.next().unwrap_or("")].join("/");
+                // Files for all packages: makefiles of the tree.
+                if path != "null" && !is_location(&location) {
+                    return None;
+                }
+                all.push(location);
+            }
+        }
+        Some(all)
+    }
+
+    fn scans_tries(&self) -> bool {
+        true
     }
 
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {

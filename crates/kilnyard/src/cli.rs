@@ -2,9 +2,11 @@
 
 mod farm;
 mod store;
+mod tries;
 
 pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
 pub use store::{Artifacts, CheckArtifacts, Move, Store};
+pub use tries::Try;
 
 use crate::config::{Reuse, Size};
 use crate::environment_of_process;
@@ -188,6 +190,8 @@ pub enum Command {
     Workers(Workers),
     /// Show the pools whose workers are started on demand: how many are wanted, started and there, and why.
     Pools(Pools),
+    /// Build a proposed change and all that it affects in a repository of its own, and say what fails newly.
+    Try(Try),
     /// Write the repository from the current outputs.
     Publish(Publish),
     /// Remove files that are no longer needed.

@@ -52,13 +52,15 @@ struct File {
     store: store::StoreTable,
     #[serde(default)]
     artifacts: artifacts::ArtifactsTable,
+    #[serde(default, rename = "try")]
+    tries: Tries,
     /// Tables of families, which parse them, and unknown keys.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "packages",
     "packages-file",
     "package",
@@ -70,6 +72,7 @@ const KEYS: [&str; 13] = [
     "farm",
     "store",
     "artifacts",
+    "try",
     "target",
     "a family's table",
 ];
@@ -106,8 +109,26 @@ pub struct Config {
     pub store: store::StoreTable,
     /// Where outputs are kept for other machines.
     pub artifacts: artifacts::ArtifactsTable,
+    /// Builds of proposed changes.
+    pub tries: Tries,
     /// The targets of the yard. If there are none, the yard itself is the only one.
     pub targets: Vec<TargetConfig>,
+}
+
+/// The table `try`: builds of proposed changes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Tries {
+    /// After how many days a try is removed.
+    pub keep_days: u32,
+    /// The most tries of one author.
+    pub most: u32,
+}
+
+impl Default for Tries {
+    fn default() -> Tries {
+        Tries { keep_days: 7, most: 5 }
+    }
 }
 
 /// The packages to build.
@@ -422,6 +443,10 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # direct = false                   # true: workers reach the bucket too, and store outputs there themselves
 # keep-days = 90                   # for which `kilnyard artifacts clean` keeps what nothing names any more
 
+[try]                              # builds of proposed changes (docs/tries.md)
+# keep-days = 7                    # after which a try is removed
+# most = 5                         # tries of one author
+
 [store]                            # where runs, builds and outputs are recorded (docs/store.md)
 # url = "postgres://kiln@db.example/farm"   # a PostgreSQL database; default: a file in the yard
 # password-file = "FILE"           # its password, if the URL has none
@@ -555,6 +580,7 @@ impl Config {
             farm: file.farm,
             store: file.store,
             artifacts: file.artifacts,
+            tries: file.tries,
             targets: Vec::new(),
         };
         config.check().map_err(wrong)?;

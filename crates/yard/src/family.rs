@@ -280,6 +280,23 @@ pub trait Family: Any + Debug + Send + Sync {
         cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>>;
 
+    /// The configuration of a try of these changes, whose folder has a copy of the yard: that of the yard, changed.
+    /// Whether it has to be scanned says [`Family::scans_tries`].
+    fn tried(&self, _folder: &Path, _changes: &[String], _text: &str) -> Result<String> {
+        Err(Error::usage(format!("changes of {} packages cannot be tried yet", self.title())))
+    }
+
+    /// The packages that changes are about, by name; none if they may be about all. What differs in its version is found
+    /// without this.
+    fn touched(&self, _changes: &[String]) -> Option<Vec<String>> {
+        None
+    }
+
+    /// Whether the index of a yard does not hold for a try.
+    fn scans_tries(&self) -> bool {
+        false
+    }
+
     /// Updates the index after a run that rescanned packages.
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()>;
 

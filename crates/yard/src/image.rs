@@ -15,6 +15,7 @@ mod receive;
 mod send;
 
 pub use admitted::Admitted;
+pub(crate) use list::files_to_copy;
 pub(crate) use receive::needed;
 pub use receive::{REPLACED, Received, begin};
 pub use send::Sent;

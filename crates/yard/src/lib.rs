@@ -35,6 +35,7 @@ pub mod remedy;
 pub mod report;
 pub mod revoked;
 pub mod shape;
+pub mod tries;
 pub mod unpack;
 pub mod untrusted;
 pub mod words;

@@ -114,6 +114,40 @@ pub fn check_release(release: &str, mirror: &str, program: &dyn Program) -> Resu
     }
 }
 
+/// Changes to try, as rules: `.dsc` files, git repositories, and other versions of sources.
+///
+/// # Errors
+/// One of them is something else, or its file is missing.
+pub fn changed(changes: &[String]) -> Result<Vec<String>> {
+    for change in changes {
+        let rule = Rule::parse(change).map_err(|error| Error::usage(format!("{change}: {error}")))?;
+        let is_change = matches!(rule.selection, Selection::Local(_) | Selection::Git(_))
+            || change.contains(['=', '/']) && !rule.is_exclusion;
+        if !is_change || rule.is_exclusion {
+            let message = format!("{change} is no change to try");
+            return Err(Error::usage(message).hint(
+                "a .dsc file, git:PATH#REF, or another version: hello=2.10-3, hello/bookworm-backports",
+            ));
+        }
+        if let Selection::Local(path) = &rule.selection
+            && !path.contains(['*', '?', '['])
+            && !Path::new(path).is_file()
+        {
+            return Err(Error::usage(format!("there is no file {path}")));
+        }
+    }
+    Ok(changes.iter().map(|change| absolute(change)).collect())
+}
+
+/// The name of the source that a change is about, as far as it says so: `hello_2.10-3.dsc`, `hello=2.10-3`.
+pub fn source_of(change: &str) -> &str {
+    let file = match change.ends_with(".dsc") {
+        true => change.rsplit('/').next().unwrap_or(change),
+        false => change,
+    };
+    file.split(['_', '=', '/']).next().unwrap_or(file)
+}
+
 /// A rule with the absolute path of its file, list or repository; a package name stays as it is.
 fn absolute(name: &str) -> String {
     let (sign, body) = name.strip_prefix('-').map_or(("", name), |body| ("-", body));

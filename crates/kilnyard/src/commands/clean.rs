@@ -42,6 +42,9 @@ struct Removal {
 
 pub fn run(yard: &Yard, options: &cli::Clean) -> Result<ExitCode> {
     let _lock = yard.lock()?;
+    if !options.dry_run {
+        super::tries::remove_old(yard)?;
+    }
     let removals = plan(yard, options)?;
     // Distfiles are named by hashes: without --list they are only counted.
     let is_listed = |why: &str| options.list || why != FETCHABLE;

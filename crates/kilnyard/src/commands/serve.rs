@@ -79,6 +79,9 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         return Err(Error::usage("a yard that several machines can have is served without further yards")
             .hint("remove [farm.yards] or [store] in kilnyard.toml"));
     }
+    if coordinating.is_none() {
+        further::serve_tries(yard.clone(), door.control(), folder.clone());
+    }
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");
     say!("  echo {token} > token");

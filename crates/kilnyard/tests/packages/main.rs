@@ -31,6 +31,7 @@ mod shells;
 mod standby;
 mod tables;
 mod traps;
+mod tries;
 mod yards;
 
 use fixtures::Shared;
@@ -60,6 +61,7 @@ fn main() {
         sets::CASES,
         tables::CASES,
         traps::CASES,
+        tries::CASES,
         yards::CASES,
     ];
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
@@ -89,6 +91,7 @@ fn main() {
         | "a_standby_continues_the_run_of_a_killed_machine"
         | "a_machine_that_hangs_loses_its_run_and_says_so"
         | "yards_share_the_workers_of_a_site"
+        | "a_try_gets_workers_beside_a_full_run"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }

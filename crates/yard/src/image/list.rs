@@ -2,6 +2,7 @@
 
 use super::{Entry, Image, SECRET_BYTES_MAX, SMALL_BYTES_MAX, is_users};
 use crate::config::store::without_stores;
+use crate::tries::TRIES;
 use crate::yard::store::OWN_STORE;
 use crate::yard::{CONFIG, TARGETS, Yard};
 use kilnyard_artifacts::hash_of;
@@ -15,8 +16,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use toml_edit::DocumentMut;
 
 /// Folders of a yard that are not part of its image: each machine has its own.
-const OWN: [&str; 9] =
-    ["distfiles", "layers", "logs", "report", "roots", "kept", "tools", "lost+found", ".git"];
+const OWN: [&str; 10] =
+    ["distfiles", "layers", "logs", "report", "roots", "kept", "tools", TRIES, "lost+found", ".git"];
 /// The folder of layers, and that of the packed ones in it.
 const LAYERS: &str = "layers";
 const ARCHIVES: &str = "archives";
@@ -229,6 +230,22 @@ fn layers(folder: &Path, within: &str, found: &mut BTreeMap<String, (PathBuf, Me
         }
     }
     Ok(())
+}
+
+/// What a copy of a yard on the same machine needs, apart from its records, keys, distfiles and repository: files and folders by
+/// name.
+pub(crate) fn files_to_copy(yard: &Yard) -> io::Result<Vec<(String, PathBuf)>> {
+    let secrets = own_files(yard);
+    let is_part =
+        |name: &str| !OWN.contains(&name) && !["state", "repository", TARGETS, CONFIG].contains(&name);
+    let mut found = sorted(&yard.home)?;
+    found.retain(|(name, path)| is_part(name) && !secrets.contains(path));
+    for (name, path) in sorted(&yard.home.join(LAYERS))? {
+        if name == ARCHIVES || (name.ends_with(".json") && path.is_file()) {
+            found.push((format!("{LAYERS}/{name}"), path));
+        }
+    }
+    Ok(found)
 }
 
 /// Adds a file, or all files of a folder.

@@ -1,11 +1,19 @@
 //! The further yards of a site: `kilnyard serve` serves them too, with the workers of its own.
 
+use crate::commands::tries;
 use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
+use crate::signals;
 use crate::yard::Yard;
 use kilnyard_farm::door::Control;
+use kilnyard_model::entitlement::{Entitlement, WorkClass};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often new tries are looked for.
+const STEP: Duration = Duration::from_secs(1);
 
 /// The further yards, which are served until this is dropped.
 pub struct Further(Vec<Served>);
@@ -74,4 +82,41 @@ impl Further {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Serves the tries of a yard until the process ends, in a thread: those that are made while it runs, too.
+pub fn serve_tries(site: Yard, control: Control, folder: PathBuf) {
+    std::thread::spawn(move || {
+        let mut served: BTreeMap<String, PathBuf> = BTreeMap::new();
+        while signals::count() == 0 {
+            let all: BTreeMap<String, PathBuf> = tries::folders(&site).into_iter().collect();
+            served.retain(|name, _| {
+                let stays = all.contains_key(name);
+                if !stays {
+                    control.remove_yard(name);
+                }
+                stays
+            });
+            for (name, path) in all {
+                if served.contains_key(&name) {
+                    continue;
+                }
+                match serve_try(&control, &folder, &name, &path) {
+                    Ok(()) => say!("the try {name} shares the workers"),
+                    Err(error) => say!("warning: {name} is not served: {}", error.one_line()),
+                }
+                // Once, whatever comes of it.
+                served.insert(name, path);
+            }
+            std::thread::sleep(STEP);
+        }
+    });
+}
+
+fn serve_try(control: &Control, site: &Path, name: &str, path: &Path) -> Result<()> {
+    let own = super::folder(&super::super::open(path)?)?;
+    let text = site.to_str().ok_or_else(|| Error::usage("the site's path is not text"))?;
+    kilnyard_farm::write_private(&own.join(door::SITE), text).context(Kind::Machine, "note the site")?;
+    let entitlement = Entitlement { class: WorkClass::Try, ..Entitlement::default() };
+    control.add_yard(name, &own, None, entitlement).context(Kind::Machine, "listen for its runs")
 }

@@ -1,0 +1,266 @@
+//! `kilnyard try`: builds a proposed change and all that it affects, in a yard of its own, and says what fails newly.
+
+use super::{open, print, print_json};
+use crate::cli;
+use crate::error::{Context, Error, Kind, Result};
+use crate::family::Set;
+use crate::mirror;
+use crate::run::door;
+use crate::words;
+use crate::yard::{Yard, store_error};
+use kilnyard_farm::relay;
+use kilnyard_model::graph::PackageId;
+use kilnyard_model::result::PackageState;
+use kilnyard_store::Store;
+use kilnyard_yard::tries::{self, Note, Try};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// A day, in seconds.
+const DAY: f64 = 86_400.0;
+/// How long `kilnyard serve` may take to serve a new try.
+const SERVED_MAX: Duration = Duration::from_secs(5);
+const STEP: Duration = Duration::from_millis(100);
+
+pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
+    if let Some(name) = &options.remove {
+        let known = tries::all(yard)?.into_iter().find(|known| known.name == *name);
+        let known = known.ok_or_else(|| Error::usage(format!("there is no try {name}")))?;
+        remove(&known)?;
+        say!("the try {name} is removed");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.list {
+        return list(yard, options.json);
+    }
+    remove_old(yard)?;
+    let author = options.author.clone().unwrap_or_else(kilnyard_yard::yard::user_name);
+    let others = tries::all(yard)?;
+    let most = yard.config.tries.most as usize;
+    if others.iter().filter(|known| known.note.author == author).count() >= most {
+        let message = format!("{author} has {} already", words::count(most as u64, "try"));
+        return Err(Error::usage(message).hint("kilnyard try --list, then --remove NAME; or most in [try]"));
+    }
+    let name = options.name.clone().unwrap_or_else(|| next_name(&others));
+    let now = words::now_seconds();
+    let ends_seconds = now + DAY * f64::from(yard.config.tries.keep_days);
+    let note = Note { author, changes: options.changes.clone(), made_seconds: now, ends_seconds };
+    say!("making the try {name}");
+    let folder = tries::make(yard, &name, &note)?;
+    let tried = open(&folder)?;
+    let is_elsewhere = options.elsewhere || is_served(yard, &tried);
+    if tried.config.family.scans_tries() {
+        let scanned = program(&folder).arg("scan").status().context(Kind::Machine, "scan the try")?;
+        if !scanned.success() {
+            say!("the try {name} stays; kilnyard --yard {} scan tries it again", folder.display());
+            return Ok(ExitCode::from(Kind::Machine as u8));
+        }
+    }
+    let affected = affected(yard, &tried, &options.changes)?;
+    if affected.is_empty() {
+        say!("the change affects no package of the yard");
+        return report(yard, &tried, &name, options.json);
+    }
+    let mut build = program(&folder);
+    build.args(["build", "--no-scan"]).args(&affected);
+    if is_elsewhere {
+        build.arg("--elsewhere");
+    }
+    let status = build.status().context(Kind::Machine, "build the try")?;
+    if status.code() == Some(Kind::Interrupted as i32) || status.code().is_none() {
+        say!("the try {name} stays; kilnyard --yard {} build continues it", folder.display());
+        return Ok(ExitCode::from(Kind::Interrupted as u8));
+    }
+    report(yard, &tried, &name, options.json)
+}
+
+/// This program for a try, even if a newer one has its path now.
+fn program(folder: &Path) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("--yard").arg(folder);
+    command
+}
+
+/// The packages that changes affect: those that they are about, those whose version differs, and what is built with them.
+fn affected(yard: &Yard, tried: &Yard, changes: &[String]) -> Result<Vec<String>> {
+    let set = |yard: &Yard| -> Result<Set> { yard.config.family.resolve(yard, &mirror::open_files(yard)?) };
+    let (before, after) = (set(yard)?.ecosystem(), set(tried)?.ecosystem());
+    let (old, graph) = (before.graph(), after.graph());
+    let touched = tried.config.family.touched(changes);
+    let is_changed = |id: PackageId| {
+        let name = graph.name(id);
+        let is_touched = touched.as_ref().is_none_or(|touched| touched.iter().any(|known| known == name));
+        is_touched || old.find(name).map(|old| before.version(old)) != Some(after.version(id))
+    };
+    let changed: Vec<PackageId> = graph.packages().filter(|id| is_changed(*id)).collect();
+    let mut all: BTreeSet<PackageId> = changed.iter().copied().collect();
+    for id in changed {
+        all.extend(graph.descendants(id));
+    }
+    Ok(all.into_iter().map(|id| graph.name(id).to_owned()).collect())
+}
+
+/// Whether workers build for the try: the yard is served, and so is the try in a moment.
+fn is_served(yard: &Yard, tried: &Yard) -> bool {
+    let began = Instant::now();
+    let is_there = |yard: &Yard| relay::connect(&door::folder(yard)).is_ok();
+    while is_there(yard) && began.elapsed() < SERVED_MAX {
+        if is_there(tried) {
+            return true;
+        }
+        std::thread::sleep(STEP);
+    }
+    false
+}
+
+/// The first number that is free.
+fn next_name(others: &[Try]) -> String {
+    let numbers = others.iter().filter_map(|known| known.name.parse::<u64>().ok());
+    (numbers.max().unwrap_or(0) + 1).to_string()
+}
+
+/// What a try did to a package, compared with the yard.
+#[derive(Default)]
+struct Compared {
+    built: u64,
+    unchanged: u64,
+    newly_failing: Vec<String>,
+    failing_as_before: Vec<String>,
+    repaired: Vec<String>,
+}
+
+fn compare(yard: &Yard, tried: &Yard) -> Result<Compared> {
+    let (before, after) = (yard.store()?, tried.store()?);
+    let mut compared = Compared::default();
+    let Some(run) = after.last_run().map_err(store_error)? else { return Ok(compared) };
+    let is_new = before.last_run().map_err(store_error)?.is_none_or(|last| last.number < run.number);
+    // Without a run of its own, nothing was built.
+    let rows = if is_new { after.packages(run.number).map_err(store_error)? } else { Vec::new() };
+    for row in rows {
+        let had_failed = failed_before(&*before, &row.name)?;
+        match row.state {
+            PackageState::Built => {
+                compared.built += 1;
+                if had_failed {
+                    compared.repaired.push(row.name);
+                }
+            }
+            PackageState::Unchanged => compared.unchanged += 1,
+            PackageState::Failed | PackageState::Blocked => match had_failed {
+                true => compared.failing_as_before.push(row.name),
+                false => compared.newly_failing.push(row.name),
+            },
+            _ => {}
+        }
+    }
+    Ok(compared)
+}
+
+/// Whether a package has no outputs that count in the yard, or its last build failed.
+fn failed_before(before: &dyn Store, name: &str) -> Result<bool> {
+    let builds = before.builds_of(name, 1).map_err(store_error)?;
+    let Some(last) = builds.first() else {
+        return Ok(before.current(name).map_err(store_error)?.is_none());
+    };
+    Ok(last.failure.is_some())
+}
+
+fn report(yard: &Yard, tried: &Yard, name: &str, as_json: bool) -> Result<ExitCode> {
+    let compared = compare(yard, tried)?;
+    let repository = tried.repository();
+    let code = match compared.newly_failing.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Kind::Packages as u8),
+    };
+    if as_json {
+        print_json(&json!({
+            "name": name,
+            "folder": tried.home,
+            "repository": repository,
+            "built": compared.built,
+            "unchanged": compared.unchanged,
+            "newly_failing": compared.newly_failing,
+            "failing_as_before": compared.failing_as_before,
+            "repaired": compared.repaired,
+        }))?;
+        return Ok(code);
+    }
+    let mut text = format!(
+        "try {name}: {} built, {} unchanged\n",
+        words::count(compared.built, "package"),
+        compared.unchanged
+    );
+    for (what, names) in [
+        ("newly failing", &compared.newly_failing),
+        ("failing as before", &compared.failing_as_before),
+        ("repaired", &compared.repaired),
+    ] {
+        if !names.is_empty() {
+            let _ = writeln!(text, "{what}: {}", names.join(", "));
+        }
+    }
+    let folder = tried.home.display();
+    let _ = writeln!(text, "repository: {}", repository.display());
+    let _ = writeln!(text, "logs and reasons: kilnyard --yard {folder} log PACKAGE, and why PACKAGE");
+    print(&text)?;
+    Ok(code)
+}
+
+fn list(yard: &Yard, as_json: bool) -> Result<ExitCode> {
+    let all = tries::all(yard)?;
+    if as_json {
+        let of = |known: &Try| {
+            json!({
+                "name": known.name,
+                "folder": known.folder,
+                "author": known.note.author,
+                "changes": known.note.changes,
+                "made_seconds": known.note.made_seconds,
+                "ends_seconds": known.note.ends_seconds,
+            })
+        };
+        return print_json(&json!({ "tries": all.iter().map(of).collect::<Vec<_>>() }));
+    }
+    if all.is_empty() {
+        say!("there are no tries");
+    }
+    let mut text = String::new();
+    for Try { name, note, .. } in &all {
+        let changes = note.changes.join(" ");
+        let (made, ends) = (words::time(note.made_seconds), words::time(note.ends_seconds));
+        let _ = writeln!(text, "{name}  {changes}  by {}, {made}, removed after {ends}", note.author);
+    }
+    print(&text)
+}
+
+/// Removes a try, unless it is being built.
+fn remove(known: &Try) -> Result<()> {
+    let tried = open(&known.folder)?;
+    let _lock = tried.lock()?;
+    tries::remove(&known.folder)
+}
+
+/// Removes the tries whose time is over, and says so.
+pub fn remove_old(yard: &Yard) -> Result<()> {
+    let now = words::now_seconds();
+    for known in tries::all(yard)?.iter().filter(|known| known.note.ends_seconds < now) {
+        match remove(known) {
+            Ok(()) => say!("note: the try {} was removed: its time was over", known.name),
+            // It is being built, or belongs to another user.
+            Err(error) => say!("note: the try {} stays: {}", known.name, error.one_line()),
+        }
+    }
+    Ok(())
+}
+
+/// The names of the tries of a yard, and the folders of their yards.
+pub fn folders(yard: &Yard) -> Vec<(String, std::path::PathBuf)> {
+    let all = tries::all(yard).unwrap_or_default();
+    let of = |known: Try| (format!("try-{}", known.name), known.folder);
+    let is_yard = |folder: &Path| folder.join(crate::yard::CONFIG).is_file();
+    all.into_iter().filter(|known| is_yard(&known.folder)).map(of).collect()
+}

@@ -312,6 +312,7 @@ impl Client {
     /// See [`ClientError`].
     pub fn send(&self, message: Vec<u8>) -> Result<(), ClientError> {
         let packed = encoding::packed(&message);
+        let from = self.places().current().clone();
         let request = || {
             let sending = Duration::from_secs(message.len() as u64 / RATE_MIN);
             let post = self.http.post(self.at("/v1/messages")).timeout(self.silent_max() + sending);
@@ -322,7 +323,14 @@ impl Client {
                 None => post.body(message.clone()),
             }
         };
-        self.in_session(&request).map(drop)
+        self.in_session(&request).map(drop).inspect_err(|error| {
+            // So that the next message does not wait for the same server.
+            if matches!(error, ClientError::Connection(_)) {
+                let mut places = self.places();
+                places.note_silent(&from);
+                places.turn(&from, None);
+            }
+        })
     }
 
     /// Takes a message, and waits half a minute for one if `waits`, or until the run is another one than the last answer

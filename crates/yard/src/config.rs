@@ -434,6 +434,10 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
 # [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
 
+[try]                              # builds of proposed changes (docs/tries.md)
+# keep-days = 7                    # after which a try is removed
+# most = 5                         # tries of one author
+
 [artifacts]                        # where outputs are kept for other machines (docs/farm.md)
 # url = "s3://bucket/prefix"       # or "file:///FOLDER", of a file system that they share; default: in the yard alone
 # endpoint = "https://s3.example"  # the address of the server; default: the provider's
@@ -442,10 +446,6 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # certificates = "FILE"            # who signed the server's certificate; default: public authorities
 # direct = false                   # true: workers reach the bucket too, and store outputs there themselves
 # keep-days = 90                   # for which `kilnyard artifacts clean` keeps what nothing names any more
-
-[try]                              # builds of proposed changes (docs/tries.md)
-# keep-days = 7                    # after which a try is removed
-# most = 5                         # tries of one author
 
 [store]                            # where runs, builds and outputs are recorded (docs/store.md)
 # url = "postgres://kiln@db.example/farm"   # a PostgreSQL database; default: a file in the yard

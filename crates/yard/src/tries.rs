@@ -217,7 +217,11 @@ pub fn with_packages(text: &str, further: &[String]) -> Result<String> {
     let mut document = text.parse::<DocumentMut>().context(Kind::Usage, "read the configuration")?;
     let mut packages = match document.get("packages").and_then(Item::as_value) {
         Some(Value::Array(packages)) => packages.clone(),
-        Some(one) => Array::from_iter([one.clone()]),
+        Some(one) => {
+            let mut one = one.clone();
+            one.decor_mut().clear();
+            Array::from_iter([one])
+        }
         None => Array::new(),
     };
     packages.extend(further);

@@ -270,13 +270,15 @@ impl Family for Pkgsrc {
                 let Some(path) = line.strip_prefix("+++ ").or_else(|| line.strip_prefix("--- ")) else {
                     continue;
                 };
+                let path = path.split('\t').next().unwrap_or(path).trim_end();
+                if path == "/dev/null" {
+                    continue;
+                }
                 // Without the first folder, as `patch -p1` does.
-                let path =
-                    path.split('\t').next().unwrap_or(path).split_once('/').map_or("", |(_, rest)| rest);
-                let mut parts = path.split('/');
-                let location = [parts.next()?, parts.next().unwrap_or("")].join("/");
-                // Files for all packages: makefiles of the tree.
-                if path != "null" && !is_location(&location) {
+                let mut parts = path.split('/').skip(1);
+                let location = [parts.next()?, parts.next()?].join("/");
+                // Other files are for all packages: those in `mk`, and what is gone.
+                if !is_location(&location) || !self.tree.join(&location).join("Makefile").is_file() {
                     return None;
                 }
                 all.push(location);

@@ -88,30 +88,28 @@ pub fn make(yard: &Yard, name: &str, note: &Note) -> Result<PathBuf> {
         let message = format!("{name:?} cannot name a try: small letters, digits and dashes");
         return Err(Error::usage(message));
     }
-    let folder = yard.home.join(TRIES).join(name);
-    if folder.exists() {
-        return Err(Error::usage(format!("there is a try {name} already"))
-            .hint("--name NAME, or kilnyard try --remove NAME"));
+    let tries = yard.home.join(TRIES);
+    fs_err::create_dir_all(&tries).context(Kind::Machine, "make the try")?;
+    let folder = tries.join(name);
+    // Another process may make one of the same name at this moment.
+    match fs_err::create_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Error::usage(format!("there is a try {name} already"))
+                .hint("--name NAME, or kilnyard try --remove NAME"));
+        }
+        made => made.context(Kind::Machine, "make the try")?,
     }
     let made = Yard::make_folders(&folder).and_then(|()| fill(yard, &folder, note));
-    if let Err(error) = made {
-        remove(&folder)?;
-        return Err(error);
-    }
-    Ok(folder)
+    made.map(|()| folder.clone()).inspect_err(|_| {
+        // What stays can be removed by its name.
+        let _ = remove(&folder);
+    })
 }
 
-/// The folders of tries that are not finished, as after a kill. One of them may be being made.
-///
-/// # Errors
-/// Their folder cannot be read.
-pub fn unfinished(yard: &Yard) -> Result<Vec<PathBuf>> {
-    let entries = match fs_err::read_dir(yard.home.join(TRIES)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.context(Kind::Machine, "list the tries")?,
-    };
-    let paths = entries.flatten().map(|entry| entry.path());
-    Ok(paths.filter(|path| !path.join(NOTE).exists()).collect())
+/// The folder of the try of this name, if there is one: also of one that was killed while it was made, which has no note.
+pub fn folder_of(yard: &Yard, name: &str) -> Option<PathBuf> {
+    let folder = yard.home.join(TRIES).join(name);
+    (is_try_name(name) && folder.is_dir()).then_some(folder)
 }
 
 /// Removes the folder of a try, with the files of its roots.

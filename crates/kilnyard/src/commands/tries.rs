@@ -28,9 +28,8 @@ const STEP: Duration = Duration::from_millis(100);
 
 pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
     if let Some(name) = &options.remove {
-        let known = tries::all(yard)?.into_iter().find(|known| known.name == *name);
-        let known = known.ok_or_else(|| Error::usage(format!("there is no try {name}")))?;
-        remove(&known)?;
+        let folder = tries::folder_of(yard, name);
+        remove(&folder.ok_or_else(|| Error::usage(format!("there is no try {name}")))?)?;
         say!("the try {name} is removed");
         return Ok(ExitCode::SUCCESS);
     }
@@ -45,7 +44,7 @@ pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
         let message = format!("{author} has {} already", words::count(most as u64, "try"));
         return Err(Error::usage(message).hint("kilnyard try --list, then --remove NAME; or most in [try]"));
     }
-    let name = options.name.clone().unwrap_or_else(|| next_name(&others));
+    let name = options.name.clone().unwrap_or_else(|| next_name(yard));
     let now = words::now_seconds();
     let ends_seconds = now + DAY * f64::from(yard.config.tries.keep_days);
     let note = Note { author, changes: options.changes.clone(), made_seconds: now, ends_seconds };
@@ -118,9 +117,9 @@ fn is_served(yard: &Yard, tried: &Yard) -> bool {
 }
 
 /// The first number that is free.
-fn next_name(others: &[Try]) -> String {
-    let numbers = others.iter().filter_map(|known| known.name.parse::<u64>().ok());
-    (numbers.max().unwrap_or(0) + 1).to_string()
+fn next_name(yard: &Yard) -> String {
+    let mut names = (1_u64..).map(|number| number.to_string());
+    names.find(|name| tries::folder_of(yard, name).is_none()).unwrap_or_default()
 }
 
 /// What a try did to a package, compared with the yard.
@@ -238,17 +237,18 @@ fn list(yard: &Yard, as_json: bool) -> Result<ExitCode> {
 }
 
 /// Removes a try, unless it is being built.
-fn remove(known: &Try) -> Result<()> {
-    let tried = open(&known.folder)?;
-    let _lock = tried.lock()?;
-    tries::remove(&known.folder)
+fn remove(folder: &Path) -> Result<()> {
+    // One that was killed while it was made is no yard, and nothing builds there.
+    let tried = open(folder).ok();
+    let _lock = tried.as_ref().map(Yard::lock).transpose()?;
+    tries::remove(folder)
 }
 
 /// Removes the tries whose time is over, and says so.
 pub fn remove_old(yard: &Yard) -> Result<()> {
     let now = words::now_seconds();
     for known in tries::all(yard)?.iter().filter(|known| known.note.ends_seconds < now) {
-        match remove(known) {
+        match remove(&known.folder) {
             Ok(()) => say!("note: the try {} was removed: its time was over", known.name),
             // It is being built, or belongs to another user.
             Err(error) => say!("note: the try {} stays: {}", known.name, error.one_line()),
@@ -257,10 +257,10 @@ pub fn remove_old(yard: &Yard) -> Result<()> {
     Ok(())
 }
 
-/// The names of the tries of a yard, and the folders of their yards.
-pub fn folders(yard: &Yard) -> Vec<(String, std::path::PathBuf)> {
+/// The names of the tries of a yard as further yards, the folders of their yards, and when each was made.
+pub fn folders(yard: &Yard) -> Vec<(String, (std::path::PathBuf, f64))> {
     let all = tries::all(yard).unwrap_or_default();
-    let of = |known: Try| (format!("try-{}", known.name), known.folder);
+    let of = |known: Try| (format!("try-{}", known.name), (known.folder, known.note.made_seconds));
     let is_yard = |folder: &Path| folder.join(crate::yard::CONFIG).is_file();
     all.into_iter().filter(|known| is_yard(&known.folder)).map(of).collect()
 }

@@ -51,6 +51,13 @@ fn tried(shared: &Shared) {
     let config = yard.read("kilnyard.toml");
     yard.configure(&config.replace("# most = 5 ", "most = 1 "));
     yard.run(&["try", "--author", "eve", &better]).exits(2).says(&["eve has 1 try already"]);
+    // A try that was killed while it was made is in nothing's way, and can be removed.
+    fs::create_dir_all(yard.path("tries/2/state")).unwrap();
+    yard.configure(&config);
+    yard.run(&["try", &better]).exits(0).says(&["making the try 3"]);
+    yard.run(&["try", "--remove", "3"]).exits(0);
+    yard.run(&["try", "--remove", "2"]).exits(0);
+    assert!(!yard.path("tries/2").exists());
     yard.run(&["try", "--remove", "broken"]).exits(0).says(&["is removed"]);
     assert!(!yard.path("tries/broken").exists());
     // Their time is over.

@@ -87,17 +87,18 @@ impl Further {
 /// Serves the tries of a yard until the process ends, in a thread: those that are made while it runs, too.
 pub fn serve_tries(site: Yard, control: Control, folder: PathBuf) {
     std::thread::spawn(move || {
-        let mut served: BTreeMap<String, PathBuf> = BTreeMap::new();
+        let mut served: BTreeMap<String, (PathBuf, f64)> = BTreeMap::new();
         while signals::count() == 0 {
-            let all: BTreeMap<String, PathBuf> = tries::folders(&site).into_iter().collect();
-            served.retain(|name, _| {
-                let stays = all.contains_key(name);
+            let all: BTreeMap<String, (PathBuf, f64)> = tries::folders(&site).into_iter().collect();
+            served.retain(|name, known| {
+                // Another one may have the name.
+                let stays = all.get(name) == Some(known);
                 if !stays {
                     control.remove_yard(name);
                 }
                 stays
             });
-            for (name, path) in all {
+            for (name, (path, made_seconds)) in all {
                 if served.contains_key(&name) {
                     continue;
                 }
@@ -106,7 +107,7 @@ pub fn serve_tries(site: Yard, control: Control, folder: PathBuf) {
                     Err(error) => say!("warning: {name} is not served: {}", error.one_line()),
                 }
                 // Once, whatever comes of it.
-                served.insert(name, path);
+                served.insert(name, (path, made_seconds));
             }
             std::thread::sleep(STEP);
         }

@@ -319,11 +319,11 @@ do-install:
 
 
 class Sleepers(Pkgsrc):
-    """A tree of packages that wait."""
+    """A tree of packages that wait, each for a time of its own, so that they do not begin and end together."""
 
     def __init__(self, folder, packages, seconds):
         self.mirror, self.locations = os.environ.get("MIRROR"), []
-        self.tree, kit = make_tree(folder, packages, lambda n: SLEEPER.format(number=n, seconds=seconds))
+        self.tree, kit = make_tree(folder, packages, lambda n: SLEEPER.format(number=n, seconds=f"{seconds * (0.6 + n * 7 % 11 * 0.08):.2f}"))
         self.more = ["--make", "/usr/bin/bmake", "--bootstrap-kit", kit]
 
     def make_yard(self, program, yard):

@@ -467,8 +467,11 @@ impl Agent {
             actions.push(Action::Leave(None));
             return;
         }
+        // A coordinator that has just taken over can give out builds before it knows how each of these is doing.
+        let is_first = joined.offer == 0;
+        let mut of_builds = Vec::new();
         for (attempt, build) in self.builds.held_mut() {
-            build.speak(now_seconds, session, attempt, actions);
+            build.speak(now_seconds, session, attempt, if is_first { &mut of_builds } else { actions });
         }
         let patience_seconds = if joined.is_answered { OFFER_SECONDS } else { REPEAT_SECONDS };
         if joined.is_stale || now_seconds - joined.offered_seconds >= patience_seconds {
@@ -486,5 +489,6 @@ impl Agent {
             };
             actions.push(Action::Send(ToCoordinator::Offer(offer)));
         }
+        actions.append(&mut of_builds);
     }
 }

@@ -343,6 +343,11 @@ impl Client {
         self.somewhere(|| self.receive_here(waits))
     }
 
+    /// The run that the last answer named, if it named one.
+    pub fn run(&self) -> Option<String> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn receive_here(&self, waits: bool) -> Result<Received, ClientError> {
         let known = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         let holdings = self.holdings.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -382,7 +382,7 @@ pub struct Build {
     /// Use the current index without checking for a newer one.
     #[arg(long)]
     pub no_scan: bool,
-    /// Continue a run of another machine: its target is not scanned.
+    /// Continue a run of another machine, once a byte arrives on standard input. Its target is not scanned.
     #[arg(long, hide = true)]
     pub continued: bool,
     /// Fail if kilnyard.lock would have to change.

@@ -82,6 +82,8 @@ pub struct Options {
     pub is_elsewhere: bool,
     /// The file that records all messages of coordinator and worker; absent if they are not recorded.
     pub transcript: Option<PathBuf>,
+    /// Whether another machine has begun the run.
+    pub is_continued: bool,
     /// The options of the command with which another machine continues the run.
     pub again: Vec<String>,
 }
@@ -161,7 +163,12 @@ impl Run<'_> {
         let follower = Follower::new(self.yard.store()?).map_err(store_error)?;
         let included = self.included();
         let lead = self.store.lead(&self.yard.as_holder()?).map_err(store_error)?;
+        // The last leader has decided more since the plan was made.
+        if self.options.is_continued {
+            self.planned.catch_up(&*self.store, &self.distfiles)?;
+        }
         let previous = self.store.last_run().map_err(store_error)?;
+        let is_over = previous.as_ref().is_none_or(|run| run.state != RunState::Running);
         let resumed = previous
             .clone()
             .filter(|run| run.state != RunState::Finished && run.forced == self.options.forced_run())
@@ -183,7 +190,8 @@ impl Run<'_> {
                     starts.iter().all(|start| !start.is_in_run || start.state == PackageState::LeftOut);
                 let rows = self.rows();
                 let nothing = rows.iter().all(|row| row.state.is_final());
-                if nothing || is_done {
+                let has_ended_elsewhere = self.options.is_continued && is_over;
+                if nothing || is_done || has_ended_elsewhere {
                     if let Some(previous) = previous.filter(|run| run.state == RunState::Running) {
                         self.close(&previous)?;
                     }
@@ -406,7 +414,8 @@ impl Parts<'_> {
         // What a killed run left. What builds that are taken over need is copied again.
         contents::clear(yard);
         fetch_inputs(&taken, distfiles);
-        let door = Door::connect(yard, &sender, (run, epoch), &taken);
+        let mut packer = contents::Packer::new(yard);
+        let door = Door::connect(yard, &sender, (run, epoch), &taken, &mut packer);
         let gathering = match door.is_some() && taken.is_empty() {
             true => Gathering::of(yard, options.is_elsewhere),
             // No other machine takes part, or builds that are taken over are there already.
@@ -423,7 +432,7 @@ impl Parts<'_> {
                 tests_outputs: yard.config.build.test,
                 driver,
                 link: Link::new(inbox, transcript, door),
-                contents: Contents::start(yard, sender.clone()),
+                contents: Contents::start(packer, sender.clone()),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,

@@ -98,6 +98,13 @@ pub(crate) fn write_manifest(yard: &Path, layer: &str, files: &str) -> io::Resul
     }
 }
 
+/// Whether files, relative to the yard, are all of a layer of another folder.
+pub(crate) fn has_all(yard: &Path, files: &str, (other, layer): (&Path, &str)) -> bool {
+    let text = fs_err::read(beside(other, layer, "manifest"));
+    let manifest = text.ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
+    manifest.is_some_and(|manifest| manifest.difference(&Manifest::of(&yard.join(files))).is_none())
+}
+
 /// How a layer differs from its manifest; `None` if it does not differ or has no manifest. A damaged layer is marked,
 /// so that its next use makes it again.
 pub fn find_damage(yard: &Path, layer: &str) -> Option<String> {

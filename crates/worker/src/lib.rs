@@ -58,7 +58,7 @@ pub use runner::{Entering, RunnerError};
 pub use supply::{SharedFolder, Supply, unsigned};
 pub use tenants::{SharedMachine, Tenant};
 pub use tools::{JobserverStyle, jobserver_path};
-pub use trees::{ARCHIVES, TreeError, Trees};
+pub use trees::{ARCHIVES, TreeError, Trees, YARDS};
 pub use verdict::of_fetch as kind_of_fetch_failure;
 
 use kilnyard_ecosystem::OutputBounds;
@@ -81,6 +81,8 @@ pub const BUILDER_FOLDER: &str = "/build";
 pub struct Settings {
     /// The yard's folder; all relative paths start here.
     pub yard: PathBuf,
+    /// The folder of the worker, if several yards share it: see [`Trees::of_site`].
+    pub site: Option<PathBuf>,
     /// User and group ids inside roots, and the ids on this machine that they map to.
     pub ids: IdMap,
     /// Folders of this machine that orders may mount, by name.
@@ -175,7 +177,7 @@ impl Worker {
         let layers = Arc::new(layers);
         let runner = sandboxed::Sandboxed::new(settings.clone(), distfiles.clone(), layers.clone());
         let (fetching, damage, uses) = Default::default();
-        let trees = Arc::new(Trees::new(&settings.yard, &settings.ids));
+        let trees = Arc::new(Trees::new(&settings.yard, &settings.ids).of_site(settings.site.as_deref()));
         let kept = Arc::new(kept::Kept::new(&settings.yard, settings.kept_bytes_max));
         Worker { settings, distfiles, runner: Arc::new(runner), fetching, layers, damage, trees, uses, kept }
     }

@@ -4,6 +4,9 @@
 //! ids of this machine's roots; its manifest is next to it. Orders name trees by hash; folder names and file owners
 //! are local to the machine. A layer that lost files is unpacked again.
 //!
+//! A worker that several yards share has a folder for each of them. A tree that one of them has becomes a layer of another
+//! one by hard links: files of layers are never written.
+//!
 //! Known downside: both the archive and the layer stay on the disk; the archive is a third of the layer's size.
 
 use crate::bound::now;
@@ -13,8 +16,10 @@ use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage, copy};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_root::sandbox::{RunError, Task};
-use kilnyard_root::{IdMap, Sandbox, probe};
+use kilnyard_root::{Content, IdMap, Sandbox, probe};
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -22,6 +27,8 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) const LAYERS: &str = "layers";
 /// Archives of trees, relative to the yard.
 pub const ARCHIVES: &str = "layers/archives";
+/// The folder of the folders of further yards, in that of a worker that several yards share.
+pub const YARDS: &str = "yards";
 /// Suffix of a layer whose files all belong to one user.
 pub(crate) const ALONE: &str = "-alone";
 
@@ -44,6 +51,8 @@ pub enum TreeError {
 pub struct Trees {
     yard: PathBuf,
     ids: IdMap,
+    /// The folder with those of further yards; absent if there are none.
+    site: Option<PathBuf>,
     // A lock instead of an owner with messages: a build that needs a tree cannot do anything else until it is unpacked.
     unpacking: Mutex<()>,
 }
@@ -51,7 +60,13 @@ pub struct Trees {
 impl Trees {
     /// The trees in a yard, unpacked with these ids.
     pub fn new(yard: &Path, ids: &IdMap) -> Trees {
-        Trees { yard: yard.to_owned(), ids: ids.clone(), unpacking: Mutex::new(()) }
+        Trees { yard: yard.to_owned(), ids: ids.clone(), site: None, unpacking: Mutex::new(()) }
+    }
+
+    /// The same, which takes trees from the folder of a site, and those of its further yards, too.
+    #[must_use]
+    pub fn of_site(self, site: Option<&Path>) -> Trees {
+        Trees { site: site.map(Path::to_owned), ..self }
     }
 
     /// The layer of a tree, relative to the yard, whether it exists or not.
@@ -94,13 +109,61 @@ impl Trees {
         Folder::at(&self.yard.join(ARCHIVES))
     }
 
-    /// Copies the archives of trees that are missing here from an artifact store.
+    /// Takes the trees that are missing here from another yard of this worker, or their archives from an artifact store.
     pub fn fetch(&self, trees: &[Artifact], from: &dyn Artifacts) -> Result<(), TreeError> {
         let archives = self.archives();
         for tree in trees.iter().filter(|tree| !self.is_whole(tree)) {
-            copy(tree, from, &archives, Storage::Compressed)?;
+            // The archive serves as well.
+            if self.has_archive(tree) || !self.link(tree).unwrap_or(false) {
+                copy(tree, from, &archives, Storage::Compressed)?;
+            }
         }
         Ok(())
+    }
+
+    /// Makes a layer from that of another yard. False if none has it.
+    fn link(&self, tree: &Artifact) -> Result<bool, TreeError> {
+        let Some(site) = &self.site else { return Ok(false) };
+        let _alone = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
+        let layer = self.layer(tree);
+        if self.is_layer_whole(&layer) {
+            return Ok(true);
+        }
+        // Its files have the ids of that yard's roots.
+        let is_usable = |folder: &Path| {
+            let is_own = |metadata: Metadata| Some(metadata.uid()) == self.ids.user_outside(0);
+            folder != self.yard
+                && std::fs::metadata(folder.join(&layer)).is_ok_and(is_own)
+                && !damage::is_marked_damaged(folder, &layer)
+        };
+        let further = std::fs::read_dir(site.join(YARDS)).into_iter().flatten().flatten();
+        for other in further.map(|entry| entry.path()).chain([site.clone()]).filter(|path| is_usable(path)) {
+            if self.link_to(&layer, site, &other)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes a layer from that of another folder in the site. False if it is not whole there.
+    fn link_to(&self, layer: &str, site: &Path, other: &Path) -> Result<bool, TreeError> {
+        let part = format!("{layer}.part");
+        remove_or_set_aside(&self.yard, Path::new(&part), &self.ids);
+        self.make_folder(&part)?;
+        let within = |folder: &Path, path: &str| {
+            folder.strip_prefix(site).map(|folder| folder.join(path)).map_err(io::Error::other)
+        };
+        let (lower, target) = (vec![within(other, layer)?], within(&self.yard, &part)?);
+        let task = Task::Copy { lower, target, content: Content::Shared };
+        let linked = Sandbox::of_machine(site, &self.ids, task).run();
+        // That yard may have removed it meanwhile.
+        let is_whole = linked.is_ok() && damage::has_all(&self.yard, &part, (other, layer));
+        if is_whole {
+            self.name(&part, layer)?;
+        } else {
+            remove_or_set_aside(&self.yard, Path::new(&part), &self.ids);
+        }
+        Ok(is_whole)
     }
 
     /// Unpacks the trees that are missing. Returns the layers of all trees, relative to the yard and in the same order.
@@ -154,6 +217,11 @@ impl Trees {
     fn keep(&self, part: &str, layer: &str) -> io::Result<()> {
         // The name and the manifest must not reach the disk before the layer itself.
         rustix::fs::syncfs(fs_err::File::open(self.yard.join(part))?.file())?;
+        self.name(part, layer)
+    }
+
+    /// The same for one whose files are on the disk already.
+    fn name(&self, part: &str, layer: &str) -> io::Result<()> {
         if self.yard.join(layer).exists() {
             // Roots of running builds may still use its files; the next clean-up of partial layers removes it.
             let aside = format!("{layer}.damaged.part");

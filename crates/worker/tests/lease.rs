@@ -5,6 +5,8 @@
 mod client;
 #[path = "lease/terms.rs"]
 mod terms;
+#[path = "lease/trees.rs"]
+mod trees;
 
 use kilnyard_ecosystem::OutputBounds;
 use kilnyard_mirror::{FileStore, Limits as MirrorLimits, Sha256Hex};
@@ -58,6 +60,7 @@ fn main() {
             "each_hello_names_the_kept_work_of_its_time",
             client::each_hello_names_the_kept_work_of_its_time,
         ),
+        trial("yards_of_a_worker_share_trees", trees::yards_of_a_worker_share_trees),
         trial("a_worker_that_is_refused_says_why", client::a_worker_that_is_refused_says_why),
     ];
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
@@ -115,6 +118,7 @@ impl Trying {
         let store =
             Arc::new(FileStore::open(&folder.path().join("distfiles"), MirrorLimits::default()).unwrap());
         let settings = Settings {
+            site: None,
             yard: folder.path().to_owned(),
             ids,
             folders: [("usr".to_owned(), "/usr".into())].into(),

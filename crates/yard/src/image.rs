@@ -17,7 +17,7 @@ mod send;
 pub use admitted::Admitted;
 pub(crate) use list::files_to_copy;
 pub(crate) use receive::needed;
-pub use receive::{REPLACED, Received, begin};
+pub use receive::{Change, REPLACED, Received, begin};
 pub use send::Sent;
 
 use serde::{Deserialize, Serialize};

@@ -88,6 +88,33 @@ impl Planned {
         self.foresee()
     }
 
+    /// Takes over the outputs that were recorded since the plan was made, by a run that this one continues.
+    pub fn catch_up(&mut self, store: &dyn Store, distfiles: &FileStore) -> Result<()> {
+        let now = all_current(store)?;
+        let is_new = |(name, new): &(&String, &Current)| {
+            self.current.get(*name).is_none_or(|known| known.build != new.build)
+        };
+        let added: HashMap<String, Current> =
+            now.iter().filter(is_new).map(|(name, new)| (name.clone(), new.clone())).collect();
+        if added.is_empty() {
+            return Ok(());
+        }
+        let mut broken = broken(&added, distfiles)?;
+        for (name, new) in &added {
+            // What was unusable was the earlier build.
+            match broken.remove(name) {
+                Some(reason) => drop(self.unusable.insert(name.clone(), reason)),
+                None => drop(self.unusable.remove(name)),
+            }
+            if let Some(id) = self.graph.find(name) {
+                self.stock.adopt(id, &new.outputs);
+                self.works[id.index()] = Work::default();
+            }
+        }
+        self.current = now;
+        self.foresee()
+    }
+
     /// The number of bytes that a package's build is expected to write.
     pub fn written_bytes(&self, package: PackageId) -> u64 {
         written_bytes(&self.works[package.index()])
@@ -185,8 +212,26 @@ pub fn inputs_of(digest: &str) -> &str {
 
 /// Resolves the set and makes a plan: see [`compare_all`].
 pub fn make(yard: &Yard, distfiles: &FileStore, store: &mut dyn Store, forced: &Forced) -> Result<Planned> {
+    let planned = prepare(yard, distfiles, store, forced)?;
+    if *forced == Forced::Nothing {
+        save(store, &planned.plan)?;
+    }
+    Ok(planned)
+}
+
+/// The same for a run that another machine leads: the stored plan stays as that machine made it.
+pub fn prepare(yard: &Yard, distfiles: &FileStore, store: &dyn Store, forced: &Forced) -> Result<Planned> {
     let digest = digest(yard, store)?;
     compare_all(yard, yard.config.family.resolve(yard, distfiles)?, digest, distfiles, store, forced)
+}
+
+/// Stores a plan.
+pub fn save(store: &mut dyn Store, plan: &Plan) -> Result<()> {
+    match store.save_plan(plan) {
+        // Read-only: the next command computes it again.
+        Err(error) if error.is_read_only() => Ok(()),
+        saved => saved.map_err(store_error),
+    }
 }
 
 /// Makes the plan again after builds were added, with the set that is already resolved. Takes over the inputs
@@ -199,7 +244,8 @@ pub fn remake(
     store: &mut dyn Store,
 ) -> Result<()> {
     let digest = format!("{}-{}", inputs_of(before), store.next_build().map_err(store_error)?);
-    compare_all(yard, set, digest, distfiles, store, &Forced::Nothing).map(|_| ())
+    let planned = compare_all(yard, set, digest, distfiles, store, &Forced::Nothing)?;
+    save(store, &planned.plan)
 }
 
 /// Packages that are built even if their outputs are up to date.
@@ -228,18 +274,17 @@ impl Forced {
 }
 
 /// Compares a resolved set with the existing outputs. `digest` identifies the inputs of the set: see
-/// [`digest`]. Stores the plan, unless builds are forced.
+/// [`digest`].
 pub fn compare_all(
     yard: &Yard,
     set: Set,
     digest: String,
     distfiles: &FileStore,
-    store: &mut dyn Store,
+    store: &dyn Store,
     forced: &Forced,
 ) -> Result<Planned> {
     let workshop = set.ecosystem();
-    let current: HashMap<String, Current> =
-        store.all_current().map_err(store_error)?.into_iter().map(|c| (c.package.clone(), c)).collect();
+    let current = all_current(store)?;
     let last_builds = store.last_builds().map_err(store_error)?;
     let last_builds = last_builds.into_iter().map(|build| (build.package.clone(), build)).collect();
     let mut unusable = broken(&current, distfiles)?;
@@ -262,15 +307,13 @@ pub fn compare_all(
     let estimates = Estimates::of(yard, store, shape.machine)?;
     let predicted = predict(&mut *stock, &current, &last_builds, &unusable, store, forced)?;
     let tables = &yard.config.tables;
-    let planned = foresee(shape, (set, stock), current, unusable, (&estimates, tables), predicted, digest)?;
-    if *forced == Forced::Nothing {
-        match store.save_plan(&planned.plan) {
-            // Read-only: the next command computes it again.
-            Err(error) if error.is_read_only() => {}
-            saved => saved.map_err(store_error)?,
-        }
-    }
-    Ok(planned)
+    foresee(shape, (set, stock), current, unusable, (&estimates, tables), predicted, digest)
+}
+
+/// The kept build of each package.
+fn all_current(store: &dyn Store) -> Result<HashMap<String, Current>> {
+    let current = store.all_current().map_err(store_error)?;
+    Ok(current.into_iter().map(|current| (current.package.clone(), current)).collect())
 }
 
 /// Finds packages with a file that is missing or has the wrong size, here and where machines share their files. Checking

@@ -66,6 +66,7 @@ fn common(
     };
     Settings {
         yard: folder.to_owned(),
+        site: None,
         ids,
         folders: BTreeMap::new(),
         limits,

@@ -29,6 +29,7 @@ pub const CONFIG: &str = "kilnyard.toml";
 
 /// Other processes hold the lock for an instant to check it, so taking it is retried.
 const LOCK_TRIES: u32 = 10;
+const TAKE_AGAIN_TRIES: u32 = 500;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Environment variables passed to commands that fetch.
@@ -79,6 +80,29 @@ impl Lock {
         file.rewind()?;
         file.set_len(0)?;
         file.write_all(format!("{}\n{phase}\n", std::process::id()).as_bytes())
+    }
+
+    /// Lets other processes work on the yard until [`Lock::take_again`].
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn release(&self) -> std::io::Result<()> {
+        self.file.unlock()
+    }
+
+    /// Takes a released lock again. Waits a few seconds for other processes.
+    ///
+    /// # Errors
+    /// Another process keeps it, or the system refuses it.
+    pub fn take_again(&self) -> std::io::Result<()> {
+        for _ in 0..TAKE_AGAIN_TRIES {
+            match self.file.try_lock() {
+                Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+                Err(std::fs::TryLockError::Error(error)) => return Err(error),
+                Ok(()) => return self.note(""),
+            }
+        }
+        Err(std::io::Error::other("another Kilnyard is working on the yard"))
     }
 }
 
@@ -211,7 +235,12 @@ impl Yard {
 
     /// Creates the folders of a yard.
     pub fn make_folders(folder: &Path) -> Result<()> {
-        folders::make(folder)
+        folders::make(folder, None)
+    }
+
+    /// The same for a yard whose roots have the ids of another one's, so that both can share files of layers.
+    pub fn make_folders_like(folder: &Path, like: &Path) -> Result<()> {
+        folders::make(folder, Some(like))
     }
 
     /// Takes the lock that permits changing the yard.

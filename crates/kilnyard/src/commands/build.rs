@@ -21,8 +21,10 @@ use kilnyard_model::result::PackageState;
 use kilnyard_store::{ForcedRun, RunState, Store};
 use serde_json::json;
 use std::collections::HashSet;
+use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The maximum number of failures, or packages left out, in the summary; `kilnyard status` and the report have all.
 const SHOWN_MAX: usize = 10;
@@ -111,7 +113,12 @@ fn second_pass(yard: &Yard) -> Result<Vec<String>> {
 }
 
 fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<ExitCode> {
-    let say = |text: &str| say!("{text}");
+    // The machine that began the run has said all this.
+    let say = |text: &str| {
+        if !options.continued {
+            say!("{text}");
+        }
+    };
     if let Some(lack) = yard.config.no_packages_note(&yard.home)? {
         say!("note: {lack}");
     }
@@ -168,7 +175,10 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         (true, true) => Forced::All,
         (true, false) => Forced::Named(packages.iter().cloned().collect()),
     };
-    let mut planned = plan::make(yard, &distfiles, &mut *store, &forced)?;
+    let mut planned = match options.continued {
+        true => plan::prepare(yard, &distfiles, &*store, &forced)?,
+        false => plan::make(yard, &distfiles, &mut *store, &forced)?,
+    };
     if options.locked || !options.dry_run {
         yard.config.family.check_lock(yard, &planned.set, options.locked, &say)?;
     }
@@ -179,10 +189,10 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         return super::plan::show(yard, &planned.plan, false, &yard.config.family.provenances(yard)?);
     }
     for remark in planned.plan.remarks.iter().take(REMARKS_MAX) {
-        say!("note: {remark}");
+        say(&format!("note: {remark}"));
     }
     if let Some(more) = planned.plan.remarks.len().checked_sub(REMARKS_MAX + 1) {
-        say!("and {} more notes", more + 1);
+        say(&format!("and {} more notes", more + 1));
     }
     if options.elsewhere {
         check_farm(yard)?;
@@ -192,8 +202,12 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         checks_reproducible,
         is_elsewhere: options.elsewhere,
         transcript: options.messages.clone(),
+        is_continued: options.continued,
         again: options.again(word),
     };
+    if options.continued && !is_called(lock)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events::new(Box::new(std::io::stdout())))
     } else if let Some(live) = Live::open() {
@@ -260,6 +274,24 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         _ if judgement.is_bad => ExitCode::from(Kind::Packages as u8),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Waits, without the lock, until the server that started this process lets it begin. False if it does not, or has ended.
+fn is_called(lock: &Lock) -> Result<bool> {
+    // Of several targets and passes, the first one waits.
+    static CALLED: AtomicBool = AtomicBool::new(false);
+    if CALLED.load(Ordering::Relaxed) {
+        return Ok(true);
+    }
+    lock.release().context(Kind::Machine, "release the lock of the yard")?;
+    let mut line = String::new();
+    let read = std::io::stdin().lock().take(1).read_to_string(&mut line);
+    let is_called = read.context(Kind::Machine, "wait for the server")? > 0;
+    if is_called {
+        CALLED.store(true, Ordering::Relaxed);
+        lock.take_again().context(Kind::Machine, "take the lock of the yard")?;
+    }
+    Ok(is_called)
 }
 
 /// Whether another machine has led since: what is noted is its run then.

@@ -5,6 +5,7 @@ mod further;
 mod mover;
 mod pools;
 pub mod standby;
+mod successor;
 
 pub use pools::driver;
 

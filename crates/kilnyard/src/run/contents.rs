@@ -76,10 +76,9 @@ pub struct Contents {
 
 impl Contents {
     /// Starts the thread. It ends when this is dropped.
-    pub fn start(yard: &Yard, owner: Sender<Message>) -> Contents {
+    pub fn start(packer: Packer, owner: Sender<Message>) -> Contents {
         let (outgoing, incoming) = mpsc::channel();
-        let is_stale = Arc::new(AtomicBool::new(false));
-        let packer = Packer { is_stale: is_stale.clone(), ..Packer::new(yard) };
+        let is_stale = packer.is_stale.clone();
         std::thread::spawn(move || packer.complete_all(&incoming, &owner));
         Contents { outgoing, is_stale, pending: HashSet::new() }
     }
@@ -104,14 +103,6 @@ impl Contents {
     pub fn forget_trees(&self) {
         self.is_stale.store(true, Ordering::Relaxed);
     }
-}
-
-/// Completes the roots of one order, for a build that is taken over.
-///
-/// # Errors
-/// A folder cannot be read.
-pub fn fill(yard: &Yard, root: &mut RootOrder) -> Result<()> {
-    Packer::new(yard).fill(root)
 }
 
 /// Packs folders.
@@ -142,6 +133,9 @@ impl Packer {
     }
 
     /// Completes a root.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
     pub fn fill(&mut self, root: &mut RootOrder) -> Result<()> {
         for folder in root.folders.iter_mut().filter(|folder| folder.content.is_none()) {
             let known = self.trees.get(&folder.name).filter(|_| folder.names.is_none());

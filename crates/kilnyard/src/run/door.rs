@@ -274,6 +274,7 @@ impl Door {
         owner: &Sender<Message>,
         (run, epoch): (Number, Option<String>),
         taken: &[TakenOver],
+        packer: &mut contents::Packer,
     ) -> Option<Door> {
         let door = folder(yard);
         if let Some(reason) = yard.config.family.confined() {
@@ -298,7 +299,7 @@ impl Door {
             let at = (run, order.package.as_str(), open.build);
             let mut order = order.clone();
             // If it cannot be read, the build is repeated.
-            let _ = contents::fill(yard, &mut order.root);
+            let _ = packer.fill(&mut order.root);
             let allows = made.admit(channel, open.attempt, at, &order);
             made.remember(&open.worker, &allows);
         }

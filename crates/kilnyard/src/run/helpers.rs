@@ -107,7 +107,8 @@ impl Connected {
         }
         let (incoming, received) = mpsc::channel();
         let (owner, of_door) = mpsc::channel();
-        let Some(door) = Door::connect(yard, &owner, (0, None), &[]) else { return Ok(None) };
+        let mut packer = Packer::new(yard);
+        let Some(door) = Door::connect(yard, &owner, (0, None), &[], &mut packer) else { return Ok(None) };
         std::thread::spawn({
             let incoming = incoming.clone();
             move || {
@@ -127,7 +128,7 @@ impl Connected {
             incoming,
             slots,
             started: Instant::now(),
-            packer: Mutex::new(Packer::new(yard)),
+            packer: Mutex::new(packer),
             distfiles: mirror::open_files(yard)?,
         }))
     }

@@ -5,7 +5,7 @@
 mod objects;
 
 use crate::database::server::Server;
-use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
 use crate::support::farm::{Far, Served, served as served_by};
 use crate::support::{self, Yard, until};
 use objects::{Kind, Server as Objects};
@@ -105,6 +105,12 @@ fn published(yard: &Yard) -> usize {
     yard.published().iter().filter(|line| line.starts_with("Package: ")).count()
 }
 
+/// Whether a process of a yard's server waits for the run of another machine.
+fn is_ready(yard: &Yard) -> bool {
+    let folder = yard.folder.display().to_string();
+    processes().iter().any(|(_, command)| command.contains("--continued") && command.contains(&folder))
+}
+
 /// The number of builds that have begun and not ended.
 fn building(yard: &Yard) -> usize {
     let status = yard.run(&["status", "--json"]);
@@ -164,6 +170,7 @@ fn handed_over(shared: &Shared) {
     let far = Far::join_without(&shared.path(FAR), &farm.one, &served, "far", &[&farm.two.folder]);
     let mut build = farm.one.start(&["build", "--no-scan", "--elsewhere"]);
     until("a build has begun", || building(&farm.one) > 0);
+    until("the other machine is ready to continue", || is_ready(&farm.two));
     std::thread::sleep(Duration::from_secs(3));
     build.signal(libc::SIGTERM);
     build.end().exits(0).says(&["another machine continues the run"]);
@@ -171,6 +178,7 @@ fn handed_over(shared: &Shared) {
     until("the run has ended", || served_by(&farm.two).contains("has ended"));
     let said = served_by(&farm.two);
     assert!(said.contains("has handed it over") && said.contains("2 built"), "{said}\n{}", far.said());
+    until("no process waits for a run that is over", || !is_ready(&farm.two));
     for name in ["one", "two"] {
         let history = farm.two.run(&["history", name, "--json"]).exits(0).json();
         assert_eq!(history.as_array().map(Vec::len), Some(1), "{name}: {history}\n{said}\n{}", far.said());

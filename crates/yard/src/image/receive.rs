@@ -22,8 +22,21 @@ use toml_edit::DocumentMut;
 const RECEIVING: &str = "receive the image of the yard";
 /// The folder of files that the user has changed here, and that others have replaced.
 pub const REPLACED: &str = "state/replaced";
+/// Begins the paths of files that no plan is made from.
+const RESULTS: [&str; 2] = ["state/", "repository/"];
 /// The image that was received last.
 const KEPT: &str = "state/image.json";
+
+/// What an image has changed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing: there is no new image.
+    Nothing,
+    /// What a plan is not made from: the repository, or what was measured.
+    Results,
+    /// What a plan is made from: the configuration, the index, files of the user.
+    Inputs,
+}
 
 /// What was received.
 #[derive(Debug, Default)]
@@ -63,7 +76,7 @@ pub fn begin(
     let distfiles = FileStore::open(&folder.join("distfiles"), Limits::default())
         .context(Kind::Machine, RECEIVING)?
         .with_depot(depot);
-    if Received::default().receive_with(folder, own, &documents, &distfiles, cancel)? {
+    if Received::default().receive_with(folder, own, &documents, &distfiles, cancel)? != Change::Nothing {
         Admitted::default().share(folder, &documents)?;
         return note_store(folder, documents.farm());
     }
@@ -73,7 +86,7 @@ pub fn begin(
 }
 
 impl Received {
-    /// Receives the image if it has changed. Returns whether it has.
+    /// Receives the image if it has changed.
     ///
     /// # Errors
     /// The image names a path outside of the yard, or a store or the disk cannot be used.
@@ -83,7 +96,7 @@ impl Received {
         documents: &Documents,
         distfiles: &FileStore,
         cancel: &AtomicBool,
-    ) -> Result<bool> {
+    ) -> Result<Change> {
         let own = fs_err::read_to_string(folder.join(CONFIG)).context(Kind::Machine, RECEIVING)?;
         self.receive_with(folder, &own, documents, distfiles, cancel)
     }
@@ -95,14 +108,14 @@ impl Received {
         documents: &Documents,
         distfiles: &FileStore,
         cancel: &AtomicBool,
-    ) -> Result<bool> {
+    ) -> Result<Change> {
         let known = documents.documents().map_err(store_error)?;
         let version = known.iter().find(|(name, _)| name == DOCUMENT).map(|(_, version)| *version);
         if version.is_none_or(|version| version == self.version) {
-            return Ok(false);
+            return Ok(Change::Nothing);
         }
         let Some(Document { version, content }) = documents.document(DOCUMENT).map_err(store_error)? else {
-            return Ok(false);
+            return Ok(Change::Nothing);
         };
         let image = decoded(&content).context(Kind::Machine, RECEIVING)?;
         if let Some(path) = image.0.keys().find(|path| !is_inside(path)) {
@@ -143,7 +156,11 @@ impl Received {
         fs_err::create_dir_all(folder.join("state")).context(Kind::Machine, RECEIVING)?;
         write(&folder.join(KEPT), &text, 0o600).context(Kind::Machine, RECEIVING)?;
         self.version = version;
-        Ok(true)
+        let is_input = |path: &str| !RESULTS.iter().any(|part| path.starts_with(part));
+        let mut changed =
+            image.0.iter().filter(|(path, entry)| before.0.get(*path) != Some(*entry)).map(|(path, _)| path);
+        let has_input = changed.any(|path| is_input(path)) || gone().any(|path| is_input(path));
+        Ok(if has_input { Change::Inputs } else { Change::Results })
     }
 }
 

@@ -58,8 +58,8 @@ pub fn check_owner(folder: &Path) -> Result<()> {
 }
 
 /// Creates the folders of a yard and closes those that must be closed, whatever the umask is and whatever an
-/// earlier Kilnyard did.
-pub fn make(folder: &Path) -> Result<()> {
+/// earlier Kilnyard did. If it has no layers yet, its roots get the ids of those in `like`, or ids of their own.
+pub fn make(folder: &Path, like: Option<&Path>) -> Result<()> {
     let failed = || format!("make the folders of the yard {}", folder.display());
     if !folder.is_dir() {
         fs_err::create_dir_all(folder).context(Kind::Machine, failed())?;
@@ -81,7 +81,7 @@ pub fn make(folder: &Path) -> Result<()> {
             ))
         })?;
         if is_new && name == LAYERS {
-            choose_range(folder).context(Kind::Machine, failed())?;
+            choose_range(folder, like).context(Kind::Machine, failed())?;
         }
         let ids = OF_ROOTS.contains(&name).then(|| &*roots.get_or_insert_with(|| ids(folder)));
         settle(&opened, name, mode, is_new, (owner, ids)).map_err(|reason| {
@@ -95,6 +95,11 @@ pub fn make(folder: &Path) -> Result<()> {
 
 /// The ids of a yard's roots when this user runs it.
 pub fn ids(folder: &Path) -> IdMap {
+    IdMap::of_this_user(&user_name(), range_of(folder)).0
+}
+
+/// The number of a yard's id range.
+fn range_of(folder: &Path) -> u32 {
     let text = open(folder, "state").and_then(|state| {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut text = String::new();
@@ -103,14 +108,16 @@ pub fn ids(folder: &Path) -> IdMap {
             .read_to_string(&mut text)?;
         Ok(text)
     });
-    let range = text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    IdMap::of_this_user(&user_name(), range).0
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Picks one of the user's id ranges for a yard that has no layers yet, so that roots of two yards run as
-/// different users.
-fn choose_range(folder: &Path) -> std::io::Result<()> {
-    let range = rand::rngs::OsRng.gen_range(0..IdMap::ranges_of_this_user(&user_name()));
+/// Picks one of the user's id ranges for a yard that has no layers yet: that of `like`, or any, so that roots of two yards
+/// run as different users.
+fn choose_range(folder: &Path, like: Option<&Path>) -> std::io::Result<()> {
+    let range = match like {
+        Some(like) => range_of(like),
+        None => rand::rngs::OsRng.gen_range(0..IdMap::ranges_of_this_user(&user_name())),
+    };
     let state = open(folder, "state")?;
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(&state, RANGE, flags, Mode::from_raw_mode(0o644))?;

@@ -123,7 +123,8 @@ fn to_first_build(yard: &Yard, set: Set, trial: &Trial<'_>) -> Result<FirstBuild
     let (started, cpu_seconds) = (Instant::now(), all_cpu_seconds());
     let mut found = None;
     let planned =
-        plan::compare_all(yard, set, "benchmark-0".to_owned(), &distfiles, &mut *store, &Forced::Nothing)?;
+        plan::compare_all(yard, set, "benchmark-0".to_owned(), &distfiles, &*store, &Forced::Nothing)?;
+    plan::save(&mut *store, &planned.plan)?;
     trial.runner.run(yard, &mut *store, planned, distfiles, &mut |package| {
         found.get_or_insert_with(|| FirstBuild {
             package: package.to_owned(),

@@ -1,11 +1,12 @@
 //! The servers of a farm whose stores several machines share: one has the run, and the others take over when it is gone.
 //!
 //! The server in whose yard the last leader worked sends the image of the yard; the others receive it, and refer workers to
-//! that server. When the leader of a run is silent, or has left, one of them continues the run: it starts `kilnyard build`
-//! in its own yard, with the options of the earlier one. If the run had ended, and that machine was lost before it published
+//! that server. When the leader of a run is silent, or has left, one of them continues the run in its own yard: by a process
+//! that it has kept ready for that ([`super::successor`]). If the run had ended, and that machine was lost before it published
 //! the result, one of them starts `kilnyard publish`. Which of several may do so is decided by the store.
 
 use super::mover::{Direction, Mover};
+use super::successor::{Continued, Successor};
 use crate::error::{Context, Kind, Result};
 use crate::servers::{self, SHOW_STEP, Server, Servers, noted_build};
 use crate::yard::{Documents, Yard, store_error};
@@ -21,9 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a server reads the row of the leader.
-const STEP: Duration = Duration::from_millis(250);
+const STEP: Duration = Duration::from_millis(100);
 /// How often a server checks for changes of the list of workers.
 const SHARE_STEP: Duration = Duration::from_secs(1);
+/// How often a server checks whether the process that it keeps ready is the right one.
+const READY_STEP: Duration = Duration::from_secs(1);
 /// A leader whose database was away gets this long to show itself again.
 const GRACE: Duration = Duration::from_secs(4);
 /// For how long a server without the database assumes that the run is here: another server takes over after that.
@@ -75,6 +78,10 @@ pub struct Coordinating {
     mover: Mover,
     /// The run that this server continues.
     build: Option<Child>,
+    /// The process that would continue the run of another machine.
+    successor: Option<Successor>,
+    /// When that is checked next.
+    ready_at: Instant,
     /// The options of the run of which only the publication is left.
     unpublished: Option<Vec<String>>,
     /// When it may be started again, and after how long the next time.
@@ -141,6 +148,8 @@ impl Coordinating {
             servers: Servers::default(),
             mover: Mover::start(yard, of_mover, depot, mirror::open_files(yard)?),
             build: None,
+            successor: None,
+            ready_at: Instant::now(),
             unpublished: None,
             pause: (None, PAUSE_MIN),
             reached: None,
@@ -165,6 +174,7 @@ impl Coordinating {
             }
             std::thread::sleep(STEP);
         }
+        drop(self.successor.take());
         // Others see its silence otherwise.
         let _ = servers::leave(&self.documents, &self.own);
         if let Some(mut build) = self.build.take() {
@@ -257,7 +267,10 @@ impl Coordinating {
                 self.begin(&arguments)
             }
             (Some(leader), _) if !is_here => self.follow(&leader),
-            _ => Ok(()),
+            _ => {
+                self.successor = None;
+                Ok(())
+            }
         }
     }
 
@@ -278,14 +291,18 @@ impl Coordinating {
         if !leader.is_gone() || !(leader.has_left || is_settled) {
             // The next one has its tries.
             self.pause = (None, PAUSE_MIN);
-            return Ok(());
+            return self.keep_ready();
         }
         if !self.may_begin()? {
             return Ok(());
         }
         let yard = self.mover.yard();
-        let Some(arguments) = noted_build(&self.documents)? else { return Ok(()) };
+        let noted = noted_build(&self.documents)?;
         let run = self.unended()?;
+        if noted.is_none() || run.is_none() {
+            self.successor = None;
+        }
+        let Some(arguments) = noted else { return Ok(()) };
         // The machine of a leader that left publishes the result, as long as it is there.
         if run.is_none()
             && (!is_settled || self.servers.is_alive(&leader.holder.id) || !publishes(&yard, &arguments))
@@ -320,10 +337,48 @@ impl Coordinating {
         Ok(first == self.own)
     }
 
+    /// Keeps a process ready for the run of a leader that is there.
+    fn keep_ready(&mut self) -> Result<()> {
+        if Instant::now() < self.ready_at {
+            return Ok(());
+        }
+        self.ready_at = Instant::now() + READY_STEP;
+        let wanted = match (self.unended()?, noted_build(&self.documents)?, self.mover.inputs()) {
+            (None, ..) | (_, None, _) | (.., 0) => None,
+            (Some(run), Some(arguments), inputs) => Some(Continued { run, arguments, inputs }),
+        };
+        let is_current = self.successor.as_ref().map(|successor| &successor.of) == wanted.as_ref();
+        let has_ended = self.successor.as_mut().is_some_and(Successor::has_ended);
+        if is_current && !has_ended {
+            return Ok(());
+        }
+        self.successor = None;
+        if has_ended {
+            // It has said why.
+            self.ready_at = Instant::now() + PAUSE_MAX;
+            return Ok(());
+        }
+        // While the image arrives, or a command of the user works here, there is none.
+        if let Some(of) = wanted
+            && self.may_begin()?
+        {
+            self.successor = Some(Successor::start(&self.mover.yard(), of)?);
+        }
+        Ok(())
+    }
+
     /// Starts the program for the run that continues here, or for its publication.
     fn begin(&mut self, arguments: &[String]) -> Result<()> {
         let yard = self.mover.yard();
-        self.build = Some(start(&yard, arguments, self.unpublished.is_some())?);
+        let ready = self.successor.take().filter(|ready| ready.of.arguments == arguments);
+        self.build = Some(match (self.unpublished.is_some(), ready) {
+            (true, _) => publish(&yard, arguments)?,
+            (false, Some(ready)) => ready.begin()?,
+            (false, None) => {
+                Successor::start(&yard, Continued { run: 0, arguments: arguments.to_vec(), inputs: 0 })?
+                    .begin()?
+            }
+        });
         self.pause = (Some(Instant::now() + self.pause.1), (self.pause.1 * 2).min(PAUSE_MAX));
         Ok(())
     }
@@ -331,7 +386,12 @@ impl Coordinating {
     /// Whether the yard is free, and a failed attempt is long enough ago.
     fn may_begin(&self) -> Result<bool> {
         let is_paused = self.pause.0.is_some_and(|until| Instant::now() < until);
-        Ok(!is_paused && !self.mover.yard().targets()?.iter().any(Yard::is_locked))
+        // The process that is ready works in the yard until it has a plan.
+        Ok(!is_paused && (self.successor.is_some() || !self.is_locked()?))
+    }
+
+    fn is_locked(&self) -> Result<bool> {
+        Ok(self.mover.yard().targets()?.iter().any(Yard::is_locked))
     }
 }
 
@@ -341,17 +401,17 @@ fn publishes(yard: &Yard, arguments: &[String]) -> bool {
     !has("--no-publish") && (has("--publish") || yard.config.publishes())
 }
 
-/// Starts the program that continues a run with these options, or its publication.
-fn start(yard: &Yard, arguments: &[String], is_publication: bool) -> Result<Child> {
-    // This program, even if a newer one has its path now.
+/// Starts the program that publishes what the run with these options has built.
+fn publish(yard: &Yard, arguments: &[String]) -> Result<Child> {
+    let target = arguments.iter().skip_while(|argument| *argument != "--target").take(2);
+    let mut command = own_program(yard);
+    command.args(["publish", "--continued"]).args(target).stdin(Stdio::null());
+    command.spawn().context(Kind::Machine, "publish the run")
+}
+
+/// This program, even if a newer one has its path now.
+pub fn own_program(yard: &Yard) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg("--yard").arg(&yard.home);
-    match is_publication {
-        true => {
-            let target = arguments.iter().skip_while(|argument| *argument != "--target").take(2);
-            command.args(["publish", "--continued"]).args(target);
-        }
-        false => drop(command.args(["build", "--continued"]).args(arguments)),
-    }
-    command.stdin(Stdio::null()).spawn().context(Kind::Machine, "continue the run")
+    command
 }

@@ -7,8 +7,8 @@ use crate::{signals, words};
 use kilnyard_artifacts::Depot;
 use kilnyard_family::FAMILIES;
 use kilnyard_mirror::FileStore;
-use kilnyard_yard::image::{REPLACED, Received, Sent};
-use std::sync::atomic::{AtomicU8, Ordering};
+use kilnyard_yard::image::{Change, REPLACED, Received, Sent};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ pub struct Mover {
     direction: Arc<AtomicU8>,
     /// The yard with the configuration that was received last.
     yard: Arc<Mutex<Yard>>,
+    inputs: Arc<AtomicU64>,
 }
 
 impl Mover {
@@ -39,9 +40,11 @@ impl Mover {
     pub fn start(yard: &Yard, documents: Documents, depot: Arc<dyn Depot>, distfiles: FileStore) -> Mover {
         let direction = Arc::new(AtomicU8::new(Direction::Neither as u8));
         let shared = Arc::new(Mutex::new(yard.clone()));
+        let inputs = Arc::new(AtomicU64::new(0));
         let moving = Moving {
             direction: direction.clone(),
             yard: shared.clone(),
+            inputs: inputs.clone(),
             documents,
             depot,
             distfiles,
@@ -51,12 +54,17 @@ impl Mover {
             said: String::new(),
         };
         std::thread::spawn(move || moving.run());
-        Mover { direction, yard: shared }
+        Mover { direction, yard: shared, inputs }
     }
 
     /// Says which way files go.
     pub fn set(&self, direction: Direction) {
         self.direction.store(direction as u8, Ordering::Relaxed);
+    }
+
+    /// How often something has arrived that a plan is made from. 0 before the first time.
+    pub fn inputs(&self) -> u64 {
+        self.inputs.load(Ordering::Relaxed)
     }
 
     /// The yard with its current configuration.
@@ -68,6 +76,8 @@ impl Mover {
 struct Moving {
     direction: Arc<AtomicU8>,
     yard: Arc<Mutex<Yard>>,
+    /// See [`Mover::inputs`].
+    inputs: Arc<AtomicU64>,
     documents: Documents,
     depot: Arc<dyn Depot>,
     distfiles: FileStore,
@@ -143,7 +153,9 @@ impl Moving {
             return Ok(());
         }
         let locks = targets.iter().map(Yard::lock).collect::<Result<Vec<Lock>>>()?;
-        if !self.received.receive(&yard.home, &self.documents, &self.distfiles, signals::cancel())? {
+        let change =
+            self.received.receive(&yard.home, &self.documents, &self.distfiles, signals::cancel())?;
+        if change == Change::Nothing {
             return Ok(());
         }
         // What a run needs first, with the configuration that has arrived.
@@ -158,6 +170,9 @@ impl Moving {
         };
         let layers = targets.iter().try_for_each(layers);
         drop(locks);
+        if change == Change::Inputs || self.inputs.load(Ordering::Relaxed) == 0 {
+            self.inputs.fetch_add(1, Ordering::Relaxed);
+        }
         let replaced = fs_err::read_dir(yard.home.join(REPLACED)).map_or(0, Iterator::count);
         if replaced > 0 {
             self.say(format!("note: files that were changed here were replaced; they are in {REPLACED}"));

@@ -84,6 +84,7 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let shared = SharedMachine::new(machine.oversubscribed().cores, machine.memory_bytes);
     let member = Member {
         folder: folder.clone(),
+        site: folder.clone(),
         connection: connection.clone(),
         name: name.clone(),
         key: open_key(&folder)?,

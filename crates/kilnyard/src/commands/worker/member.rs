@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 
 /// How often signals are checked.
 const STEP: Duration = Duration::from_millis(100);
-/// The pause after a server has said that it does not have the run.
-const ELSEWHERE_PAUSE: Duration = Duration::from_millis(500);
+/// The pause after a server has said that it does not have the run, for the first few times and later. The server that it
+/// names is tried at once.
+const ELSEWHERE_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+const SOON: u32 = 10;
 /// How long a worker that ends waits for its last messages to be sent.
 const SENDING_MAX: Duration = Duration::from_secs(3);
 /// A signal that comes so soon after the first is the same one.
@@ -45,6 +47,8 @@ pub struct Bounds {
 pub struct Member {
     /// The worker's folder for the yard.
     pub folder: PathBuf,
+    /// Its folder for the site's own yard, which has those of the others.
+    pub site: PathBuf,
     pub connection: Arc<Connection>,
     /// The worker's name.
     pub name: String,
@@ -66,10 +70,11 @@ pub struct Prepared {
 impl Member {
     /// Prepares its folder.
     pub fn prepare(&self) -> Result<Prepared> {
-        let Member { folder, bounds, .. } = self;
+        let Member { folder, site, bounds, .. } = self;
         let environment = environment_of_process();
         let distfiles = super::files(folder, &environment)?;
         let mut settings = worker::settings_without_yard(folder, BTreeMap::new(), &environment);
+        settings.site = Some(site.clone());
         settings.jobserver = JobserverStyle::default();
         settings.jobs = bounds.machine.cores;
         settings.layers_bytes_max = settings.layers_bytes_max.min(bounds.keep_bytes);
@@ -90,7 +95,7 @@ impl Prepared {
     /// Performs builds until the worker is to end, or the yard refuses it. `learn` gets the addresses of the farm's servers.
     pub fn perform(self, learn: impl Fn(Vec<String>) + Send + 'static) -> Result<()> {
         let Prepared { member, worker, distfiles } = self;
-        let Member { folder, connection, name, key, tenant, bounds, yard } = member;
+        let Member { folder, connection, name, key, tenant, bounds, yard, .. } = member;
         let Bounds { machine, keep_bytes, grace } = bounds;
         let streams = Streams::start(connection.clone());
         let (client, named) = (connection.clone(), name.clone());
@@ -226,9 +231,12 @@ fn ended(error: &ConnectionError) -> Error {
 /// Receives messages until the door refuses this worker, and returns why.
 fn receive(connection: &Connection, inbox: &Inbox, learn: impl Fn(Vec<String>)) -> Error {
     let (mut is_connected, mut run, mut addresses) = (true, None, Vec::new());
+    // How often servers have referred to others since one answered.
+    let mut referrals: u32 = 0;
     loop {
         match connection.receive(is_connected) {
             Ok(received) => {
+                referrals = 0;
                 if !std::mem::replace(&mut is_connected, true) {
                     say!("connected again");
                 }
@@ -250,7 +258,13 @@ fn receive(connection: &Connection, inbox: &Inbox, learn: impl Fn(Vec<String>)) 
                 }
                 // Another server answers, and will have the run soon.
                 let is_elsewhere = matches!(error, ConnectionError::Elsewhere { .. });
-                std::thread::sleep(if is_elsewhere { ELSEWHERE_PAUSE } else { PAUSE });
+                referrals = if is_elsewhere { referrals + 1 } else { 0 };
+                match referrals {
+                    0 => std::thread::sleep(PAUSE),
+                    1 => {}
+                    2..SOON => std::thread::sleep(ELSEWHERE_PAUSES[0]),
+                    _ => std::thread::sleep(ELSEWHERE_PAUSES[1]),
+                }
             }
             Err(error) => return ended(&error),
         }

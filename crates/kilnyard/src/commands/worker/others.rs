@@ -9,7 +9,7 @@ use crate::yard::Yard;
 use kilnyard_farm::api::YardOffer;
 use kilnyard_farm::client::Client as Connection;
 use kilnyard_farm::door::is_yard_name;
-use kilnyard_worker::{SharedMachine, forget_kept_work};
+use kilnyard_worker::{SharedMachine, YARDS, forget_kept_work};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -18,8 +18,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The folder of the further yards' folders.
-const YARDS: &str = "yards";
 /// The file with the id of the yard that a folder is of.
 const ID: &str = "state/yard";
 /// How often signals are checked.
@@ -125,7 +123,8 @@ fn be_of(folder: &Path, id: &str) -> Result<()> {
 fn take_part(of_site: &Member, machine: &Arc<SharedMachine>, offer: &YardOffer) {
     let yard = offer.name.as_str();
     let folder = of_site.folder.join(YARDS).join(yard);
-    let made = Yard::make_folders(&folder).and_then(|()| be_of(&folder, &offer.id));
+    // Base roots are shared with the other yards: their files have the same ids then.
+    let made = Yard::make_folders_like(&folder, &of_site.folder).and_then(|()| be_of(&folder, &offer.id));
     let performed = made.and_then(|()| {
         let connection = of_site.connection.of_yard(yard).map_err(io::Error::other);
         let connection = connection.map_err(|error| Error::usage(error.to_string()))?;

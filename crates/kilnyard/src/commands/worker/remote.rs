@@ -24,7 +24,7 @@ const PAUSES_SECONDS: [u64; 8] = [1, 2, 5, 12, 30, 60, 60, 120];
 const LAST_PAUSE_SECONDS: u64 = 60;
 /// The pauses between attempts to check an artifact: the yard's machine can read it too.
 const CHECK_PAUSES_SECONDS: [u64; 2] = [1, 5];
-/// How often a pause ends early if the build is cancelled.
+/// How often it is checked whether a pause ends early.
 const STEP: Duration = Duration::from_millis(200);
 
 /// See the module documentation.
@@ -48,12 +48,36 @@ impl Remote<'_> {
     /// Gets what is needed, and says why that takes long or fails. `of` says for whom.
     fn fetch(&self, of: &str, needed: &Needed, cancel: &AtomicBool) -> Result<(), Failed> {
         let fetch = || needed.fetch(self.worker.trees(), self.distfiles, self.client, cancel);
-        let fetched = repeated_here(of, cancel, PAUSES_SECONDS.iter(), fetch).inspect_err(|failed| {
+        let fetched = self.repeated(of, cancel, PAUSES_SECONDS.iter(), fetch).inspect_err(|failed| {
             if failed.cause != Cause::Cancelled {
                 say!("{of}: {}", failed.error.one_line());
             }
         });
         fetched.inspect(|()| needed.touch(self.worker))
+    }
+
+    /// Repeats a request while that may help, with these pauses, and says why.
+    fn repeated<'a>(
+        &self,
+        of: &str,
+        cancel: &AtomicBool,
+        pauses: impl Iterator<Item = &'a u64>,
+        request: impl FnMut() -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        let say = |reason: &str| say!("{of}: {reason}; the worker tries again");
+        repeated(cancel, pauses, |seconds| self.pause(seconds, cancel), say, request)
+    }
+
+    /// Waits, but not when another server has taken over the run.
+    fn pause(&self, seconds: u64, cancel: &AtomicBool) {
+        let (run, steps) = (self.client.run(), Duration::from_secs(seconds).as_millis() / STEP.as_millis());
+        for _ in 0..steps {
+            let now = self.client.run();
+            if cancel.load(Ordering::Relaxed) || (now.is_some() && now != run) {
+                return;
+            }
+            std::thread::sleep(STEP);
+        }
     }
 }
 
@@ -81,27 +105,6 @@ fn fits(needed: &Needed, keep_bytes: u64) -> Result<(), Failure> {
     );
     say!("warning: {message}");
     Err(failure(FailureKind::Machine, message))
-}
-
-/// Repeats a request while that may help, with these pauses, and says why.
-fn repeated_here<'a>(
-    of: &str,
-    cancel: &AtomicBool,
-    pauses: impl Iterator<Item = &'a u64>,
-    request: impl FnMut() -> Result<(), Failed>,
-) -> Result<(), Failed> {
-    let say = |reason: &str| say!("{of}: {reason}; the worker tries again");
-    repeated(cancel, pauses, |seconds| pause(seconds, cancel), say, request)
-}
-
-fn pause(seconds: u64, cancel: &AtomicBool) {
-    let steps = Duration::from_secs(seconds).as_millis() / STEP.as_millis();
-    for _ in 0..steps {
-        if cancel.load(Ordering::Relaxed) {
-            return;
-        }
-        std::thread::sleep(STEP);
-    }
 }
 
 impl Supply for Remote<'_> {
@@ -164,7 +167,7 @@ impl Supply for Remote<'_> {
         // Until the build is cancelled: without a run, another one may take it over at any time.
         let pauses = PAUSES_SECONDS.iter().chain(std::iter::repeat(&LAST_PAUSE_SECONDS));
         let of = built.outputs.first().map_or("a build", |output| &output.name);
-        repeated_here(of, cancel, pauses, store).map_err(|failed| failed.error.one_line())
+        self.repeated(of, cancel, pauses, store).map_err(|failed| failed.error.one_line())
     }
 
     fn check(&self, sha256: &Sha256Hex, cancel: &AtomicBool) -> Result<Checked, String> {
@@ -173,7 +176,7 @@ impl Supply for Remote<'_> {
             checked = Some(self.client.check(sha256, cancel).map_err(|error| Failed::to("check it", error))?);
             Ok(())
         };
-        repeated_here(sha256.as_str(), cancel, CHECK_PAUSES_SECONDS.iter(), &mut check)
+        self.repeated(sha256.as_str(), cancel, CHECK_PAUSES_SECONDS.iter(), &mut check)
             .map_err(|failed| failed.error.one_line())?;
         checked.ok_or_else(|| "it was not read".to_owned())
     }
@@ -194,7 +197,7 @@ impl Supply for Remote<'_> {
                 let stored = self.client.store_log(&attempt, name, &path);
                 stored.map_err(|error| Failed::to("send it", error))
             };
-            if let Err(failed) = repeated_here(log, signals::cancel(), PAUSES_SECONDS.iter(), store) {
+            if let Err(failed) = self.repeated(log, signals::cancel(), PAUSES_SECONDS.iter(), store) {
                 say!("warning: the log {log} stays here only: {}", failed.error.one_line());
             }
         }

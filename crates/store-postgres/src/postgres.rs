@@ -231,8 +231,14 @@ impl Store for Postgres {
         self.of_store("SELECT builds + 1 FROM kilnyard.store")
     }
 
-    fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError> {
-        self.write_request(kind, package, at_seconds)
+    fn request(
+        &mut self,
+        kind: RequestKind,
+        package: &str,
+        author: &str,
+        at_seconds: f64,
+    ) -> Result<(), StoreError> {
+        self.write_request((kind, package, author), at_seconds)
     }
 
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError> {

@@ -110,7 +110,7 @@ fn fill(store: &mut dyn Store) {
         ])
         .unwrap();
     store.import_durations(&[("imported".to_owned(), 1.0, 2.0)]).unwrap();
-    store.request(RequestKind::Retry, "package-1", 5.0).unwrap();
+    store.request(RequestKind::Retry, "package-1", "ann", 5.0).unwrap();
     store
         .save_plan(&Plan {
             digest: "p".to_owned(),
@@ -151,7 +151,7 @@ fn a_copy_has_every_row_there_and_back_and_continues() {
         epochs.push(lead.epoch);
         assert_eq!(lead.next_build, 6);
         assert_eq!(store.take_requests().unwrap().len(), 1);
-        store.request(RequestKind::Skip, "a", 6.0).unwrap();
+        store.request(RequestKind::Skip, "a", "ann", 6.0).unwrap();
         let run = store.last_run().unwrap().unwrap();
         assert_eq!(store.packages(run.number).unwrap().len(), 2345);
         assert_eq!(store.begin_run(&run, &[]).unwrap(), 2);
@@ -197,16 +197,16 @@ fn a_copy_of_a_database_has_its_partitions() {
     // The file continues with numbers of the last partition, before it is copied to another database.
     file.lead(&Holder::named("test")).unwrap();
     file.begin_run(&run, &[]).unwrap();
-    file.request(RequestKind::Skip, "a", 6.0).unwrap();
+    file.request(RequestKind::Skip, "a", "ann", 6.0).unwrap();
     let mut second = open("second");
     second.fill(&file).unwrap();
     assert_eq!(digest(&second).unwrap(), digest(&file).unwrap());
     let count = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'kilnyard.event'::regclass";
     assert_eq!(server.answer("second", count).unwrap(), "4");
     // Its numbers continue, those of a restored store too.
-    second.request(RequestKind::Skip, "a", 7.0).unwrap();
+    second.request(RequestKind::Skip, "a", "ann", 7.0).unwrap();
     second.begin_generation(30_000_000).unwrap();
-    second.request(RequestKind::Skip, "a", 8.0).unwrap();
+    second.request(RequestKind::Skip, "a", "ann", 8.0).unwrap();
     second.lead(&Holder::named("test")).unwrap();
     assert_eq!(second.begin_run(&run, &[]).unwrap(), 5);
     assert_eq!(server.answer("second", count).unwrap(), "5");

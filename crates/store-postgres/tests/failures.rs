@@ -155,7 +155,7 @@ fn another_leader_fences_a_store_that_is_connected_again() {
     two.record(&[began(run, 1)]).unwrap();
     two.check().unwrap();
     // Requests need no leader.
-    one.request(RequestKind::Retry, "a", 1.0).unwrap();
+    one.request(RequestKind::Retry, "a", "ann", 1.0).unwrap();
     assert_eq!(two.take_requests().unwrap().len(), 1);
     server.end();
 }

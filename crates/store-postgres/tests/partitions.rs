@@ -48,7 +48,7 @@ fn each_run_has_a_partition_and_old_ones_are_dropped() {
     let server = Server::start().unwrap();
     let mut store = open(&server.database("each").unwrap());
     leading(&mut store);
-    store.request(RequestKind::Retry, "a", 1.0).unwrap();
+    store.request(RequestKind::Retry, "a", "ann", 1.0).unwrap();
     let first = run(&mut store);
     assert_eq!(partitions(&server, "each"), ["event_0", "event_1"]);
     // A transaction that is rolled back leaves no partition.

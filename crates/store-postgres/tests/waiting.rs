@@ -65,7 +65,7 @@ fn a_batch_notifies_once_and_without_content() {
         let heard = notifications(&url, &channel_of(schema), || {
             let batch: Vec<Record> = (1..=50).map(|number| began(run, number)).collect();
             store.record(&batch).unwrap();
-            store.request(RequestKind::Retry, "a", 1.0).unwrap();
+            store.request(RequestKind::Retry, "a", "ann", 1.0).unwrap();
             // None of these has events.
             store.record(&[began(run, 1)]).unwrap_err();
             store.record(&[]).unwrap();

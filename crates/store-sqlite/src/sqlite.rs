@@ -186,8 +186,14 @@ impl Store for Sqlite {
         Ok(number as Number)
     }
 
-    fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError> {
-        let outcome = write::request(&mut self.connection, self.number, kind, package, at_seconds);
+    fn request(
+        &mut self,
+        kind: RequestKind,
+        package: &str,
+        author: &str,
+        at_seconds: f64,
+    ) -> Result<(), StoreError> {
+        let outcome = write::request(&mut self.connection, self.number, (kind, package, author), at_seconds);
         outcome.map_err(|e| self.wrap(e))
     }
 

@@ -127,6 +127,9 @@ pub enum EventKind {
     Requested {
         /// What the run should do with the package of the ids.
         request: RequestKind,
+        /// The user; absent in events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        author: Option<String>,
     },
     /// A kind written by a later version.
     #[serde(other, deserialize_with = "skip_body")]
@@ -158,7 +161,7 @@ mod tests {
                 worker: None,
             },
             at: 5.5,
-            kind: EventKind::Requested { request: RequestKind::Retry },
+            kind: EventKind::Requested { request: RequestKind::Retry, author: None },
         };
         let mut value = serde_json::to_value(&event).unwrap();
         assert_eq!((&value["type"], &value["body"]["request"]), (&"requested".into(), &"retry".into()));

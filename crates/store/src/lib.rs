@@ -113,8 +113,14 @@ pub trait Store: Send {
     /// The number that the next build would get. It shows readers whether there were builds in the meantime; to begin
     /// builds, use the number from [`lead`](Store::lead).
     fn next_build(&self) -> Result<Number, StoreError>;
-    /// Leaves a request for the process that runs the yard.
-    fn request(&mut self, kind: RequestKind, package: &str, at_seconds: f64) -> Result<(), StoreError>;
+    /// Leaves a request for the process that runs the yard. The event names the author, a user.
+    fn request(
+        &mut self,
+        kind: RequestKind,
+        package: &str,
+        author: &str,
+        at_seconds: f64,
+    ) -> Result<(), StoreError>;
     /// Takes and removes all requests, the oldest first.
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError>;
     /// Stores a plan, replacing the previous one.

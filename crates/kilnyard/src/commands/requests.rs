@@ -3,7 +3,7 @@
 use super::unknown;
 use crate::error::{Error, Result};
 use crate::words::{self, now_seconds};
-use crate::yard::{Yard, store_error};
+use crate::yard::{Yard, store_error, user_name};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{RequestKind, RunState};
 use kilnyard_yard::remedy::Remedy;
@@ -39,8 +39,9 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
             Remedy::command("build PACKAGE...").then(", which builds only these and their dependencies"),
         ));
     }
+    let author = user_name();
     for package in packages {
-        store.request(kind, package, now_seconds()).map_err(store_error)?;
+        store.request(kind, package, &author, now_seconds()).map_err(store_error)?;
         let whom = if is_running { "the current run" } else { "the next run" };
         say!("asked {whom} to {} {package}", kind.as_str());
     }

@@ -220,8 +220,7 @@ impl Postgres {
 
     pub(super) fn write_request(
         &self,
-        kind: RequestKind,
-        package: &str,
+        (kind, package, author): (RequestKind, &str, &str),
         at_seconds: f64,
     ) -> Result<(), StoreError> {
         self.write_too(|writer| {
@@ -234,7 +233,12 @@ impl Postgres {
             ));
             // A process that leaves a request is not the leader, so the event gets the current epoch.
             let about = About { package: Some(package), ..About::default() };
-            writer.event("requested", about, at_seconds, Some(&json!({ "request": kind.as_str() })));
+            writer.event(
+                "requested",
+                about,
+                at_seconds,
+                Some(&json!({ "request": kind.as_str(), "author": author })),
+            );
             Ok(())
         })
     }

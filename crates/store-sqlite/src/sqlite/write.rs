@@ -397,8 +397,7 @@ pub(super) fn import_durations(
 pub(super) fn request(
     connection: &mut Connection,
     scope: i64,
-    kind: RequestKind,
-    package: &str,
+    (kind, package, author): (RequestKind, &str, &str),
     at_seconds: f64,
 ) -> Result<()> {
     let transaction = begin(connection)?;
@@ -410,7 +409,12 @@ pub(super) fn request(
     let epoch: i64 = transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0))?;
     let writer = Writer { transaction: &transaction, scope, epoch: epoch as Number };
     let about = About { package: Some(package), ..About::default() };
-    writer.event("requested", about, at_seconds, Some(&json!({ "request": kind.as_str() })))?;
+    writer.event(
+        "requested",
+        about,
+        at_seconds,
+        Some(&json!({ "request": kind.as_str(), "author": author })),
+    )?;
     transaction.commit()
 }
 

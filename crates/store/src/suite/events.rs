@@ -56,7 +56,7 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
     assert_eq!((store.last_event().unwrap(), store.events_since(0, ALL).unwrap()), (0, Vec::new()));
     let run = decide(&mut *store);
     store.record(&[Record::Run { run, state: RunState::Running, at_seconds: 110.0 }]).unwrap();
-    connect(open).request(RequestKind::Retry, "a", 111.0).unwrap();
+    connect(open).request(RequestKind::Retry, "a", "ann", 111.0).unwrap();
     let events = connect(open).events_since(0, ALL).unwrap();
     let row = run_row();
     let began = |is_resumed| EventKind::RunBegan {
@@ -87,7 +87,7 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
         (104.5, package(PackageState::Failed, Reason::WorkerLost, Some("b".into()))),
         (105.0, EventKind::RunEnded { state: RunState::Interrupted }),
         (110.0, began(true)),
-        (111.0, EventKind::Requested { request: RequestKind::Retry }),
+        (111.0, EventKind::Requested { request: RequestKind::Retry, author: Some("ann".to_owned()) }),
     ];
     let seen: Vec<_> = events.iter().map(|event| (event.at, event.kind.clone())).collect();
     assert_eq!(seen, expected);
@@ -140,14 +140,18 @@ pub(super) fn events_are_written_only_with_their_decision(open: Open) {
 
 pub(super) fn events_are_kept_for_the_latest_runs(open: Open) {
     let mut store = leading(open);
-    store.request(RequestKind::Bump, "old", 1.0).unwrap();
+    store.request(RequestKind::Bump, "old", "ann", 1.0).unwrap();
     let runs: Vec<u64> = (0..EVENT_RUNS_MAX + 3).map(|_| decide(&mut *store)).collect();
     let events = store.events_since(0, ALL).unwrap();
     let mut kept: Vec<u64> = events.iter().filter_map(|event| event.ids.run).collect();
     kept.dedup();
     assert_eq!(kept, runs[3..], "the request before them is removed, too");
     assert_eq!(events.len() as u64 % EVENT_RUNS_MAX, 0);
-    assert!(events.iter().all(|event| event.kind != EventKind::Requested { request: RequestKind::Bump }));
+    assert!(
+        events
+            .iter()
+            .all(|event| !matches!(event.kind, EventKind::Requested { request: RequestKind::Bump, .. }))
+    );
     // The other rows stay, and numbers are not used again.
     assert_eq!(store.runs().unwrap().len(), runs.len());
     assert!(store.last_event().unwrap() > events.len() as u64);
@@ -191,7 +195,7 @@ pub(super) fn an_event_wakes_all_who_wait_for_it(open: Open) {
         // The next decision is made when both have read this one.
         for decision in 0..DECISIONS {
             match decision % 2 {
-                0 => connect(open).request(RequestKind::Retry, "a", 1.0).unwrap(),
+                0 => connect(open).request(RequestKind::Retry, "a", "ann", 1.0).unwrap(),
                 _ => store.record(&[Record::Run { run, state: RunState::Running, at_seconds: 1.0 }]).unwrap(),
             }
             for _ in 0..2 {

@@ -26,7 +26,7 @@ pub(super) fn a_lead_fences_earlier_leads(open: Open) {
     let refused = never.record(&[]).unwrap_err();
     assert!(matches!(refused, StoreError::Fenced { own: 0, latest: 2, .. }), "{refused:?}");
     // Requests may come from anywhere.
-    never.request(RequestKind::Retry, "a", 7.0).unwrap();
+    never.request(RequestKind::Retry, "a", "ann", 7.0).unwrap();
     second.record(&[Record::BuildBegan(Box::new(build_row(5, run, "a")))]).unwrap();
     // Becoming the leader again gives a new epoch.
     assert_eq!(first.lead(&holder()).unwrap().epoch, 3);
@@ -107,7 +107,7 @@ pub(super) fn each_target_has_its_own_rows(open: Open) {
             .unwrap();
         store.import_durations(&[("q".to_owned(), build as f64, 1.0)]).unwrap();
         store.save_plan(&plan(name)).unwrap();
-        store.request(RequestKind::Skip, name, 1.0).unwrap();
+        store.request(RequestKind::Skip, name, "ann", 1.0).unwrap();
         (run, build)
     };
     let (mut one, mut two) = (open(&target()), open(&other_target));

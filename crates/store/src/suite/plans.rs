@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) fn requests_are_taken_once_and_in_order(open: Open) {
     let mut store = connect(open);
     let mut other = connect(open);
-    other.request(RequestKind::Retry, "a", 1.0).unwrap();
-    other.request(RequestKind::Bump, "b", 2.0).unwrap();
+    other.request(RequestKind::Retry, "a", "ann", 1.0).unwrap();
+    other.request(RequestKind::Bump, "b", "ann", 2.0).unwrap();
     let taken = store.take_requests().unwrap();
     assert_eq!(
         taken.iter().map(|r| (r.kind, r.package.as_str())).collect::<Vec<_>>(),
@@ -96,7 +96,7 @@ pub(super) fn each_request_has_one_taker(open: Open) {
         };
         let takers: Vec<_> = (0..TAKERS).map(|_| scope.spawn(take)).collect();
         for number in 0..REQUESTS {
-            store.request(RequestKind::Skip, &format!("p{number:02}"), number as f64).unwrap();
+            store.request(RequestKind::Skip, &format!("p{number:02}"), "ann", number as f64).unwrap();
         }
         takers.into_iter().map(|taker| taker.join().unwrap()).collect()
     });

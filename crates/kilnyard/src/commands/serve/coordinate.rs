@@ -347,7 +347,10 @@ impl Coordinating {
             (None, ..) | (_, None, _) | (.., 0) => None,
             (Some(run), Some(arguments), inputs) => Some(Continued { run, arguments, inputs }),
         };
-        let is_current = self.successor.as_ref().map(|successor| &successor.of) == wanted.as_ref();
+        let is_current = match (&self.successor, &wanted) {
+            (Some(successor), Some(wanted)) => successor.is_for(wanted),
+            (successor, wanted) => successor.is_none() && wanted.is_none(),
+        };
         let has_ended = self.successor.as_mut().is_some_and(Successor::has_ended);
         if is_current && !has_ended {
             return Ok(());

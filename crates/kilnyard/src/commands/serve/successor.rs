@@ -11,7 +11,10 @@ use kilnyard_store::Number;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
 
+/// The shortest time between two plans for the same run.
+const AGAIN_MIN: Duration = Duration::from_secs(60);
 /// Completes "failed to".
 const CONTINUING: &str = "continue the run";
 
@@ -28,6 +31,7 @@ pub struct Continued {
 /// See the module documentation. If it is dropped, the process ends.
 pub struct Successor {
     pub of: Continued,
+    started: Instant,
     /// Absent once it continues the run.
     child: Option<Child>,
     input: Option<ChildStdin>,
@@ -43,7 +47,14 @@ impl Successor {
         command.args(["build", "--continued"]).args(&of.arguments).stdin(Stdio::piped());
         let mut child = command.spawn().context(Kind::Machine, CONTINUING)?;
         let input = child.stdin.take();
-        Ok(Successor { of, child: Some(child), input })
+        Ok(Successor { of, started: Instant::now(), child: Some(child), input })
+    }
+
+    /// Whether this is the process for that. Its plan may be of an earlier image for a while, as that of the leader is: files
+    /// of the user may change all the time.
+    pub fn is_for(&self, wanted: &Continued) -> bool {
+        let is_same_run = self.of.run == wanted.run && self.of.arguments == wanted.arguments;
+        is_same_run && (self.of.inputs == wanted.inputs || self.started.elapsed() < AGAIN_MIN)
     }
 
     /// Lets the process begin.

@@ -203,7 +203,7 @@ mod tests {
         view.see(&ViewEvent::Began, &snapshot);
         follow(&mut view);
         view.see(&ViewEvent::DiskFull, &snapshot);
-        store.request(RequestKind::Skip, "a", 102.0).unwrap();
+        store.request(RequestKind::Skip, "a", "ann", 102.0).unwrap();
         for at in 0..600 {
             let change = Record::Package {
                 run,

@@ -125,6 +125,22 @@ fn fill(store: &mut dyn Store) {
         .unwrap();
 }
 
+/// A copy has the rows of one moment, whatever another process writes meanwhile.
+fn copies_one_moment(rows: &dyn Rows, mut other: Box<dyn Store>) {
+    let (before, mut seen) = (digest(rows).unwrap(), Vec::new());
+    rows.rows_at_once(&mut |rows| {
+        // A snapshot begins with what is read first.
+        seen.push(digest(rows)?);
+        other.request(RequestKind::Bump, "b", "ann", 9.0)?;
+        seen.push(digest(rows)?);
+        Ok(())
+    })
+    .unwrap();
+    assert!(seen.iter().all(|digested| *digested == before));
+    assert_ne!(digest(rows).unwrap(), before);
+    other.take_requests().unwrap();
+}
+
 #[test]
 fn a_copy_has_every_row_there_and_back_and_continues() {
     let (server, folder) = (Server::start().unwrap(), tempfile::tempdir().unwrap());
@@ -184,7 +200,9 @@ fn a_store_that_has_something_is_not_overwritten() {
 fn a_copy_of_a_database_has_its_partitions() {
     let (server, folder) = (Server::start().unwrap(), tempfile::tempdir().unwrap());
     let open = |name: &str| Postgres::open(&server.database(name).unwrap(), &target()).unwrap();
-    let mut first = open("first");
+    let address = server.database("first").unwrap();
+    let again = || Postgres::open(&address, &target()).unwrap();
+    let mut first = again();
     fill(&mut first);
     let run = first.last_run().unwrap().unwrap();
     for _ in 0..2 {
@@ -198,6 +216,10 @@ fn a_copy_of_a_database_has_its_partitions() {
     file.lead(&Holder::named("test")).unwrap();
     file.begin_run(&run, &[]).unwrap();
     file.request(RequestKind::Skip, "a", "ann", 6.0).unwrap();
+    // While one process copies, another one writes.
+    let other = Sqlite::open(&folder.path().join("file.db"), &target()).unwrap();
+    copies_one_moment(&file, Box::new(other));
+    copies_one_moment(&first, Box::new(again()));
     let mut second = open("second");
     second.fill(&file).unwrap();
     assert_eq!(digest(&second).unwrap(), digest(&file).unwrap());

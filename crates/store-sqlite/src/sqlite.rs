@@ -255,12 +255,19 @@ impl Store for Sqlite {
     }
 
     fn read_at_once(&self, read: &mut dyn FnMut(&dyn Store)) -> Result<(), StoreError> {
-        // Dropping a transaction that only read ends it.
-        let _transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;
-        // SQLite takes the snapshot at the first read of a transaction.
-        self.connection.query_row("SELECT 1 FROM sqlite_schema", [], |_| Ok(())).map_err(|e| self.wrap(e))?;
+        let _snapshot = self.snapshot()?;
         read(self);
         Ok(())
+    }
+}
+
+impl Sqlite {
+    /// Until this is dropped, what is read does not change. Dropping a transaction that only read ends it.
+    fn snapshot(&self) -> Result<rusqlite::Transaction<'_>, StoreError> {
+        let transaction = self.connection.unchecked_transaction().map_err(|e| self.wrap(e))?;
+        // SQLite takes the snapshot at the first read of a transaction.
+        self.connection.query_row("SELECT 1 FROM sqlite_schema", [], |_| Ok(())).map_err(|e| self.wrap(e))?;
+        Ok(transaction)
     }
 }
 

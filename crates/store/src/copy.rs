@@ -239,6 +239,11 @@ pub trait Rows {
     fn head(&self) -> Result<Head, StoreError>;
     /// Calls `each` with the rows of a table, in the order of its key by bytes.
     fn each_row(&self, table: &Table, each: EachRow<'_>) -> Result<(), StoreError>;
+    /// Calls `read` once, with a snapshot of the rows that does not change, even while other processes write.
+    fn rows_at_once(
+        &self,
+        read: &mut dyn FnMut(&dyn Rows) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError>;
     /// Fills this store, which must have no runs and no outputs, with everything of another one, and takes over its ids. Its
     /// next epoch is above that of the other one. All or nothing.
     ///

@@ -138,8 +138,9 @@ fn fill(yard: &Yard, folder: &Path, note: &Note) -> Result<()> {
         }
         copy(&path, &to)?;
     }
-    link_all(&yard.path("distfiles"), &folder.join("distfiles")).context(Kind::Machine, failed)?;
+    // The records first: a run may be in progress, and has files before it records them.
     yard.back_up_to(&folder.join("state/kilnyard.db"))?;
+    link_all(&yard.path("distfiles"), &folder.join("distfiles")).context(Kind::Machine, failed)?;
     let text = fs_err::read_to_string(yard.home.join(CONFIG)).context(Kind::Machine, failed)?;
     let text = yard.config.family.tried(folder, &note.changes, &without_stores(&text))?;
     fs_err::write(folder.join(CONFIG), text).context(Kind::Machine, failed)?;

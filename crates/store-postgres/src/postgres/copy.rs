@@ -51,6 +51,13 @@ impl Rows for Postgres {
         })
     }
 
+    fn rows_at_once(
+        &self,
+        read: &mut dyn FnMut(&dyn Rows) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.at_once_or_now(|store| read(store))
+    }
+
     fn fill(&mut self, from: &dyn Rows) -> Result<(), StoreError> {
         let head = from.head()?;
         let mut link = match self.link.borrow_mut().take() {

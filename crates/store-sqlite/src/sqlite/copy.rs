@@ -43,6 +43,14 @@ impl Rows for Sqlite {
         Ok(())
     }
 
+    fn rows_at_once(
+        &self,
+        read: &mut dyn FnMut(&dyn Rows) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let _snapshot = self.snapshot()?;
+        read(self)
+    }
+
     fn fill(&mut self, from: &dyn Rows) -> Result<(), StoreError> {
         let head = from.head()?;
         let path = self.path.clone();

@@ -195,7 +195,7 @@ impl Yard {
         Ok(moved)
     }
 
-    /// Copies all records to a new file, and compares all rows.
+    /// Copies all records to a new file, and compares all rows. A run may be in progress: the copy has the records of one moment.
     ///
     /// # Errors
     /// The file exists, or the store cannot be read.
@@ -206,9 +206,16 @@ impl Yard {
         let (target, source) = (self.target()?, self.rows()?);
         let making = path.with_extension("making");
         let _ = fs_err::remove_file(&making);
+        let names = (self.store_name()?, path.display().to_string());
         let copied = Sqlite::open(&making, &target).map_err(store_error).and_then(|mut copy| {
-            copy.fill(&*source).map_err(store_error)?;
-            compared(&*source, &copy, (&self.store_name()?, &path.display().to_string()))
+            let mut moved = None;
+            let mut copy_all = |source: &dyn Rows| -> std::result::Result<(), StoreError> {
+                copy.fill(source)?;
+                moved = Some(compared(source, &copy, (&names.0, &names.1)));
+                Ok(())
+            };
+            source.rows_at_once(&mut copy_all).map_err(store_error)?;
+            moved.unwrap_or_else(|| Err(Error::new(Kind::Internal, "the store provided no snapshot")))
         });
         // With its last connection, SQLite has removed its other files.
         match &copied {

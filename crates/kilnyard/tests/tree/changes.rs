@@ -4,6 +4,7 @@ use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, begin, processes, 
 use crate::support::tree::{MiniTree, source};
 use crate::support::{Ended, Yard, until};
 use std::fs;
+use std::process::Command;
 
 pub const CASES: &[Trial] = &[
     ("missing_and_truncated_files_are_noticed", missing_and_truncated_files),
@@ -23,6 +24,7 @@ pub const CASES: &[Trial] = &[
     ("a_retry_rereads_a_recipe_fixed_during_the_run", a_recipe_fixed_during_the_run),
     ("a_truncated_distfile_is_fetched_again", a_truncated_distfile),
     ("a_benchmark_does_not_touch_its_yard", a_benchmark),
+    ("a_patch_of_the_tree_is_tried_beside_the_yard", a_tried_patch),
 ];
 
 /// A chain of three packages, one package with a source, and one without dependencies.
@@ -46,6 +48,46 @@ fn built(shared: &Shared, name: &str, tree: &MiniTree) -> Yard {
     let yard = shared.yard(name, tree, &[]);
     yard.build().exits(0).says(&["5 built", "repository (published, 5 packages)"]);
     yard
+}
+
+/// A patch of a file of the tree, for `patch -p1`.
+fn patch(tree: &MiniTree, file: &str, change: impl Fn(&str) -> String) -> String {
+    let (path, changed) = (tree.path().join(file), tree.path().join("changed"));
+    fs::write(&changed, change(&fs::read_to_string(&path).unwrap())).unwrap();
+    let labels = ["--label", &format!("a/{file}"), "--label", &format!("b/{file}")];
+    let ended = Command::new("diff").arg("-u").args(labels).arg(path).arg(&changed).output();
+    fs::remove_file(changed).unwrap();
+    String::from_utf8(ended.expect("this trial needs diff").stdout).unwrap()
+}
+
+fn a_tried_patch(shared: &Shared) {
+    let tree = tree();
+    let _server = serve(&tree);
+    let yard = built(shared, "tried", &tree);
+    let before = (yard.published(), yard.summary());
+    let write = |name: &str, text: String| {
+        let path = shared.path(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let recipe = |line: &str| patch(&tree, "chain/lib/Makefile", |text| format!("{line}\n{text}"));
+    let better = write("better.patch", recipe("COMMENT= A better library"));
+    yard.run(&["try", &better]).exits(0).says(&["making the try 1", "try 1: 1 package built, 1 unchanged"]);
+    let of_try = Yard { folder: yard.path("tries/1") };
+    assert!(of_try.summary().contains("COMMENT=A better library\n"));
+    let broken = write("broken.patch", recipe("do-build:\n\t@false"));
+    yard.run(&["try", "--name", "broken", &broken]).exits(1).says(&["newly failing: chain/app, chain/lib"]);
+    // A patch of something else fits nothing, and is no try.
+    let other = write("other.patch", recipe("COMMENT= x").replace("lib/", "none/"));
+    yard.run(&["try", "--name", "other", &other]).exits(2).says(&["failed to apply"]);
+    assert!(!yard.path("tries/other").exists());
+    // The yard and its tree are as they were.
+    assert_eq!((yard.published(), yard.summary()), before);
+    yard.build().exits(0).says(&["nothing to do: 5 up-to-date"]);
+    for name in ["1", "broken"] {
+        yard.run(&["try", "--remove", name]).exits(0);
+    }
+    yard.is_clean();
 }
 
 /// The file in the store of a published package.

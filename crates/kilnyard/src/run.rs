@@ -168,7 +168,6 @@ impl Run<'_> {
             self.planned.catch_up(&*self.store, &self.distfiles)?;
         }
         let previous = self.store.last_run().map_err(store_error)?;
-        let is_over = previous.as_ref().is_none_or(|run| run.state != RunState::Running);
         let resumed = previous
             .clone()
             .filter(|run| run.state != RunState::Finished && run.forced == self.options.forced_run())
@@ -190,8 +189,7 @@ impl Run<'_> {
                     starts.iter().all(|start| !start.is_in_run || start.state == PackageState::LeftOut);
                 let rows = self.rows();
                 let nothing = rows.iter().all(|row| row.state.is_final());
-                let has_ended_elsewhere = self.options.is_continued && is_over;
-                if nothing || is_done || has_ended_elsewhere {
+                if nothing || is_done {
                     if let Some(previous) = previous.filter(|run| run.state == RunState::Running) {
                         self.close(&previous)?;
                     }

@@ -18,7 +18,8 @@ use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::Against;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{ForcedRun, RunState, Store};
+use kilnyard_store::{ForcedRun, Number, RunState, Store};
+use kilnyard_yard::revoked::{self, Revoked};
 use serde_json::json;
 use std::collections::HashSet;
 use std::io::Read;
@@ -162,6 +163,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     note("planning");
     let mut store = yard.store()?;
     store.check().map_err(store_error)?;
+    let standing = options.continued.then(|| Standing::of(yard, &*store)).transpose()?;
     let distfiles = Arc::new(mirror::open_files(yard)?);
     let mut packages = options.packages.clone();
     let mut checks_reproducible = options.check_reproducible;
@@ -205,8 +207,14 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         is_continued: options.continued,
         again: options.again(word),
     };
-    if options.continued && !is_called(lock)? {
-        return Ok(ExitCode::SUCCESS);
+    if let Some(standing) = standing {
+        if !is_called(lock)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // The plan does not hold any more.
+        if Standing::of(yard, &*store)? != standing {
+            return build_once(yard, lock, options, word);
+        }
     }
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events::new(Box::new(std::io::stdout())))
@@ -274,6 +282,20 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         _ if judgement.is_bad => ExitCode::from(Kind::Packages as u8),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// What a plan assumes, and what may change while a process waits to continue a run, other than builds that end.
+#[derive(PartialEq)]
+struct Standing {
+    run: Option<(Number, RunState)>,
+    revoked: Vec<Revoked>,
+}
+
+impl Standing {
+    fn of(yard: &Yard, store: &dyn Store) -> Result<Standing> {
+        let run = store.last_run().map_err(store_error)?.map(|run| (run.number, run.state));
+        Ok(Standing { run, revoked: revoked::list(yard)? })
+    }
 }
 
 /// Waits, without the lock, until the server that started this process lets it begin. False if it does not, or has ended.

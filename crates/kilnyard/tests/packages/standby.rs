@@ -18,6 +18,7 @@ pub const CASES: &[Trial] = &[
     ("a_machine_that_ends_hands_its_run_over", handed_over),
     ("a_machine_lost_before_it_published_has_another_publish", unpublished),
     ("a_standby_continues_the_run_of_a_target", of_targets),
+    ("a_standby_builds_the_targets_that_are_left", targets_left),
     ("workers_near_the_store_check_outputs", checked),
     ("a_machine_that_hangs_loses_its_run_and_says_so", hangs),
 ];
@@ -243,9 +244,9 @@ fn unpublished(shared: &Shared) {
     assert!(farm.two.is_clean());
 }
 
-/// The machine is gone while it builds the second of two targets.
-fn of_targets(shared: &Shared) {
-    let farm = Two::with_folder(shared, "standby-targets", &[slow("one", "sleep 20"), good("two", "one")]);
+/// A yard with two targets on two machines.
+fn with_targets(shared: &Shared, name: &str) -> Two {
+    let farm = Two::with_folder(shared, name, &[slow("one", "sleep 20"), good("two", "one")]);
     let one = &farm.one;
     let config = one.read("kilnyard.toml");
     one.configure(&format!("{config}\n[[target]]\n\n[[target]]\nrelease = \"trixie\"\n"));
@@ -255,6 +256,34 @@ fn of_targets(shared: &Shared) {
     fs::copy(one.path("state/range"), first.join("state/range")).unwrap();
     support::copy("-al", &one.path("layers"), &first);
     support::copy("-a", &one.path("index"), &first);
+    farm
+}
+
+/// The machine is gone while it builds the first of two targets.
+fn targets_left(shared: &Shared) {
+    let farm = with_targets(shared, "standby-left");
+    let mut served = Served::start(&farm.one);
+    until("the yard is sent", || served_by(&farm.one).contains("others can take over"));
+    let standby = Served::start_with(&farm.two, "127.0.0.1:0", &farm.options());
+    let build = farm.one.start(&["build"]);
+    until("the other machine is ready to continue", || is_ready(&farm.two));
+    build.signal(libc::SIGKILL);
+    served.signal(libc::SIGKILL);
+    until("both targets are built", || served_by(&farm.two).contains("has ended"));
+    let said = served_by(&farm.two);
+    for release in ["bookworm", "trixie"] {
+        let packages = farm.two.read(&format!("repository/dists/{release}/main/binary-amd64/Packages"));
+        assert!(packages.contains("Package: two\n"), "{release}: {packages}\n{said}");
+    }
+    drop(standby);
+    farm.server.end();
+    assert!(farm.two.is_clean());
+}
+
+/// The machine is gone while it builds the second of two targets.
+fn of_targets(shared: &Shared) {
+    let farm = with_targets(shared, "standby-targets");
+    let one = &farm.one;
     let mut served = Served::start(one);
     until("the yard is sent", || served_by(one).contains("others can take over"));
     let standby = Served::start_with(&farm.two, "127.0.0.1:0", &farm.options());

@@ -338,3 +338,98 @@ fn bad_input_is_reported() {
     assert!(small.contains("a needs 536870912 bytes of memory"), "{small}");
     assert!(message(&file("empty", ""), &history, &[]).contains("nothing to simulate"));
 }
+
+/// A set of packages that take a time each, on one core, as files in a folder. Each one of `chain` depends on the one before.
+fn set(folder: &Path, name: &str, count: usize, seconds: u32, chain: usize) {
+    let mut graph = String::new();
+    let mut history = "timestamp,pkgname,outcome,make_jobs,disk_usage,build,cpu:build\n".to_owned();
+    for index in 0..count {
+        // Without an edge, a package is not in the graph.
+        let before = if index % chain == 0 { "root".to_owned() } else { format!("p{}-1", index - 1) };
+        graph.push_str(&format!("{before} -> p{index}-1\n"));
+        let milliseconds = seconds * 1000;
+        history.push_str(&format!("1,p{index}-1,success,1,0,{milliseconds},{milliseconds}\n"));
+    }
+    std::fs::write(folder.join(format!("{name}.graph")), graph).unwrap();
+    std::fs::write(folder.join(format!("{name}.csv")), history).unwrap();
+}
+
+#[test]
+fn a_farm_has_yards_and_pools() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    set(folder, "one", 2000, 30, 4);
+    set(folder, "two", 300, 60, 2);
+    let farm = folder.join("farm.toml");
+    let simulate_farm = |text: &str| {
+        std::fs::write(&farm, text).unwrap();
+        let trace = folder.join("trace");
+        simulate(&["--json", "--farm", farm.to_str().unwrap(), "--trace", trace.to_str().unwrap()])
+    };
+    let parsed = |output: Output| -> Value {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let yards = |two: &str| {
+        format!(
+            "[yards.one]\ngraph = 'one.graph'\nhistory = 'one.csv'\nweight = 2.0\n\
+             [yards.two]\ngraph = 'two.graph'\nhistory = 'two.csv'\n{two}\n"
+        )
+    };
+    // By weight, and none waits long.
+    let answer = parsed(simulate_farm(&format!("machines = ['2x8']\n{}", yards(""))));
+    let share = number(&answer["yards"][0], "share");
+    assert!((share - 2.0 / 3.0).abs() < 0.05, "{answer}");
+    assert!(number(&answer, "idle_share") < 0.02, "{answer}");
+    let work = 2000.0 * 30.0 + 300.0 * 60.0;
+    assert!(number(&answer, "makespan_seconds") < 1.1 * work / 16.0, "{answer}");
+    // The trace has all packages of both, and no more builds at once than cores.
+    let trace = std::fs::read_to_string(folder.join("trace")).unwrap();
+    let mut dependencies_of: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for yard in ["one", "two"] {
+        let graph = std::fs::read_to_string(folder.join(format!("{yard}.graph"))).unwrap();
+        for (package, all) in dependencies(&graph) {
+            let name = |package: &str| format!("{yard}/{package}");
+            dependencies_of.insert(name(package), all.into_iter().map(name).collect());
+        }
+    }
+    let borrowed = dependencies_of
+        .iter()
+        .map(|(package, all)| (package.as_str(), all.iter().map(String::as_str).collect()))
+        .collect();
+    check(&trace, &borrowed, 18, 8);
+    // A class comes first.
+    let answer = parsed(simulate_farm(&format!("machines = ['2x8']\n{}", yards("class = 'security'"))));
+    assert!(number(&answer["yards"][1], "share") > 0.8, "{answer}");
+    assert!(
+        number(&answer["yards"][1], "end_seconds") < 1.3 * number(&answer["yards"][1], "alone_seconds"),
+        "{answer}"
+    );
+    // Workers on demand: none at first, at most as many as the pool may have, and given back.
+    let pool = "[pools.cluster]\nmost = 3\ncores = 8\nstart-seconds = 120\nidle-seconds = 60\n";
+    let answer = parsed(simulate_farm(&format!("{}{pool}", yards("begin-seconds = 60000"))));
+    let cluster = &answer["pools"][0];
+    assert!(number(cluster, "first_there_seconds") >= 120.0, "{answer}");
+    assert_eq!(number(cluster, "most_there"), 3.0, "{answer}");
+    // For the second run, they are started anew.
+    assert!(number(cluster, "started") >= 6.0, "{answer}");
+    let used = number(cluster, "used_core_seconds");
+    assert!((used / work - 1.0).abs() < 0.05, "{answer}");
+    assert!(number(cluster, "there_core_seconds") < 1.3 * used, "{answer}");
+    // Mistakes are named.
+    for (text, expected) in [
+        ("machines = ['2x8']\n[yards]\n", "there are no yards"),
+        ("[yards.one]\ngraph = 'one.graph'\nhistory = 'one.csv'\n", "neither machines nor pools"),
+        ("machines = ['2x8']\n[yards.one]\ngraph = 'one.graph'\n", "needs path, or graph and history"),
+        ("machines = ['2x8']\n[yards.one]\npath = '.'\nwieght = 2\n", "wieght"),
+        ("machines = ['2']\n[yards.one]\ngraph = 'one.graph'\nhistory = 'one.csv'\n", "--machines 2"),
+        (
+            "[yards.one]\ngraph = 'one.graph'\nhistory = 'one.csv'\n[pools.p]\nmost = 0\ncores = 1\n",
+            "needs a least and a most",
+        ),
+    ] {
+        let output = simulate_farm(text);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(expected), "{text}: {error}");
+    }
+}

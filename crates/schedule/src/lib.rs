@@ -14,6 +14,7 @@
 //!   packages before all others;
 //! - [`Demand`] determines how many cores a real build could use;
 //! - [`Scheduler`] decides: `apply(now, event, &mut actions)`, for one or several machines, within their memory;
+//! - [`Shares`] divides a machine among the yards of a farm; [`Yards`] does so for simulated machines;
 //! - [`simulate`] plays a run in simulated time, with the scheduler or with one of the [`policies`] of other
 //!   builders.
 //!
@@ -39,6 +40,7 @@ mod simulate;
 mod speed;
 mod transfer;
 pub mod work;
+mod yards;
 
 pub use bound::Bound;
 pub use demand::{CoreSample, Demand};
@@ -52,6 +54,10 @@ pub use scheduler::{
     Backlog, Limits, Needs, OVERTAKEN_SECONDS_MAX, ScheduleError, Scheduler, Sharer, Sharing, share_out,
 };
 pub use shares::{LEAST_SHARE, Shares, Usage};
-pub use simulate::{Built, Busy, Conditions, Inputs, Simulated, SimulationError, simulate, simulate_under};
+pub use simulate::{
+    Built, Busy, Conditions, Farm, Inputs, Simulated, SimulationError, Supply, simulate, simulate_farm,
+    simulate_under,
+};
 pub use transfer::Needed;
 pub use work::{Basis, Measured, Step, Work, estimate};
+pub use yards::{Provided, Received, Together, YardPolicy, Yards};

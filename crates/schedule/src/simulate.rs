@@ -9,17 +9,25 @@
 //! without a core, and a run in which nothing is running are errors.
 //!
 //! [`Conditions`] add what a farm has and one machine has not: messages that take time, inputs that have to be transferred,
-//! machines that join late, and machines that are lost with what they build.
+//! machines that join late, and machines that are lost with what they build. A [`Farm`] decides on its own when machines join
+//! and leave.
 //!
 //! Not modelled: running out of memory (expected memory is only added up), caches, disks, failures of builds, and the delay
 //! of moving a core from one build to another.
 
+mod conditions;
+mod supply;
+
+pub use conditions::{Conditions, Inputs};
+pub use supply::{Farm, Supply};
+
 use crate::event::{Action, Event, Files, Outcome, Policy};
 use crate::machine::{Machine, MachineId};
-use crate::transfer::{Needed, Transfers};
+use crate::transfer::Transfers;
 use crate::work::{Step, Work};
 use kilnyard_model::graph::{Graph, PackageId};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
+use supply::WithoutSupply;
 
 /// An invalid decision of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +48,14 @@ pub enum SimulationError {
         /// The reason, as a predicate.
         what: &'static str,
     },
+    /// A machine was taken away with what it builds, or joined twice.
+    #[error("machine {} {what}", machine.0)]
+    Machine {
+        /// The machine.
+        machine: MachineId,
+        /// The reason, as a predicate.
+        what: &'static str,
+    },
     /// Nothing is running, but packages are left.
     #[error("nothing is running, but {left} packages are left, such as {package}")]
     Stuck {
@@ -48,86 +64,6 @@ pub enum SimulationError {
         /// One of them.
         package: String,
     },
-}
-
-/// What builds need on their machines, and how it gets there. A machine keeps what reaches it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Inputs {
-    /// What each package needs.
-    pub needs: Vec<Vec<Needed>>,
-    /// How fast inputs reach each machine, in bytes a second. Several builds of one machine do not share this rate.
-    pub bytes_per_second: f64,
-    /// The artifacts that machines have at the beginning.
-    pub warm: Vec<(MachineId, Vec<u32>)>,
-    /// Whether the policy knows what packages need and machines have.
-    pub are_known: bool,
-}
-
-impl Inputs {
-    /// What machines have after a run that began with this.
-    pub fn after(&self, builds: &[Built]) -> Vec<(MachineId, Vec<u32>)> {
-        let mut all: BTreeMap<MachineId, BTreeSet<u32>> = BTreeMap::new();
-        for (machine, artifacts) in &self.warm {
-            all.entry(*machine).or_default().extend(artifacts);
-        }
-        for built in builds {
-            let needs = self.needs.get(built.package.index()).into_iter().flatten();
-            all.entry(built.machine).or_default().extend(needs.map(|needed| needed.artifact));
-        }
-        all.into_iter().map(|(machine, artifacts)| (machine, artifacts.into_iter().collect())).collect()
-    }
-
-    /// What each machine has and lacks.
-    fn transfers(&self, machines: &[Machine]) -> Transfers {
-        let mut transfers = Transfers::default();
-        for (index, needs) in self.needs.iter().enumerate() {
-            transfers.set_needs(PackageId(index as u32), needs.clone());
-        }
-        for index in 0..machines.len() as u32 {
-            transfers.set_rate(MachineId(index), Some(self.bytes_per_second));
-        }
-        for (machine, artifacts) in &self.warm {
-            transfers.add(*machine, artifacts);
-        }
-        transfers
-    }
-
-    /// What the policy is informed of, if it is.
-    fn events(&self, machines: &[Machine]) -> Vec<Event> {
-        if !self.are_known {
-            return Vec::new();
-        }
-        let machines = (0..machines.len() as u32).map(MachineId);
-        let bytes_per_second = self.bytes_per_second;
-        let rates = machines.map(|machine| Event::Rate { machine, bytes_per_second });
-        let needs = self.needs.iter().enumerate();
-        let needs = needs
-            .map(|(index, inputs)| Event::Needs { package: PackageId(index as u32), inputs: inputs.clone() });
-        let warm = self.warm.iter();
-        let warm =
-            warm.map(|(machine, artifacts)| Event::Has { machine: *machine, artifacts: artifacts.clone() });
-        rates.chain(needs).chain(warm).collect()
-    }
-}
-
-/// What a farm has and one machine has not.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conditions {
-    /// The time of a message, in seconds: from a decision to the start, and from the end to the next decision.
-    pub delay_seconds: f64,
-    /// The time in which the inputs of a build reach its machine, in seconds. The build has a slot meanwhile, and no core
-    /// works for it.
-    pub transfer_seconds: f64,
-    /// What builds need on their machines. By default, everything is on each.
-    pub inputs: Option<Inputs>,
-    /// Machines that join after a time, in seconds.
-    pub joins: Vec<(MachineId, f64)>,
-    /// Machines that are lost after a time, in seconds. What they build is built again elsewhere.
-    pub losses: Vec<(MachineId, f64)>,
-    /// Kept work of packages, each on one machine, where their builds take [`Work::share_with_kept`] of their work.
-    pub kept: HashMap<PackageId, MachineId>,
-    /// Whether the policy is not informed of it.
-    pub is_kept_secret: bool,
 }
 
 /// A simulated build.
@@ -197,6 +133,8 @@ struct Job {
 enum Due {
     Joins(MachineId),
     IsLost(MachineId),
+    /// The farm decides about its machines.
+    Supply,
     /// The news of the end of a build arrives.
     Ends(Box<Job>),
 }
@@ -214,9 +152,15 @@ struct Simulation<'a> {
     at: Vec<Option<MachineId>>,
     is_built: Vec<bool>,
     pending: VecDeque<Event>,
+    /// The machines that are there.
+    is_there: Vec<bool>,
+    /// Since when nothing has been running.
+    idle_since_seconds: f64,
     result: Simulated,
 }
 
+/// If nothing has been running for this long, in seconds, nothing ever will: machines are started within hours.
+const IDLE_SECONDS_MAX: f64 = 3.0 * 86_400.0;
 /// A remainder of a step below this is a rounding error.
 const LEFT_SECONDS_MIN: f64 = 1e-9;
 
@@ -239,10 +183,23 @@ pub fn simulate_under(
     machines: &[Machine],
     policy: &mut dyn Policy,
 ) -> Result<Simulated, SimulationError> {
+    simulate_farm(conditions, graph, works, machines, &mut WithoutSupply(policy))
+}
+
+/// Simulates runs on a farm whose machines join and leave as it decides: `machines` are all that can ever be there.
+pub fn simulate_farm(
+    conditions: &Conditions,
+    graph: &Graph,
+    works: &[Work],
+    machines: &[Machine],
+    farm: &mut dyn Farm,
+) -> Result<Simulated, SimulationError> {
+    let supplies = farm.step_seconds().map(|_| (0.0, Due::Supply));
     let joins = conditions.joins.iter().map(|(machine, seconds)| (*seconds, Due::Joins(*machine)));
     let losses = conditions.losses.iter().map(|(machine, seconds)| (*seconds, Due::IsLost(*machine)));
     // Those that join later are not there yet.
-    let absent = conditions.joins.iter().map(|(machine, _)| Event::Left(*machine));
+    let absent = conditions.joins.iter().map(|(machine, _)| machine).chain(&conditions.absent);
+    let absent: Vec<MachineId> = absent.copied().collect();
     let kept = graph.packages().filter(|_| !conditions.is_kept_secret).filter_map(|package| {
         let machines = vec![*conditions.kept.get(&package)?];
         Some(Event::Kept { package, machines })
@@ -254,24 +211,26 @@ pub fn simulate_under(
         machines,
         conditions,
         transfers: inputs.clone().map(|inputs| inputs.transfers(machines)).next().unwrap_or_default(),
-        due: joins.chain(losses).collect(),
+        due: joins.chain(losses).chain(supplies).collect(),
         now_seconds: 0.0,
         jobs: machines.iter().map(|_| Vec::new()).collect(),
         at: vec![None; graph.len()],
         is_built: vec![false; graph.len()],
         pending: inputs
             .flat_map(|inputs| inputs.events(machines))
-            .chain(absent)
+            .chain(absent.iter().copied().map(Event::Left))
             .chain(kept)
             .chain([Event::Begin])
             .collect(),
+        is_there: (0..machines.len() as u32).map(|index| !absent.contains(&MachineId(index))).collect(),
+        idle_since_seconds: 0.0,
         result: Simulated::default(),
     };
     let mut actions = Vec::new();
     loop {
         while let Some(event) = simulation.pending.pop_front() {
             simulation.result.events += 1;
-            policy.apply(simulation.now_seconds, event, &mut actions);
+            farm.apply(simulation.now_seconds, event, &mut actions);
             for action in actions.drain(..) {
                 simulation.perform(action)?;
             }
@@ -280,6 +239,7 @@ pub fn simulate_under(
         if !simulation.advance() {
             break;
         }
+        simulation.happen(farm)?;
     }
     let left: Vec<PackageId> = graph.packages().filter(|id| !simulation.is_built[id.index()]).collect();
     match left.first() {
@@ -344,6 +304,9 @@ impl Simulation<'_> {
         }
         if machine.index() >= self.machines.len() {
             return Err(self.wrong(package, "was started on an unknown machine"));
+        }
+        if !self.is_there[machine.index()] {
+            return Err(self.wrong(package, "was started on a machine that is not there"));
         }
         self.at[package.index()] = Some(machine);
         let built = Built {
@@ -479,7 +442,11 @@ impl Simulation<'_> {
         }
         // Machines may still join or be lost, but no build is left that this concerns.
         let is_over = self.is_built.iter().all(|is_built| *is_built);
-        if !passed.is_finite() || is_over {
+        if self.jobs.iter().any(|jobs| !jobs.is_empty()) {
+            self.idle_since_seconds = self.now_seconds;
+        }
+        let is_stuck = self.now_seconds - self.idle_since_seconds > IDLE_SECONDS_MAX;
+        if !passed.is_finite() || is_over || is_stuck {
             return false;
         }
         self.now_seconds += passed;
@@ -504,12 +471,11 @@ impl Simulation<'_> {
             ended.into_iter().for_each(|job| self.end(job));
         }
         self.jobs = all;
-        self.happen();
         true
     }
 
     /// Lets happen what is due now.
-    fn happen(&mut self) {
+    fn happen(&mut self, farm: &mut dyn Farm) -> Result<(), SimulationError> {
         let now_seconds = self.now_seconds;
         let (now, later) = std::mem::take(&mut self.due)
             .into_iter()
@@ -518,9 +484,14 @@ impl Simulation<'_> {
         for (_, due) in now {
             match due {
                 Due::Ends(job) => self.report_end(&job),
-                Due::Joins(machine) => {
-                    let about = self.machines[machine.index()];
-                    self.pending.push_back(Event::Joined { machine, about, is_open: true });
+                Due::Joins(machine) => self.join(machine)?,
+                Due::Supply => {
+                    for supply in farm.supply(now_seconds) {
+                        self.supply(supply)?;
+                    }
+                    self.pending.push_back(Event::Tick);
+                    let step_seconds = farm.step_seconds().unwrap_or(f64::INFINITY);
+                    self.due.push((now_seconds + step_seconds, Due::Supply));
                 }
                 Due::IsLost(machine) => {
                     self.pending.push_back(Event::Closed(machine));
@@ -530,9 +501,40 @@ impl Simulation<'_> {
                         let outcome = Outcome::Lost;
                         self.pending.push_back(Event::Ended { package: job.package, outcome });
                     }
+                    self.is_there[machine.index()] = false;
                     self.pending.push_back(Event::Left(machine));
                 }
             }
         }
+        Ok(())
     }
+
+    fn join(&mut self, machine: MachineId) -> Result<(), SimulationError> {
+        let about = *self.machines.get(machine.index()).ok_or_else(|| wrong(machine, "does not exist"))?;
+        if std::mem::replace(&mut self.is_there[machine.index()], true) {
+            return Err(wrong(machine, "joined twice"));
+        }
+        self.pending.push_back(Event::Joined { machine, about, is_open: true });
+        Ok(())
+    }
+
+    fn supply(&mut self, supply: Supply) -> Result<(), SimulationError> {
+        match supply {
+            Supply::Join(machine) => return self.join(machine),
+            Supply::Close(machine) => self.pending.push_back(Event::Closed(machine)),
+            Supply::Leave(machine) => {
+                let jobs = self.jobs.get(machine.index()).ok_or_else(|| wrong(machine, "does not exist"))?;
+                if !jobs.is_empty() {
+                    return Err(wrong(machine, "was taken away with what it builds"));
+                }
+                self.is_there[machine.index()] = false;
+                self.pending.push_back(Event::Left(machine));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(machine: MachineId, what: &'static str) -> SimulationError {
+    SimulationError::Machine { machine, what }
 }

@@ -3,8 +3,8 @@
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_schedule::policies::{Jobs, Workers};
 use kilnyard_schedule::{
-    Action, Basis, Conditions, Event, Files, Inputs, Limits, Machine, MachineId, Needed, Policy, Scheduler,
-    Simulated, SimulationError, Step, Work, simulate, simulate_under,
+    Action, Basis, Conditions, Event, Farm, Files, Inputs, Limits, Machine, MachineId, Needed, Policy,
+    Scheduler, Simulated, SimulationError, Step, Supply, Work, simulate, simulate_farm, simulate_under,
 };
 use std::sync::Arc;
 
@@ -245,4 +245,53 @@ fn kept_work_is_used_where_it_is_and_only_if_that_is_sooner() {
     // One machine has all of it: the other one has nothing to do that would end sooner there.
     let one: Vec<(u32, u32)> = (0..6).map(|package| (package, 1)).collect();
     assert!((seconds(&one, false) - 6.0).abs() < 1e-6, "{}", seconds(&one, false));
+}
+
+/// A scheduler on machines that change as scripted, every second.
+struct Supplied(Scheduler, Vec<Vec<Supply>>);
+
+impl Policy for Supplied {
+    fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
+        self.0.apply(now_seconds, event, actions);
+    }
+}
+
+impl Farm for Supplied {
+    fn step_seconds(&self) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn supply(&mut self, _now_seconds: f64) -> Vec<Supply> {
+        if self.1.is_empty() { Vec::new() } else { self.1.remove(0) }
+    }
+}
+
+#[test]
+fn a_farm_decides_which_machines_there_are() {
+    let mut graph = Graph::new();
+    graph.add("one");
+    graph.add("two");
+    let (works, machine) = ([serial(10.0), serial(10.0)], MachineId(0));
+    let run = |script: &[&[Supply]]| {
+        let machines = [Machine::of_cores(1)];
+        let scheduler =
+            Scheduler::new(Arc::new(graph.clone()), works.to_vec(), machines.to_vec(), Limits::default());
+        let mut farm = Supplied(scheduler.unwrap(), script.iter().map(|step| step.to_vec()).collect());
+        let conditions = Conditions { absent: vec![machine], ..Conditions::default() };
+        simulate_farm(&conditions, &graph, &works, &machines, &mut farm)
+    };
+    let join: &[Supply] = &[Supply::Join(machine)];
+    assert_eq!(run(&[&[], &[], join]).unwrap().makespan_seconds, 22.0);
+    // A closed machine takes no more builds, and may leave and come again once it has none.
+    let (close, leave) = ([Supply::Close(machine)], [Supply::Leave(machine)]);
+    let mut script: Vec<&[Supply]> = vec![join, &[], &close];
+    script.extend(std::iter::repeat_n::<&[Supply]>(&[], 10));
+    script.extend([&leave[..], &[], join]);
+    assert_eq!(run(&script).unwrap().makespan_seconds, 25.0);
+    // What a real farm must not do is an error.
+    let message = |script: &[&[Supply]]| run(script).unwrap_err().to_string();
+    assert_eq!(message(&[join, &[Supply::Leave(machine)]]), "machine 0 was taken away with what it builds");
+    assert_eq!(message(&[join, join]), "machine 0 joined twice");
+    assert_eq!(message(&[&[Supply::Join(MachineId(7))]]), "machine 7 does not exist");
+    assert_eq!(message(&[]), "nothing is running, but 2 packages are left, such as one");
 }

@@ -1,6 +1,7 @@
 //! `kilnyard simulate`: simulates a run, with the scheduler of real runs or with the policy of another builder.
 
 mod draw;
+mod farm;
 mod graph;
 mod history;
 mod inputs;
@@ -46,13 +47,12 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
             "--kept {share} is not a share of the build times, above 0 and up to 1"
         )));
     }
+    if let Some(file) = &options.farm {
+        return farm::run(file, options);
+    }
     let (machines, mut conditions) = machines(options)?;
     let mut set = match (&options.graph, &options.history) {
-        (Some(graph), Some(history)) => {
-            let graph = graph::parse(&read(graph)?, graph)?;
-            let works = history::parse(&read(history)?, history)?.works(&graph, options.unknown);
-            SimulatedSet { graph: Arc::new(graph), works }
-        }
+        (Some(graph), Some(history)) => recorded(graph, history, options.unknown)?,
         _ => own::set(&yard()?, options.unknown)?,
     };
     if set.graph.is_empty() {
@@ -79,20 +79,34 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
     }
 }
 
-/// The machines given by the options, and the conditions between them.
-fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
-    let memory_bytes = options.memory.map(|size| size.0);
-    let mut machines = Vec::new();
+/// A set of a file with its dependencies, and one with its build times.
+fn recorded(graph: &Path, history: &Path, unknown_seconds: f64) -> Result<SimulatedSet> {
+    let parsed = graph::parse(&read(graph)?, graph)?;
+    let works = history::parse(&read(history)?, history)?.works(&parsed, unknown_seconds);
+    Ok(SimulatedSet { graph: Arc::new(parsed), works })
+}
+
+/// The delays that the options describe.
+fn delays(options: &Simulate) -> Result<Conditions> {
     let seconds = |name: &str, value: f64| match value.is_finite() && value >= 0.0 {
         true => Ok(value),
         false => Err(Error::usage(format!("--{name} {value} is not a time in seconds"))),
     };
-    let mut conditions = Conditions {
+    Ok(Conditions {
         delay_seconds: seconds("delay", options.delay)?,
         transfer_seconds: seconds("transfer", options.transfer)?,
         ..Conditions::default()
-    };
-    for group in &options.machines {
+    })
+}
+
+/// Adds these groups of machines, such as `4x16`, and their joins and losses.
+fn add_machines(
+    groups: &[String],
+    memory_bytes: Option<u64>,
+    machines: &mut Vec<Machine>,
+    conditions: &mut Conditions,
+) -> Result<()> {
+    for group in groups {
         let wrong = || {
             Error::usage(format!("--machines {group} is not a number of machines and their cores"))
                 .hint(
@@ -125,6 +139,14 @@ fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
         }
         machines.extend((0..count).map(|_| Machine { speed, memory_bytes, ..Machine::of_cores(cores) }));
     }
+    Ok(())
+}
+
+/// The machines given by the options, and the conditions between them.
+fn machines(options: &Simulate) -> Result<(Vec<Machine>, Conditions)> {
+    let memory_bytes = options.memory.map(|size| size.0);
+    let (mut machines, mut conditions) = (Vec::new(), delays(options)?);
+    add_machines(&options.machines, memory_bytes, &mut machines, &mut conditions)?;
     if machines.is_empty() {
         let here = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let cores = options.cores.unwrap_or_else(here);

@@ -333,6 +333,14 @@ impl Client {
         })
     }
 
+    /// Says that this worker ends soon, and takes no more builds. This holds until its next session.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; a server of an earlier version does not know this request.
+    pub fn say_ending(&self) -> Result<(), ClientError> {
+        self.in_session(&|| self.http.post(self.at("/v1/ending")).timeout(self.silent_max())).map(drop)
+    }
+
     /// Takes a message, and waits half a minute for one if `waits`, or until the run is another one than the last answer
     /// named, if any. If the server refers the worker to another one, or does not answer, that other one is asked, and used
     /// from then on.

@@ -206,6 +206,9 @@ pub struct WorkerStatus {
     pub clock_ahead_seconds: Option<f64>,
     /// What it keeps from earlier builds, as it said last; absent if it did not say.
     pub holdings: Option<Holdings>,
+    /// Whether it has said that it ends soon, and takes no more builds.
+    #[serde(default)]
+    pub is_ending: bool,
 }
 
 /// A frame as bytes.

@@ -167,6 +167,7 @@ fn described() -> OpenApiRouter<Arc<Shared>> {
         .layer(DefaultBodyLimit::max(SMALL_BYTES_MAX));
     let messages = OpenApiRouter::new()
         .routes(routes!(messages, message))
+        .routes(routes!(ending))
         .layer(DefaultBodyLimit::max(MESSAGE_BYTES_MAX));
     let names = OpenApiRouter::new()
         .routes(routes!(blobs::missing))
@@ -385,6 +386,23 @@ async fn packed(headers: &HeaderMap, message: Vec<u8>) -> Response {
         Ok(packed) => ([(header::CONTENT_ENCODING, ZSTD)], packed).into_response(),
         Err(message) => message.into_response(),
     }
+}
+
+/// Notes that the worker ends soon and takes no more builds: the manager of its machine has asked it to. What it has may end
+/// before. Holds until its next session.
+#[utoipa::path(
+    post,
+    path = "/v1/ending",
+    responses(
+        (status = 204, description = "It was noted."),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
+async fn ending(State(shared): State<Arc<Shared>>, Worker(worker): Worker) -> StatusCode {
+    shared.state().ends(&worker);
+    StatusCode::NO_CONTENT
 }
 
 /// Takes the next message for the worker, and waits for it.

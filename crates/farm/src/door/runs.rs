@@ -85,6 +85,7 @@ pub fn status(shared: &Shared) -> io::Result<Status> {
             about: seen.about,
             clock_ahead_seconds: seen.clock_ahead_seconds,
             holdings: seen.holdings,
+            is_ending: seen.is_ending,
             joined_seconds: member.joined_seconds,
             silent_seconds: silent.map(|silent| silent.as_secs_f64()),
             builds: seen.builds + builds,

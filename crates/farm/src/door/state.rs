@@ -93,6 +93,8 @@ struct Seat {
     clock_ahead_seconds: Option<f64>,
     /// What it keeps, as it said last.
     holdings: Option<Holdings>,
+    /// Whether it has said that it ends soon.
+    is_ending: bool,
 }
 
 /// What a door knows of a worker. Empty for one that has not connected.
@@ -105,6 +107,7 @@ pub struct Seen {
     pub about: About,
     pub clock_ahead_seconds: Option<f64>,
     pub holdings: Option<Holdings>,
+    pub is_ending: bool,
 }
 
 impl Seat {
@@ -122,6 +125,7 @@ impl Seat {
             about: About::default(),
             clock_ahead_seconds: None,
             holdings: None,
+            is_ending: false,
         }
     }
 }
@@ -169,7 +173,7 @@ impl State {
         seat.session.clone_from(&session);
         seat.clock_ahead_seconds = about.clock_seconds.map(|its| its - clock_seconds);
         // Another process may have another folder.
-        (seat.seen, seat.about, seat.holdings) = (Some(now), about, None);
+        (seat.seen, seat.about, seat.holdings, seat.is_ending) = (Some(now), about, None, false);
         session
     }
 
@@ -177,6 +181,13 @@ impl State {
     pub fn keeps(&mut self, worker: &str, holdings: Holdings) {
         if let Some(seat) = self.seats.get_mut(worker) {
             seat.holdings = Some(holdings);
+        }
+    }
+
+    /// A worker says that it ends soon.
+    pub fn ends(&mut self, worker: &str) {
+        if let Some(seat) = self.seats.get_mut(worker) {
+            seat.is_ending = true;
         }
     }
 
@@ -380,6 +391,7 @@ impl State {
             about: seat.about.clone(),
             clock_ahead_seconds: seat.clock_ahead_seconds,
             holdings: seat.holdings.clone(),
+            is_ending: seat.is_ending,
         }
     }
 }

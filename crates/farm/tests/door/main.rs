@@ -291,6 +291,22 @@ fn what_a_worker_says_of_its_machine_and_of_what_it_keeps_is_bounded() {
 }
 
 #[test]
+fn a_worker_that_ends_soon_says_so_until_its_next_session() {
+    let served = Served::new();
+    let (one, two) = (served.joined("one"), served.joined("two"));
+    [&one, &two].into_iter().for_each(|client| drop(client.receive(false).unwrap()));
+    one.say_ending().unwrap();
+    let ending = |name: &str| {
+        let workers = served.status().workers;
+        workers.iter().find(|worker| worker.name == name).map(|worker| worker.is_ending)
+    };
+    assert_eq!((ending("one"), ending("two")), (Some(true), Some(false)));
+    let served = served.again();
+    one.receive(false).unwrap();
+    assert!(!served.status().workers.iter().any(|worker| worker.is_ending));
+}
+
+#[test]
 fn nonsense_does_not_stop_the_door() {
     let served = Served::new();
     let one = served.joined("one");

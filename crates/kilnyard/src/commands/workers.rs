@@ -146,6 +146,7 @@ fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
         about,
         clock_ahead_seconds: None,
         holdings: None,
+        is_ending: false,
     }
 }
 
@@ -206,6 +207,9 @@ fn show(yard: &Yard, status: &Status, as_json: bool) -> Result<ExitCode> {
                 let _ = writeln!(text, "    quarantined: {}", Foreign(reason));
             }
             None => {}
+        }
+        if worker.is_ending {
+            text.push_str("    ends soon: it takes no more builds\n");
         }
         if worker.pool != DEFAULT_POOL || worker.roles.len() < Role::ALL.len() {
             let _ = writeln!(text, "    pool {}; {}", worker.pool, listed(&worker.roles));

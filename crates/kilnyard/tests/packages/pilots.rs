@@ -8,7 +8,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-pub const CASES: &[Trial] = &[("workers_are_started_for_work_and_given_back", on_demand)];
+pub const CASES: &[Trial] = &[
+    ("workers_are_started_for_work_and_given_back", on_demand),
+    ("a_worker_whose_machine_is_taken_away_is_replaced_at_once", reclaimed),
+];
 
 /// Starts a process for each pilot in a folder of its own, and knows it by that. With a file `down`, it fails.
 const MANAGER: &str = r#"#!/usr/bin/python3
@@ -66,6 +69,20 @@ impl Site {
         Yard { folder: self.folder.clone() }.names("pilots")
     }
 
+    fn pid(&self, name: &str) -> i32 {
+        fs::read_to_string(self.folder.join(format!("pilots/{name}/pid"))).unwrap().parse().unwrap()
+    }
+
+    /// Sends SIGTERM to a pilot.
+    fn end(&self, name: &str) {
+        let _ = std::process::Command::new("kill").args(["-TERM", &self.pid(name).to_string()]).output();
+    }
+
+    fn is_there(&self, name: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid(name)));
+        stat.is_ok_and(|stat| !stat.contains(") Z"))
+    }
+
     fn said(&self) -> String {
         let log = |name: &String| fs::read_to_string(self.folder.join(format!("pilots/{name}/log")));
         self.pilots().iter().filter_map(|name| log(name).ok()).collect()
@@ -79,12 +96,12 @@ impl Site {
     }
 }
 
-fn configured(yard: &Yard, site: &Path) {
+fn configured(yard: &Yard, site: &Path, least: u32, most: u32) {
     let text = yard.read("kilnyard.toml");
     let program = support::command().get_program().display().to_string();
     let manager = site.join("manager").display().to_string();
     yard.configure(&format!(
-        "{text}\n[farm.pool.lab.demand]\ndriver = \"command\"\nmost = 2\nidle-seconds = 4\ncores = 1\nmemory = \"2G\"\nprogram = [\"{program}\"]\n[farm.pool.lab.demand.command]\nprogram = [\"{manager}\"]\n"
+        "{text}\n[farm.pool.lab.demand]\ndriver = \"command\"\nleast = {least}\nmost = {most}\nidle-seconds = 4\ncores = 1\nmemory = \"2G\"\nprogram = [\"{program}\"]\n[farm.pool.lab.demand.command]\nprogram = [\"{manager}\"]\n"
     ));
 }
 
@@ -101,7 +118,7 @@ fn on_demand(shared: &Shared) {
         .collect();
     let yard = shared.yard("pilots", &set);
     let site = Site::new(shared.path("pilots-site"));
-    configured(&yard, &site.folder);
+    configured(&yard, &site.folder, 0, 2);
     yard.run(&["pools"]).exits(2).says(&["no server starts workers now", " serve"]);
     fs::write(site.folder.join("down"), "").unwrap();
     let served = Served::start(&yard);
@@ -131,6 +148,49 @@ fn on_demand(shared: &Shared) {
     // A build that runs beside them changes nothing that was published.
     yard.run(&["build", "--no-scan"]).exits(0).says(&["nothing to do"]);
     drop(served);
+    site.clean();
+    assert!(yard.is_clean());
+}
+
+/// Whether a process of this machine has these arguments.
+fn is_running(arguments: &[u8]) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    processes.map(|path| fs::read(path.join("cmdline"))).any(|read| read.is_ok_and(|read| read == arguments))
+}
+
+fn reclaimed(shared: &Shared) {
+    let yard = shared.yard("reclaimed", &[slow("one", "sleep 17.17")]);
+    let site = Site::new(shared.path("reclaimed-site"));
+    configured(&yard, &site.folder, 2, 3);
+    let served = Served::start(&yard);
+    until("the least are there", || pool(&yard)["there"] == 2);
+    let mut build = yard.start(&["build", "--no-scan", "--elsewhere"]);
+    // What has not begun would be given back.
+    until("one builds", || is_running(b"sleep\x0017.17\0") && pool(&yard)["busy"] == 1);
+    let workers = yard.run(&["workers", "--json"]).exits(0).json()["workers"].clone();
+    let mut workers = workers.as_array().unwrap().iter();
+    let busy =
+        workers.find(|worker| worker["builds"] != 0).and_then(|worker| worker["name"].as_str()).unwrap();
+    // Its manager takes the machine away, with notice.
+    site.end(busy);
+    until("another one is started while it still builds", || {
+        let found = pool(&yard);
+        found["ending"] == 1 && found["started_total"] == 3
+    });
+    yard.run(&["workers"]).exits(0).says(&["ends soon: it takes no more builds"]);
+    // What it had ends there, once.
+    build.end().exits(0).says(&["1 built"]);
+    let builds = yard.run(&["history", "one", "--json"]).exits(0).json();
+    assert_eq!(builds.as_array().map(Vec::len), Some(1), "{builds}");
+    until("it is gone, and two are there", || {
+        let found = pool(&yard);
+        found["there"] == 2 && found["ending"] == 0 && found["ended_total"] == 1
+    });
+    assert_eq!(pool(&yard)["lost_total"], 0);
+    drop(served);
+    let left = site.pilots();
+    left.iter().for_each(|name| site.end(name));
+    until("the others end", || left.iter().all(|name| !site.is_there(name)));
     site.clean();
     assert!(yard.is_clean());
 }

@@ -42,8 +42,10 @@ const HELD_AFTER: Duration = Duration::from_secs(4);
 const SLUG_MAX: usize = 14;
 /// The word of machines that may have what other packages are built with.
 const TRUSTED: &str = "trusted";
-/// The time from a start until a worker builds, for decisions: its manager, its connection, and its first base root.
+/// The time from a start until a worker takes builds, for decisions, before one was measured: its manager and its connection.
 const STARTUP_SECONDS: f64 = 30.0;
+/// The part of the measured time that a further start replaces.
+const STARTUP_NEW_SHARE: f64 = 0.3;
 /// The most pieces of work that fit no worker and are named.
 const MISSES_MAX: usize = 20;
 
@@ -141,6 +143,12 @@ struct Pool {
     seen: BTreeMap<PilotName, Seen>,
     /// The pilots that get no more builds, and since when; absent while their workers have not joined.
     draining: BTreeMap<PilotName, Option<Instant>>,
+    /// Those whose workers have said that they end soon.
+    reclaimed: BTreeSet<PilotName>,
+    /// When those were requested whose workers have not joined yet.
+    asked: BTreeMap<PilotName, Instant>,
+    /// The time from a start until a worker takes builds, as measured.
+    startup_seconds: f64,
     /// Those whose workers may be forgotten once they are gone.
     known: BTreeSet<PilotName>,
     wanted: Option<(u32, String)>,
@@ -187,6 +195,9 @@ impl Pool {
             events: mpsc::channel(),
             seen: BTreeMap::new(),
             draining: BTreeMap::new(),
+            reclaimed: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            startup_seconds: STARTUP_SECONDS,
             known: BTreeSet::new(),
             wanted: None,
             began: Instant::now(),
@@ -243,6 +254,15 @@ impl Pool {
                 (false, 0) => Seen::Idle,
                 (false, _) => Seen::Busy,
             };
+            if now != Seen::Away
+                && let Some(asked) = self.asked.remove(&name)
+            {
+                let taken_seconds = asked.elapsed().as_secs_f64();
+                self.startup_seconds += STARTUP_NEW_SHARE * (taken_seconds - self.startup_seconds);
+            }
+            if worker.is_ending && now != Seen::Away && self.reclaimed.insert(name.clone()) {
+                events.push(Event::Reclaimed(name.clone()));
+            }
             let before = self.seen.insert(name.clone(), now);
             if before != Some(now) {
                 events.push(match (before, now) {
@@ -287,7 +307,7 @@ impl Pool {
             path_seconds: backlog.path_seconds,
             other_cores: cores(false) + backlog.own_cores,
             there_cores: cores(true),
-            startup_seconds: STARTUP_SECONDS,
+            startup_seconds: self.startup_seconds,
             cost: self.demand.cost,
         };
         let found = wanted(&demand, &self.machine, self.demand.least, self.demand.most);
@@ -330,6 +350,7 @@ impl Pool {
     /// What a pilot runs. Its token is in a file, which only it can read.
     fn launch(&mut self, name: &PilotName) -> io::Result<Launch> {
         self.known.insert(name.clone());
+        self.asked.insert(name.clone(), Instant::now());
         let Shared { control, fingerprint, proxy, url, .. } = &self.shared;
         let token = control.roster().issue(*fingerprint, self.admits.clone(), words::now_seconds() as u64)?;
         let token = Token { proxy: *proxy, ..token };
@@ -370,6 +391,8 @@ impl Pool {
             }
             self.known.remove(&name);
             self.seen.remove(&name);
+            self.asked.remove(&name);
+            self.reclaimed.remove(&name);
             self.draining.remove(&name);
         }
     }

@@ -29,6 +29,8 @@ const ELSEWHERE_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::f
 const SOON: u32 = 10;
 /// How long a worker that ends waits for its last messages to be sent.
 const SENDING_MAX: Duration = Duration::from_secs(3);
+/// How often a worker that ends says so.
+const ENDING_AGAIN: Duration = Duration::from_secs(10);
 /// A signal that comes so soon after the first is the same one.
 const REPEATED_MAX: Duration = Duration::from_secs(5);
 
@@ -142,8 +144,10 @@ impl Prepared {
         });
         let is_over = Arc::new(AtomicBool::new(false));
         std::thread::spawn({
-            let is_over = is_over.clone();
-            move || end_by_signals(&inbox, grace, yard.is_none(), &is_over)
+            let (is_over, connection) = (is_over.clone(), connection.clone());
+            // The site's own yard learns of the worker's end, and its user too.
+            let site = yard.is_none().then_some(connection);
+            move || end_by_signals(&inbox, grace, site.as_deref(), &is_over)
         });
         let ended = client.run(hello, incomings, &ToDoor(outgoing)).context(Kind::Machine, "perform builds");
         is_over.store(true, Ordering::Relaxed);
@@ -160,7 +164,7 @@ impl Prepared {
 }
 
 /// Ends the worker's part after a signal, at once or after a time of grace.
-fn end_by_signals(inbox: &Inbox, grace: Duration, says: bool, is_over: &AtomicBool) {
+fn end_by_signals(inbox: &Inbox, grace: Duration, site: Option<&Connection>, is_over: &AtomicBool) {
     while signals::count() == 0 {
         if is_over.load(Ordering::Relaxed) {
             return;
@@ -168,14 +172,20 @@ fn end_by_signals(inbox: &Inbox, grace: Duration, says: bool, is_over: &AtomicBo
         std::thread::sleep(STEP);
     }
     if signals::is_handover() && !grace.is_zero() {
-        if says {
+        if site.is_some() {
             say!("the worker takes no more builds, and ends in {} s at the latest", grace.as_secs());
         }
         inbox.drain();
-        let ended = Instant::now();
+        let (ended, mut said) = (Instant::now(), None::<Instant>);
         // Some managers of machines send the same signal twice.
         let is_again = || signals::count() > 1 && ended.elapsed() > REPEATED_MAX;
         while ended.elapsed() < grace && !is_again() && !is_over.load(Ordering::Relaxed) {
+            // So that its pool starts another one now. A new session does not know it; a server that does not answer learns of
+            // the end when it comes.
+            if let Some(site) = site.filter(|_| said.is_none_or(|said| said.elapsed() > ENDING_AGAIN)) {
+                said = Some(Instant::now());
+                let _ = site.say_ending();
+            }
             std::thread::sleep(STEP);
         }
     }

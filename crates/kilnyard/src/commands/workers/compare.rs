@@ -137,6 +137,7 @@ mod tests {
             about,
             clock_ahead_seconds: Some(0.5),
             holdings: None,
+            is_ending: false,
         }
     }
 

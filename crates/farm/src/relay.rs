@@ -10,6 +10,7 @@
 use crate::api::About;
 use crate::roster::Held;
 use kilnyard_model::backlog::Backlog;
+use kilnyard_model::entitlement::Entitlement;
 use kilnyard_model::holdings::Holdings;
 use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
@@ -130,7 +131,7 @@ pub struct ToRun {
 }
 
 /// The workers of a door.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Where the door listens; absent if there is no door.
     pub address: Option<String>,
@@ -141,6 +142,27 @@ pub struct Status {
     /// The pools with machines on demand.
     #[serde(default)]
     pub pools: Vec<PoolStatus>,
+    /// The yards that share the workers, the site's own first, with an empty name. Empty if there is no other.
+    #[serde(default)]
+    pub yards: Vec<YardStatus>,
+}
+
+/// A yard that shares the workers of a site, and its work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct YardStatus {
+    /// Its name; empty for the site's own.
+    pub name: String,
+    /// What it is entitled to.
+    pub entitlement: Entitlement,
+    /// Whether a run of it is connected.
+    pub has_run: bool,
+    /// Its packages that could start.
+    pub ready: usize,
+    /// Its builds that are in progress.
+    pub running: usize,
+    /// The expected work of its packages that have not ended, in core-seconds.
+    pub core_seconds: f64,
 }
 
 /// A pool with machines on demand.

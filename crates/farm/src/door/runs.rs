@@ -73,6 +73,7 @@ pub fn status(shared: &Shared) -> io::Result<Status> {
     let members = shared.roster.members()?;
     let now = Instant::now();
     // What a worker does for further yards counts too: it is not idle. Before the state is locked.
+    let yards = shared.yards.statuses(shared);
     let of_yards: Vec<_> = members.iter().map(|member| shared.yards.seen(&member.name, now)).collect();
     let state = shared.state();
     let workers = members.into_iter().zip(of_yards).map(|(member, (builds, silent))| {
@@ -98,5 +99,6 @@ pub fn status(shared: &Shared) -> io::Result<Status> {
         has_run: state.run().is_some(),
         workers,
         pools: state.pools.clone(),
+        yards,
     })
 }

@@ -6,7 +6,7 @@ use super::runs;
 use super::state::Seen;
 use super::{Depots, Shared, Uploads};
 use crate::api::{WaitForYards, YARD_HEADER, YardOffer, Yards};
-use crate::relay;
+use crate::relay::{self, YardStatus};
 use axum::Json;
 use axum::Router;
 use axum::extract::{Query, State};
@@ -106,6 +106,29 @@ impl Served {
     /// The work that is left in the runs of further yards.
     pub fn backlogs(&self) -> Vec<Backlog> {
         self.yards().values().filter_map(|yard| yard.shared.state().backlog()).collect()
+    }
+
+    /// The yards that share the workers, the site's own first. Empty if there is no other.
+    pub fn statuses(&self, site: &Shared) -> Vec<YardStatus> {
+        let of = |name: &str, shared: &Shared, entitlement: Entitlement| {
+            let state = shared.state();
+            let backlog = state.backlog().unwrap_or_default();
+            YardStatus {
+                name: name.to_owned(),
+                entitlement,
+                has_run: state.run().is_some(),
+                ready: backlog.ready.len(),
+                running: backlog.running.len(),
+                core_seconds: backlog.core_seconds,
+            }
+        };
+        let yards = self.yards();
+        if yards.is_empty() {
+            return Vec::new();
+        }
+        let own = of("", site, *self.own());
+        let others = yards.iter().map(|(name, yard)| of(name, &yard.shared, yard.entitlement));
+        std::iter::once(own).chain(others).collect()
     }
 
     /// The builds of a worker for further yards, and for how long it has not been heard by any of them.

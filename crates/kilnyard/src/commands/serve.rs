@@ -18,7 +18,7 @@ use coordinate::{Coordinating, Sharing};
 use further::Further;
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{Fingerprint, Identity};
-use kilnyard_farm::relay::{Status, WorkerStatus};
+use kilnyard_farm::relay::{Status, WorkerStatus, YardStatus};
 use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_yard::config::farm::Approval;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -97,6 +97,9 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The end of a figure's name, its description, and the figure.
+type YardFigure = (&'static str, &'static str, fn(&YardStatus) -> f64);
+
 /// The figures of the farm, for Prometheus.
 fn metrics(status: &Status) -> String {
     let connected =
@@ -115,6 +118,18 @@ fn metrics(status: &Status) -> String {
         text += &format!(
             "# HELP kilnyard_{name} {help}\n# TYPE kilnyard_{name} gauge\nkilnyard_{name} {value}\n"
         );
+    }
+    let of_yards: [YardFigure; 3] = [
+        ("running", "Builds of a yard that are in progress.", |yard| yard.running as f64),
+        ("ready", "Packages of a yard that could start.", |yard| yard.ready as f64),
+        ("work_core_seconds", "The expected work that is left in a yard's run.", |yard| yard.core_seconds),
+    ];
+    for (name, help, of) in of_yards.into_iter().filter(|_| !status.yards.is_empty()) {
+        text += &format!("# HELP kilnyard_yard_{name} {help}\n# TYPE kilnyard_yard_{name} gauge\n");
+        for yard in &status.yards {
+            // Names of yards have neither quotes nor backslashes.
+            text += &format!("kilnyard_yard_{name}{{yard=\"{}\"}} {}\n", yard.name, of(yard));
+        }
     }
     text + &super::pools::metrics(&status.pools)
 }

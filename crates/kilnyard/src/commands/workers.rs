@@ -15,6 +15,7 @@ use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::{DEFAULT_POOL, Held, Roster};
+use kilnyard_model::entitlement::Entitlement;
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::role::Role;
 use kilnyard_yard::image::Admitted;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, options: &cli::Workers) -> Result<ExitCode> {
     let failed = "read the workers of the yard";
     if options.action.is_none() && !door::folder(yard).exists() {
-        let nothing = Status { address: None, has_run: false, workers: Vec::new(), pools: Vec::new() };
+        let nothing = Status::default();
         return show(yard, &nothing, options.json);
     }
     serve::folder(yard)?;
@@ -51,7 +52,7 @@ fn list(yard: &Yard, roster: &Roster, as_json: bool) -> Result<ExitCode> {
         None => {
             let members = roster.members().context(Kind::Machine, "read the workers of the yard")?;
             let workers = members.into_iter().map(unseen).collect();
-            Status { address: None, has_run: false, workers, pools: Vec::new() }
+            Status { workers, ..Status::default() }
         }
     };
     show(yard, &status, as_json)
@@ -229,6 +230,23 @@ fn show(yard: &Yard, status: &Status, as_json: bool) -> Result<ExitCode> {
     }
     if status.workers.is_empty() {
         let _ = writeln!(text, "no worker has joined yet");
+    }
+    for shared in &status.yards {
+        let name = match shared.name.is_empty() {
+            true => "this site's own yard".to_owned(),
+            false => format!("yard {}", shared.name),
+        };
+        let Entitlement { weight, class } = shared.entitlement;
+        let work = match shared.has_run {
+            true => format!(
+                "{} in progress, {} could start, {} of work left",
+                words::count(shared.running as u64, "build"),
+                words::count(shared.ready as u64, "package"),
+                words::duration(shared.core_seconds),
+            ),
+            false => "no run".to_owned(),
+        };
+        let _ = writeln!(text, "{name} (weight {weight}, {class}): {work}");
     }
     print(&text)
 }

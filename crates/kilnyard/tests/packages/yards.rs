@@ -56,6 +56,12 @@ fn share(shared: &Shared) {
     two.run(&["workers"]).exits(0).says(&["far"]);
     let arguments = ["build", "--no-scan", "--elsewhere"];
     let builds = [one.start(&arguments), two.start(&arguments)];
+    until("the work of both is shown", || {
+        let yards = one.run(&["workers", "--json"]).exits(0).json()["yards"].clone();
+        let has_work = |at: usize| yards[at]["core_seconds"].as_f64().is_some_and(|work| work > 0.0);
+        yards[0]["name"] == "" && yards[1]["name"] == "two" && has_work(0) && has_work(1)
+    });
+    one.run(&["workers"]).exits(0).says(&["this site's own yard (weight", "yard two (weight 1, rebuild): "]);
     for mut build in builds {
         build.end().exits(0).says(&["5 built"]);
     }

@@ -83,7 +83,7 @@ pub struct Conditions {
     pub absent: Vec<MachineId>,
     /// Machines that are lost after a time, in seconds. What they build is built again elsewhere.
     pub losses: Vec<(MachineId, f64)>,
-    /// Kept work of packages, each on one machine, where their builds take [`Work::share_with_kept`] of their work.
+    /// Kept work of packages, each on one machine, where their builds take [`Work::share_with_kept`](crate::Work::share_with_kept) of their work.
     pub kept: HashMap<PackageId, MachineId>,
     /// Whether the policy is not informed of it.
     pub is_kept_secret: bool,

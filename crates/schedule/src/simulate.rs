@@ -159,7 +159,8 @@ struct Simulation<'a> {
     result: Simulated,
 }
 
-/// If nothing has been running for this long, in seconds, nothing ever will: machines are started within hours.
+/// If nothing has been running for this long, in seconds, and nothing is to begin later, nothing ever will: machines are started
+/// within a day.
 const IDLE_SECONDS_MAX: f64 = 3.0 * 86_400.0;
 /// A remainder of a step below this is a rounding error.
 const LEFT_SECONDS_MIN: f64 = 1e-9;
@@ -236,7 +237,7 @@ pub fn simulate_farm(
             }
         }
         simulation.measure();
-        if !simulation.advance() {
+        if !simulation.advance(farm.has_later()) {
             break;
         }
         simulation.happen(farm)?;
@@ -421,7 +422,7 @@ impl Simulation<'_> {
     }
 
     /// Advances time until a step ends. Returns whether anything is running.
-    fn advance(&mut self) -> bool {
+    fn advance(&mut self, has_later: bool) -> bool {
         let rates: Vec<f64> = self
             .machines
             .iter()
@@ -442,7 +443,8 @@ impl Simulation<'_> {
         }
         // Machines may still join or be lost, but no build is left that this concerns.
         let is_over = self.is_built.iter().all(|is_built| *is_built);
-        if self.jobs.iter().any(|jobs| !jobs.is_empty()) {
+        let is_expected = has_later || self.due.iter().any(|(_, due)| !matches!(due, Due::Supply));
+        if is_expected || self.jobs.iter().any(|jobs| !jobs.is_empty()) {
             self.idle_since_seconds = self.now_seconds;
         }
         let is_stuck = self.now_seconds - self.idle_since_seconds > IDLE_SECONDS_MAX;

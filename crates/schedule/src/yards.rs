@@ -134,6 +134,16 @@ impl Yards {
         &self.together
     }
 
+    /// Whether the run of a yard has not begun.
+    pub fn has_later(&self) -> bool {
+        self.yards.iter().any(|yard| !yard.has_begun)
+    }
+
+    /// The cores of the machines that take builds.
+    pub fn open_cores(&self) -> u32 {
+        self.machines.iter().filter(|place| place.is_open).map(|place| place.machine.cores).sum()
+    }
+
     /// The builds of all yards on a machine.
     pub fn builds_on(&self, machine: MachineId) -> usize {
         self.yards.iter().map(|yard| yard.policy.scheduler.running(machine).count()).sum()
@@ -172,7 +182,7 @@ impl Yards {
         let could_start = |yard: &Yard| yard.has_begun && yard.policy.scheduler.ready() > 0;
         let unfinished = self.yards.iter().filter(|yard| yard.has_begun && yard.left > 0);
         let is_contended = unfinished.clone().count() > 1 && unfinished.clone().all(could_start);
-        let open = self.machines.iter().filter(|place| place.is_open).map(|place| place.machine.cores);
+        let open = self.open_cores();
         let used: f64 = self.yards.iter().flat_map(|yard| &yard.used).sum();
         let together = &mut self.together;
         for (index, (place, provided)) in self.machines.iter().zip(&mut together.machines).enumerate() {
@@ -182,7 +192,7 @@ impl Yards {
                 self.yards.iter().map(|yard| yard.used[index]).sum::<f64>() * passed;
         }
         if self.yards.iter().any(could_start) {
-            together.idle_core_seconds += (f64::from(open.sum::<u32>()) - used).max(0.0) * passed;
+            together.idle_core_seconds += (f64::from(open) - used).max(0.0) * passed;
         }
         if is_contended {
             together.contended_seconds += passed;

@@ -261,6 +261,10 @@ impl Farm for Supplied {
         Some(1.0)
     }
 
+    fn has_later(&self) -> bool {
+        false
+    }
+
     fn supply(&mut self, _now_seconds: f64) -> Vec<Supply> {
         if self.1.is_empty() { Vec::new() } else { self.1.remove(0) }
     }

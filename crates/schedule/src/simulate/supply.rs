@@ -19,6 +19,9 @@ pub trait Farm: Policy {
     /// How often it decides, in seconds. If it never does, its policy gets no [`Event::Tick`] either.
     fn step_seconds(&self) -> Option<f64>;
 
+    /// Whether work is to begin later: until then, nothing may be running.
+    fn has_later(&self) -> bool;
+
     /// What changes now.
     fn supply(&mut self, now_seconds: f64) -> Vec<Supply>;
 }
@@ -35,6 +38,10 @@ impl Policy for WithoutSupply<'_> {
 impl Farm for WithoutSupply<'_> {
     fn step_seconds(&self) -> Option<f64> {
         None
+    }
+
+    fn has_later(&self) -> bool {
+        false
     }
 
     fn supply(&mut self, _now_seconds: f64) -> Vec<Supply> {

@@ -23,6 +23,10 @@ impl Farm for Fixed {
         Some(1.0)
     }
 
+    fn has_later(&self) -> bool {
+        self.0.has_later()
+    }
+
     fn supply(&mut self, _now_seconds: f64) -> Vec<Supply> {
         Vec::new()
     }
@@ -100,6 +104,15 @@ fn two_yards_of_different_size_neither_starve_nor_waste() {
     // What a yard alone cannot use, the other one gets: both end as if one had all the work.
     let work: f64 = sets.iter().flat_map(|(_, works)| works).map(Work::core_seconds).sum();
     assert!(simulated.makespan_seconds < 1.1 * work / 24.0, "{}", simulated.makespan_seconds);
+}
+
+#[test]
+fn a_run_that_begins_days_after_the_others_is_simulated() {
+    let sets = [set(5, 30.0, 5), set(5, 30.0, 6)];
+    let begin_seconds = 10.0 * 86_400.0;
+    let terms = [(rebuild(1.0), 0.0), (rebuild(1.0), begin_seconds)];
+    let (simulated, _) = play(&sets, &terms, &[Machine::of_cores(2)]);
+    assert!(simulated.builds.len() == 10 && simulated.makespan_seconds > begin_seconds);
 }
 
 #[test]

@@ -39,8 +39,6 @@ struct Taken<'a> {
 struct SimulatedFarm {
     yards: Yards,
     pools: Vec<PoolPilots>,
-    /// The cores of the machines that are always there.
-    fixed_cores: u32,
     backlog: Option<(f64, (Backlog, f64))>,
 }
 
@@ -62,6 +60,10 @@ impl Farm for SimulatedFarm {
         Some(STEP_SECONDS)
     }
 
+    fn has_later(&self) -> bool {
+        self.yards.has_later()
+    }
+
     fn supply(&mut self, now_seconds: f64) -> Vec<Supply> {
         if self.pools.is_empty() {
             return Vec::new();
@@ -71,7 +73,7 @@ impl Farm for SimulatedFarm {
             self.backlog = Some((now_seconds, self.yards.backlog(READY_MAX)));
         }
         let Some((_, backlog)) = &self.backlog else { return Vec::new() };
-        let there: u32 = self.fixed_cores + self.pools.iter().map(PoolPilots::there_cores).sum::<u32>();
+        let there = self.yards.open_cores();
         let pools = self.pools.iter_mut();
         pools.flat_map(|pool| pool.step(now_seconds, &self.yards, backlog, there)).collect()
     }
@@ -117,7 +119,6 @@ fn play(
     let mut conditions: Conditions = delays(options)?;
     let mut machines = Vec::new();
     add_machines(&farm.machines, options.memory.map(|size| size.0), &mut machines, &mut conditions)?;
-    let fixed_cores = machines.iter().map(|machine| machine.cores).sum();
     let mut pools = Vec::new();
     for (name, table) in &farm.pools {
         let first = machines.len() as u32;
@@ -154,7 +155,7 @@ fn play(
     let works: Vec<Work> = if options.noise > 0.0 { noisy(&works, options.noise, 1) } else { works };
     let graph = Arc::new(graph);
     let yards = Yards::new(policies, &machines);
-    let mut farm = SimulatedFarm { yards, pools, fixed_cores, backlog: None };
+    let mut farm = SimulatedFarm { yards, pools, backlog: None };
     let simulated = simulate_farm(&conditions, &graph, &works, &machines, &mut farm)
         .context(Kind::Internal, "simulate the farm")?;
     let SimulatedFarm { yards, pools, .. } = farm;

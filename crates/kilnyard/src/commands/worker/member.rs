@@ -147,7 +147,7 @@ impl Prepared {
             let (is_over, connection) = (is_over.clone(), connection.clone());
             // The site's own yard learns of the worker's end, and its user too.
             let site = yard.is_none().then_some(connection);
-            move || end_by_signals(&inbox, grace, site.as_deref(), &is_over)
+            move || end_by_signals(&inbox, grace, site, &is_over)
         });
         let ended = client.run(hello, incomings, &ToDoor(outgoing)).context(Kind::Machine, "perform builds");
         is_over.store(true, Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Prepared {
 }
 
 /// Ends the worker's part after a signal, at once or after a time of grace.
-fn end_by_signals(inbox: &Inbox, grace: Duration, site: Option<&Connection>, is_over: &AtomicBool) {
+fn end_by_signals(inbox: &Inbox, grace: Duration, site: Option<Arc<Connection>>, is_over: &AtomicBool) {
     while signals::count() == 0 {
         if is_over.load(Ordering::Relaxed) {
             return;
@@ -176,20 +176,28 @@ fn end_by_signals(inbox: &Inbox, grace: Duration, site: Option<&Connection>, is_
             say!("the worker takes no more builds, and ends in {} s at the latest", grace.as_secs());
         }
         inbox.drain();
-        let (ended, mut said) = (Instant::now(), None::<Instant>);
+        if let Some(site) = site {
+            std::thread::spawn(move || say_ending(&site, grace));
+        }
+        let ended = Instant::now();
         // Some managers of machines send the same signal twice.
         let is_again = || signals::count() > 1 && ended.elapsed() > REPEATED_MAX;
         while ended.elapsed() < grace && !is_again() && !is_over.load(Ordering::Relaxed) {
-            // So that its pool starts another one now. A new session does not know it; a server that does not answer learns of
-            // the end when it comes.
-            if let Some(site) = site.filter(|_| said.is_none_or(|said| said.elapsed() > ENDING_AGAIN)) {
-                said = Some(Instant::now());
-                let _ = site.say_ending();
-            }
             std::thread::sleep(STEP);
         }
     }
     inbox.quit();
+}
+
+/// Says that this worker ends soon, so that its pool starts another one now. A new session does not know it, so it is repeated; a
+/// server that does not answer learns of the end when it comes. In a thread of its own: a request may take longer than the
+/// grace that is left.
+fn say_ending(site: &Connection, grace: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < grace && !site.is_closed() {
+        let _ = site.say_ending();
+        std::thread::sleep(ENDING_AGAIN);
+    }
 }
 
 /// A random id of this process.

@@ -63,7 +63,7 @@ impl PoolPilots {
         })
     }
 
-    /// What it does now. The cores of all machines that are there count, in and outside of the pool.
+    /// What it does now. `there_cores` are those of all machines that take builds, in and outside of the pool.
     pub fn step(
         &mut self,
         now_seconds: f64,
@@ -75,8 +75,9 @@ impl PoolPilots {
         let mut events = std::mem::take(&mut self.events);
         self.join(now_seconds, &mut events, &mut supplies);
         self.see(yards, &mut events);
-        let own_cores = self.pilots.values().filter(|pilot| pilot.machine.is_some()).count() as u32;
-        let own_cores = own_cores * self.table.cores;
+        let own_cores =
+            self.pilots.values().filter(|pilot| pilot.machine.is_some() && !pilot.is_draining).count();
+        let own_cores = own_cores as u32 * self.table.cores;
         let running = backlog.running.iter().filter(|(machine, _)| self.machines.contains(&machine.0));
         let work = running.map(|(_, needs)| needs).chain(&backlog.ready);
         let need = |needs: &kilnyard_schedule::Needs| Need {
@@ -107,12 +108,6 @@ impl PoolPilots {
         events.into_iter().for_each(|event| self.reconciler.apply(now_seconds, event, &mut actions));
         actions.into_iter().for_each(|action| self.perform(now_seconds, action, &mut supplies));
         supplies
-    }
-
-    /// The cores of its workers that are there.
-    pub fn there_cores(&self) -> u32 {
-        let there = self.pilots.values().filter(|pilot| pilot.machine.is_some() && !pilot.is_draining);
-        there.count() as u32 * self.table.cores
     }
 
     /// Workers whose start-up time has passed join.

@@ -8,6 +8,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The longest start of a worker, in seconds.
+const START_SECONDS_MAX: f64 = 86_400.0;
+
 /// The farm, as the user describes it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -116,6 +119,9 @@ pub fn parse(path: &Path) -> Result<FarmFile> {
         }
         if ![pool.start_seconds, pool.idle_seconds, pool.cost].into_iter().all(is_time) {
             return wrong(format!("a time of the pool {name}, or its cost, is negative or not a number"));
+        }
+        if pool.start_seconds > START_SECONDS_MAX {
+            return wrong(format!("a worker of the pool {name} takes more than a day to start"));
         }
     }
     Ok(farm)

@@ -23,7 +23,15 @@ mount -t overlay -o "lowerdir=$root,upperdir=$work/upper,workdir=$work/overlay" 
 cd "$work/new"
 mount -t proc none proc
 mount -t sysfs none sys
-mount --rbind /dev dev
+# Devices of its own, without this machine's terminals: the console would be taken from whatever else uses it.
+mount -t tmpfs -o mode=755 none dev
+for device in null zero full random urandom; do
+  touch "dev/$device"
+  mount --bind "/dev/$device" "dev/$device"
+done
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=666,mode=620 none dev/pts
+ln -s pts/ptmx dev/ptmx
 mount -t tmpfs -o mode=755 none run
 mount -t tmpfs -o mode=1777 none tmp
 mkdir -p ".$shared"
@@ -40,5 +48,5 @@ mkdir -p old
 pivot_root . old
 cd /
 umount -l /old
-exec env -i container=kilnyard-test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=multi-user.target \
+exec env -i container=kilnyard-test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=basic.target \
   --show-status=no </dev/null >/dev/null 2>&1

@@ -47,7 +47,10 @@ impl Machine {
         machine.wait("it has a first process", || {
             first =
                 fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap_or_default();
-            !first.trim().is_empty()
+            // Before it becomes `unshare`, the script has children in this test's namespace.
+            let status = fs::read_to_string(format!("/proc/{}/status", first.trim())).unwrap_or_default();
+            let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            ids.is_some_and(|ids| ids.split_whitespace().skip(1).last() == Some("1"))
         });
         fs::create_dir(machine.path("bin")).unwrap();
         for program in ["systemctl", "systemd-run"] {

@@ -1,7 +1,6 @@
 //! The server of a farm; see the crate's documentation.
 
 mod blobs;
-mod connections;
 mod files;
 mod metrics;
 mod requests;
@@ -12,10 +11,10 @@ mod uploads;
 mod yards;
 
 use crate::certificate;
+use crate::connections::{Connections, Place};
 use crate::identity::Identity;
 use crate::relay;
 use crate::roster::Roster;
-use connections::{Connections, Place};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};

@@ -24,6 +24,7 @@
 pub mod api;
 mod certificate;
 pub mod client;
+pub mod connections;
 pub mod door;
 pub mod encoding;
 pub mod identity;

@@ -1,11 +1,13 @@
 //! The command line.
 
 mod farm;
+mod people;
 mod simulate;
 mod store;
 mod tries;
 
 pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
+pub use people::{People, PeopleAction};
 pub use simulate::{PolicyName, Simulate};
 pub use store::{Artifacts, CheckArtifacts, Move, Store};
 pub use tries::Try;
@@ -41,7 +43,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 38] = [
+const ORDER: [&str; 39] = [
     "demo",
     "init",
     "doctor",
@@ -69,6 +71,7 @@ const ORDER: [&str; 38] = [
     "serve",
     "worker",
     "workers",
+    "people",
     "publish",
     "clean",
     "store",
@@ -190,6 +193,8 @@ pub enum Command {
     Worker(Worker),
     /// List the workers of the farm, or change them.
     Workers(Workers),
+    /// List the tokens with which people and programs make requests over the network, or change them.
+    People(People),
     /// Show the pools whose workers are started on demand: how many are wanted, started and there, and why.
     Pools(Pools),
     /// Build a proposed change and all that it affects in a repository of its own, and say what fails newly.

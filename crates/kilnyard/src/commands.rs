@@ -14,6 +14,7 @@ mod init;
 mod lease;
 mod log;
 mod manual;
+mod people;
 mod plan;
 mod pools;
 mod provenance;
@@ -104,6 +105,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
             serve::run(&console.whole()?, &options)
         }
         Command::Worker(options) => worker::run(&options),
+        Command::People(options) => people::run(&console.whole()?, &options),
         Command::Pools(options) => pools::run(&console.whole()?, &options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),
         Command::Store(command) => each(&console, &|yard| store::run(yard, &command)),

@@ -82,7 +82,7 @@ fn the_commands_in_the_documents_are_accepted() {
     for (path, text) in documents() {
         let blocks = blocks(&text, "sh").concat();
         for line in blocks.lines().filter(|line| line.starts_with("kilnyard ")) {
-            let words = line.split_whitespace().skip(1).take_while(|word| !word.starts_with('#'));
+            let words = line.split_whitespace().skip(1).take_while(|word| !word.starts_with(['#', '>']));
             let mut command = Command::new(env!("CARGO_BIN_EXE_kilnyard"));
             let output = command.args(words).arg("--help").env_remove("KILNYARD_YARD").output().unwrap();
             assert!(output.status.success(), "{path}: {line}: {}", String::from_utf8_lossy(&output.stderr));

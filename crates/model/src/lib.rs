@@ -32,6 +32,7 @@ pub mod random_id;
 pub mod reason;
 pub mod result;
 pub mod role;
+pub mod scope;
 pub mod sha256;
 pub mod solver;
 pub mod target;

@@ -273,6 +273,10 @@ impl Store for Postgres {
         self.read_events(seq, count_max)
     }
 
+    fn requests_made(&self, count_max: usize) -> Result<Vec<Event>, StoreError> {
+        self.read_requests(count_max)
+    }
+
     fn wait_for_events(&self, after: Number, at_most: Duration) -> Result<(), StoreError> {
         self.wait(after, at_most)
     }

@@ -136,6 +136,8 @@ pub trait Store: Send {
     fn planned(&self, name: &str) -> Result<Option<PlanRow>, StoreError>;
     /// The events with numbers above `seq`, in order, at most `count_max`.
     fn events_since(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError>;
+    /// The latest events of requests, at most `count_max`, the latest first: who asked for what.
+    fn requests_made(&self, count_max: usize) -> Result<Vec<Event>, StoreError>;
     /// Waits until there may be events with numbers above `after`, but at most this long. Also returns without events:
     /// the caller reads them, and waits again.
     fn wait_for_events(&self, after: Number, at_most: Duration) -> Result<(), StoreError>;

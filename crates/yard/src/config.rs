@@ -6,6 +6,7 @@ pub mod edit;
 pub mod farm;
 pub mod limits;
 pub mod packages;
+pub mod people;
 mod roots;
 pub mod site;
 pub mod store;
@@ -49,6 +50,8 @@ struct File {
     #[serde(default)]
     farm: farm::Farm,
     #[serde(default)]
+    people: people::People,
+    #[serde(default)]
     store: store::StoreTable,
     #[serde(default)]
     artifacts: artifacts::ArtifactsTable,
@@ -60,7 +63,7 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "packages",
     "packages-file",
     "package",
@@ -70,6 +73,7 @@ const KEYS: [&str; 14] = [
     "retry",
     "repository",
     "farm",
+    "people",
     "store",
     "artifacts",
     "try",
@@ -105,6 +109,8 @@ pub struct Config {
     pub repository: Repository,
     /// Workers on other machines.
     pub farm: farm::Farm,
+    /// Who may ask for what over the network.
+    pub people: people::People,
     /// Where the yard's records are.
     pub store: store::StoreTable,
     /// Where outputs are kept for other machines.
@@ -434,6 +440,12 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
 # [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
 
+[people]                           # who may ask for what over the network (docs/people.md)
+# anonymous = []                   # or ["read"]: everyone who reaches `kilnyard serve --api` may see runs and requests
+# certificate = "FILE"             # of the server, as PEM; needed if other machines reach it without a proxy
+# key = "FILE"                     # the certificate's private key
+# [people.proxy] and [people.user.NAME] are for a proxy that logs people in.
+
 [try]                              # builds of proposed changes (docs/tries.md)
 # keep-days = 7                    # after which a try is removed
 # most = 5                         # tries of one author
@@ -578,6 +590,7 @@ impl Config {
             tables,
             repository: file.repository,
             farm: file.farm,
+            people: file.people,
             store: file.store,
             artifacts: file.artifacts,
             tries: file.tries,
@@ -597,6 +610,7 @@ impl Config {
         self.check_against()?;
         self.limits_of_builds.check()?;
         self.farm.check()?;
+        self.people.check(&self.farm.yards.keys().map(String::as_str).collect())?;
         self.store.check()?;
         self.artifacts.check()?;
         self.build.check()

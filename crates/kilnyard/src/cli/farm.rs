@@ -61,6 +61,10 @@ pub struct Serve {
     /// Show figures of the farm at this address and port, for Prometheus: /metrics, by plain HTTP, to anyone who reaches it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
+    /// Answer requests of people and programs at this address and port (docs/people.md): over TLS if `[people]` in kilnyard.toml
+    /// has a certificate, else by plain HTTP, which is possible only at an address of this machine alone, such as 127.0.0.1:7880.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub api: Option<SocketAddr>,
     /// Print what workers may ask of the server, as an OpenAPI document, and exit. This needs no yard.
     #[arg(long)]
     pub openapi: bool,

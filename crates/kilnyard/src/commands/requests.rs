@@ -5,11 +5,24 @@ use crate::error::{Error, Result};
 use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error, user_name};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{RequestKind, RunState};
+use kilnyard_store::{Number, RequestKind, RunState};
 use kilnyard_yard::remedy::Remedy;
 use std::process::ExitCode;
 
 pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCode> {
+    let run = ask(yard, kind, packages, &user_name())?;
+    let whom = if run.is_some() { "the current run" } else { "the next run" };
+    for package in packages {
+        say!("asked {whom} to {} {package}", kind.as_str());
+    }
+    if run.is_none() {
+        say!("next: {}", words::command("build"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Leaves requests for packages: all, or none if one of them cannot be. Returns the number of the run in progress, if there is one.
+pub fn ask(yard: &Yard, kind: RequestKind, packages: &[String], author: &str) -> Result<Option<Number>> {
     let mut store = yard.store()?;
     let run = store.last_run().map_err(store_error)?;
     // A scan or a clean-up holds the lock too.
@@ -33,20 +46,14 @@ pub fn run(yard: &Yard, kind: RequestKind, packages: &[String]) -> Result<ExitCo
             });
         }
     }
-    let is_running = running.is_some();
-    if !is_running && kind == RequestKind::Skip {
+    if running.is_none() && kind == RequestKind::Skip {
         return Err(Error::usage("no run is in progress, so there is nothing to skip").hint(
             Remedy::command("build PACKAGE...").then(", which builds only these and their dependencies"),
         ));
     }
-    let author = user_name();
+    let running = running.map(|run| run.number);
     for package in packages {
-        store.request(kind, package, &author, now_seconds()).map_err(store_error)?;
-        let whom = if is_running { "the current run" } else { "the next run" };
-        say!("asked {whom} to {} {package}", kind.as_str());
+        store.request(kind, package, author, now_seconds()).map_err(store_error)?;
     }
-    if !is_running {
-        say!("next: {}", words::command("build"));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(running)
 }

@@ -1,5 +1,6 @@
 //! `kilnyard serve`: the door of a yard, through which workers on other machines take part in its builds.
 
+mod api;
 mod coordinate;
 mod further;
 mod mover;
@@ -83,6 +84,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     if coordinating.is_none() {
         further::serve_tries(yard.clone(), door.control(), folder.clone());
     }
+    let _api = options.api.map(|address| api::start(yard, address)).transpose()?;
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");
     say!("  echo {token} > token");

@@ -4,7 +4,7 @@
 //! harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `bound` the folders
 //! of workers, `disasters` events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary`
 //! builds without root, `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work,
-//! `messages` the protocol, `own` sources from git with a second archive, `sets` targets, choices of what packages are
+//! `messages` the protocol, `own` sources from git with a second archive, `people` requests over the network, `sets` targets, choices of what packages are
 //! built against, and cycles, `shells` roots of failed builds on other machines, `tables` settings of single packages,
 //! and `traps` attacks on later builds.
 
@@ -25,6 +25,7 @@ mod keeps;
 mod messages;
 mod ordinary;
 mod own;
+mod people;
 mod pilots;
 mod sets;
 mod shells;
@@ -49,6 +50,7 @@ fn main() {
         earlier::CASES,
         elsewhere::CASES,
         database::CASES,
+        people::CASES,
         pilots::CASES,
         standby::CASES,
         farm::CASES,
@@ -72,6 +74,9 @@ fn main() {
         "a_clock_that_moves_back_during_a_build_harms_nothing" => {
             case.needs(needs_faketime, "faketime is not installed")
         }
+        "people_request_over_the_network" => case
+            .needs(support::has("curl"), "curl is not installed")
+            .needs(std::path::Path::new("/usr/sbin/nginx").is_file(), "nginx is not installed"),
         "a_full_disk_fails_one_build_and_more_space_helps"
         | "a_run_that_waits_for_disk_space_prints_one_line"
         | "the_disk_is_consistent_after_a_power_cut" => {

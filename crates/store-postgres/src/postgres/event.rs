@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 
 /// An event with the rows that it reports: its run, its build, its stage.
-const EVENTS: &str = "
+macro_rules! events {
+    ($which:literal) => {
+        concat!(
+            "
     SELECT event.seq, event.epoch, event.type, event.version, event.at, event.body,
            scope.target, coalesce(event.run, build.run), coalesce(event.package, build.package), event.build,
            build.attempt, build.worker, build.version, build.slot, build.key, build.outcome, build.failure,
@@ -19,12 +22,22 @@ const EVENTS: &str = "
     LEFT JOIN kilnyard.build ON build.number = event.build
     LEFT JOIN kilnyard.stage ON stage.build = event.build AND stage.position = event.place
     LEFT JOIN kilnyard.run ON run.number = event.run
-    WHERE event.seq > $1
-    ORDER BY event.seq LIMIT $2";
+    ",
+            $which
+        )
+    };
+}
+const EVENTS: &str = events!("WHERE event.seq > $1 ORDER BY event.seq LIMIT $2");
+const REQUESTS: &str = events!("WHERE event.type = 'requested' ORDER BY event.seq DESC LIMIT $1");
 
 impl Postgres {
     pub(super) fn read_events(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
         let rows = self.rows(sql!(EVENTS, seq, count_max as u64))?;
+        rows.iter().map(|row| self.event(row)).collect()
+    }
+
+    pub(super) fn read_requests(&self, count_max: usize) -> Result<Vec<Event>, StoreError> {
+        let rows = self.rows(sql!(REQUESTS, count_max as u64))?;
         rows.iter().map(|row| self.event(row)).collect()
     }
 

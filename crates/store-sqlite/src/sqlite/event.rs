@@ -4,11 +4,14 @@ use super::Sqlite;
 use super::read::attempt;
 use kilnyard_model::result::BuildOutcome;
 use kilnyard_store::{Event, EventKind, Ids, Number, StoreError};
-use rusqlite::Row;
+use rusqlite::{Params, Row};
 use serde_json::{Value, json};
 
 /// An event with the rows that it reports: its run, its build, its stage.
-const EVENTS: &str = "
+macro_rules! events {
+    ($which:literal) => {
+        concat!(
+            "
     SELECT event.seq, event.epoch, event.type, event.version, event.at, event.body,
            scope.target, coalesce(event.run, build.run), coalesce(event.package, build.package), event.build,
            build.attempt, build.worker, build.version, build.slot, build.key, build.outcome, build.failure,
@@ -18,14 +21,27 @@ const EVENTS: &str = "
     LEFT JOIN build ON build.number = event.build
     LEFT JOIN stage ON stage.build = event.build AND stage.position = event.place
     LEFT JOIN run ON run.number = event.run
-    WHERE event.seq > ?1
-    ORDER BY event.seq LIMIT ?2";
+    ",
+            $which
+        )
+    };
+}
+const EVENTS: &str = events!("WHERE event.seq > ?1 ORDER BY event.seq LIMIT ?2");
+const REQUESTS: &str = events!("WHERE event.type = 'requested' ORDER BY event.seq DESC LIMIT ?1");
 
 impl Sqlite {
     pub(super) fn read_events(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
         // SQLite's numbers are signed, and none of them is that large.
         let (seq, count_max) = (i64::try_from(seq).unwrap_or(i64::MAX), count_max.min(i64::MAX as usize));
-        let rows = self.rows(EVENTS, (seq, count_max as i64), |row| {
+        self.events(EVENTS, (seq, count_max as i64))
+    }
+
+    pub(super) fn read_requests(&self, count_max: usize) -> Result<Vec<Event>, StoreError> {
+        self.events(REQUESTS, [count_max.min(i64::MAX as usize) as i64])
+    }
+
+    fn events(&self, sql: &str, params: impl Params) -> Result<Vec<Event>, StoreError> {
+        let rows = self.rows(sql, params, |row| {
             let target: String = row.get(6)?;
             let kind = kind(row)?;
             Ok((

@@ -58,6 +58,9 @@ pub(super) fn each_decision_is_reported_by_events(open: Open) {
     store.record(&[Record::Run { run, state: RunState::Running, at_seconds: 110.0 }]).unwrap();
     connect(open).request(RequestKind::Retry, "a", "ann", 111.0).unwrap();
     let events = connect(open).events_since(0, ALL).unwrap();
+    // The latest request comes first, however many other events there are.
+    assert_eq!(connect(open).requests_made(ALL).unwrap(), events[events.len() - 1..]);
+    assert_eq!(connect(open).requests_made(0).unwrap(), []);
     let row = run_row();
     let began = |is_resumed| EventKind::RunBegan {
         is_resumed,

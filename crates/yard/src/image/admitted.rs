@@ -1,4 +1,4 @@
-//! Who may take part in the builds of a yard: workers, tokens, and those that were revoked. All machines of the yard have
+//! Who may take part in the builds of a yard: workers, tokens, those that were revoked; and the tokens of people. All machines of the yard have
 //! the same files for that, whichever of them a command changed, and at once: a worker that has joined is known everywhere,
 //! and a token that was used is used everywhere.
 //!
@@ -17,7 +17,8 @@ use std::path::Path;
 /// Begins the names of the documents.
 const ADMITTED: &str = "admitted/";
 /// The files, and the folders of files.
-pub(super) const PARTS: [&str; 3] = ["state/farm/workers", "state/farm/tokens", "state/revoked.json"];
+pub(super) const PARTS: [&str; 4] =
+    ["state/farm/workers", "state/farm/tokens", "state/farm/people", "state/revoked.json"];
 /// The largest file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 /// Reads after "failed to".

@@ -126,6 +126,9 @@ pub struct YardOffer {
     pub entitlement: Entitlement,
     /// Whether it has packages that could start.
     pub has_ready: bool,
+    /// Whether it starts nothing further for now: what it may use in a day is spent.
+    #[serde(default)]
+    pub is_spent: bool,
 }
 
 /// The yards that a worker takes part in.

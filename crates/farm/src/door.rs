@@ -316,6 +316,12 @@ impl Control {
         self.0.yards.add(&self.0, name, folder, depot, entitlement)
     }
 
+    /// Sets what a yard may use in a day, and has used; the site's own has an empty name. One that has used it starts
+    /// nothing further on the workers.
+    pub fn set_quota(&self, name: &str, quota: Option<relay::Quota>) {
+        self.0.yards.set_quota(name, quota);
+    }
+
     /// Ends the service of a further yard.
     pub fn remove_yard(&self, name: &str) {
         self.0.yards.remove(name);
@@ -324,6 +330,7 @@ impl Control {
     /// The work that is left in the runs that are connected, of all yards; none if none has said so.
     pub fn backlog(&self) -> Option<Backlog> {
         let own = self.0.state().backlog();
+        let own = own.map(|own| if self.0.yards.is_own_spent() { own.of_running() } else { own });
         own.into_iter().chain(self.0.yards.backlogs()).reduce(Backlog::and)
     }
 

@@ -163,6 +163,29 @@ pub struct YardStatus {
     pub running: usize,
     /// The expected work of its packages that have not ended, in core-seconds.
     pub core_seconds: f64,
+    /// What it may use in a day, and what it has used; absent if it is not bounded.
+    pub quota: Option<Quota>,
+}
+
+/// What a yard may use of the farm, and has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The core-hours that it may use within a day.
+    pub core_hours: f64,
+    /// Those that it has used within the last day. Those of builds in progress count as far as their stages have ended.
+    pub used_core_hours: f64,
+}
+
+impl Quota {
+    /// The part that was used: above 1 if more was; 1 if nothing may be.
+    pub fn part(&self) -> f64 {
+        if self.core_hours > 0.0 { self.used_core_hours / self.core_hours } else { 1.0 }
+    }
+
+    /// Whether nothing further starts.
+    pub fn is_spent(&self) -> bool {
+        self.used_core_hours >= self.core_hours
+    }
 }
 
 /// A pool with machines on demand.

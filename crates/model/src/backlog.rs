@@ -19,6 +19,11 @@ pub struct Backlog {
 }
 
 impl Backlog {
+    /// What is left of a run that starts nothing further: its builds in progress.
+    pub fn of_running(self) -> Backlog {
+        Backlog { running: self.running, own_cores: self.own_cores, ..Backlog::default() }
+    }
+
     /// The work of two runs, whose workers are the same.
     pub fn and(mut self, other: Backlog) -> Backlog {
         self.ready.extend(other.ready);

@@ -54,13 +54,15 @@ struct Member {
     unused_since: Option<(f64, u64)>,
     /// Until when it gets none beyond those that it uses.
     rests_until: f64,
+    /// Whether it starts nothing further: what it may use in a day is spent.
+    is_spent: bool,
 }
 
 impl Member {
     /// The cores that it could use at most.
     fn could_use(&self, now_seconds: f64, all: u32) -> u32 {
         let own = self.usage.wanted.max(self.usage.building);
-        match self.usage.has_ready && now_seconds >= self.rests_until {
+        match self.usage.has_ready && !self.is_spent && now_seconds >= self.rests_until {
             true => own.max(all),
             false => own,
         }
@@ -102,8 +104,16 @@ impl Shares {
                     cores: 0,
                     unused_since: None,
                     rests_until: 0.0,
+                    is_spent: false,
                 });
             }
+        }
+    }
+
+    /// Says whether a yard starts nothing further for now. What it runs stays.
+    pub fn set_spent(&mut self, yard: usize, is_spent: bool) {
+        if let Some(Some(member)) = self.members.get_mut(yard) {
+            member.is_spent = is_spent;
         }
     }
 
@@ -167,7 +177,8 @@ impl Shares {
         }
         // What is not used now is for the first that has work, without waiting for this machine to hear of it.
         while free > 0 && !is_full {
-            let others = members.iter_mut().filter(|member| now_seconds >= member.rests_until);
+            let others =
+                members.iter_mut().filter(|member| !member.is_spent && now_seconds >= member.rests_until);
             let Some(next) = others.min_by_key(|member| member.cores) else { break };
             next.cores += 1;
             free -= 1;

@@ -223,6 +223,10 @@ impl Store for Postgres {
         self.read_provenance(package)
     }
 
+    fn cpu_seconds_since(&self, at_seconds: f64) -> Result<f64, StoreError> {
+        self.read_cpu_seconds(at_seconds)
+    }
+
     fn pools(&self) -> Result<Vec<(String, String, String)>, StoreError> {
         self.read_pools()
     }

@@ -55,6 +55,7 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("numbers_and_attempts_are_used_once", leads::numbers_and_attempts_are_used_once),
     ("provenance_is_that_of_the_current_outputs", packages::provenance_is_that_of_the_current_outputs),
     ("the_builds_of_a_worker_are_found", packages::the_builds_of_a_worker_are_found),
+    ("cpu_time_is_that_of_builds_since_then", packages::cpu_time_is_that_of_builds_since_then),
     ("each_target_has_its_own_rows", leads::each_target_has_its_own_rows),
     ("a_yard_keeps_its_ids", leads::a_yard_keeps_its_ids),
     ("each_decision_is_reported_by_events", events::each_decision_is_reported_by_events),

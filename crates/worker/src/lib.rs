@@ -56,7 +56,7 @@ pub use local::{Local, ShownFolder};
 pub use roots::{BaseFolders, BaseSandbox, BuildFacts, RootFolder, run_in_base};
 pub use runner::{Entering, RunnerError};
 pub use supply::{SharedFolder, Supply, unsigned};
-pub use tenants::{SharedMachine, Tenant};
+pub use tenants::{SharedMachine, Sharer, Tenant};
 pub use tools::{JobserverStyle, jobserver_path};
 pub use trees::{ARCHIVES, TreeError, Trees, YARDS};
 pub use verdict::of_fetch as kind_of_fetch_failure;

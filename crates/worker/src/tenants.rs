@@ -23,6 +23,19 @@ struct Divided {
     divided_seconds: f64,
 }
 
+/// A yard that shares a machine.
+#[derive(Clone, Debug)]
+pub struct Sharer {
+    /// Its name.
+    pub name: String,
+    /// What it is entitled to.
+    pub entitlement: Entitlement,
+    /// Whether it has packages that could start.
+    pub has_ready: bool,
+    /// Whether it starts nothing further for now: what it may use in a day is spent.
+    pub is_spent: bool,
+}
+
 /// The share of one yard, for its client.
 #[derive(Clone, Debug)]
 pub struct Tenant {
@@ -47,25 +60,25 @@ impl SharedMachine {
         Tenant { machine: self.clone(), yard: yard.to_owned() }
     }
 
-    /// Sets the yards that share the machine: what each is entitled to, and whether it has packages that could start. None
-    /// if there is one yard alone, which then has the whole machine.
-    pub fn set(&self, yards: &[(String, Entitlement, bool)]) {
+    /// Sets the yards that share the machine. None if there is one yard alone, which then has the whole machine.
+    pub fn set(&self, yards: &[Sharer]) {
         let mut divided = self.divided();
         let Divided { shares, yards: known, count, .. } = &mut *divided;
         known.retain(|name, (number, _)| {
-            let stays = yards.iter().any(|(yard, ..)| yard == name);
+            let stays = yards.iter().any(|yard| yard.name == *name);
             if !stays {
                 shares.remove(*number);
             }
             stays
         });
-        for (yard, entitlement, has_ready) in yards {
-            let (number, ready) = known.entry(yard.clone()).or_insert_with(|| {
+        for Sharer { name, entitlement, has_ready, is_spent } in yards {
+            let (number, ready) = known.entry(name.clone()).or_insert_with(|| {
                 *count += 1;
                 (*count - 1, false)
             });
             *ready = *has_ready;
             shares.set(*number, *entitlement);
+            shares.set_spent(*number, *is_spent);
         }
         // At once, so that a yard with new work does not wait.
         divided.divided_seconds = 0.0;

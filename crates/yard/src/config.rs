@@ -122,18 +122,20 @@ pub struct Config {
 }
 
 /// The table `try`: builds of proposed changes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Tries {
     /// After how many days a try is removed.
     pub keep_days: u32,
     /// The most tries of one author.
     pub most: u32,
+    /// The CPU time that the tries of one author may use within any 24 hours, in core-hours; absent if it is not bounded.
+    pub core_hours_per_day: Option<f64>,
 }
 
 impl Default for Tries {
     fn default() -> Tries {
-        Tries { keep_days: 7, most: 5 }
+        Tries { keep_days: 7, most: 5, core_hours_per_day: None }
     }
 }
 
@@ -449,6 +451,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 [try]                              # builds of proposed changes (docs/tries.md)
 # keep-days = 7                    # after which a try is removed
 # most = 5                         # tries of one author
+# core-hours-per-day = 20          # CPU time of all tries of one author within 24 hours; default: not bounded
 
 [artifacts]                        # where outputs are kept for other machines (docs/farm.md)
 # url = "s3://bucket/prefix"       # or "file:///FOLDER", of a file system that they share; default: in the yard alone
@@ -611,6 +614,7 @@ impl Config {
         self.limits_of_builds.check()?;
         self.farm.check()?;
         self.people.check(&self.farm.yards.keys().map(String::as_str).collect())?;
+        site::check_quota("try", self.tries.core_hours_per_day)?;
         self.store.check()?;
         self.artifacts.check()?;
         self.build.check()

@@ -6,7 +6,7 @@ use super::runs;
 use super::state::Seen;
 use super::{Depots, Shared, Uploads};
 use crate::api::{WaitForYards, YARD_HEADER, YardOffer, Yards};
-use crate::relay::{self, YardStatus};
+use crate::relay::{self, Quota, YardStatus};
 use axum::Json;
 use axum::Router;
 use axum::extract::{Query, State};
@@ -33,8 +33,21 @@ const NAME_BYTES_MAX: usize = 64;
 /// The further yards, and what the site's own is entitled to.
 #[derive(Debug, Default)]
 pub(super) struct Served {
-    own: Mutex<Entitlement>,
+    own: Mutex<Terms>,
     yards: Mutex<BTreeMap<String, ServedYard>>,
+}
+
+/// What a yard gets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Terms {
+    entitlement: Entitlement,
+    quota: Option<Quota>,
+}
+
+impl Terms {
+    fn is_spent(&self) -> bool {
+        self.quota.is_some_and(|quota| quota.is_spent())
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +56,7 @@ struct ServedYard {
     router: Router,
     /// See [`YardOffer::id`].
     id: String,
-    entitlement: Entitlement,
+    terms: Terms,
     /// Accepts its runs.
     runs: AbortHandle,
 }
@@ -65,13 +78,27 @@ impl Served {
         self.yards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn own(&self) -> MutexGuard<'_, Entitlement> {
+    fn own(&self) -> MutexGuard<'_, Terms> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets what the site's own yard is entitled to.
     pub fn set_own(&self, entitlement: Entitlement) {
-        *self.own() = entitlement;
+        self.own().entitlement = entitlement;
+    }
+
+    /// Sets what a yard may use in a day, and has used; the site's own has an empty name.
+    pub fn set_quota(&self, name: &str, quota: Option<Quota>) {
+        if name.is_empty() {
+            self.own().quota = quota;
+        } else if let Some(yard) = self.yards().get_mut(name) {
+            yard.terms.quota = quota;
+        }
+    }
+
+    /// Whether the site's own yard starts nothing further. It does if it has the workers alone.
+    pub fn is_own_spent(&self) -> bool {
+        !self.yards().is_empty() && self.own().is_spent()
     }
 
     /// Serves a yard with this folder for its socket and uploads. One of this name is replaced.
@@ -94,7 +121,8 @@ impl Served {
         let runs = site.runtime.spawn(runs::accept(shared.clone(), socket)).abort_handle();
         let router = requests::router(shared.clone());
         let id = Sha256Hex::of(folder.as_os_str().as_bytes()).to_string();
-        self.yards().insert(name.to_owned(), ServedYard { shared, router, id, entitlement, runs });
+        let terms = Terms { entitlement, quota: None };
+        self.yards().insert(name.to_owned(), ServedYard { shared, router, id, terms, runs });
         Ok(())
     }
 
@@ -105,12 +133,17 @@ impl Served {
 
     /// The work that is left in the runs of further yards.
     pub fn backlogs(&self) -> Vec<Backlog> {
-        self.yards().values().filter_map(|yard| yard.shared.state().backlog()).collect()
+        let yards = self.yards();
+        let of = |yard: &ServedYard| {
+            let backlog = yard.shared.state().backlog()?;
+            Some(if yard.terms.is_spent() { backlog.of_running() } else { backlog })
+        };
+        yards.values().filter_map(of).collect()
     }
 
     /// The yards that share the workers, the site's own first. Empty if there is no other.
     pub fn statuses(&self, site: &Shared) -> Vec<YardStatus> {
-        let of = |name: &str, shared: &Shared, entitlement: Entitlement| {
+        let of = |name: &str, shared: &Shared, Terms { entitlement, quota }: Terms| {
             let state = shared.state();
             let backlog = state.backlog().unwrap_or_default();
             YardStatus {
@@ -120,6 +153,7 @@ impl Served {
                 ready: backlog.ready.len(),
                 running: backlog.running.len(),
                 core_seconds: backlog.core_seconds,
+                quota,
             }
         };
         let yards = self.yards();
@@ -127,7 +161,7 @@ impl Served {
             return Vec::new();
         }
         let own = of("", site, *self.own());
-        let others = yards.iter().map(|(name, yard)| of(name, &yard.shared, yard.entitlement));
+        let others = yards.iter().map(|(name, yard)| of(name, &yard.shared, yard.terms));
         std::iter::once(own).chain(others).collect()
     }
 
@@ -144,14 +178,15 @@ impl Served {
     /// The yards and what they want, the site's own first. None if there is no other: it then has all workers.
     fn offers(&self, site: &Shared) -> Vec<YardOffer> {
         let yards = self.yards();
-        let offer = |name: &str, id: &str, shared: &Shared, entitlement: Entitlement| YardOffer {
+        let offer = |name: &str, id: &str, shared: &Shared, terms: Terms| YardOffer {
             name: name.to_owned(),
             id: id.to_owned(),
-            entitlement,
+            entitlement: terms.entitlement,
             has_ready: shared.state().has_ready(),
+            is_spent: terms.is_spent(),
         };
         let others: Vec<YardOffer> =
-            yards.iter().map(|(name, yard)| offer(name, &yard.id, &yard.shared, yard.entitlement)).collect();
+            yards.iter().map(|(name, yard)| offer(name, &yard.id, &yard.shared, yard.terms)).collect();
         match others.is_empty() {
             true => others,
             false => [vec![offer("", "", site, *self.own())], others].concat(),

@@ -5,6 +5,7 @@ mod coordinate;
 mod further;
 mod mover;
 mod pools;
+mod quotas;
 pub mod standby;
 mod successor;
 
@@ -83,6 +84,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     }
     if coordinating.is_none() {
         further::serve_tries(yard.clone(), door.control(), folder.clone());
+        quotas::watch(yard.clone(), door.control());
     }
     let _api = options.api.map(|address| api::start(yard, address)).transpose()?;
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
@@ -121,10 +123,15 @@ fn metrics(status: &Status) -> String {
             "# HELP kilnyard_{name} {help}\n# TYPE kilnyard_{name} gauge\nkilnyard_{name} {value}\n"
         );
     }
-    let of_yards: [YardFigure; 3] = [
+    let of_yards: [YardFigure; 4] = [
         ("running", "Builds of a yard that are in progress.", |yard| yard.running as f64),
         ("ready", "Packages of a yard that could start.", |yard| yard.ready as f64),
         ("work_core_seconds", "The expected work that is left in a yard's run.", |yard| yard.core_seconds),
+        (
+            "quota_used",
+            "The part of its core-hours of a day that a yard has used; 0 without a bound.",
+            |yard| yard.quota.map_or(0.0, |quota| quota.part()),
+        ),
     ];
     for (name, help, of) in of_yards.into_iter().filter(|_| !status.yards.is_empty()) {
         text += &format!("# HELP kilnyard_yard_{name} {help}\n# TYPE kilnyard_yard_{name} gauge\n");

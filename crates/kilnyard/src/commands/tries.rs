@@ -1,5 +1,7 @@
 //! `kilnyard try`: builds a proposed change and all that it affects, in a yard of its own, and says what fails newly.
 
+pub mod used;
+
 use super::{open, print, print_json};
 use crate::cli;
 use crate::error::{Context, Error, Kind, Result};
@@ -29,7 +31,11 @@ const STEP: Duration = Duration::from_millis(100);
 pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
     if let Some(name) = &options.remove {
         let folder = tries::folder_of(yard, name);
-        remove(&folder.ok_or_else(|| Error::usage(format!("there is no try {name}")))?)?;
+        let folder = folder.ok_or_else(|| Error::usage(format!("there is no try {name}")))?;
+        if let Some(known) = tries::all(yard)?.iter().find(|known| known.folder == folder) {
+            used::keep(yard, known)?;
+        }
+        remove(&folder)?;
         say!("the try {name} is removed");
         return Ok(ExitCode::SUCCESS);
     }
@@ -43,6 +49,14 @@ pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
     if others.iter().filter(|known| known.note.author == author).count() >= most {
         let message = format!("{author} has {} already", words::count(most as u64, "try"));
         return Err(Error::usage(message).hint("kilnyard try --list, then --remove NAME; or most in [try]"));
+    }
+    if let Some(bound) = yard.config.tries.core_hours_per_day {
+        let used = used::by(yard, &author)?;
+        if used >= bound {
+            let message = format!("{author} has used {used:.1} of {bound} core-hours within the last day");
+            return Err(Error::usage(message)
+                .hint("try again when earlier builds are a day old; or core-hours-per-day in [try]"));
+        }
     }
     let name = options.name.clone().unwrap_or_else(|| next_name(yard));
     let now = words::now_seconds();
@@ -248,7 +262,7 @@ fn remove(folder: &Path) -> Result<()> {
 pub fn remove_old(yard: &Yard) -> Result<()> {
     let now = words::now_seconds();
     for known in tries::all(yard)?.iter().filter(|known| known.note.ends_seconds < now) {
-        match remove(&known.folder) {
+        match used::keep(yard, known).and_then(|()| remove(&known.folder)) {
             Ok(()) => say!("note: the try {} was removed: its time was over", known.name),
             // It is being built, or belongs to another user.
             Err(error) => say!("note: the try {} stays: {}", known.name, error.one_line()),

@@ -51,6 +51,14 @@ fn tried(shared: &Shared) {
     let config = yard.read("kilnyard.toml");
     yard.configure(&config.replace("# most = 5 ", "most = 1 "));
     yard.run(&["try", "--author", "eve", &better]).exits(2).says(&["eve has 1 try already"]);
+    // What was used before a try was removed still counts; the builds of the yard itself do not.
+    let spent = config.replace("# core-hours-per-day = 20 ", "core-hours-per-day = 0.000001 ");
+    yard.configure(&spent);
+    yard.run(&["try", "--remove", "broken"]).exits(0);
+    yard.run(&["try", "--author", "eve", &better])
+        .exits(2)
+        .says(&["eve has used", "core-hours within the last day"]);
+    yard.run(&["try", "--author", "ann", "--name", "of-ann", &better]).exits(0);
     // A try that was killed while it was made is in nothing's way, and can be removed.
     fs::create_dir_all(yard.path("tries/2/state")).unwrap();
     yard.configure(&config);
@@ -58,8 +66,8 @@ fn tried(shared: &Shared) {
     yard.run(&["try", "--remove", "3"]).exits(0);
     yard.run(&["try", "--remove", "2"]).exits(0);
     assert!(!yard.path("tries/2").exists());
-    yard.run(&["try", "--remove", "broken"]).exits(0).says(&["is removed"]);
-    assert!(!yard.path("tries/broken").exists());
+    yard.run(&["try", "--remove", "of-ann"]).exits(0).says(&["is removed"]);
+    assert!(!yard.path("tries/of-ann").exists() && !yard.path("tries/broken").exists());
     // Their time is over.
     let note = yard.path("tries/1/state/try.json");
     let text = fs::read_to_string(&note).unwrap();

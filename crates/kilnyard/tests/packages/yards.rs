@@ -1,11 +1,15 @@
 //! Yards that share the workers of a site.
 
-use crate::fixtures::{Fixture, Packages, Shared, Trial, slow};
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::farm::{Far, Served, served};
 use crate::support::{Yard, until};
 use std::fs;
+use std::time::Duration;
 
-pub const CASES: &[Trial] = &[("yards_share_the_workers_of_a_site", share)];
+pub const CASES: &[Trial] = &[
+    ("yards_share_the_workers_of_a_site", share),
+    ("a_yard_that_has_used_its_day_starts_nothing_further", spent),
+];
 
 /// The folder of workers.
 const FAR: &str = "workers";
@@ -80,4 +84,42 @@ fn share(shared: &Shared) {
     site.signal(libc::SIGINT);
     assert!(!two.path("state/farm/site").exists(), "it can be served alone again");
     assert!(one.is_clean() && two.is_clean());
+}
+
+fn spent(shared: &Shared) {
+    let (site, lab) = (shared.yard("quota", &[]), shared.yard("quota-lab", &[good("one", "")]));
+    let template = site.read("kilnyard.toml");
+    let bounded = |core_hours: &str| {
+        let table = format!(
+            "[farm.yards.lab]\npath = \"{}\"\ncore-hours-per-day = {core_hours}\n",
+            lab.folder.display()
+        );
+        site.configure(&template.replace("\n[repository]", &format!("\n{table}\n[repository]")));
+    };
+    bounded("-1");
+    site.run(&["status"]).exits(2).says(&["core-hours-per-day in [farm.yards.lab] must be 0 or more"]);
+    bounded("0");
+    let mut server = Served::start(&site);
+    until("its day is spent", || served(&site).contains("yard lab has used 0.0 of 0 core-hours"));
+    let mut far = Far::join_without(&shared.path(FAR), &site, &server, "far", &[&lab.folder]);
+    until("the worker takes part", || far.said().contains("yard lab: takes part"));
+    let mut build = lab.start(&["build", "--no-scan", "--elsewhere"]);
+    let status = || site.run(&["workers", "--json"]).exits(0).json()["yards"][1].clone();
+    until("it could start", || status()["ready"] == 1);
+    // Longer than a worker takes that may start it.
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!((&status()["ready"], &status()["running"]), (&1.into(), &0.into()));
+    site.run(&["workers"]).exits(0).says(&["0.0 of 0 core-hours of a day used; it starts nothing further"]);
+    server.signal(libc::SIGINT);
+    bounded("5");
+    let url = server.url.trim_start_matches("https://").to_owned();
+    drop(server);
+    let server = Served::start_at(&site, &url);
+    build.end().exits(0).says(&["1 built"]);
+    until("what it used is known", || {
+        status()["quota"]["used_core_hours"].as_f64().is_some_and(|used| 0.0 < used && used < 1.0)
+    });
+    far.signal(libc::SIGINT);
+    drop(server);
+    assert!(site.is_clean() && lab.is_clean());
 }

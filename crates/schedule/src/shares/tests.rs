@@ -192,3 +192,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_yard_whose_day_is_spent_keeps_what_runs_and_starts_nothing() {
+    let mut shares = Shares::new(8, None);
+    shares.set(0, Entitlement { class: WorkClass::Security, ..Entitlement::default() });
+    shares.set(1, Entitlement::default());
+    let busy = Usage { building: 3, wanted: 3, used: 3, has_ready: true, ..Usage::default() };
+    shares.note(0, 0.0, busy);
+    shares.note(1, 0.0, Usage { has_ready: true, ..Usage::default() });
+    shares.set_spent(0, true);
+    for now in 0..100 {
+        shares.divide(f64::from(now));
+        assert_eq!((shares.cores_of(0), shares.cores_of(1)), (3, 5), "at {now} s");
+        shares.note(1, f64::from(now), Usage { building: 5, wanted: 5, used: 5, has_ready: true, ..busy });
+    }
+    // Nor does it get what others leave, or what a starved one would.
+    shares.note(0, 100.0, Usage { has_ready: true, ..Usage::default() });
+    shares.note(1, 100.0, Usage::default());
+    shares.divide(100.0);
+    assert_eq!((shares.cores_of(0), shares.cores_of(1)), (0, 8));
+    shares.set_spent(0, false);
+    shares.divide(101.0);
+    assert_eq!(shares.cores_of(0), 8);
+}

@@ -228,6 +228,17 @@ impl Postgres {
         rows.iter().map(|row| Ok((self.get(row, 0)?, self.number_at(row, 1)?))).collect()
     }
 
+    pub(super) fn read_cpu_seconds(&self, at_seconds: f64) -> Result<f64, StoreError> {
+        let rows = self.rows(sql!(
+            "SELECT coalesce(sum((stage.result::jsonb ->> 'cpu_seconds')::double precision), 0.0)
+             FROM kilnyard.build JOIN kilnyard.stage ON stage.build = build.number
+             WHERE build.scope = $1 AND (build.ended IS NULL OR build.ended >= $2)",
+            self.number,
+            at_seconds,
+        ))?;
+        rows.first().map_or(Ok(0.0), |row| self.get(row, 0))
+    }
+
     pub(super) fn read_pools(&self) -> Result<Vec<(String, String, String)>, StoreError> {
         let rows = self.rows(sql!(
             "SELECT package, worker, pool

@@ -192,6 +192,14 @@ impl Sqlite {
         self.rows(sql, (worker, self.number), |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as Number)))
     }
 
+    pub(super) fn read_cpu_seconds(&self, at_seconds: f64) -> Result<f64, StoreError> {
+        let sql = "SELECT coalesce(sum(json_extract(stage.result, '$.cpu_seconds')), 0.0)
+             FROM build JOIN stage ON stage.build = build.number
+             WHERE build.scope = ?1 AND (build.ended IS NULL OR build.ended >= ?2)";
+        let rows = self.rows(sql, (self.number, at_seconds), |row| row.get(0))?;
+        Ok(rows.first().copied().unwrap_or(0.0))
+    }
+
     pub(super) fn read_pools(&self) -> Result<Vec<(String, String, String)>, StoreError> {
         let sql = "SELECT package, worker, pool FROM provenance JOIN current USING (scope, package, build)
              WHERE scope = ?1";

@@ -206,6 +206,30 @@ pub(super) fn the_builds_of_a_worker_are_found(open: Open) {
     assert_eq!(store.made_by("absent").unwrap(), []);
 }
 
+pub(super) fn cpu_time_is_that_of_builds_since_then(open: Open) {
+    let mut store = leading(open);
+    assert_eq!(store.cpu_seconds_since(0.0).unwrap(), 0.0);
+    let run = store.begin_run(&run_row(), &[]).unwrap();
+    for (build, ended) in [(1, Some(110.0)), (2, Some(120.0)), (3, None)] {
+        let mut records = vec![Record::BuildBegan(Box::new(build_row(build, run, "p")))];
+        for kind in [Stage::Unpack, Stage::Build] {
+            let stage = Box::new(stage(kind, 10.0 * build as f64));
+            records.push(Record::StageEnded { build, at_seconds: 105.0, stage });
+        }
+        let (outcome, failure, is_reproducible) = (BuildOutcome::Failed, None, None);
+        records.extend(ended.map(|at_seconds| Record::BuildEnded {
+            build,
+            at_seconds,
+            outcome,
+            failure,
+            is_reproducible,
+        }));
+        store.record(&records).unwrap();
+    }
+    let since = |at_seconds| store.cpu_seconds_since(at_seconds).unwrap();
+    assert_eq!((since(0.0), since(110.0), since(110.5), since(121.0)), (120.0, 120.0, 100.0, 60.0));
+}
+
 pub(super) fn provenance_is_that_of_the_current_outputs(open: Open) {
     let mut store = leading(open);
     let outputs = |build| {

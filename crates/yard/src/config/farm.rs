@@ -1,9 +1,8 @@
 //! The table `farm`: workers on other machines.
 
 use super::demand::OnDemand;
-use super::site::{self, SiteYard};
+use super::site::{self, Share, SiteYard};
 use kilnyard_coordinator::OWN_POOL;
-use kilnyard_model::entitlement::Entitlement;
 use kilnyard_model::role::Role;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +28,7 @@ pub struct Farm {
     /// Pools of workers by name.
     pub pool: BTreeMap<String, Pool>,
     /// What this yard is entitled to of the workers, if there are further yards.
-    pub share: Entitlement,
+    pub share: Share,
     /// Further yards that `kilnyard serve` serves, by name.
     pub yards: BTreeMap<String, SiteYard>,
 }

@@ -38,7 +38,7 @@ impl Further {
     /// One of them cannot be opened, or is served already.
     pub fn serve(site: &Yard, control: &Control, folder: &Path) -> Result<Further> {
         let farm = &site.config.farm;
-        control.set_entitlement(farm.share);
+        control.set_entitlement(farm.share.entitlement());
         let mut all = Vec::new();
         for (name, further) in &farm.yards {
             let served = || -> Result<Served> {

@@ -9,7 +9,7 @@ use crate::yard::Yard;
 use kilnyard_farm::api::YardOffer;
 use kilnyard_farm::client::Client as Connection;
 use kilnyard_farm::door::is_yard_name;
-use kilnyard_worker::{SharedMachine, YARDS, forget_kept_work};
+use kilnyard_worker::{SharedMachine, Sharer, YARDS, forget_kept_work};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -90,7 +90,12 @@ fn follow(of_site: &Member, machine: &Arc<SharedMachine>, lists: &Receiver<List>
     while signals::count() == 0 {
         if let Ok(list) = lists.recv_timeout(STEP) {
             let shared = list.iter().filter(|offer| offer.entitlement.is_valid());
-            let shared = shared.map(|offer| (offer.name.clone(), offer.entitlement, offer.has_ready));
+            let shared = shared.map(|offer| Sharer {
+                name: offer.name.clone(),
+                entitlement: offer.entitlement,
+                has_ready: offer.has_ready,
+                is_spent: offer.is_spent,
+            });
             machine.set(&shared.collect::<Vec<_>>());
             current = list;
         }

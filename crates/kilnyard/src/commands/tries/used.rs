@@ -1,0 +1,92 @@
+//! The CPU time that an author's tries have used within the last day. What a try used before it was removed still counts.
+
+use super::super::open;
+use crate::error::{Context, Kind, Result};
+use crate::words::now_seconds;
+use crate::yard::{Yard, store_error};
+use kilnyard_yard::tries::{self, Try};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A day, in seconds.
+const DAY: f64 = 86_400.0;
+/// An hour, in seconds.
+const HOUR: f64 = 3600.0;
+
+/// What a removed try had used.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Removed {
+    author: String,
+    /// When it was removed, in seconds since 1970.
+    at_seconds: f64,
+    /// The core-hours of the day before.
+    core_hours: f64,
+}
+
+fn note(yard: &Yard) -> PathBuf {
+    yard.home.join("state/tries-used.json")
+}
+
+/// What removed tries used. What cannot be read is nothing: it bounds tries, and no more.
+fn removed(yard: &Yard, since_seconds: f64) -> Vec<Removed> {
+    let text = fs_err::read(note(yard)).unwrap_or_default();
+    let mut all: Vec<Removed> = serde_json::from_slice(&text).unwrap_or_default();
+    all.retain(|removed| removed.at_seconds >= since_seconds);
+    all
+}
+
+/// The core-hours that a yard's builds have used since this time, of all its targets.
+///
+/// # Errors
+/// Its records cannot be read.
+pub fn since(yard: &Yard, at_seconds: f64) -> Result<f64> {
+    let targets = yard.targets()?;
+    let used =
+        targets.iter().map(|target| target.store()?.cpu_seconds_since(at_seconds).map_err(store_error));
+    Ok(used.sum::<Result<f64>>()? / HOUR)
+}
+
+/// The core-hours that a yard's builds have used within the last day.
+///
+/// # Errors
+/// Its records cannot be read.
+pub fn within_a_day(yard: &Yard) -> Result<f64> {
+    since(yard, now_seconds() - DAY)
+}
+
+/// The core-hours of a try within the last day: a try begins with the records of its yard, which are not its own.
+fn of_try(known: &Try) -> Result<f64> {
+    since(&open(&known.folder)?, known.note.made_seconds.max(now_seconds() - DAY))
+}
+
+/// The core-hours that an author's tries have used within the last day.
+///
+/// # Errors
+/// The tries cannot be listed.
+pub fn by(yard: &Yard, author: &str) -> Result<f64> {
+    let own = tries::all(yard)?.into_iter().filter(|known| known.note.author == author);
+    // One that is being made or removed has no records.
+    let there: f64 = own.map(|known| of_try(&known).unwrap_or(0.0)).sum();
+    let gone = removed(yard, now_seconds() - DAY).into_iter().filter(|removed| removed.author == author);
+    Ok(there + gone.map(|removed| removed.core_hours).sum::<f64>())
+}
+
+/// Notes what a try has used, before it is removed.
+///
+/// # Errors
+/// The note cannot be written.
+pub fn keep(yard: &Yard, known: &Try) -> Result<()> {
+    let core_hours = of_try(known).unwrap_or(0.0);
+    if core_hours <= 0.0 {
+        return Ok(());
+    }
+    let failed = "note what the try has used";
+    // Several may be removed at once.
+    let lock =
+        fs_err::File::create(yard.home.join("state/tries-used.lock")).context(Kind::Machine, failed)?;
+    lock.into_parts().0.lock().context(Kind::Machine, failed)?;
+    let mut all = removed(yard, now_seconds() - DAY);
+    all.push(Removed { author: known.note.author.clone(), at_seconds: now_seconds(), core_hours });
+    let text = serde_json::to_string(&all).or_internal(failed)?;
+    kilnyard_farm::write_private(&note(yard), &text).context(Kind::Machine, failed)
+}

@@ -95,7 +95,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Bump(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Bump, &names.packages),
         Command::Shell(options) => shell::run(&yard()?, &options),
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
-        Command::Try(options) => tries::run(&console.whole()?, &options),
+        Command::Try(options) => tries::run(&console.whole()?, console.target.as_deref(), &options),
         Command::Publish(options) => each(&console, &|yard| publish::run(yard, &options)),
         Command::Clean(options) => each(&console, &|yard| clean::run(yard, &options)),
         Command::Lease(options) => lease::run(&yard()?, &options),

@@ -7,13 +7,13 @@ use crate::config::store::without_stores;
 use crate::error::{Context, Error, Kind, Result};
 use crate::image::files_to_copy;
 use crate::init;
-use crate::yard::{CONFIG, Yard};
+use crate::yard::{CONFIG, TARGETS, Yard};
 use kilnyard_root::remove_folder;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use toml_edit::{Array, DocumentMut, Item, Value, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 /// The folder of tries.
 pub const TRIES: &str = "tries";
@@ -81,9 +81,6 @@ pub fn all(yard: &Yard) -> Result<Vec<Try>> {
 /// # Errors
 /// There is a try of this name, the changes cannot be applied, or the disk cannot be used.
 pub fn make(yard: &Yard, name: &str, note: &Note) -> Result<PathBuf> {
-    if yard.folder != yard.home {
-        return Err(Error::usage("a yard with several targets cannot try changes yet"));
-    }
     if !is_try_name(name) {
         let message = format!("{name:?} cannot name a try: small letters, digits and dashes");
         return Err(Error::usage(message));
@@ -120,10 +117,19 @@ pub fn remove(folder: &Path) -> Result<()> {
     let failed = || format!("remove {}", folder.display());
     let _ = fs_err::remove_file(folder.join(NOTE));
     // They belong to the ids of roots.
-    let ids = Yard::ids_of(folder);
-    for name in ["layers", "roots", "kept"] {
-        if folder.join(name).exists() {
-            remove_folder(folder, Path::new(name), &ids).context(Kind::Machine, failed())?;
+    let targets = match fs_err::read_dir(folder.join(TARGETS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => {
+            let entries: io::Result<Vec<_>> = entries.and_then(Iterator::collect);
+            entries.context(Kind::Machine, failed())?.iter().map(fs_err::DirEntry::path).collect()
+        }
+    };
+    for folder in std::iter::once(folder).chain(targets.iter().map(PathBuf::as_path)) {
+        let ids = Yard::ids_of(folder);
+        for name in ["layers", "roots", "kept"] {
+            if folder.join(name).exists() {
+                remove_folder(folder, Path::new(name), &ids).context(Kind::Machine, failed())?;
+            }
         }
     }
     fs_err::remove_dir_all(folder).context(Kind::Machine, failed())
@@ -131,16 +137,22 @@ pub fn remove(folder: &Path) -> Result<()> {
 
 fn fill(yard: &Yard, folder: &Path, note: &Note) -> Result<()> {
     let failed = "copy the yard for the try";
-    for (name, path) in files_to_copy(yard).context(Kind::Machine, failed)? {
-        let to = folder.join(&name);
-        if let Some(parent) = to.parent() {
-            fs_err::create_dir_all(parent).context(Kind::Machine, failed)?;
-        }
-        copy(&path, &to)?;
+    copy_files(yard, &yard.home, folder)?;
+    for target in yard.targets()? {
+        let to = match &target.target_name {
+            None => folder.to_owned(),
+            Some(name) => {
+                let to = folder.join(TARGETS).join(name);
+                fs_err::create_dir_all(&to).context(Kind::Machine, failed)?;
+                Yard::make_folders(&to)?;
+                copy_files(&target, &target.folder, &to)?;
+                to
+            }
+        };
+        // The records first: a run may be in progress, and has files before it records them.
+        target.back_up_to(&to.join("state/kilnyard.db"))?;
+        link_all(&target.path("distfiles"), &to.join("distfiles")).context(Kind::Machine, failed)?;
     }
-    // The records first: a run may be in progress, and has files before it records them.
-    yard.back_up_to(&folder.join("state/kilnyard.db"))?;
-    link_all(&yard.path("distfiles"), &folder.join("distfiles")).context(Kind::Machine, failed)?;
     let text = fs_err::read_to_string(yard.home.join(CONFIG)).context(Kind::Machine, failed)?;
     let text = yard.config.family.tried(folder, &note.changes, &without_stores(&text))?;
     fs_err::write(folder.join(CONFIG), text).context(Kind::Machine, failed)?;
@@ -148,6 +160,19 @@ fn fill(yard: &Yard, folder: &Path, note: &Note) -> Result<()> {
     init::make_key(folder)?;
     let note = serde_json::to_string(note).or_internal(failed)?;
     fs_err::write(folder.join(NOTE), note).context(Kind::Machine, failed)
+}
+
+/// Copies the files of a yard or target that are in this folder.
+fn copy_files(yard: &Yard, from: &Path, to: &Path) -> Result<()> {
+    let failed = "copy the yard for the try";
+    for (name, path) in files_to_copy(yard, from).context(Kind::Machine, failed)? {
+        let to = to.join(&name);
+        if let Some(parent) = to.parent() {
+            fs_err::create_dir_all(parent).context(Kind::Machine, failed)?;
+        }
+        copy(&path, &to)?;
+    }
+    Ok(())
 }
 
 /// Copies a file or folder, with its times: by them, runs notice changes. Where the file system can, no data are copied.
@@ -214,7 +239,20 @@ fn link_all(from: &Path, to: &Path) -> io::Result<()> {
 /// It is not TOML.
 pub fn with_packages(text: &str, further: &[String]) -> Result<String> {
     let mut document = text.parse::<DocumentMut>().context(Kind::Usage, "read the configuration")?;
-    let mut packages = match document.get("packages").and_then(Item::as_value) {
+    add_packages(&mut document, further);
+    // Those of a target replace them.
+    let targets = document.get_mut("target").and_then(Item::as_array_of_tables_mut);
+    for target in targets.into_iter().flat_map(ArrayOfTables::iter_mut) {
+        if target.contains_key("packages") || target.contains_key("packages-file") {
+            add_packages(target, further);
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Adds these to the packages of a table.
+fn add_packages(table: &mut Table, further: &[String]) {
+    let mut packages = match table.get("packages").and_then(Item::as_value) {
         Some(Value::Array(packages)) => packages.clone(),
         Some(one) => {
             let mut one = one.clone();
@@ -224,8 +262,7 @@ pub fn with_packages(text: &str, further: &[String]) -> Result<String> {
         None => Array::new(),
     };
     packages.extend(further);
-    document.insert("packages", value(packages));
-    Ok(document.to_string())
+    table.insert("packages", value(packages));
 }
 
 #[cfg(test)]
@@ -249,6 +286,10 @@ mod tests {
         assert_eq!(with("packages = [\"a\"]\n[build]\n"), "packages = [\"a\", \"x.dsc\"]\n[build]\n");
         assert_eq!(with("packages = \"all\"\n"), "packages = [\"all\", \"x.dsc\"]\n");
         assert_eq!(with(""), "packages = [\"x.dsc\"]\n");
+        assert_eq!(
+            with("packages = [\"a\"]\n[[target]]\n[[target]]\npackages = [\"b\"]\n"),
+            "packages = [\"a\", \"x.dsc\"]\n[[target]]\n[[target]]\npackages = [\"b\", \"x.dsc\"]\n"
+        );
         assert!(with_packages("packages =", &further).is_err());
     }
 }

@@ -15,7 +15,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::Store;
 use kilnyard_yard::tries::{self, Note, Try};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
@@ -28,7 +28,8 @@ const DAY: f64 = 86_400.0;
 const SERVED_MAX: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
-pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
+/// Tries changes in the targets that `target` names, or in all.
+pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<ExitCode> {
     if let Some(name) = &options.remove {
         let folder = tries::folder_of(yard, name);
         let folder = folder.ok_or_else(|| Error::usage(format!("there is no try {name}")))?;
@@ -41,6 +42,9 @@ pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
     }
     if options.list {
         return list(yard, options.json);
+    }
+    if let Some(word) = target {
+        yard.targets_named(word)?;
     }
     remove_old(yard)?;
     let author = options.author.clone().unwrap_or_else(kilnyard_yard::yard::user_name);
@@ -67,34 +71,53 @@ pub fn run(yard: &Yard, options: &cli::Try) -> Result<ExitCode> {
     let tried = open(&folder)?;
     let is_elsewhere = options.elsewhere || is_served(yard, &tried);
     if tried.config.family.scans_tries() {
-        let scanned = program(&folder).arg("scan").status().context(Kind::Machine, "scan the try")?;
+        let scanned = program(&folder, None).arg("scan").status().context(Kind::Machine, "scan the try")?;
         if !scanned.success() {
             say!("the try {name} stays; kilnyard --yard {} scan tries it again", folder.display());
             return Ok(ExitCode::from(Kind::Machine as u8));
         }
     }
-    let affected = affected(yard, &tried, &options.changes)?;
-    if affected.is_empty() {
+    let pairs = pairs(yard, &tried, target)?;
+    let mut is_affected = false;
+    for (yard, tried) in &pairs {
+        let affected = affected(yard, tried, &options.changes)?;
+        if affected.is_empty() {
+            continue;
+        }
+        is_affected = true;
+        let mut build = program(&folder, tried.target_name.as_deref());
+        build.args(["build", "--no-scan"]).args(&affected);
+        if is_elsewhere {
+            build.arg("--elsewhere");
+        }
+        let status = build.status().context(Kind::Machine, "build the try")?;
+        if status.code() == Some(Kind::Interrupted as i32) || status.code().is_none() {
+            say!("the try {name} stays; kilnyard --yard {} build continues it", folder.display());
+            return Ok(ExitCode::from(Kind::Interrupted as u8));
+        }
+    }
+    if !is_affected {
         say!("the change affects no package of the yard");
-        return report(yard, &tried, &name, options.json);
     }
-    let mut build = program(&folder);
-    build.args(["build", "--no-scan"]).args(&affected);
-    if is_elsewhere {
-        build.arg("--elsewhere");
-    }
-    let status = build.status().context(Kind::Machine, "build the try")?;
-    if status.code() == Some(Kind::Interrupted as i32) || status.code().is_none() {
-        say!("the try {name} stays; kilnyard --yard {} build continues it", folder.display());
-        return Ok(ExitCode::from(Kind::Interrupted as u8));
-    }
-    report(yard, &tried, &name, options.json)
+    report(&pairs, &tried, &name, options.json)
 }
 
-/// This program for a try, even if a newer one has its path now.
-fn program(folder: &Path) -> Command {
+/// The targets of a yard, and of a try of it: those that a word names, or all.
+fn pairs(yard: &Yard, tried: &Yard, target: Option<&str>) -> Result<Vec<(Yard, Yard)>> {
+    let of = |yard: &Yard| match target {
+        Some(word) => yard.targets_named(word),
+        None => yard.targets(),
+    };
+    Ok(of(yard)?.into_iter().zip(of(tried)?).collect())
+}
+
+/// This program for a try or one of its targets, even if a newer one has its path now.
+fn program(folder: &Path, target: Option<&str>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg("--yard").arg(folder);
+    if let Some(target) = target {
+        command.arg("--target").arg(target);
+    }
     command
 }
 
@@ -146,6 +169,18 @@ struct Compared {
     repaired: Vec<String>,
 }
 
+impl Compared {
+    fn json(&self) -> Value {
+        json!({
+            "built": self.built,
+            "unchanged": self.unchanged,
+            "newly_failing": self.newly_failing,
+            "failing_as_before": self.failing_as_before,
+            "repaired": self.repaired,
+        })
+    }
+}
+
 fn compare(yard: &Yard, tried: &Yard) -> Result<Compared> {
     let (before, after) = (yard.store()?, tried.store()?);
     let mut compared = Compared::default();
@@ -182,45 +217,61 @@ fn failed_before(before: &dyn Store, name: &str) -> Result<bool> {
     Ok(last.failure.is_some())
 }
 
-fn report(yard: &Yard, tried: &Yard, name: &str, as_json: bool) -> Result<ExitCode> {
-    let compared = compare(yard, tried)?;
+/// Says what a try did to the targets, which are those of the yard and of the try.
+fn report(pairs: &[(Yard, Yard)], tried: &Yard, name: &str, as_json: bool) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    for (before, after) in pairs {
+        all.push((after.target_name.as_deref(), compare(before, after)?));
+    }
     let repository = tried.repository();
-    let code = match compared.newly_failing.is_empty() {
+    let code = match all.iter().all(|(_, compared)| compared.newly_failing.is_empty()) {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(Kind::Packages as u8),
     };
     if as_json {
-        print_json(&json!({
-            "name": name,
-            "folder": tried.home,
-            "repository": repository,
-            "built": compared.built,
-            "unchanged": compared.unchanged,
-            "newly_failing": compared.newly_failing,
-            "failing_as_before": compared.failing_as_before,
-            "repaired": compared.repaired,
-        }))?;
+        let mut text = json!({ "name": name, "folder": tried.home, "repository": repository });
+        match &all[..] {
+            [(None, compared)] => merge(&mut text, compared.json()),
+            _ => {
+                let of = |(target, compared): &(Option<&str>, Compared)| {
+                    let mut one = json!({ "target": target });
+                    merge(&mut one, compared.json());
+                    one
+                };
+                text["targets"] = all.iter().map(of).collect();
+            }
+        }
+        print_json(&text)?;
         return Ok(code);
     }
-    let mut text = format!(
-        "try {name}: {} built, {} unchanged\n",
-        words::count(compared.built, "package"),
-        compared.unchanged
-    );
-    for (what, names) in [
-        ("newly failing", &compared.newly_failing),
-        ("failing as before", &compared.failing_as_before),
-        ("repaired", &compared.repaired),
-    ] {
-        if !names.is_empty() {
-            let _ = writeln!(text, "{what}: {}", names.join(", "));
+    let mut text = String::new();
+    for (target, compared) in &all {
+        let target = target.map_or_else(String::new, |target| format!(", {target}"));
+        let built = words::count(compared.built, "package");
+        let _ = writeln!(text, "try {name}{target}: {built} built, {} unchanged", compared.unchanged);
+        for (what, names) in [
+            ("newly failing", &compared.newly_failing),
+            ("failing as before", &compared.failing_as_before),
+            ("repaired", &compared.repaired),
+        ] {
+            if !names.is_empty() {
+                let _ = writeln!(text, "{what}: {}", names.join(", "));
+            }
         }
     }
     let folder = tried.home.display();
     let _ = writeln!(text, "repository: {}", repository.display());
-    let _ = writeln!(text, "logs and reasons: kilnyard --yard {folder} log PACKAGE, and why PACKAGE");
+    let target = if tried.config.targets.is_empty() { "" } else { " --target TARGET" };
+    let _ = writeln!(text, "logs and reasons: kilnyard --yard {folder}{target} log PACKAGE, and why PACKAGE");
     print(&text)?;
     Ok(code)
+}
+
+/// Adds the entries of one object to another.
+fn merge(to: &mut Value, from: Value) {
+    if let (Value::Object(to), Value::Object(from)) = (to, from) {
+        to.extend(from);
+    }
 }
 
 fn list(yard: &Yard, as_json: bool) -> Result<ExitCode> {

@@ -50,6 +50,24 @@ fn two_releases(shared: &Shared) {
     let ended = yard.run(&["build"]).exits(0);
     assert_eq!(ended.stderr.matches("nothing to do").count(), 2, "{ended:?}");
     yard.run(&["log", "one", "--target", "trixie"]).exits(0);
+    // A change is tried in both, or in one.
+    let changes = shared.path("releases-changes");
+    fs::create_dir(&changes).unwrap();
+    let change = |fixture: Fixture| changes.join(fixture.write(&changes)).display().to_string();
+    let better = change(Fixture { version: Some("2.0"), ..good("one", "") });
+    yard.run(&["try", &better])
+        .exits(0)
+        .says(&["try 1, bookworm-amd64: 1 package built", "try 1, trixie-amd64: 1 package built"]);
+    let broken = change(Fixture { version: Some("3.0"), build: "false", ..good("one", "") });
+    let tried = yard.run(&["try", "--target", "trixie", "--json", &broken]).exits(1).json();
+    assert_eq!(tried["targets"][0]["target"], "trixie-amd64");
+    assert_eq!(tried["targets"][0]["newly_failing"], serde_json::json!(["one"]));
+    assert_eq!(tried["targets"].as_array().unwrap().len(), 1);
+    yard.run(&["try", "--target", "sid", &better]).exits(2).says(&["no target sid"]);
+    assert!(yard.read("repository/dists/trixie/main/binary-amd64/Packages").contains("Version: 1.0"));
+    yard.run(&["try", "--remove", "1"]).exits(0);
+    yard.run(&["try", "--remove", "2"]).exits(0);
+    assert!(!yard.path("tries/1").exists() && !yard.path("tries/2").exists());
     yard.run(&["clean", "--base"]).exits(0);
 }
 

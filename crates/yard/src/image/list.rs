@@ -233,14 +233,14 @@ fn layers(folder: &Path, within: &str, found: &mut BTreeMap<String, (PathBuf, Me
 }
 
 /// What a copy of a yard on the same machine needs, apart from its records, keys, distfiles and repository: files and folders by
-/// name.
-pub(crate) fn files_to_copy(yard: &Yard) -> io::Result<Vec<(String, PathBuf)>> {
+/// name. `folder` is that of the yard, or of one of its targets.
+pub(crate) fn files_to_copy(yard: &Yard, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let secrets = own_files(yard);
     let is_part =
         |name: &str| !OWN.contains(&name) && !["state", "repository", TARGETS, CONFIG].contains(&name);
-    let mut found = sorted(&yard.home)?;
+    let mut found = sorted(folder)?;
     found.retain(|(name, path)| is_part(name) && !secrets.contains(path));
-    for (name, path) in sorted(&yard.home.join(LAYERS))? {
+    for (name, path) in sorted(&folder.join(LAYERS))? {
         if name == ARCHIVES || (name.ends_with(".json") && path.is_file()) {
             found.push((format!("{LAYERS}/{name}"), path));
         }

@@ -2,7 +2,8 @@
 
 use crate::text;
 use kilnyard_ecosystem::debian::architecture;
-use kilnyard_ecosystem::debian::deb822::{stanzas, unfold};
+use kilnyard_ecosystem::debian::autopkgtest::{name_of, parse, stanza};
+use kilnyard_ecosystem::debian::deb822::{Stanza, stanzas, unfold};
 use kilnyard_ecosystem::debian::relation::{self, Context};
 use kilnyard_ecosystem::debian::source::{Parts, Source};
 
@@ -97,5 +98,24 @@ pub fn source(data: &[u8]) {
             assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|b| b"0123456789abcdef".contains(&b)));
             assert!(files[..index].iter().all(|other| other.name != file.name), "{:?} twice", file.name);
         }
+    }
+}
+
+/// The package of a declared test is one stanza with its own name, whatever the list contains.
+pub fn declared_tests(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let Ok(tests) = parse(text) else { return };
+    let source = Source::new(Stanza::new("Package: src\nVersion: 1\nBuild-Depends: make\n"));
+    for test in tests {
+        assert!(!test.name.contains(['/', '~', '\n']) && !test.name.starts_with(['.', '-']));
+        let Ok(made) = stanza(&source, &test, &Context::new("amd64"), true) else { continue };
+        assert_eq!(stanzas(&made).count(), 1, "{made:?}");
+        let made = Source::new(Stanza::new(&made));
+        assert_eq!((made.name(), made.version()), (&*name_of("src", &test.name), "1"));
+        let mut names: Vec<&str> = made.stanza().fields().map(|(name, _)| name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a field is there twice");
     }
 }

@@ -45,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     ("deb822", fields::deb822),
     ("relation", fields::relation),
     ("source", fields::source),
+    ("declared_tests", fields::declared_tests),
     ("version", version::version),
     ("packaging", packaging::packaging),
     ("universe", index::universe),

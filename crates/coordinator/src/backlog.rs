@@ -26,7 +26,7 @@ impl Coordinator {
     fn pending(&self, needs: Needs) -> Pending {
         let Needs { package, cores, memory_bytes } = needs;
         let (role, needs_trust) = match &self.packages[package.index()].round {
-            None => (Role::Build, self.is_needed(package)),
+            None => (self.role_of(package), self.is_needed(package)),
             Some(Round::Test(_)) => (Role::Test, self.is_needed(package)),
             // What it makes is compared, and not used.
             Some(Round::Verify { .. }) => (Role::Build, false),

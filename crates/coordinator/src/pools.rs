@@ -63,6 +63,8 @@ pub(crate) struct Pools {
     pub verified_share: f64,
     /// Packages that others are built with in a second pass.
     knotted: BTreeSet<PackageId>,
+    /// Packages that are tests of others.
+    tests: BTreeSet<PackageId>,
     /// Whether any package has had a further round: most runs have none.
     pub has_rounds: bool,
 }
@@ -74,6 +76,7 @@ impl Default for Pools {
             classes: vec![Standing::own()],
             verified_share: 0.0,
             knotted: BTreeSet::new(),
+            tests: BTreeSet::new(),
             has_rounds: false,
         }
     }
@@ -169,7 +172,11 @@ impl Coordinator {
         standings.retain(|worker, _| !self.is_own(worker));
         let held = standings.iter().filter(|(_, standing)| standing.is_held);
         let held = held.map(|(worker, _)| worker.clone()).collect();
+        let had_tester = self.has_tester();
         self.pools.standings = Some(standings);
+        if !self.pools.tests.is_empty() && had_tester != self.has_tester() {
+            self.confine_all(actions);
+        }
         for machine in self.seats.in_session() {
             let seat = self.seats.get(machine);
             let (worker, class) = (seat.worker.clone(), seat.class);
@@ -228,7 +235,7 @@ impl Coordinator {
     }
 
     pub(crate) fn may_take(&self, standing: &Standing, id: PackageId) -> bool {
-        let may_build = standing.roles.contains(&Role::Build);
+        let may_build = standing.roles.contains(&self.role_of(id));
         let may_decide = standing.is_trusted || !self.is_needed(id);
         match &self.packages[id.index()].round {
             None => may_build && may_decide,
@@ -282,6 +289,26 @@ impl Coordinator {
     pub fn with_knotted(mut self, knotted: impl IntoIterator<Item = PackageId>) -> Coordinator {
         self.pools.knotted.extend(knotted);
         self
+    }
+
+    /// Says which packages are tests of others: workers with the role `test` run them, if there are any.
+    pub fn with_tests(mut self, tests: impl IntoIterator<Item = PackageId>) -> Coordinator {
+        self.pools.tests.extend(tests);
+        self
+    }
+
+    /// The role of a worker that builds a package. Without a worker that tests, builders do.
+    pub(crate) fn role_of(&self, id: PackageId) -> Role {
+        match self.pools.tests.contains(&id) && self.has_tester() {
+            true => Role::Test,
+            false => Role::Build,
+        }
+    }
+
+    /// Whether the farm has a worker that tests.
+    fn has_tester(&self) -> bool {
+        let tests = |standing: &Standing| standing.roles.contains(&Role::Test) && !standing.is_held;
+        self.pools.standings.as_ref().is_none_or(|standings| standings.values().any(tests))
     }
 
     /// Starts the next round of a package whose first one succeeded.

@@ -83,9 +83,14 @@ pub trait Ecosystem: Send + Sync {
     /// The dependency graph, with its cycles cut.
     fn graph(&self) -> &Graph;
 
-    /// The packages that a name stands for: one package, or all members of a group in families that have groups.
+    /// The packages that a name stands for: one package with its tests, or all members of a group in families that have groups.
     fn named(&self, name: &str) -> Vec<PackageId> {
         self.graph().find(name).into_iter().collect()
+    }
+
+    /// Whether a package is a test of another one: it makes no outputs, and workers with the role `test` run it.
+    fn is_test(&self, _package: PackageId) -> bool {
+        false
     }
 
     /// The edges removed to break cycles.

@@ -73,6 +73,8 @@ impl fmt::Display for NamePattern {
 pub struct Options {
     /// Whether the package's own tests run.
     pub checks: Option<bool>,
+    /// Whether the tests that it declares for installed packages run, as packages of their own.
+    pub autopkgtest: Option<bool>,
     /// Build profiles, in addition to the yard's.
     pub profiles: Option<Vec<String>>,
     /// Words for the package's own build, in addition to Kilnyard's.
@@ -92,8 +94,10 @@ pub struct Options {
 impl Options {
     /// Replaces every option that `later` sets; in the environment, every variable.
     fn override_by(&mut self, later: &Options) {
-        let Options { checks, profiles, words, environment, network, cross, mk_conf, keep } = later;
+        let Options { checks, autopkgtest, profiles, words, environment, network, cross, mk_conf, keep } =
+            later;
         self.checks = checks.or(self.checks);
+        self.autopkgtest = autopkgtest.or(self.autopkgtest);
         self.network = network.or(self.network);
         self.cross = cross.or(self.cross);
         for (own, later) in [(&mut self.profiles, profiles), (&mut self.words, words), (&mut self.keep, keep)]

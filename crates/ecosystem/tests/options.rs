@@ -133,6 +133,7 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn everything() -> Options {
     Options {
         checks: Some(true),
+        autopkgtest: None,
         profiles: words(&["nodoc"]),
         words: words(&["nostrip", "hardening=+all"]),
         environment: variables(&[("GREETING", "good morning"), ("DEB_BUILD_OPTIONS", "lost")]),

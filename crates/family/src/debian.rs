@@ -1,6 +1,7 @@
 //! Debian: the archive's index, sets of source packages, an apt repository.
 
 pub mod archives;
+mod autopkgtest;
 pub mod base;
 mod check;
 pub mod config;
@@ -260,7 +261,7 @@ impl Family for Debian {
     }
 
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {
-        set::inputs(yard, base::find(yard, &self.root()).as_ref(), names)
+        set::inputs(yard, self, base::find(yard, &self.root()).as_ref(), names)
     }
 
     fn resolve(&self, yard: &Yard, distfiles: &FileStore) -> Result<Set> {

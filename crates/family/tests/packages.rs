@@ -57,6 +57,7 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 const EVERYTHING: &str = r#"
 [package.zlib]
 checks = true
+autopkgtest = true
 profiles = ["nodoc", "pkg.zlib.small"]
 options = ["nostrip", "hardening=+all"]
 environment = { DEB_CFLAGS_APPEND = "-O3", GREETING = "good morning" }
@@ -103,6 +104,7 @@ fn every_key_has_its_effect_on_its_package_alone() {
     assert_eq!(settings(&text, "zlib2"), PackageSettings::default());
     let expected = Options {
         checks: Some(true),
+        autopkgtest: Some(true),
         profiles: words(&["nodoc", "pkg.zlib.small"]),
         words: words(&["nostrip", "hardening=+all"]),
         environment: variables(&[("DEB_CFLAGS_APPEND", "-O3"), ("GREETING", "good morning")]),

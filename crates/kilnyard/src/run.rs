@@ -230,6 +230,7 @@ impl Run<'_> {
             .with_own_machine(host_name(), self.planned.shape.machine.cores, Some(kilnyard_worker::host()))
             .with_measured(&door::measured(self.yard))
             .with_knotted(self.knotted())
+            .with_tests(self.tests())
             .with_verified_share(self.yard.config.farm.verify)
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
@@ -251,6 +252,12 @@ impl Run<'_> {
             true => self.planned.workshop.cutting().knots.iter().flatten().copied().collect(),
             false => Vec::new(),
         }
+    }
+
+    /// The packages that are tests of others.
+    fn tests(&self) -> Vec<PackageId> {
+        let set = &self.planned.workshop;
+        set.graph().packages().filter(|id| set.is_test(*id)).collect()
     }
 
     /// The packages of the plan.

@@ -329,7 +329,7 @@ pub struct BuildOrder {
     /// Paths inside the root of fakeroot programs. If the build cannot be root and has no range of ids, Kilnyard's own
     /// fakeroot replaces them.
     pub fakeroots: Vec<String>,
-    /// The folder inside the root that contains the outputs after the stages.
+    /// The folder inside the root that contains the outputs after the stages; empty if there are none, as of a test.
     pub output_folder: String,
     /// Permissions and limits of this package alone.
     #[serde(default, skip_serializing_if = "BuildTerms::are_usual")]

@@ -444,7 +444,10 @@ impl<'a> Performance<'a> {
             .bring_out(&order.output_folder)
             .map_err(|error| refused(format!("no output folder: {error}")))?;
         let bounds = self.worker.settings.output_bounds;
-        let outputs = self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?;
+        let outputs = match order.output_folder.is_empty() {
+            true => Vec::new(),
+            false => self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?,
+        };
         let built =
             Built { build: self.lease.build, outputs: outputs.clone(), is_repeated: !prefix.is_empty() };
         let answer = self.link.built(built, &folder).map_err(|error| machine(Stage::Collect, error))?;

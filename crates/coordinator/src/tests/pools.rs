@@ -175,6 +175,32 @@ fn a_skipped_verification_is_over() {
 }
 
 #[test]
+fn tests_of_others_run_on_workers_that_test() {
+    let builder = || standing("default", true, &[Role::Build]);
+    let tester = || standing("default", true, &[Role::Test]);
+    let mut run = Run::new(&[("a", "a"), ("a~t", "a"), ("b", "a")], 2).elsewhere();
+    let test = run.id("a~t");
+    run.coordinator = run.coordinator.with_tests([test]);
+    run.send(workers(&[("kiln-1", builder()), ("kiln-2", tester())]));
+    run.starts_worker();
+    run.starts_another("kiln-2");
+    assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
+    let grants = run.send(good(1));
+    let at = |package: &str| grants.iter().find(|(_, name)| name == package).unwrap().0;
+    assert_eq!(grants.len(), 2, "the test and the next build are in parallel: {grants:?}");
+    assert!(run.is_of_second(at("a~t")) && !run.is_of_second(at("b")));
+    // If the only one leaves, builders run the tests, as they test outputs.
+    let mut run = Run::new(&[("a~t", "a~t")], 2).elsewhere();
+    let test = run.id("a~t");
+    run.coordinator = run.coordinator.with_tests([test]);
+    run.send(workers(&[("kiln-1", builder()), ("kiln-2", tester())]));
+    run.starts_worker();
+    assert_eq!(run.send(Event::Begin), []);
+    let grants = run.send(workers(&[("kiln-1", builder())]));
+    assert_eq!(grants, [(1, "a~t".to_owned())]);
+}
+
+#[test]
 fn packages_of_a_knot_are_needed_in_a_second_pass() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 2).elsewhere();
     let knotted = run.id("a");

@@ -6,6 +6,7 @@
 
 mod admission;
 pub mod architecture;
+pub mod autopkgtest;
 pub mod check;
 pub mod deb822;
 pub mod deb_file;

@@ -126,7 +126,7 @@ impl Context {
 
     /// Whether the relation applies under the restriction `[...]`. A negative list names the excluded architectures
     /// (Policy 7.1).
-    fn architectures_hold(&self, list: &str) -> bool {
+    pub(super) fn architectures_hold(&self, list: &str) -> bool {
         let mut negative = false;
         for entry in list.split_whitespace() {
             let (wanted, name) = match entry.strip_prefix('!') {

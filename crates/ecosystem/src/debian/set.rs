@@ -7,6 +7,7 @@
 //! ancestors in the graph come from the set, everything else from the archive. Therefore the result does not depend
 //! on which build ends first.
 
+use super::autopkgtest;
 use super::dependents::base_names;
 use super::explain;
 use super::ownership::{Claims, Owners};
@@ -269,7 +270,8 @@ fn add_edges(
         };
         let universe = &*universe;
         let made_by = &resolved.made_by;
-        let is_of_set = settings.against != Against::Archive;
+        // A test is for the packages of the set.
+        let is_of_set = settings.against != Against::Archive || autopkgtest::is_test(&name);
         let in_base = |name: &str| {
             let archived =
                 universe.named(name).iter().find(|one| universe.origin(**one) == Origin::Archive)?;

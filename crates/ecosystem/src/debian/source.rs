@@ -1,6 +1,7 @@
 //! Source packages: the stanzas of `Sources`, and the requirements of a build.
 
 use super::architecture;
+use super::autopkgtest;
 use super::deb822::{self, Stanza};
 use super::relation;
 use super::suites::{Provenance, SuiteId};
@@ -312,12 +313,28 @@ impl Sources {
     /// without a valid name and version, are skipped. A negative pin counts only if [`Sources::choose`] chooses it.
     /// After an error, part of the text has been added.
     pub fn add_from(&mut self, text: Arc<str>, from: Provenance) -> Result<(), TooLarge> {
+        self.add_named(text, from, &relation::is_name)
+    }
+
+    /// Adds the test of a source, which has files of it; see [`super::autopkgtest`].
+    pub fn add_test(&mut self, text: Arc<str>, source: &str) -> Result<(), TooLarge> {
+        let of = self.chosen.get(source).map_or_else(Provenance::default, |of| self.texts[of.text].1);
+        self.add_named(text, of, &autopkgtest::is_test)
+    }
+
+    /// Adds the stanzas whose names are accepted.
+    fn add_named(
+        &mut self,
+        text: Arc<str>,
+        from: Provenance,
+        is_name: &dyn Fn(&str) -> bool,
+    ) -> Result<(), TooLarge> {
         let number = self.texts.len();
         self.texts.push((text.clone(), from));
         for stanza in deb822::stanzas(&text) {
             let source = Source::new(stanza);
             let name = source.name();
-            if !relation::is_name(name) || !version::is_valid(source.version()) || source.is_extra() {
+            if !is_name(name) || !version::is_valid(source.version()) || source.is_extra() {
                 continue;
             }
             let start = stanza.text().as_ptr() as usize - text.as_ptr() as usize;

@@ -4,6 +4,7 @@
 //! closure. `/kilnyard/texts` has a small `Packages` index of these alone. apt does the installing: it knows the
 //! order of unpacking and configuring, and with a few hundred packages in its index it costs next to nothing.
 
+use super::autopkgtest::{Run, Test};
 use super::keep;
 use super::settings::Settings;
 use super::source::{Parts, Source};
@@ -104,10 +105,10 @@ rm ../changelog.new
 "#;
 
 /// The folder of a source in its root. Kept work contains this path, so it has no version then.
-pub(super) fn source_folder(source: &Source, kept_folders: &[String]) -> String {
+pub(super) fn source_folder(name: &str, source: &Source, kept_folders: &[String]) -> String {
     match kept_folders {
-        [] => format!("{BUILD}/{}-{}", source.name(), version::without_epoch(source.version())),
-        _ => format!("{BUILD}/{}", source.name()),
+        [] => format!("{BUILD}/{name}-{}", version::without_epoch(source.version())),
+        _ => format!("{BUILD}/{name}"),
     }
 }
 
@@ -190,6 +191,76 @@ pub(super) fn build(folder: &str, options: &BuildOptions) -> StageOrder {
         environment.push(("CONFIG_SITE".to_owned(), format!("/etc/dpkg-cross/cross-config.{host}")));
     }
     StageOrder { stage: Stage::Build, commands: vec![as_builder(script, &words, environment)] }
+}
+
+/// Runs a test of a source, and judges it by autopkgtest's rules.
+const RUN_TEST: &str = r#"
+folder=$1 restrictions=" $2 "
+shift 2
+cd "$folder"
+has() { case $restrictions in *" $1 "*) return 0 ;; *) return 1 ;; esac }
+work=$(mktemp -d)
+AUTOPKGTEST_TMP=$work/tmp AUTOPKGTEST_ARTIFACTS=$work/artifacts
+ADTTMP=$AUTOPKGTEST_TMP ADT_ARTIFACTS=$AUTOPKGTEST_ARTIFACTS
+export AUTOPKGTEST_TMP AUTOPKGTEST_ARTIFACTS ADTTMP ADT_ARTIFACTS
+mkdir "$AUTOPKGTEST_TMP" "$AUTOPKGTEST_ARTIFACTS"
+# Archives need not keep the mode of a test.
+if [ -f "$1" ]; then chmod +x "$1"; fi
+status=0
+if has allow-stderr; then
+  "$@" || status=$?
+else
+  "$@" 2> "$work/stderr" || status=$?
+  cat "$work/stderr" >&2
+fi
+if [ "$status" = 77 ] && has skippable; then echo "I: the test skipped itself"; exit 0; fi
+if [ "$status" = 0 ] && [ -s "$work/stderr" ]; then
+  echo "E: the test wrote to standard error, and does not have the restriction allow-stderr"
+  status=1
+elif [ "$status" != 0 ]; then
+  echo "E: the test exited with status $status"
+fi
+if [ "$status" != 0 ] && has flaky; then echo "I: it is flaky: its failure does not count"; exit 0; fi
+exit "$status"
+"#;
+
+/// The stages of a test: its source is unpacked, built if the test needs that, and the test is run.
+pub(super) fn autopkgtest(test: &Test, folder: &str, dsc: &str, options: &BuildOptions) -> Vec<StageOrder> {
+    let dsc = format!("{INPUTS}/{dsc}");
+    let unpack = as_builder(r#"exec dpkg-source --no-check -x "$1" "$2""#, &[&dsc, folder], Vec::new());
+    let mut stages = vec![StageOrder { stage: Stage::Unpack, commands: vec![unpack] }];
+    if test.is("build-needed") {
+        let environment = vec![("DEB_BUILD_OPTIONS".to_owned(), format!("parallel={JOBS} nocheck"))];
+        let build = as_builder(r#"cd "$1"; exec debian/rules build"#, &[folder], environment);
+        stages.push(StageOrder { stage: Stage::Build, commands: vec![build] });
+    }
+    let restrictions: Vec<&str> = test.restrictions.iter().map(String::as_str).collect();
+    let restrictions = restrictions.join(" ");
+    let file;
+    let run: Vec<&str> = match &test.run {
+        Run::File(path) => {
+            file = format!("./{path}");
+            vec![&file]
+        }
+        Run::Command(command) => vec!["bash", "-ec", command],
+    };
+    let mut words = vec![folder, &restrictions];
+    words.extend(run);
+    let command = match test.is("needs-root") {
+        true => {
+            let words = words.into_iter().map(str::to_owned).collect();
+            as_root(&["/bin/sh", "-eu", "-c", RUN_TEST, "sh"], words)
+        }
+        false => as_builder(RUN_TEST, &words, Vec::new()),
+    };
+    let mut command = command;
+    // As on a machine of users: none of Kilnyard's settings, and those of the source's own table.
+    command.environment.retain(|(name, _)| name != "APT_CONFIG");
+    if !options.profiles.is_empty() {
+        command.environment.push(("DEB_BUILD_PROFILES".to_owned(), options.profiles.join(" ")));
+    }
+    stages.push(StageOrder { stage: Stage::Test, commands: vec![command] });
+    stages
 }
 
 /// Checks that the packages of a group are gone or have only configuration files left, and that nothing is broken.

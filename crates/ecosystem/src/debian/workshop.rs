@@ -1,10 +1,14 @@
 //! A resolved set of Debian packages, and the inputs of each build.
 
+mod form;
+
 use super::admission;
+use super::autopkgtest::{self, Test};
 use super::deb822::Stanza;
+use super::explain;
 use super::keep;
 use super::prior;
-use super::published::{Published, maker};
+use super::published::Published;
 use super::rules::{self, FAMILY, Rules};
 use super::set::{self, Resolved};
 use super::settings::{Base, NO_CHECKS, Settings};
@@ -12,7 +16,6 @@ use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::suites::SuiteId;
 use super::universe::{Origin, Request, Universe, View};
-use super::{explain, relation};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut};
 use kilnyard_model::cuts::Cutting;
 use kilnyard_model::graph::{Graph, PackageId};
@@ -27,6 +30,9 @@ const PATH_BYTES_MAX: usize = 1024;
 
 /// Number of groups of mutually exclusive outputs that are tested separately.
 const GROUPS_MAX: usize = 16;
+
+/// The expected time of a test that was never run, in seconds on one core. Most of those of Debian take less.
+const TEST_SECONDS: f64 = 20.0;
 
 /// Debian's [`Ecosystem`].
 #[derive(Clone, Debug)]
@@ -83,6 +89,17 @@ impl Workshop {
         self.reused = reused;
         self.remarks.extend(remark);
         self
+    }
+
+    /// Adds a remark, if there is one.
+    pub fn remarking(mut self, remark: Option<String>) -> Workshop {
+        self.remarks.extend(remark);
+        self
+    }
+
+    /// The addresses of a file of a package's source.
+    pub fn addresses_of(&self, package: PackageId, file: &str) -> Vec<String> {
+        self.urls(self.suite(package), &format!("{}/{file}", self.source(package).directory()))
     }
 
     /// Adds packages that were requested but are not part of the set, with the reasons.
@@ -397,6 +414,20 @@ impl Ecosystem for Workshop {
         &self.reused
     }
 
+    fn named(&self, name: &str) -> Vec<PackageId> {
+        let graph = &self.resolved.graph;
+        let Some(id) = graph.find(name) else { return Vec::new() };
+        // Its tests are with it. They are among its dependents.
+        let is_its_test =
+            |other: &PackageId| Test::of(&self.source(*other)).is_some_and(|test| test.source == name);
+        let tests = graph.packages().filter(is_its_test);
+        std::iter::once(id).chain(tests).collect()
+    }
+
+    fn is_test(&self, package: PackageId) -> bool {
+        autopkgtest::is_test(self.resolved.graph.name(package))
+    }
+
     fn version(&self, package: PackageId) -> String {
         self.source(package).version().to_owned()
     }
@@ -419,10 +450,17 @@ impl Ecosystem for Workshop {
     }
 
     fn prior_seconds(&self, package: PackageId) -> f64 {
-        prior::seconds(&self.source(package), &self.stock.universe, &self.settings)
+        match self.is_test(package) {
+            true => TEST_SECONDS,
+            false => prior::seconds(&self.source(package), &self.stock.universe, &self.settings),
+        }
     }
 
     fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {
+        if self.is_test(package) {
+            // Whatever a worker says of it.
+            return Ok(Admitted::default());
+        }
         if outputs.is_empty() {
             return Err(CollectError("the build succeeded but produced no package".to_owned()));
         }
@@ -548,18 +586,18 @@ impl Workshop {
             let explanation = format!("the archive's index has no valid Directory for {}", source.name());
             return Err(Impossible { explanation });
         }
-        let suite = self.suite(package);
         let mut inputs = provisions.inputs;
         let mut dsc = String::new();
         for file in files {
             if file.name.ends_with(".dsc") {
                 dsc.clone_from(&file.name);
             }
-            let urls = self.urls(suite, &format!("{directory}/{}", file.name));
+            let urls = self.addresses_of(package, &file.name);
             inputs.push(Input { name: file.name, sha256: file.sha256, size_bytes: file.size_bytes, urls });
         }
         let version = format!("{}{}{revision}", source.version(), self.settings.version_suffix);
         let own = self.settings.packages.of(source.name());
+        let test = Test::of(&source);
         let profiles = self.profiles(package);
         let options = BuildOptions {
             all_parts: self.settings.parts == Parts::All,
@@ -568,9 +606,18 @@ impl Workshop {
             profiles: &profiles,
             words: own.words.as_deref().unwrap_or_default(),
             host: self.settings.build_architecture.as_ref().map(|_| self.settings.architecture.as_str()),
-            kept_folders: own.kept_folders(),
+            kept_folders: if test.is_some() { &[] } else { own.kept_folders() },
         };
-        let folder = stages::source_folder(&source, options.kept_folders);
+        // The folder is named after the source in either case.
+        let name = test.as_ref().map_or(source.name(), |test| &test.source);
+        let folder = stages::source_folder(name, &source, options.kept_folders);
+        let stages = match &test {
+            Some(test) => stages::autopkgtest(test, &folder, &dsc, &options),
+            None => vec![
+                stages::unpack(&source, &folder, &dsc, &version, &self.settings),
+                stages::build(&folder, &options),
+            ],
+        };
         let mut texts = stages::apt_texts(provisions.index);
         let keep = (!options.kept_folders.is_empty()).then(|| {
             texts.push(keep::text());
@@ -589,13 +636,10 @@ impl Workshop {
             },
             work: None,
             fetch: None,
-            stages: vec![
-                stages::unpack(&source, &folder, &dsc, &version, &self.settings),
-                stages::build(&folder, &options),
-            ],
+            stages,
             clients: stages::CLIENTS.map(str::to_owned).to_vec(),
             fakeroots: stages::FAKEROOTS.map(str::to_owned).to_vec(),
-            output_folder: stages::BUILD.to_owned(),
+            output_folder: if test.is_some() { String::new() } else { stages::BUILD.to_owned() },
             terms: BuildTerms::default(),
             keep,
             version,
@@ -625,60 +669,6 @@ impl Workshop {
             stock.outputs.remove(candidate);
         }
         order
-    }
-
-    /// Checks that an output is a well-formed package of this source.
-    fn check_output(&self, package: PackageId, control: &Stanza, file: &str) -> Result<(), CollectError> {
-        let made_by = maker(control).0.or(control.get("Package"));
-        if made_by != Some(self.source(package).name()) {
-            let made_by = text::line(made_by.unwrap_or("no source"));
-            return Err(CollectError(format!("{file} claims to be made by {made_by}")));
-        }
-        self.check_form(control, file).map_err(|reason| CollectError(format!("{file} {reason}")))
-    }
-
-    /// Checks that an output can be published: one that cannot must fail its own build and no other. Names and
-    /// versions follow Debian Policy 5.6; the reason reads after the file name.
-    fn check_form(&self, control: &Stanza, file: &str) -> Result<(), String> {
-        if let Some(fault) = control.fault() {
-            return Err(fault);
-        }
-        let field = |name: &str| control.get(name).unwrap_or("");
-        let (name, version, architecture) = (field("Package"), field("Version"), field("Architecture"));
-        // Some readers ignore a value on the line after its field name.
-        let is_on_same_line = |name: &str, value: &str| {
-            let mut fields = control.text().lines().filter_map(|line| line.split_once(':'));
-            fields.any(|(known, beside)| known.eq_ignore_ascii_case(name) && beside.trim() == value)
-        };
-        let late = [("Package", name), ("Version", version), ("Architecture", architecture)]
-            .into_iter()
-            .find(|(name, value)| !value.is_empty() && !is_on_same_line(name, value));
-        if let Some((name, _)) = late {
-            return Err(format!("has the value of {name} on a different line than the field name"));
-        }
-        if !relation::is_name(name) {
-            return Err(format!("has the invalid package name `{name}`"));
-        }
-        let is_of_version = |c: char| c.is_ascii_alphanumeric() || ".+-:~".contains(c);
-        if version.is_empty() || !version.chars().all(is_of_version) {
-            return Err(format!("has the invalid version `{version}`"));
-        }
-        if architecture != "all" && architecture != self.settings.architecture {
-            return Err(format!(
-                "is for {architecture}, but this build is for {}",
-                self.settings.architecture
-            ));
-        }
-        if let Some(field) =
-            ["Filename", "Size", "SHA256"].into_iter().find(|field| control.get(field).is_some())
-        {
-            return Err(format!("has the field {field}, which belongs in an index"));
-        }
-        let is_of_file = |c: char| c.is_ascii_alphanumeric() || "._+~%-".contains(c);
-        if file.starts_with('.') || !file.chars().all(is_of_file) {
-            return Err("has a file name that a mirror cannot serve".to_owned());
-        }
-        Ok(())
     }
 
     fn test_order(

@@ -44,6 +44,9 @@ pub struct Debian {
     /// Whether to run the sources' own tests.
     #[serde(default)]
     pub checks: bool,
+    /// Whether to run the tests of installed packages that sources declare.
+    #[serde(default)]
+    pub autopkgtest: bool,
     /// Additional build profiles.
     #[serde(default)]
     pub profiles: Vec<String>,
@@ -305,6 +308,7 @@ mirror = {mirror}
 # check-valid-until = true         # false for a snapshot or a mirror frozen on purpose
 # parts = "dependent"              # like dpkg-buildpackage -B; "all" is like -b
 # checks = false                   # run the sources' own tests
+# autopkgtest = false              # run the tests of installed packages that sources declare (docs/packages.md)
 # profiles = []                    # build profiles
 # version-suffix = "+bk"           # a rebuild of 1.2-3 is 1.2-3+bk1
 # cycles = "archive"               # break cycles with "archive" binaries, or only with build profiles: "profile"

@@ -12,6 +12,7 @@ mod file;
 
 pub use file::{Lock, LockedFile, LockedIndex, NAME, kept_name, read};
 
+use super::autopkgtest;
 use super::scan::Index;
 use super::{Debian, SourceSet, TITLE, archives, base, git, scan, set};
 use clap::Args;
@@ -85,6 +86,7 @@ pub fn scan(
     let (changed, unchanged) = git::scan(yard, debian, &set::rules(yard)?, &kept.commits(), cancel, say)?;
     scanned.changed.extend(changed);
     scanned.unchanged.extend(unchanged);
+    autopkgtest::fetch(yard, debian, cancel, say)?;
     Ok(scanned)
 }
 
@@ -207,7 +209,7 @@ fn of_set(yard: &Yard, debian: &Debian, workshop: &Workshop) -> Result<Lock> {
         .map(|source| (source.found.name, (source.rule, source.found.commit)))
         .collect();
     let mut sources = Vec::new();
-    for id in workshop.graph().packages() {
+    for id in workshop.graph().packages().filter(|id| !workshop.is_test(*id)) {
         let source = workshop.source(id);
         let own = workshop.is_own(id).then(|| commits.get(source.name())).flatten();
         let dsc = source.files().unwrap_or_default().into_iter().find(|file| file.name.ends_with(".dsc"));

@@ -5,6 +5,7 @@ mod neighbours;
 use crate::debian::Debian;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
+use kilnyard_ecosystem::debian::autopkgtest::is_test;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
 use kilnyard_ecosystem::debian::source::{OutputKind, Source};
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -72,7 +73,7 @@ pub fn make(
     let published = published_sources(yard, debian);
     let mut current = store.all_current().map_err(store_error)?;
     let built: HashSet<String> = current.iter().map(|current| current.package.clone()).collect();
-    current.retain(|current| is_in_set(&current.package));
+    current.retain(|current| is_in_set(&current.package) && !is_test(&current.package));
     let mut sources: Vec<SourceEntry> = current
         .iter()
         .filter_map(|current| source(yard, debian, current, workshop, distfiles, &published))

@@ -1,5 +1,6 @@
 //! The set of a Debian yard: source packages of its index, and local `.dsc` files.
 
+use super::autopkgtest;
 use super::git::{self, GitSource};
 use super::pins;
 use super::publish::indexes_of_binaries;
@@ -24,6 +25,24 @@ use std::path::{Path, PathBuf};
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) -> Result<Workshop> {
+    let (workshop, unread) = resolve_with(yard, debian, base, distfiles)?;
+    let remark = match &unread[..] {
+        [] => None,
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            Some(format!("the tests of {first}{more} are not known before the next scan"))
+        }
+    };
+    Ok(workshop.remarking(remark))
+}
+
+/// See [`resolve`]; also the sources whose tests are asked for and not known yet.
+pub fn resolve_with(
+    yard: &Yard,
+    debian: &Debian,
+    base: Base,
+    distfiles: &FileStore,
+) -> Result<(Workshop, Vec<String>)> {
     let build = &yard.config.build;
     let packages = yard.config.tables.option_rules(&yard.home)?;
     let mut settings =
@@ -68,8 +87,11 @@ pub fn resolve(yard: &Yard, debian: &Debian, base: Base, distfiles: &FileStore) 
     let own = has_own.then(|| locals.into_values().collect());
     let division = reuse::divide(&selected, own.as_ref(), build.reuse, &settings, &mut universe, &sources);
     let published = published(yard, debian)?;
-    let workshop = Workshop::new(settings, universe, sources, &division.built, base, published);
-    Ok(workshop.without(left_out).reusing(division.reused, division.remark))
+    let tests = autopkgtest::add(yard, debian, &settings, distfiles, &mut sources, &division.built)?;
+    let names = [division.built, tests.names].concat();
+    left_out.extend(tests.left_out);
+    let workshop = Workshop::new(settings, universe, sources, &names, base, published);
+    Ok((workshop.without(left_out).reusing(division.reused, division.remark), tests.unread))
 }
 
 fn git_left_out(rule: &str, name: String, error: Error) -> LeftOut {
@@ -94,8 +116,9 @@ fn published(yard: &Yard, debian: &Debian) -> Result<Published> {
 }
 
 /// See [`kilnyard_yard::family::Family::inputs`].
-pub fn inputs(yard: &Yard, base: Option<&Base>, names: Option<&[String]>) -> Result<String> {
+pub fn inputs(yard: &Yard, debian: &Debian, base: Option<&Base>, names: Option<&[String]>) -> Result<String> {
     let mut text = format!("{}\n{}\n", Index::open(yard)?.identity, base.map_or("", |base| &base.digest));
+    text.push_str(&autopkgtest::inputs(yard, debian));
     let names = names.unwrap_or_default();
     let rules = select::rules(&yard.home, names)?;
     text.push_str(&select::inputs(&yard.home, names, &rules)?);

@@ -79,6 +79,9 @@ pub fn check_options(name: &NamePattern, options: &Options) -> Result<(), String
     if let Some(name) = VARIABLES.iter().find(|name| options.environment.contains_key(**name)) {
         return Err(format!("the environment variable {name} is set by Kilnyard"));
     }
+    if options.autopkgtest.is_some() {
+        return Err("autopkgtest is for source packages of Debian".to_owned());
+    }
     let is_of_directory = options.mk_conf.is_some() || options.checks.is_some();
     if let (true, Some((directory, _))) = (is_of_directory, name.as_str().split_once(':')) {
         return Err(format!(

@@ -4,7 +4,7 @@ use crate::support::{Served, message, refused, run_in};
 use kilnyard_artifacts::{Artifacts, Folder, Storage};
 use kilnyard_farm::api::YardOffer;
 use kilnyard_farm::client::ClientError;
-use kilnyard_farm::relay::{self, Allowed, ToDoor, ToRun};
+use kilnyard_farm::relay::{self, Allowed, Quota, ToDoor, ToRun};
 use kilnyard_model::backlog::{Backlog, Pending};
 use kilnyard_model::entitlement::{Entitlement, WorkClass};
 use kilnyard_model::role::Role;
@@ -87,7 +87,7 @@ fn workers_learn_which_yards_have_work() {
     assert!(id.len() == 64 && first.yards[0].id.is_empty());
     let offer = |name: &str, entitlement, has_ready| {
         let id = if name.is_empty() { String::new() } else { id.clone() };
-        YardOffer { name: name.to_owned(), id, entitlement, has_ready }
+        YardOffer { name: name.to_owned(), id, entitlement, has_ready, is_spent: false }
     };
     assert_eq!(first.yards, [offer("", Entitlement::default(), false), offer("b", RELEASE, false)]);
     // A run that says nothing may have work; one that says so has none.
@@ -103,7 +103,17 @@ fn workers_learn_which_yards_have_work() {
     assert_eq!(third.yards, first.yards);
     let (package, role) = ("zlib".to_owned(), Role::Build);
     say(&mut run, vec![Pending { package, cores: 1, memory_bytes: 0, role, needs_trust: false }]);
-    assert_eq!(client.yards(&third.version).unwrap().yards, second.yards);
+    let fourth = client.yards(&third.version).unwrap();
+    assert_eq!(fourth.yards, second.yards);
+    // What has used its day starts nothing, and no machine is started for it.
+    assert_eq!(site.control.backlog().unwrap().ready.len(), 1);
+    let quota = |used_core_hours| Some(Quota { core_hours: 2.0, used_core_hours });
+    site.control.set_quota("b", quota(2.5));
+    let fifth = client.yards(&fourth.version).unwrap();
+    assert!(fifth.yards[1].is_spent && !fifth.yards[0].is_spent);
+    assert_eq!(site.control.backlog().unwrap().ready.len(), 0);
+    site.control.set_quota("b", quota(1.5));
+    assert_eq!(client.yards(&fifth.version).unwrap().yards, second.yards);
     // A site with one yard has none to share its workers with.
     site.control.remove_yard("b");
     assert!(client.yards("").unwrap().yards.is_empty());

@@ -208,7 +208,10 @@ impl Preparer<'_> {
             Ok(admitted) => admitted,
             Err(error) => return Ok(refused(error.to_string())),
         };
-        let is_tested = of.tests_outputs && !built.is_repeated && self.stock.set().can_run_outputs();
+        let is_tested = of.tests_outputs
+            && !admitted.outputs.is_empty()
+            && !built.is_repeated
+            && self.stock.set().can_run_outputs();
         let test = match is_tested {
             false => Test::Skip,
             true => match self.stock.test(of.package, &admitted.outputs) {

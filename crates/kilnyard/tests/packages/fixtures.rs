@@ -202,7 +202,9 @@ impl Fixture {
             ),
         );
         for (path, text) in self.files {
-            fs::write(folder.join(path), text).unwrap();
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         }
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(folder.join("debian/rules"), fs::Permissions::from_mode(0o755)).unwrap();

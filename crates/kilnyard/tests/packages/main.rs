@@ -1,7 +1,7 @@
 //! The whole program on real packages in real roots; each package misbehaves in its own way.
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `builds` tests packages that
-//! harm themselves or others, `archive` hostile archives, `block` roots on their own block devices, `bound` the folders
+//! harm themselves or others, `archive` hostile archives, `autopkgtest` the tests that sources declare, `block` roots on their own block devices, `bound` the folders
 //! of workers, `disasters` events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary`
 //! builds without root, `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work,
 //! `messages` the protocol, `own` sources from git with a second archive, `people` requests over the network, `sets` targets, choices of what packages are
@@ -12,6 +12,7 @@
 mod support;
 
 mod archive;
+mod autopkgtest;
 mod block;
 mod bound;
 mod builds;
@@ -44,6 +45,7 @@ fn main() {
     let shared: &'static Option<Shared> = Box::leak(Box::new(shared.ok()));
     let groups = [
         archive::CASES,
+        autopkgtest::CASES,
         builds::CASES,
         block::CASES,
         disasters::CASES,

@@ -40,6 +40,7 @@ const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct Table {
     checks: Option<bool>,
+    autopkgtest: Option<bool>,
     profiles: Option<Vec<Word>>,
     options: Option<Vec<Word>>,
     environment: BTreeMap<VariableName, VariableValue>,
@@ -216,6 +217,11 @@ impl PackageTables {
         self.tables.iter().any(|(_, table)| table.cross == Some(true))
     }
 
+    /// Whether the declared tests of any package are to be run.
+    pub fn has_autopkgtest(&self) -> bool {
+        self.tables.iter().any(|(_, table)| table.autopkgtest == Some(true))
+    }
+
     /// Whether there are no tables at all.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -320,6 +326,7 @@ impl Table {
         let variables = self.environment.iter();
         Options {
             checks: self.checks,
+            autopkgtest: self.autopkgtest,
             profiles: words(&self.profiles),
             words: words(&self.options),
             environment: variables.map(|(name, value)| (name.0.clone(), value.0.clone())).collect(),

@@ -1,7 +1,7 @@
 //! The package that a benchmark builds, in a yard of its own.
 
 use super::scratch::Scratch;
-use crate::config::Packages;
+use crate::config::{OutputTests, Packages};
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{self, Forced};
 use crate::yard::{Yard, store_error};
@@ -27,7 +27,7 @@ pub fn scratch_yard(scratch: &Scratch, outer: &Yard, package: &str) -> Result<Ya
     let mut config = outer.config.clone();
     config.packages = Packages::Some(vec![package.to_owned()]);
     config.packages_file = None;
-    config.build.test = false;
+    config.build.test = OutputTests::Never;
     scratch.beside(outer, config)
 }
 

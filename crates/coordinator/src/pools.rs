@@ -65,6 +65,8 @@ pub(crate) struct Pools {
     knotted: BTreeSet<PackageId>,
     /// Packages that are tests of others.
     tests: BTreeSet<PackageId>,
+    /// Whether the outputs of a build are tested as a job of its own.
+    tests_apart: bool,
     /// Whether any package has had a further round: most runs have none.
     pub has_rounds: bool,
 }
@@ -77,6 +79,7 @@ impl Default for Pools {
             verified_share: 0.0,
             knotted: BTreeSet::new(),
             tests: BTreeSet::new(),
+            tests_apart: false,
             has_rounds: false,
         }
     }
@@ -268,7 +271,7 @@ impl Coordinator {
         })
     }
 
-    /// Whether a worker tests what it builds: it has the role, or no other worker is there that has it.
+    /// Whether a worker tests what it builds, in the same lease: it has the role, or no other worker is there that has it.
     pub(crate) fn tests(&self, worker: &str, id: PackageId) -> bool {
         let others = self.seats.in_session();
         let has_tester = others.into_iter().any(|machine| {
@@ -277,7 +280,8 @@ impl Coordinator {
                 && standing.roles.contains(&Role::Test)
                 && (standing.is_trusted || !self.is_needed(id))
         });
-        self.standing(worker).roles.contains(&Role::Test) || !has_tester
+        let tests_own = self.standing(worker).roles.contains(&Role::Test) && !self.pools.tests_apart;
+        tests_own || !has_tester
     }
 
     /// Whether other packages are built with a package: those that depend on it, and in a second pass those of its knot.
@@ -294,6 +298,12 @@ impl Coordinator {
     /// Says which packages are tests of others: workers with the role `test` run them, if there are any.
     pub fn with_tests(mut self, tests: impl IntoIterator<Item = PackageId>) -> Coordinator {
         self.pools.tests.extend(tests);
+        self
+    }
+
+    /// Has the outputs of each build tested as a job of its own, by any worker with the role `test`.
+    pub fn with_output_tests_apart(mut self, are_apart: bool) -> Coordinator {
+        self.pools.tests_apart = are_apart;
         self
     }
 

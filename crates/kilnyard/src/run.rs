@@ -33,6 +33,7 @@ pub mod view;
 
 pub use helpers::OtherMachines;
 
+use crate::config::OutputTests;
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::{Forced, Planned, inputs_of};
 use crate::servers::{Standby, note_build};
@@ -231,6 +232,7 @@ impl Run<'_> {
             .with_measured(&door::measured(self.yard))
             .with_knotted(self.knotted())
             .with_tests(self.tests())
+            .with_output_tests_apart(self.yard.config.build.test == OutputTests::Apart)
             .with_verified_share(self.yard.config.farm.verify)
             .with_results(recorded(&builds))
             .with_open(now_seconds(), taken.iter().map(|taken| taken.open.clone()).collect());
@@ -434,7 +436,7 @@ impl Parts<'_> {
                 run,
                 expected,
                 checks_reproducible: options.checks_reproducible,
-                tests_outputs: yard.config.build.test,
+                tests_outputs: yard.config.build.test != OutputTests::Never,
                 driver,
                 link: Link::new(inbox, transcript, door),
                 contents: Contents::start(packer, sender.clone()),

@@ -188,8 +188,8 @@ pub struct Build {
     pub reuse: Option<Reuse>,
     /// Maximum number of builds of a package on a cut cycle: 2 if its second build is to use the set's own packages.
     pub passes: u32,
-    /// Whether to install and remove outputs in a clean root.
-    pub test: bool,
+    /// Whether to install and remove outputs in a clean root, and when.
+    pub test: OutputTests,
     /// Disk space for dependency layers. If 0, the package manager installs all dependencies in each root.
     pub layers: Room,
     /// Disk space for kept work of packages that have some. If 0, nothing is kept.
@@ -219,6 +219,43 @@ pub struct Build {
     pub mirror_bytes_per_second_min: u64,
 }
 
+/// How outputs are tested: `true`, `false` or `"apart"`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(from = "TestWord")]
+pub enum OutputTests {
+    /// They are not.
+    Never,
+    /// As the last stage of their build.
+    #[default]
+    WithBuild,
+    /// As a job of its own, which any worker may do that tests.
+    Apart,
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`true`, `false` or `\"apart\"`")]
+enum TestWord {
+    Flag(bool),
+    Word(Apart),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Apart {
+    Apart,
+}
+
+impl From<TestWord> for OutputTests {
+    fn from(word: TestWord) -> OutputTests {
+        match word {
+            TestWord::Flag(false) => OutputTests::Never,
+            TestWord::Flag(true) => OutputTests::WithBuild,
+            TestWord::Word(Apart::Apart) => OutputTests::Apart,
+        }
+    }
+}
+
 /// The default of `cpu-minutes-min`.
 const CPU_MINUTES_MIN: f64 = 120.0;
 
@@ -233,7 +270,7 @@ impl Default for Build {
             against: Against::default(),
             reuse: None,
             passes: 1,
-            test: true,
+            test: OutputTests::default(),
             layers: Room(LAYERS_BYTES),
             kept: Room(KEPT_BYTES),
             work_in_memory: true,
@@ -403,7 +440,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # against = "set"                  # or "ancestors", "archive"; see docs/sets.md
 # reuse = "archive"                # packages that depend on none of your own sources; or "never"
 # passes = 1                       # 2 builds packages whose cycle was cut again, with the set's packages
-# test = true                      # install and remove outputs in a clean root
+# test = true                      # install and remove outputs in a clean root; "apart": as a job of its own
 # layers = "20G"                   # dependencies, installed once for all builds
 # kept = "20G"                     # work of packages with `keep`, for their next builds
 # work-in-memory = true            # keep small work folders in memory, where the family has separate ones

@@ -1,11 +1,11 @@
 //! Pools and roles, with two workers whose messages the tests send.
 
-use super::run::{Run, good, output};
+use super::run::{Incoming, Run, good, output};
 use crate::*;
 use kilnyard_model::order::{RootOrder, Stage, StageOrder, TestOrder};
 use kilnyard_model::result::{BuildOutcome, FailureKind};
 use kilnyard_model::role::Role;
-use kilnyard_protocol::{Test, ToWorker};
+use kilnyard_protocol::{BuildResult, Test, ToWorker};
 use kilnyard_store::RequestKind;
 
 pub(super) fn standing(pool: &str, is_trusted: bool, roles: &[Role]) -> Standing {
@@ -172,6 +172,22 @@ fn a_skipped_verification_is_over() {
     let grants = run.send(Event::Requested(Request { kind: RequestKind::Retry, package: "a".to_owned() }));
     assert_eq!(grants.len(), 1);
     assert!(!matches!(run.coordinator.reason(run.id("a")), Reason::Verify { .. }));
+}
+
+#[test]
+fn outputs_are_tested_apart_from_their_build_if_asked() {
+    // One worker with all roles, and one slot: the next build may come first.
+    let mut run = run_of(&[("a", "a"), ("b", "a")], standing("default", true, &Role::ALL));
+    run.coordinator = run.coordinator.with_output_tests_apart(true);
+    run.test = test_order();
+    assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
+    assert_eq!(run.send(good(1)), [(2, "a".to_owned())], "the same worker may test it");
+    assert!(matches!(run.coordinator.reason(run.id("a")), Reason::TestElsewhere { .. }));
+    assert_eq!(run.state("b"), PackageState::Waiting, "nothing uses what was not tested");
+    let outcome = Ok(vec![output("x", "1")]);
+    let tested = BuildResult { build: 2, outcome, is_reproducible: None, provenance: None };
+    assert_eq!(run.send(Incoming::Ended(tested)), [(3, "b".to_owned())]);
+    assert_eq!(run.state("a"), PackageState::Built);
 }
 
 #[test]

@@ -59,8 +59,13 @@ fn states(yard: &Yard) -> Vec<String> {
 fn declared(shared: &Shared) {
     let one = Fixture { files: FILES, build: "touch of-the-build", ..good("one", "") };
     let yard = shared.yard("autopkgtest", &[one.clone(), good("app", "one")]);
+    // Outputs are tested as jobs of their own, too.
+    let config = yard.read("kilnyard.toml").replace("# test = true", "test = \"apart\" #");
+    yard.configure(&config);
     yard.build().exits(0).says(&["2 built"]);
-    let config = yard.read("kilnyard.toml");
+    let history = yard.json(&["history", "app", "--json"]);
+    let stages = history[0]["stages"].as_array().unwrap();
+    assert_eq!(stages.last().unwrap()["stage"], "test", "{history}");
     yard.configure(&format!("{config}\n[package.one]\nautopkgtest = true\n"));
     // The packages stay up to date: tests change nothing of them.
     yard.build().exits(1).says(&["one~loud", "one~breaks", "isolation-machine"]);

@@ -68,8 +68,13 @@ fn main() {
         tries::CASES,
         yards::CASES,
     ];
+    // They wait for leaders that are silent, managers that start machines, and shares that are right over a while.
+    let waiting = [standby::CASES, pilots::CASES, yards::CASES];
+    let waits = |name: &str| waiting.iter().any(|group| group.iter().any(|(other, _)| *other == name));
     let cases = groups.iter().flat_map(|group| group.iter()).map(|(name, run)| {
-        case(name, move || run(shared.as_ref().expect("the trial is skipped without it"))).unless(&missing)
+        let case = case(name, move || run(shared.as_ref().expect("the trial is skipped without it")));
+        let case = if waits(name) { case.that_mostly_waits() } else { case };
+        case.unless(&missing)
     });
     let needs_faketime = support::has("faketime");
     let cases = cases.map(|case| match case.name() {
@@ -122,6 +127,6 @@ fn main() {
             .needs(support::has("nbdfuse"), "nbdfuse is not installed"),
         _ => case,
     });
-    // The trials run one at a time: builds share the cores anyway, and some trials inspect processes.
-    trials::run(cases.collect(), 1, || shared.as_ref().map_or((), Shared::remove));
+    // Builds share the cores anyway, and some trials inspect processes.
+    trials::run_in_lanes(cases.collect(), || shared.as_ref().map_or((), Shared::remove));
 }

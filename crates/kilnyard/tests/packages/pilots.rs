@@ -112,7 +112,7 @@ fn pool(yard: &Yard) -> Value {
 
 fn on_demand(shared: &Shared) {
     let set: Vec<Fixture> = ["one", "two", "three", "four"]
-        .map(|name| slow(name, "sleep 5"))
+        .map(|name| slow(name, "sleep 5.05"))
         .into_iter()
         .chain([good("last", "one, two")])
         .collect();

@@ -1,21 +1,31 @@
 //! Trials that declare their requirements, and are skipped with a reason if one is missing.
 
 use libtest_mimic::{Arguments, Trial};
+use std::sync::{Mutex, PoisonError};
+
+/// Trials of one lane run one after another, those of the two lanes at the same time.
+static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
 
 /// A trial, and the reason if it cannot run here.
 pub struct Case {
     name: &'static str,
     missing: Option<String>,
+    mostly_waits: bool,
     run: Box<dyn FnOnce() + Send>,
 }
 
 pub fn case(name: &'static str, run: impl FnOnce() + Send + 'static) -> Case {
-    Case { name, missing: None, run: Box::new(run) }
+    Case { name, missing: None, mostly_waits: false, run: Box::new(run) }
 }
 
 impl Case {
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Says that the trial waits for most of its time, and that others do not disturb it: they may run meanwhile.
+    pub fn that_mostly_waits(self) -> Case {
+        Case { mostly_waits: true, ..self }
     }
 
     /// Skips the trial if `is_there` is false.
@@ -31,6 +41,22 @@ impl Case {
         let reason = missing.clone().unwrap_or_default();
         self.needs(missing.is_none(), &reason)
     }
+}
+
+/// Runs the trials in two lanes, those that mostly wait in one of their own; then as [`run`].
+pub fn run_in_lanes(cases: Vec<Case>, finish: impl FnOnce()) -> ! {
+    let in_lane = |case: Case| {
+        let (lane, run) = (&LANES[usize::from(case.mostly_waits)], case.run);
+        let run = Box::new(move || {
+            // One that failed is out of the way, too.
+            let _turn = lane.lock().unwrap_or_else(PoisonError::into_inner);
+            run();
+        });
+        Case { run, ..case }
+    };
+    // Each has a thread, which waits for its turn.
+    let threads = cases.len();
+    run(cases.into_iter().map(in_lane).collect(), threads, finish)
 }
 
 /// Runs the trials, calls `finish`, prints the skipped trials, and exits.

@@ -110,6 +110,7 @@ pub fn declared_tests(data: &[u8]) {
         assert!(!test.name.contains(['/', '~', '\n']) && !test.name.starts_with(['.', '-']));
         let Ok(made) = stanza(&source, &test, &Context::new("amd64"), true) else { continue };
         assert_eq!(stanzas(&made).count(), 1, "{made:?}");
+        assert!(!made.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')), "{made:?}");
         let made = Source::new(Stanza::new(&made));
         assert_eq!((made.name(), made.version()), (&*name_of("src", &test.name), "1"));
         let mut names: Vec<&str> = made.stanza().fields().map(|(name, _)| name).collect();

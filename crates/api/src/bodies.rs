@@ -39,7 +39,7 @@ pub struct Target {
     pub name: Option<String>,
     /// The number of its last run; absent if there was none.
     pub run: Option<u64>,
-    /// `running`, `finished` or `interrupted`.
+    /// `running`, `finished`, `interrupted` or `killed`.
     pub state: Option<String>,
 }
 

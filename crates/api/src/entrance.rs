@@ -99,10 +99,11 @@ impl Entrance {
 }
 
 /// Whether a browser says that a page of another site makes this request: a login at the proxy would count for it.
-pub fn is_cross_site(headers: &HeaderMap) -> bool {
+/// `authority` is that of the request's address, which HTTP/2 has instead of a header.
+pub fn is_cross_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("invalid"));
     let is_foreign = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
-    let host = text("host").unwrap_or("");
+    let host = text("host").or(authority).unwrap_or("");
     let is_other = text("origin").is_some_and(|origin| {
         origin.split_once("://").is_none_or(|(_, origin)| !origin.eq_ignore_ascii_case(host))
     });
@@ -199,7 +200,9 @@ mod tests {
             (&[("host", "kiln.example"), ("sec-fetch-site", "same-site")], true),
             (&[("host", "kiln.example"), ("sec-fetch-site", "same-origin")], false),
         ] {
-            assert_eq!(is_cross_site(&headers(pairs)), expected, "{pairs:?}");
+            assert_eq!(is_cross_site(&headers(pairs), None), expected, "{pairs:?}");
         }
+        let own = headers(&[("origin", "https://kiln.example")]);
+        assert!(!is_cross_site(&own, Some("kiln.example")) && is_cross_site(&own, Some("other.example")));
     }
 }

@@ -7,7 +7,8 @@ use crate::server::Shared;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use kilnyard_farm::connections::Place;
@@ -251,10 +252,10 @@ async fn made(
 async fn ask(
     State(shared): State<Arc<Shared>>,
     person: Person,
-    headers: HeaderMap,
+    (uri, headers): (Uri, HeaderMap),
     ask: Result<Json<Ask>, JsonRejection>,
 ) -> Result<(StatusCode, Json<Asked>), Refusal> {
-    if is_cross_site(&headers) {
+    if is_cross_site(&headers, uri.authority().map(Authority::as_str)) {
         return Err(Refusal(StatusCode::FORBIDDEN, "a page of another site makes this request".to_owned()));
     }
     let Json(ask) = ask?;

@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// How long a client may take to begin: the handshake, and the header of a request.
 const BEGIN_MAX: Duration = Duration::from_secs(15);
-/// How long a request may take with its body and its answer: a client that stops reading keeps nothing for longer.
+/// How long a request may take until its answer begins, with its body.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 /// The most requests at once over one connection of HTTP/2.
 const STREAMS_MAX: u32 = 16;
@@ -179,7 +179,6 @@ async fn serve(
         request.extensions_mut().insert(place.clone());
         let answer = TowerToHyperService::new(router.clone()).call(request);
         async move {
-            // Its body arrives within this time, too.
             match tokio::time::timeout(REQUEST_MAX, answer).await {
                 Ok(Ok(answer)) => Ok(answer),
                 Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),

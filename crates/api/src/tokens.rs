@@ -73,6 +73,11 @@ impl Tokens {
     /// # Errors
     /// The name cannot be a person's, or the file cannot be written.
     pub fn issue(&self, terms: Terms, now_seconds: u64) -> io::Result<(Token, String)> {
+        // `remove` takes either.
+        if is_id(&terms.name) {
+            let message = format!("{:?} cannot name a person: it looks like the id of a token", terms.name);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         if !is_person_name(&terms.name) {
             let message = format!("{:?} cannot name a person: letters, digits and ._@+-", terms.name);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -140,8 +145,7 @@ impl Tokens {
     }
 
     fn token(&self, id: &str) -> io::Result<Option<Token>> {
-        let is_id = id.len() == 2 * ID_BYTES && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_id {
+        if !is_id(id) {
             return Ok(None);
         }
         match fs_err::read(self.path(id)) {
@@ -153,6 +157,10 @@ impl Tokens {
     fn path(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.json"))
     }
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 2 * ID_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Random bytes in hexadecimal.
@@ -215,7 +223,7 @@ mod tests {
         fs_err::write(tokens.path(&token.id), "{").unwrap();
         assert_eq!(tokens.person(&text, 2).unwrap(), None);
         assert_eq!(tokens.all().unwrap(), [other]);
-        for name in ["", "a b", "-a", "a\n", "é", "a/b", &"a".repeat(65)] {
+        for name in ["", "deadbeef", "a b", "-a", "a\n", "é", "a/b", &"a".repeat(65)] {
             assert!(tokens.issue(terms(name), 1).is_err(), "{name}");
         }
     }

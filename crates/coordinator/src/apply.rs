@@ -47,6 +47,7 @@ impl Coordinator {
                 self.announce(actions);
             }
         }
+        self.follow_testers(actions);
         self.allot(actions);
         self.send_ranks(actions);
         self.finish(now_seconds, actions);
@@ -432,6 +433,12 @@ impl Coordinator {
         lease.ends_seconds = now_seconds + LEASE_SECONDS;
         match progress {
             Progress::StageEnded(mut stage) => {
+                let cores = lease.machine.map_or(1, |machine| self.seats.get(machine).cores);
+                // Quotas count it, and estimates: no worker may claim what its machine cannot do.
+                let cpu_seconds_max = stage.wall_seconds.max(0.0) * f64::from(cores.max(1));
+                let is_number = stage.cpu_seconds.is_finite() && cpu_seconds_max.is_finite();
+                stage.cpu_seconds =
+                    if is_number { stage.cpu_seconds.clamp(0.0, cpu_seconds_max) } else { 0.0 };
                 stage.parallel_seconds =
                     Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
                 // Time spent waiting counts as work, as in estimates.

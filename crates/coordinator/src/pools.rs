@@ -65,6 +65,8 @@ pub(crate) struct Pools {
     knotted: BTreeSet<PackageId>,
     /// Packages that are tests of others.
     tests: BTreeSet<PackageId>,
+    /// Whether a worker that tests is there, as far as tests are confined by that.
+    has_tester: bool,
     /// Whether the outputs of a build are tested as a job of its own.
     tests_apart: bool,
     /// Whether any package has had a further round: most runs have none.
@@ -79,6 +81,7 @@ impl Default for Pools {
             verified_share: 0.0,
             knotted: BTreeSet::new(),
             tests: BTreeSet::new(),
+            has_tester: false,
             tests_apart: false,
             has_rounds: false,
         }
@@ -175,11 +178,7 @@ impl Coordinator {
         standings.retain(|worker, _| !self.is_own(worker));
         let held = standings.iter().filter(|(_, standing)| standing.is_held);
         let held = held.map(|(worker, _)| worker.clone()).collect();
-        let had_tester = self.has_tester();
         self.pools.standings = Some(standings);
-        if !self.pools.tests.is_empty() && had_tester != self.has_tester() {
-            self.confine_all(actions);
-        }
         for machine in self.seats.in_session() {
             let seat = self.seats.get(machine);
             let (worker, class) = (seat.worker.clone(), seat.class);
@@ -286,7 +285,9 @@ impl Coordinator {
 
     /// Whether other packages are built with a package: those that depend on it, and in a second pass those of its knot.
     pub(crate) fn is_needed(&self, id: PackageId) -> bool {
-        !self.graph.dependents(id).is_empty() || self.pools.knotted.contains(&id)
+        // Tests of it use it, and are no packages that others get.
+        let is_package = |id: &PackageId| !self.pools.tests.contains(id);
+        self.graph.dependents(id).iter().any(is_package) || self.pools.knotted.contains(&id)
     }
 
     /// Adds packages that others are built with in a second pass, although the graph has no edge for that.
@@ -309,16 +310,29 @@ impl Coordinator {
 
     /// The role of a worker that builds a package. Without a worker that tests, builders do.
     pub(crate) fn role_of(&self, id: PackageId) -> Role {
-        match self.pools.tests.contains(&id) && self.has_tester() {
+        match self.pools.tests.contains(&id) && self.pools.has_tester {
             true => Role::Test,
             false => Role::Build,
         }
     }
 
-    /// Whether the farm has a worker that tests.
+    /// Whether a worker that tests is there.
     fn has_tester(&self) -> bool {
-        let tests = |standing: &Standing| standing.roles.contains(&Role::Test) && !standing.is_held;
-        self.pools.standings.as_ref().is_none_or(|standings| standings.values().any(tests))
+        self.seats.in_session().into_iter().any(|machine| {
+            let standing = self.standing(&self.seats.get(machine).worker);
+            standing.roles.contains(&Role::Test) && !standing.is_held
+        })
+    }
+
+    /// Confines tests to those that may run them, after a worker that tests came or left.
+    pub(crate) fn follow_testers(&mut self, actions: &mut Vec<Action>) {
+        if self.pools.tests.is_empty() {
+            return;
+        }
+        let has_tester = self.has_tester();
+        if std::mem::replace(&mut self.pools.has_tester, has_tester) != has_tester {
+            self.confine_all(actions);
+        }
     }
 
     /// Starts the next round of a package whose first one succeeded.
@@ -381,7 +395,8 @@ impl Coordinator {
 
     /// Decides whether a package that a worker built is built again in another pool.
     pub(crate) fn is_chosen_for_verification(&mut self, id: PackageId, worker: &str) -> bool {
-        if self.pools.verified_share <= 0.0 || self.is_stopping {
+        // A test has no outputs to compare.
+        if self.pools.verified_share <= 0.0 || self.is_stopping || self.pools.tests.contains(&id) {
             return false;
         }
         // Drawn now, so that no worker could know it before.

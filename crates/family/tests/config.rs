@@ -3,7 +3,7 @@
 use kilnyard_family::FAMILIES;
 use kilnyard_family::debian::{Debian, template as debian_template};
 use kilnyard_process::LimitRules;
-use kilnyard_yard::config::{Config, edit};
+use kilnyard_yard::config::{Config, OutputTests, edit};
 use kilnyard_yard::error::Result;
 use std::path::Path;
 
@@ -49,7 +49,20 @@ fn the_template_of_init_parses_and_its_comments_are_the_defaults() {
     let unset = LimitRules { cpu_seconds_unknown_max: None, ..all.limits() };
     assert_eq!(all.limits().cpu_seconds_unknown_max, Some(all.limits().cpu_seconds_min));
     assert_eq!((unset, all.log_limits()), (config.limits(), config.log_limits()));
-    assert_eq!((all.build.slots, all.build.test), (Some(2), true));
+    assert_eq!((all.build.slots, all.build.test), (Some(2), OutputTests::WithBuild));
+}
+
+#[test]
+fn outputs_are_tested_with_their_build_apart_or_not_at_all() {
+    let template = debian_template("bookworm", "http://deb.example/debian", &["hello".to_owned()]);
+    let with = |value: &str| parse(&template.replace("# test = true ", &format!("test = {value} #")));
+    for (value, expected) in
+        [("true", OutputTests::WithBuild), ("false", OutputTests::Never), ("\"apart\"", OutputTests::Apart)]
+    {
+        assert_eq!(with(value).unwrap().build.test, expected);
+    }
+    let error = with("\"later\"").unwrap_err();
+    assert!(format!("{error}").contains("\"apart\""), "{error}");
 }
 
 #[test]

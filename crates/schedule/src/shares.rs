@@ -61,8 +61,12 @@ struct Member {
 impl Member {
     /// The cores that it could use at most.
     fn could_use(&self, now_seconds: f64, all: u32) -> u32 {
+        // With more cores than builds, it would begin further ones.
+        if self.is_spent {
+            return self.usage.building;
+        }
         let own = self.usage.wanted.max(self.usage.building);
-        match self.usage.has_ready && !self.is_spent && now_seconds >= self.rests_until {
+        match self.usage.has_ready && now_seconds >= self.rests_until {
             true => own.max(all),
             false => own,
         }

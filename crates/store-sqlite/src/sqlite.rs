@@ -172,8 +172,8 @@ impl Store for Sqlite {
         self.read_made_by(worker)
     }
 
-    fn cpu_seconds_since(&self, at_seconds: f64) -> Result<f64, StoreError> {
-        self.read_cpu_seconds(at_seconds)
+    fn cpu_seconds_of(&self, began_from: f64, ended_from: f64) -> Result<f64, StoreError> {
+        self.read_cpu_seconds(began_from, ended_from)
     }
 
     fn pools(&self) -> Result<Vec<(String, String, String)>, StoreError> {

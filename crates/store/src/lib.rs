@@ -106,9 +106,9 @@ pub trait Store: Send {
     fn import_durations(&mut self, durations: &[(String, f64, f64)]) -> Result<(), StoreError>;
     /// The builds with outputs of a worker of this name: package and number.
     fn made_by(&self, worker: &str) -> Result<Vec<(String, Number)>, StoreError>;
-    /// The CPU time of builds that ended at this time or later, or that are in progress, in seconds: of their stages that have
-    /// ended. `at_seconds` is in seconds since 1970.
-    fn cpu_seconds_since(&self, at_seconds: f64) -> Result<f64, StoreError>;
+    /// The CPU time, in seconds, of builds that began at the first of these times or later, and are in progress or ended at the
+    /// second or later: of their stages that have ended. Both are in seconds since 1970.
+    fn cpu_seconds_of(&self, began_from: f64, ended_from: f64) -> Result<f64, StoreError>;
     /// Who built the current outputs of a package; absent if that is not known.
     fn provenance(&self, package: &str) -> Result<Option<Provenance>, StoreError>;
     /// The pools of the workers that built the current outputs: package, worker and pool, as far as they are known.

@@ -265,12 +265,15 @@ impl Client<'_> {
 
 impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
     fn run(&mut self, receiver: &Receiver<Incoming>) -> Result<(), ClientError> {
+        // Before the first offer: it must not name cores that are others'.
+        self.take_share()?;
         self.apply(Event::Tick)?;
         let (mut ticked, mut looked, mut pressed) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             if let Some(reason) = self.left.take_if(|_| self.running.is_empty()) {
                 return reason.map_or(Ok(()), |reason| Err(ClientError::Refused(reason)));
             }
+            let building = self.agent.usage().building;
             match receiver.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
                 Ok(Incoming::Message(bytes)) => self.receive(&bytes)?,
                 Ok(Incoming::Event(event)) => self.happened(*event)?,
@@ -281,13 +284,12 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            if self.agent.usage().building != building {
+                self.take_share()?;
+            }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                let cores = self.client.tenant.as_ref().map(|tenant| tenant.cores(self.agent.usage()));
-                if let Some(cores) = cores.filter(|cores| *cores != self.shared) {
-                    self.shared = cores;
-                    self.apply(Event::Share(cores))?;
-                }
+                self.take_share()?;
                 for (build, cores) in self.client.cores.sample(now_seconds())? {
                     if let Some(attempt) = self.attempts.get(&build).copied() {
                         self.apply(Event::Reported { attempt, progress: Progress::Wants(cores) })?;
@@ -306,6 +308,18 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.apply(Event::Tick)?;
+            }
+        }
+    }
+
+    /// Learns what may be used of a machine that several yards share.
+    fn take_share(&mut self) -> Result<(), ClientError> {
+        let cores = self.client.tenant.as_ref().map(|tenant| tenant.cores(self.agent.usage()));
+        match cores.filter(|cores| *cores != self.shared) {
+            None => Ok(()),
+            Some(cores) => {
+                self.shared = cores;
+                self.apply(Event::Share(cores))
             }
         }
     }

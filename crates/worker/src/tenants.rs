@@ -16,11 +16,21 @@ pub struct SharedMachine(Mutex<Divided>);
 #[derive(Debug)]
 struct Divided {
     shares: Shares,
-    /// The numbers of the yards, and whether they have packages that could start.
-    yards: BTreeMap<String, (usize, bool)>,
+    yards: BTreeMap<String, Known>,
     /// Counts yards, so that no number is used twice.
     count: usize,
     divided_seconds: f64,
+}
+
+/// A yard that takes part.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Its number among the shares.
+    number: usize,
+    /// Whether it has packages that could start.
+    has_ready: bool,
+    /// Its running builds, as it last said.
+    building: u32,
 }
 
 /// A yard that shares a machine.
@@ -64,7 +74,7 @@ impl SharedMachine {
     pub fn set(&self, yards: &[Sharer]) {
         let mut divided = self.divided();
         let Divided { shares, yards: known, count, .. } = &mut *divided;
-        known.retain(|name, (number, _)| {
+        known.retain(|name, Known { number, .. }| {
             let stays = yards.iter().any(|yard| yard.name == *name);
             if !stays {
                 shares.remove(*number);
@@ -72,13 +82,13 @@ impl SharedMachine {
             stays
         });
         for Sharer { name, entitlement, has_ready, is_spent } in yards {
-            let (number, ready) = known.entry(name.clone()).or_insert_with(|| {
+            let known = known.entry(name.clone()).or_insert_with(|| {
                 *count += 1;
-                (*count - 1, false)
+                Known { number: *count - 1, has_ready: false, building: 0 }
             });
-            *ready = *has_ready;
-            shares.set(*number, *entitlement);
-            shares.set_spent(*number, *is_spent);
+            known.has_ready = *has_ready;
+            shares.set(known.number, *entitlement);
+            shares.set_spent(known.number, *is_spent);
         }
         // At once, so that a yard with new work does not wait.
         divided.divided_seconds = 0.0;
@@ -89,15 +99,50 @@ impl Tenant {
     /// The cores that the yard may use now, with the usage of its builds; all if it has the machine alone.
     pub(crate) fn cores(&self, usage: Usage) -> u32 {
         let mut divided = self.machine.divided();
-        let Some((number, has_ready)) = divided.yards.get(&self.yard).copied() else {
-            return if divided.yards.is_empty() { u32::MAX } else { 0 };
+        let is_alone = divided.yards.is_empty();
+        let Some(known) = divided.yards.get_mut(&self.yard) else {
+            return if is_alone { u32::MAX } else { 0 };
         };
+        let Known { number, has_ready, .. } = *known;
+        // A core that a build has just left may be another yard's before the next build asks for it.
+        let is_changed = std::mem::replace(&mut known.building, usage.building) != usage.building;
         let now_seconds = now_seconds();
         divided.shares.note(number, now_seconds, Usage { has_ready, ..usage });
-        if now_seconds - divided.divided_seconds >= STEP_SECONDS {
+        if is_changed || now_seconds - divided.divided_seconds >= STEP_SECONDS {
             divided.divided_seconds = now_seconds;
             divided.shares.divide(now_seconds);
         }
         divided.shares.cores_of(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sharer(name: &str) -> Sharer {
+        Sharer {
+            name: name.to_owned(),
+            entitlement: Entitlement::default(),
+            has_ready: true,
+            is_spent: false,
+        }
+    }
+
+    #[test]
+    fn a_core_that_a_build_left_is_divided_before_the_next_one_asks() {
+        let machine = SharedMachine::new(1, None);
+        let (one, two) = (machine.tenant("one"), machine.tenant("two"));
+        assert_eq!(one.cores(Usage::default()), u32::MAX, "it has the machine alone");
+        machine.set(&[sharer("one"), sharer("two")]);
+        assert_eq!(machine.tenant("absent").cores(Usage::default()), 0);
+        let busy =
+            |building| Usage { building, begun: 2, wanted: building, used: building, ..Usage::default() };
+        // One began two builds while it was alone; the other has had none.
+        assert_eq!(one.cores(busy(2)), 2);
+        two.cores(busy(0));
+        // Its first build ends, and its share does not cover another one: at once, and not after a step.
+        assert_eq!(one.cores(busy(1)), 1);
+        assert_eq!(two.cores(busy(1)), 1);
     }
 }

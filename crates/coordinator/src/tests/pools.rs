@@ -205,15 +205,18 @@ fn tests_of_others_run_on_workers_that_test() {
     let at = |package: &str| grants.iter().find(|(_, name)| name == package).unwrap().0;
     assert_eq!(grants.len(), 2, "the test and the next build are in parallel: {grants:?}");
     assert!(run.is_of_second(at("a~t")) && !run.is_of_second(at("b")));
-    // If the only one leaves, builders run the tests, as they test outputs.
+    // One that has joined and is not there is none: builders run the tests, as they test outputs.
     let mut run = Run::new(&[("a~t", "a~t")], 2).elsewhere();
     let test = run.id("a~t");
     run.coordinator = run.coordinator.with_tests([test]);
     run.send(workers(&[("kiln-1", builder()), ("kiln-2", tester())]));
     run.starts_worker();
-    assert_eq!(run.send(Event::Begin), []);
-    let grants = run.send(workers(&[("kiln-1", builder())]));
-    assert_eq!(grants, [(1, "a~t".to_owned())]);
+    assert_eq!(run.send(Event::Begin), [(1, "a~t".to_owned())]);
+    // A package that only its test uses may be built by anyone.
+    let mut run = run_of(&[("a", "a"), ("a~t", "a")], standing("lab", false, &Role::ALL));
+    let test = run.id("a~t");
+    run.coordinator = run.coordinator.with_tests([test]);
+    assert_eq!(run.send(Event::Begin), [(1, "a".to_owned())]);
 }
 
 #[test]

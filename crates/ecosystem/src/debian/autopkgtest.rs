@@ -155,6 +155,10 @@ pub fn control_in(archive: &mut dyn Read, name: &str) -> Result<Option<String>, 
 /// # Errors
 /// It has too many tests, or one that cannot be named or run; a sentence.
 pub fn parse(control: &str) -> Result<Vec<Declared>, String> {
+    // A NUL could not be passed to a command, and that would look like a fault of the machine.
+    if control.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
+        return Err(format!("{CONTROL} has control characters"));
+    }
     let without_comments: String =
         control.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
     let mut declared: Vec<Declared> = Vec::new();
@@ -377,6 +381,8 @@ mod tests {
             "Tests: t\nTests-Directory: ../x\n",
             "Tests: t\nTests-Directory: /bin\n",
             "Test-Command: true\nFeatures: test-name=$(id)\n",
+            "Test-Command: true\0\n",
+            "Tests: t\nTests-Directory: x\u{1b}[2J\n",
             &many,
             &format!("Tests: {}\n", "t".repeat(NAME_BYTES_MAX + 1)),
         ] {

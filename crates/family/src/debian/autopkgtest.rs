@@ -11,11 +11,14 @@ use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::mirror::open_files;
 use kilnyard_yard::yard::Yard;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// The folder of the lists, in the yard.
 const FOLDER: &str = "index/tests";
+/// Begins the file of an archive whose list cannot be read, with the reason. No list begins like that.
+const UNREADABLE: &str = "!";
 
 /// The tests of a set.
 #[derive(Debug, Default)]
@@ -42,18 +45,33 @@ fn list(
 ) -> std::result::Result<Option<String>, String> {
     let path = kept(yard, sha256);
     if let Ok(text) = fs_err::read_to_string(&path) {
-        return Ok(Some(text));
+        return match text.strip_prefix(UNREADABLE) {
+            Some(reason) => Err(reason.to_owned()),
+            None => Ok(Some(text)),
+        };
     }
     let Some(hash) = Sha256Hex::parse(sha256).ok().filter(|hash| distfiles.contains(hash)) else {
         return Ok(None);
     };
     let mut file = fs_err::File::open(distfiles.path(&hash)).map_err(|error| error.to_string())?;
-    let text = control_in(&mut file, name).map_err(|error| format!("{name}: {error}"))?.unwrap_or_default();
+    let found = control_in(&mut file, name).map_err(|error| format!("{name}: {error}"));
+    let text = match &found {
+        Ok(text) => text.clone().unwrap_or_default(),
+        // It is not unpacked again to find out.
+        Err(reason) => format!("{UNREADABLE}{reason}"),
+    };
     // Another process may write the same. Who may only read the yard reads the archive again.
     let part = path.with_extension(format!("{}.part", std::process::id()));
-    let _ = fs_err::create_dir_all(yard.path(FOLDER));
-    let _ = fs_err::write(&part, &text).and_then(|()| fs_err::rename(&part, &path));
-    Ok(Some(text))
+    let write = || {
+        fs_err::create_dir_all(yard.path(FOLDER))?;
+        let mut file = fs_err::File::create(&part)?;
+        file.write_all(text.as_bytes())?;
+        // An empty list means that there are no tests.
+        file.sync_all()?;
+        fs_err::rename(&part, &path)
+    };
+    let _ = write();
+    found.map(|text| Some(text.unwrap_or_default()))
 }
 
 /// Adds the tests of these sources to the others, as far as they are asked for.
@@ -131,13 +149,15 @@ fn of_source(
 /// Fetches the archives of sources whose tests are not known yet.
 ///
 /// # Errors
-/// The set cannot be resolved, or it is cancelled.
+/// It is cancelled.
 pub fn fetch(yard: &Yard, debian: &Debian, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()> {
     if !is_asked(yard, debian) {
         return Ok(());
     }
     let distfiles = open_files(yard)?;
-    let (workshop, unread) = set::resolve_with(yard, debian, Base::default(), &distfiles)?;
+    let resolved = set::resolve_with(yard, debian, Base::default(), &distfiles);
+    // The index is there, and the command that needs the set reports what is wrong with it.
+    let Ok((workshop, unread)) = resolved else { return Ok(()) };
     let count = unread.len();
     for (place, name) in unread.iter().enumerate() {
         let Some(id) = workshop.graph().find(name) else { continue };
@@ -173,7 +193,8 @@ pub fn inputs(yard: &Yard, debian: &Debian) -> String {
         return String::new();
     }
     let entries = fs_err::read_dir(yard.path(FOLDER)).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| !name.contains('.')).collect();
     names.sort_unstable();
     format!("tests {}\n", names.join(" "))
 }

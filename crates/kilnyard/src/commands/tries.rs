@@ -33,10 +33,7 @@ pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<Exit
     if let Some(name) = &options.remove {
         let folder = tries::folder_of(yard, name);
         let folder = folder.ok_or_else(|| Error::usage(format!("there is no try {name}")))?;
-        if let Some(known) = tries::all(yard)?.iter().find(|known| known.folder == folder) {
-            used::keep(yard, known)?;
-        }
-        remove(&folder)?;
+        remove(yard, &folder, tries::all(yard)?.iter().find(|known| known.folder == folder))?;
         say!("the try {name} is removed");
         return Ok(ExitCode::SUCCESS);
     }
@@ -78,15 +75,15 @@ pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<Exit
         }
     }
     let pairs = pairs(yard, &tried, target)?;
-    let mut is_affected = false;
-    for (yard, tried) in &pairs {
-        let affected = affected(yard, tried, &options.changes)?;
-        if affected.is_empty() {
-            continue;
-        }
-        is_affected = true;
+    // Before anything is built: what fails here fails all of it.
+    let mut to_build = Vec::new();
+    for Pair { before, after, .. } in &pairs {
+        to_build.push(affected(before, after, &options.changes)?);
+    }
+    for (pair, affected) in pairs.iter().zip(&to_build).filter(|(_, affected)| !affected.is_empty()) {
+        let tried = &pair.after;
         let mut build = program(&folder, tried.target_name.as_deref());
-        build.args(["build", "--no-scan"]).args(&affected);
+        build.args(["build", "--no-scan"]).args(affected);
         if is_elsewhere {
             build.arg("--elsewhere");
         }
@@ -95,20 +92,40 @@ pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<Exit
             say!("the try {name} stays; kilnyard --yard {} build continues it", folder.display());
             return Ok(ExitCode::from(Kind::Interrupted as u8));
         }
+        // A package that fails is compared; anything else says nothing of the change.
+        if !status.success() && status.code() != Some(Kind::Packages as i32) {
+            say!(
+                "the try {name} was not built, and stays; kilnyard --yard {} build tries it again",
+                folder.display()
+            );
+            return Ok(ExitCode::from(status.code().map_or(Kind::Internal as u8, |code| code as u8)));
+        }
     }
-    if !is_affected {
+    if to_build.iter().all(Vec::is_empty) {
         say!("the change affects no package of the yard");
     }
     report(&pairs, &tried, &name, options.json)
 }
 
-/// The targets of a yard, and of a try of it: those that a word names, or all.
-fn pairs(yard: &Yard, tried: &Yard, target: Option<&str>) -> Result<Vec<(Yard, Yard)>> {
+/// A target of a yard, and of a try of it.
+struct Pair {
+    before: Yard,
+    after: Yard,
+    /// The last run that the try has copied from the yard.
+    last_run: Option<u64>,
+}
+
+/// The targets of a yard, and of a try of it, before it is built: those that a word names, or all.
+fn pairs(yard: &Yard, tried: &Yard, target: Option<&str>) -> Result<Vec<Pair>> {
     let of = |yard: &Yard| match target {
         Some(word) => yard.targets_named(word),
         None => yard.targets(),
     };
-    Ok(of(yard)?.into_iter().zip(of(tried)?).collect())
+    let pair = |(before, after): (Yard, Yard)| {
+        let last_run = after.store()?.last_run().map_err(store_error)?.map(|run| run.number);
+        Ok(Pair { before, after, last_run })
+    };
+    of(yard)?.into_iter().zip(of(tried)?).map(pair).collect()
 }
 
 /// This program for a try or one of its targets, even if a newer one has its path now.
@@ -167,6 +184,8 @@ struct Compared {
     newly_failing: Vec<String>,
     failing_as_before: Vec<String>,
     repaired: Vec<String>,
+    /// Those that were not built, and did not fail: skipped, or left when the run was interrupted.
+    undecided: Vec<String>,
 }
 
 impl Compared {
@@ -177,15 +196,16 @@ impl Compared {
             "newly_failing": self.newly_failing,
             "failing_as_before": self.failing_as_before,
             "repaired": self.repaired,
+            "undecided": self.undecided,
         })
     }
 }
 
-fn compare(yard: &Yard, tried: &Yard) -> Result<Compared> {
-    let (before, after) = (yard.store()?, tried.store()?);
+fn compare(pair: &Pair) -> Result<Compared> {
+    let (before, after) = (pair.before.store()?, pair.after.store()?);
     let mut compared = Compared::default();
     let Some(run) = after.last_run().map_err(store_error)? else { return Ok(compared) };
-    let is_new = before.last_run().map_err(store_error)?.is_none_or(|last| last.number < run.number);
+    let is_new = pair.last_run.is_none_or(|last| last < run.number);
     // Without a run of its own, nothing was built.
     let rows = if is_new { after.packages(run.number).map_err(store_error)? } else { Vec::new() };
     for row in rows {
@@ -202,7 +222,8 @@ fn compare(yard: &Yard, tried: &Yard) -> Result<Compared> {
                 true => compared.failing_as_before.push(row.name),
                 false => compared.newly_failing.push(row.name),
             },
-            _ => {}
+            PackageState::UpToDate => {}
+            _ => compared.undecided.push(row.name),
         }
     }
     Ok(compared)
@@ -218,13 +239,14 @@ fn failed_before(before: &dyn Store, name: &str) -> Result<bool> {
 }
 
 /// Says what a try did to the targets, which are those of the yard and of the try.
-fn report(pairs: &[(Yard, Yard)], tried: &Yard, name: &str, as_json: bool) -> Result<ExitCode> {
+fn report(pairs: &[Pair], tried: &Yard, name: &str, as_json: bool) -> Result<ExitCode> {
     let mut all = Vec::new();
-    for (before, after) in pairs {
-        all.push((after.target_name.as_deref(), compare(before, after)?));
+    for pair in pairs {
+        all.push((pair.after.target_name.as_deref(), compare(pair)?));
     }
     let repository = tried.repository();
-    let code = match all.iter().all(|(_, compared)| compared.newly_failing.is_empty()) {
+    let is_good = |compared: &Compared| compared.newly_failing.is_empty() && compared.undecided.is_empty();
+    let code = match all.iter().all(|(_, compared)| is_good(compared)) {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(Kind::Packages as u8),
     };
@@ -253,6 +275,7 @@ fn report(pairs: &[(Yard, Yard)], tried: &Yard, name: &str, as_json: bool) -> Re
             ("newly failing", &compared.newly_failing),
             ("failing as before", &compared.failing_as_before),
             ("repaired", &compared.repaired),
+            ("not built", &compared.undecided),
         ] {
             if !names.is_empty() {
                 let _ = writeln!(text, "{what}: {}", names.join(", "));
@@ -301,11 +324,13 @@ fn list(yard: &Yard, as_json: bool) -> Result<ExitCode> {
     print(&text)
 }
 
-/// Removes a try, unless it is being built.
-fn remove(folder: &Path) -> Result<()> {
+/// Removes a try, unless it is being built. What it has used is kept; one that was never made has used nothing.
+fn remove(yard: &Yard, folder: &Path, known: Option<&Try>) -> Result<()> {
     // One that was killed while it was made is no yard, and nothing builds there.
     let tried = open(folder).ok();
-    let _lock = tried.as_ref().map(Yard::lock).transpose()?;
+    let targets = tried.as_ref().map(Yard::targets).transpose()?.unwrap_or_default();
+    let _locks: Vec<_> = targets.iter().map(Yard::lock).collect::<Result<_>>()?;
+    known.map_or(Ok(()), |known| used::keep(yard, known))?;
     tries::remove(folder)
 }
 
@@ -313,7 +338,7 @@ fn remove(folder: &Path) -> Result<()> {
 pub fn remove_old(yard: &Yard) -> Result<()> {
     let now = words::now_seconds();
     for known in tries::all(yard)?.iter().filter(|known| known.note.ends_seconds < now) {
-        match used::keep(yard, known).and_then(|()| remove(&known.folder)) {
+        match remove(yard, &known.folder, Some(known)) {
             Ok(()) => say!("note: the try {} was removed: its time was over", known.name),
             // It is being built, or belongs to another user.
             Err(error) => say!("note: the try {} stays: {}", known.name, error.one_line()),

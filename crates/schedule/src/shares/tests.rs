@@ -198,7 +198,8 @@ fn a_yard_whose_day_is_spent_keeps_what_runs_and_starts_nothing() {
     let mut shares = Shares::new(8, None);
     shares.set(0, Entitlement { class: WorkClass::Security, ..Entitlement::default() });
     shares.set(1, Entitlement::default());
-    let busy = Usage { building: 3, wanted: 3, used: 3, has_ready: true, ..Usage::default() };
+    // Its builds could use more cores, which would let it begin further ones.
+    let busy = Usage { building: 3, wanted: 8, used: 3, has_ready: true, ..Usage::default() };
     shares.note(0, 0.0, busy);
     shares.note(1, 0.0, Usage { has_ready: true, ..Usage::default() });
     shares.set_spent(0, true);

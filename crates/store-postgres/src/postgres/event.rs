@@ -28,7 +28,8 @@ macro_rules! events {
     };
 }
 const EVENTS: &str = events!("WHERE event.seq > $1 ORDER BY event.seq LIMIT $2");
-const REQUESTS: &str = events!("WHERE event.type = 'requested' ORDER BY event.seq DESC LIMIT $1");
+const REQUESTS: &str =
+    events!("WHERE event.type = 'requested' AND event.scope = $1 ORDER BY event.seq DESC LIMIT $2");
 
 impl Postgres {
     pub(super) fn read_events(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
@@ -37,7 +38,7 @@ impl Postgres {
     }
 
     pub(super) fn read_requests(&self, count_max: usize) -> Result<Vec<Event>, StoreError> {
-        let rows = self.rows(sql!(REQUESTS, count_max as u64))?;
+        let rows = self.rows(sql!(REQUESTS, self.number, count_max as u64))?;
         rows.iter().map(|row| self.event(row)).collect()
     }
 

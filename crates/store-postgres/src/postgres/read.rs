@@ -228,13 +228,14 @@ impl Postgres {
         rows.iter().map(|row| Ok((self.get(row, 0)?, self.number_at(row, 1)?))).collect()
     }
 
-    pub(super) fn read_cpu_seconds(&self, at_seconds: f64) -> Result<f64, StoreError> {
+    pub(super) fn read_cpu_seconds(&self, began_from: f64, ended_from: f64) -> Result<f64, StoreError> {
         let rows = self.rows(sql!(
             "SELECT coalesce(sum((stage.result::jsonb ->> 'cpu_seconds')::double precision), 0.0)
              FROM kilnyard.build JOIN kilnyard.stage ON stage.build = build.number
-             WHERE build.scope = $1 AND (build.ended IS NULL OR build.ended >= $2)",
+             WHERE build.scope = $1 AND build.started >= $2 AND (build.ended IS NULL OR build.ended >= $3)",
             self.number,
-            at_seconds,
+            began_from,
+            ended_from,
         ))?;
         rows.first().map_or(Ok(0.0), |row| self.get(row, 0))
     }

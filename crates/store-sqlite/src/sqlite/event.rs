@@ -27,7 +27,8 @@ macro_rules! events {
     };
 }
 const EVENTS: &str = events!("WHERE event.seq > ?1 ORDER BY event.seq LIMIT ?2");
-const REQUESTS: &str = events!("WHERE event.type = 'requested' ORDER BY event.seq DESC LIMIT ?1");
+const REQUESTS: &str =
+    events!("WHERE event.type = 'requested' AND event.scope = ?1 ORDER BY event.seq DESC LIMIT ?2");
 
 impl Sqlite {
     pub(super) fn read_events(&self, seq: Number, count_max: usize) -> Result<Vec<Event>, StoreError> {
@@ -37,7 +38,7 @@ impl Sqlite {
     }
 
     pub(super) fn read_requests(&self, count_max: usize) -> Result<Vec<Event>, StoreError> {
-        self.events(REQUESTS, [count_max.min(i64::MAX as usize) as i64])
+        self.events(REQUESTS, (self.number, count_max.min(i64::MAX as usize) as i64))
     }
 
     fn events(&self, sql: &str, params: impl Params) -> Result<Vec<Event>, StoreError> {

@@ -192,11 +192,11 @@ impl Sqlite {
         self.rows(sql, (worker, self.number), |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as Number)))
     }
 
-    pub(super) fn read_cpu_seconds(&self, at_seconds: f64) -> Result<f64, StoreError> {
+    pub(super) fn read_cpu_seconds(&self, began_from: f64, ended_from: f64) -> Result<f64, StoreError> {
         let sql = "SELECT coalesce(sum(json_extract(stage.result, '$.cpu_seconds')), 0.0)
              FROM build JOIN stage ON stage.build = build.number
-             WHERE build.scope = ?1 AND (build.ended IS NULL OR build.ended >= ?2)";
-        let rows = self.rows(sql, (self.number, at_seconds), |row| row.get(0))?;
+             WHERE build.scope = ?1 AND build.started >= ?2 AND (build.ended IS NULL OR build.ended >= ?3)";
+        let rows = self.rows(sql, (self.number, began_from, ended_from), |row| row.get(0))?;
         Ok(rows.first().copied().unwrap_or(0.0))
     }
 

@@ -208,7 +208,7 @@ pub(super) fn the_builds_of_a_worker_are_found(open: Open) {
 
 pub(super) fn cpu_time_is_that_of_builds_since_then(open: Open) {
     let mut store = leading(open);
-    assert_eq!(store.cpu_seconds_since(0.0).unwrap(), 0.0);
+    assert_eq!(store.cpu_seconds_of(0.0, 0.0).unwrap(), 0.0);
     let run = store.begin_run(&run_row(), &[]).unwrap();
     for (build, ended) in [(1, Some(110.0)), (2, Some(120.0)), (3, None)] {
         let mut records = vec![Record::BuildBegan(Box::new(build_row(build, run, "p")))];
@@ -226,8 +226,11 @@ pub(super) fn cpu_time_is_that_of_builds_since_then(open: Open) {
         }));
         store.record(&records).unwrap();
     }
-    let since = |at_seconds| store.cpu_seconds_since(at_seconds).unwrap();
+    let since = |at_seconds| store.cpu_seconds_of(0.0, at_seconds).unwrap();
     assert_eq!((since(0.0), since(110.0), since(110.5), since(121.0)), (120.0, 120.0, 100.0, 60.0));
+    let began = build_row(1, run, "p").started_seconds;
+    assert_eq!(store.cpu_seconds_of(began, 0.0).unwrap(), 120.0);
+    assert_eq!(store.cpu_seconds_of(began + 0.5, 0.0).unwrap(), 0.0);
 }
 
 pub(super) fn provenance_is_that_of_the_current_outputs(open: Open) {

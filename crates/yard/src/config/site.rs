@@ -79,6 +79,12 @@ pub(super) fn check(own: &Share, yards: &BTreeMap<String, SiteYard>) -> Result<(
         return refused("farm.share", own.weight);
     }
     check_quota("farm.share", own.core_hours_per_day)?;
+    if own.core_hours_per_day.is_some() && yards.is_empty() {
+        return Err(
+            "core-hours-per-day in [farm.share] is for a yard that shares the workers: [farm.yards.NAME]"
+                .to_owned(),
+        );
+    }
     if yards.len() > YARDS_MAX {
         return Err(format!("farm: there are {} further yards; the maximum is {YARDS_MAX}", yards.len()));
     }

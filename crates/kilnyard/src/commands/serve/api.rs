@@ -77,23 +77,31 @@ struct Yards {
     home: std::path::PathBuf,
 }
 
-fn machine(error: Error) -> Trouble {
+/// The trouble with a request that was understood. Its reason is for the one who asks.
+fn refused(error: Error) -> Trouble {
     match error.kind {
-        Kind::Usage => Trouble::Refused(error.one_line()),
-        _ => Trouble::Machine(error.one_line()),
+        Kind::Usage => Trouble::Refused(error.message),
+        _ => unreadable(error),
     }
+}
+
+/// The trouble with a configuration or records: messages name paths, and quote lines that may have passwords. They are for who
+/// runs the server.
+fn unreadable(error: Error) -> Trouble {
+    say!("warning: a request of a person cannot be answered: {}", error.one_line());
+    Trouble::Machine("the yard cannot be read; its server says why".to_owned())
 }
 
 impl Yards {
     /// The yard of a name.
     fn yard(&self, name: &str) -> std::result::Result<Yard, Trouble> {
-        let site = open(&self.home).map_err(machine)?;
+        let site = open(&self.home).map_err(unreadable)?;
         if name == OWN_YARD {
             return Ok(site);
         }
         let further = site.config.farm.yards.get(name);
         let further = further.ok_or_else(|| Trouble::Absent(format!("there is no yard {name:?} here")))?;
-        open(&site.home.join(&further.path)).map_err(machine)
+        open(&site.home.join(&further.path)).map_err(unreadable)
     }
 
     /// The only target of a yard, or the one of this name.
@@ -104,8 +112,8 @@ impl Yards {
             Some(word) => yard.targets_named(word),
         };
         let mut targets = targets.map_err(|error| match (error.kind, target) {
-            (Kind::Usage, Some(_)) => Trouble::Absent(error.one_line()),
-            _ => machine(error),
+            (Kind::Usage, Some(_)) => Trouble::Absent(error.message),
+            _ => unreadable(error),
         })?;
         match (targets.pop(), targets.is_empty()) {
             (Some(yard), true) => Ok(yard),
@@ -121,14 +129,17 @@ impl Yards {
 
 impl Site for Yards {
     fn yards(&self) -> std::result::Result<Vec<bodies::Yard>, Trouble> {
-        let site = open(&self.home).map_err(machine)?;
+        let site = open(&self.home).map_err(unreadable)?;
         let further = site.config.farm.yards.iter();
         let further = further.map(|(name, further)| (name.clone(), open(&site.home.join(&further.path))));
-        let described = |(name, yard): (String, Result<Yard>)| {
-            match yard.and_then(|yard| yard.targets()?.iter().map(described).collect()) {
-                Ok(targets) => bodies::Yard { name, targets, trouble: None },
-                // Without paths of this machine.
-                Err(error) => bodies::Yard { name, targets: Vec::new(), trouble: Some(error.message) },
+        let described = |(name, yard): (String, Result<Yard>)| match yard
+            .and_then(|yard| yard.targets()?.iter().map(described).collect())
+        {
+            Ok(targets) => bodies::Yard { name, targets, trouble: None },
+            Err(error) => {
+                say!("warning: the yard {name} cannot be read: {}", error.one_line());
+                let trouble = Some("it cannot be read; its server says why".to_owned());
+                bodies::Yard { name, targets: Vec::new(), trouble }
             }
         };
         let own = std::iter::once((OWN_YARD.to_owned(), Ok(site.clone())));
@@ -138,9 +149,9 @@ impl Site for Yards {
     fn ask(&self, ask: &Ask, author: &str) -> std::result::Result<Asked, Trouble> {
         let yard = self.target(&ask.yard, ask.target.as_deref())?;
         {
-            let store = yard.store().map_err(machine)?;
+            let store = yard.store().map_err(unreadable)?;
             for package in &ask.packages {
-                if store.planned(package).map_err(|error| machine(store_error(error)))?.is_none() {
+                if store.planned(package).map_err(|error| unreadable(store_error(error)))?.is_none() {
                     let why = format!("the yard has no plan with a package {package:?}");
                     return Err(Trouble::Absent(why));
                 }
@@ -151,15 +162,16 @@ impl Site for Yards {
             bodies::Kind::Skip => RequestKind::Skip,
             bodies::Kind::Bump => RequestKind::Bump,
         };
-        let run = requests::ask(&yard, kind, &ask.packages, author).map_err(machine)?;
+        let run = requests::ask(&yard, kind, &ask.packages, author).map_err(refused)?;
         say!("{author} asks to {} {}", kind.as_str(), ask.packages.join(", "));
         Ok(Asked { run })
     }
 
     fn made(&self, of: &Of) -> std::result::Result<Vec<Made>, Trouble> {
         let yard = self.target(&of.yard, of.target.as_deref())?;
-        let store = yard.store().map_err(machine)?;
-        let events = store.requests_made(of.count as usize).map_err(|error| machine(store_error(error)))?;
+        let store = yard.store().map_err(unreadable)?;
+        let events =
+            store.requests_made(of.count as usize).map_err(|error| unreadable(store_error(error)))?;
         let made = events.into_iter().rev().filter_map(|event| {
             let EventKind::Requested { request, author } = event.kind else { return None };
             let (request, package) = (request.as_str().to_owned(), event.ids.package);

@@ -6,7 +6,7 @@ use crate::words::now_seconds;
 use crate::yard::{Yard, store_error};
 use kilnyard_yard::tries::{self, Try};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A day, in seconds.
 const DAY: f64 = 86_400.0;
@@ -16,6 +16,9 @@ const HOUR: f64 = 3600.0;
 /// What a removed try had used.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Removed {
+    /// The try: its name, and when it was made, in seconds since 1970.
+    name: String,
+    made_seconds: f64,
     author: String,
     /// When it was removed, in seconds since 1970.
     at_seconds: f64,
@@ -35,14 +38,12 @@ fn removed(yard: &Yard, since_seconds: f64) -> Vec<Removed> {
     all
 }
 
-/// The core-hours that a yard's builds have used since this time, of all its targets.
-///
-/// # Errors
-/// Its records cannot be read.
-pub fn since(yard: &Yard, at_seconds: f64) -> Result<f64> {
+/// The core-hours of builds of all targets of a yard that began and ended at these times or later.
+fn of_builds(yard: &Yard, began_from: f64, ended_from: f64) -> Result<f64> {
     let targets = yard.targets()?;
-    let used =
-        targets.iter().map(|target| target.store()?.cpu_seconds_since(at_seconds).map_err(store_error));
+    let used = targets
+        .iter()
+        .map(|target| target.store()?.cpu_seconds_of(began_from, ended_from).map_err(store_error));
     Ok(used.sum::<Result<f64>>()? / HOUR)
 }
 
@@ -51,22 +52,27 @@ pub fn since(yard: &Yard, at_seconds: f64) -> Result<f64> {
 /// # Errors
 /// Its records cannot be read.
 pub fn within_a_day(yard: &Yard) -> Result<f64> {
-    since(yard, now_seconds() - DAY)
+    of_builds(yard, 0.0, now_seconds() - DAY)
 }
 
-/// The core-hours of a try within the last day: a try begins with the records of its yard, which are not its own.
+/// The core-hours of a try within the last day: a try begins with the records of its yard, which are not its own. One that is
+/// being made or removed has no records.
 fn of_try(known: &Try) -> Result<f64> {
-    since(&open(&known.folder)?, known.note.made_seconds.max(now_seconds() - DAY))
+    let is_there = |folder: &Path| folder.join("state/kilnyard.db").exists();
+    let tried = open(&known.folder)?;
+    match tried.targets()?.iter().all(|target| is_there(&target.folder)) {
+        true => of_builds(&tried, known.note.made_seconds, now_seconds() - DAY),
+        false => Ok(0.0),
+    }
 }
 
 /// The core-hours that an author's tries have used within the last day.
 ///
 /// # Errors
-/// The tries cannot be listed.
+/// The tries cannot be listed, or the records of one cannot be read.
 pub fn by(yard: &Yard, author: &str) -> Result<f64> {
     let own = tries::all(yard)?.into_iter().filter(|known| known.note.author == author);
-    // One that is being made or removed has no records.
-    let there: f64 = own.map(|known| of_try(&known).unwrap_or(0.0)).sum();
+    let there = own.map(|known| of_try(&known)).sum::<Result<f64>>()?;
     let gone = removed(yard, now_seconds() - DAY).into_iter().filter(|removed| removed.author == author);
     Ok(there + gone.map(|removed| removed.core_hours).sum::<f64>())
 }
@@ -76,7 +82,11 @@ pub fn by(yard: &Yard, author: &str) -> Result<f64> {
 /// # Errors
 /// The note cannot be written.
 pub fn keep(yard: &Yard, known: &Try) -> Result<()> {
-    let core_hours = of_try(known).unwrap_or(0.0);
+    // A try that cannot be read can be removed all the same.
+    let core_hours = of_try(known).unwrap_or_else(|error| {
+        say!("warning: what the try {} has used is unknown: {}", known.name, error.one_line());
+        0.0
+    });
     if core_hours <= 0.0 {
         return Ok(());
     }
@@ -86,7 +96,11 @@ pub fn keep(yard: &Yard, known: &Try) -> Result<()> {
         fs_err::File::create(yard.home.join("state/tries-used.lock")).context(Kind::Machine, failed)?;
     lock.into_parts().0.lock().context(Kind::Machine, failed)?;
     let mut all = removed(yard, now_seconds() - DAY);
-    all.push(Removed { author: known.note.author.clone(), at_seconds: now_seconds(), core_hours });
+    let (name, made_seconds) = (known.name.clone(), known.note.made_seconds);
+    // A removal that was killed is repeated.
+    all.retain(|other| (&other.name, other.made_seconds) != (&name, made_seconds));
+    let author = known.note.author.clone();
+    all.push(Removed { name, made_seconds, author, at_seconds: now_seconds(), core_hours });
     let text = serde_json::to_string(&all).or_internal(failed)?;
     kilnyard_farm::write_private(&note(yard), &text).context(Kind::Machine, failed)
 }

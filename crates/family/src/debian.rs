@@ -284,8 +284,20 @@ impl Family for Debian {
         tries::with_packages(text, &init::changed(changes)?)
     }
 
-    fn touched(&self, changes: &[String]) -> Option<Vec<String>> {
-        Some(changes.iter().map(|change| init::source_of(change).to_owned()).collect())
+    fn scans_tries(&self, changes: &[String]) -> bool {
+        // A scan makes the sources of git repositories.
+        changes.iter().any(|change| change.starts_with("git:"))
+    }
+
+    fn touched(&self, tried: &Yard, changes: &[String]) -> Option<Vec<String>> {
+        let (of_git, others): (Vec<&String>, Vec<&String>) =
+            changes.iter().partition(|change| change.starts_with("git:"));
+        let mut all: Vec<String> = others.iter().map(|change| init::source_of(change).to_owned()).collect();
+        if !of_git.is_empty() {
+            // What a repository contains, its scan has found.
+            all.extend(set::names_of_git(tried, &init::changed(changes).ok()?).ok()?);
+        }
+        Some(all)
     }
 
     fn keep_rescanned(&self, _yard: &Yard, _cancel: &AtomicBool, _say: &(dyn Fn(&str) + Sync)) -> Result<()> {

@@ -262,7 +262,7 @@ impl Family for Pkgsrc {
         Ok(edited.map_err(|refusal| Error::usage(refusal.to_string()))?.text)
     }
 
-    fn touched(&self, changes: &[String]) -> Option<Vec<String>> {
+    fn touched(&self, _tried: &Yard, changes: &[String]) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for change in changes {
             let patch = fs_err::read_to_string(change).ok()?;
@@ -287,7 +287,7 @@ impl Family for Pkgsrc {
         Some(all)
     }
 
-    fn scans_tries(&self) -> bool {
+    fn scans_tries(&self, _changes: &[String]) -> bool {
         true
     }
 

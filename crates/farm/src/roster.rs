@@ -79,11 +79,14 @@ pub struct Terms {
     pub roles: BTreeSet<Role>,
     /// Whether it gets nothing until the user approves it.
     pub needs_approval: bool,
+    /// The only name that it may have; absent if it may choose one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { pool: DEFAULT_POOL.to_owned(), roles: Role::all(), needs_approval: false }
+        Terms { pool: DEFAULT_POOL.to_owned(), roles: Role::all(), needs_approval: false, name: None }
     }
 }
 
@@ -207,22 +210,62 @@ impl Roster {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(JoinError::Token),
             read => read?,
         };
+        // A token that is damaged has no age.
+        let issued: Result<Issued, JoinError> = serde_json::from_str(&issued).map_err(|_| JoinError::Expired);
+        // Another worker's is not used up.
+        if issued.as_ref().is_ok_and(|issued| issued.terms.name.as_ref().is_some_and(|own| own != name)) {
+            return Err(JoinError::Token);
+        }
         match fs_err::remove_file(&token) {
             // Another worker was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(JoinError::Token),
             removed => removed?,
         }
-        // A token that is damaged has no age.
-        let issued: Issued = serde_json::from_str(&issued).map_err(|_| JoinError::Expired)?;
+        let issued = issued?;
         if now_seconds.saturating_sub(issued.at_seconds) > TOKEN_SECONDS_MAX {
             return Err(JoinError::Expired);
         }
-        let Terms { pool, roles, needs_approval } = issued.terms;
+        let Terms { pool, roles, needs_approval, .. } = issued.terms;
         let (name, key) = (name.to_owned(), key.to_owned());
         let held = needs_approval.then_some(Held::Unapproved);
         let member = Member { name, key, joined_seconds: now_seconds, pool, roles, held };
         self.write(&member)?;
         Ok(member)
+    }
+
+    /// The names that tokens are for which admit one worker alone.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn awaited(&self) -> io::Result<BTreeSet<String>> {
+        Ok(self.tokens_for_names()?.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// Removes the tokens for a worker of this name.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn withdraw(&self, name: &str) -> io::Result<()> {
+        for (path, _) in self.tokens_for_names()?.into_iter().filter(|(_, of)| of == name) {
+            match fs_err::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                // It was used meanwhile.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens that are for one name, with it.
+    fn tokens_for_names(&self) -> io::Result<Vec<(PathBuf, String)>> {
+        let mut found = Vec::new();
+        for entry in fs_err::read_dir(self.folder.join("tokens"))? {
+            let path = entry?.path();
+            let issued =
+                fs_err::read(&path).ok().and_then(|text| serde_json::from_slice::<Issued>(&text).ok());
+            found.extend(issued.and_then(|issued| issued.terms.name).map(|name| (path, name)));
+        }
+        Ok(found)
     }
 
     /// Decides whether a worker gets builds. Returns false if there is none of this name.
@@ -378,7 +421,8 @@ mod tests {
     #[test]
     fn a_token_decides_pool_and_roles_and_whether_the_user_approves() {
         let (_folder, roster, token) = roster();
-        let terms = Terms { pool: "lab".to_owned(), roles: [Role::Build].into(), needs_approval: true };
+        let terms =
+            Terms { pool: "lab".to_owned(), roles: [Role::Build].into(), needs_approval: true, name: None };
         let token = roster.issue(token.fingerprint, terms, 1).unwrap();
         let member = roster.join(&token.secret, "w", KEY, 5).unwrap();
         assert_eq!((&*member.pool, member.roles.len(), member.held), ("lab", 1, Some(Held::Unapproved)));
@@ -387,6 +431,24 @@ mod tests {
         fs_err::write(roster.path("x"), text).unwrap();
         let member = roster.member("x").unwrap().unwrap();
         assert_eq!((&*member.pool, member.roles, member.held), (DEFAULT_POOL, Role::all(), None));
+    }
+
+    #[test]
+    fn a_token_for_one_name_admits_no_other_and_can_be_withdrawn() {
+        let (_folder, roster, token) = roster();
+        let terms = || Terms { name: Some("pilot-1".to_owned()), ..Terms::default() };
+        let own = roster.issue(token.fingerprint, terms(), 1).unwrap();
+        assert_eq!(roster.awaited().unwrap(), ["pilot-1".to_owned()].into());
+        assert!(matches!(roster.join(&own.secret, "evil", KEY, 5), Err(JoinError::Token)));
+        roster.join(&own.secret, "pilot-1", KEY, 5).unwrap();
+        let second = roster.issue(token.fingerprint, terms(), 1).unwrap();
+        assert!(roster.remove("pilot-1").unwrap());
+        roster.withdraw("pilot-2").unwrap();
+        roster.withdraw("pilot-1").unwrap();
+        assert!(matches!(roster.join(&second.secret, "pilot-1", KEY, 5), Err(JoinError::Token)));
+        assert!(roster.awaited().unwrap().is_empty());
+        // Those for any name stay.
+        roster.join(&token.secret, "w", KEY, 5).unwrap();
     }
 
     #[test]

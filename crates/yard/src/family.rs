@@ -288,12 +288,12 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// The packages that changes are about, by name; none if they may be about all. What differs in its version is found
     /// without this.
-    fn touched(&self, _changes: &[String]) -> Option<Vec<String>> {
+    fn touched(&self, _tried: &Yard, _changes: &[String]) -> Option<Vec<String>> {
         None
     }
 
-    /// Whether the index of a yard does not hold for a try.
-    fn scans_tries(&self) -> bool {
+    /// Whether the index of a yard does not hold for a try of these changes.
+    fn scans_tries(&self, _changes: &[String]) -> bool {
         false
     }
 

@@ -126,7 +126,8 @@ impl Selection {
                 "installed" => is_word(value).then(|| Selection::Installed(value.to_owned())),
                 "section" => is_word(value).then(|| Selection::Section(value.to_owned())),
                 "priority" => is_word(value).then(|| Selection::Priority(value.to_owned())),
-                _ => None,
+                // The epoch of a version: `zlib=1:1.2.13.dfsg-1`.
+                _ => Pin::parse(text).map(Selection::Pinned),
             };
         }
         if text == kilnyard_yard::config::ALL {

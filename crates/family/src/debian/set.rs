@@ -178,6 +178,12 @@ pub fn own_packages(yard: &Yard) -> Result<Vec<String>> {
     Ok(files.map(|path| presumed(&path.to_string_lossy())).chain(of_git).collect())
 }
 
+/// The packages of git repositories that these rules name.
+pub fn names_of_git(yard: &Yard, named: &[String]) -> Result<Vec<String>> {
+    let of_git = git::sources(yard, &rules(yard)?).into_iter();
+    Ok(of_git.filter(|source| named.contains(&source.rule)).map(|source| source.found.name).collect())
+}
+
 /// The commits that packages come from, for people, by package.
 pub fn provenances(yard: &Yard) -> Result<BTreeMap<String, String>> {
     let of_git = git::sources(yard, &rules(yard)?).into_iter();

@@ -29,6 +29,10 @@ pub fn run(yard: &Yard, options: &People) -> Result<ExitCode> {
         }
         return list(&tokens, options.json);
     };
+    if door::roster_folder(yard) != door::folder(yard) {
+        let message = "this yard is served by another one, whose tokens count";
+        return Err(Error::usage(message).hint("the same command in the yard of the site, with --only"));
+    }
     serve::folder(yard)?;
     share(yard)?;
     let code = match action {

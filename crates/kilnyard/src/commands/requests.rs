@@ -33,6 +33,12 @@ pub fn ask(yard: &Yard, kind: RequestKind, packages: &[String], author: &str) ->
         }
         let Some(run) = &run else { continue };
         let row = store.package(run.number, package).map_err(store_error)?;
+        if running.is_some() && row.is_none() {
+            let message = format!("{package} is not part of run {}, which is in progress", run.number);
+            return Err(
+                Error::usage(message).hint(Remedy::command(format!("build {package}")).then(", afterwards"))
+            );
+        }
         if kind == RequestKind::Retry
             && let Some(row) = row
             && (row.state.has_outputs() || row.state == PackageState::Blocked)

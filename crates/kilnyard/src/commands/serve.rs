@@ -186,7 +186,7 @@ fn terms(yard: &Yard, options: &cli::Admission) -> Result<Terms> {
         false => options.roles.iter().copied().collect(),
     };
     let approval = options.approve.unwrap_or(farm.approval(&options.pool));
-    Ok(Terms { pool: options.pool.clone(), roles, needs_approval: approval == Approval::ByHand })
+    Ok(Terms { pool: options.pool.clone(), roles, needs_approval: approval == Approval::ByHand, name: None })
 }
 
 /// The folder of the yard's door, made if it is missing.

@@ -10,6 +10,7 @@ use crate::mirror;
 use crate::run::door;
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_ecosystem::LeftOut;
 use kilnyard_farm::relay;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::result::PackageState;
@@ -54,7 +55,7 @@ pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<Exit
     if let Some(bound) = yard.config.tries.core_hours_per_day {
         let used = used::by(yard, &author)?;
         if used >= bound {
-            let message = format!("{author} has used {used:.1} of {bound} core-hours within the last day");
+            let message = format!("{author} has used {used:.3} of {bound} core-hours within the last day");
             return Err(Error::usage(message)
                 .hint("try again when earlier builds are a day old; or core-hours-per-day in [try]"));
         }
@@ -67,7 +68,7 @@ pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<Exit
     let folder = tries::make(yard, &name, &note)?;
     let tried = open(&folder)?;
     let is_elsewhere = options.elsewhere || is_served(yard, &tried);
-    if tried.config.family.scans_tries() {
+    if tried.config.family.scans_tries(&options.changes) {
         let scanned = program(&folder, None).arg("scan").status().context(Kind::Machine, "scan the try")?;
         if !scanned.success() {
             say!("the try {name} stays; kilnyard --yard {} scan tries it again", folder.display());
@@ -75,6 +76,12 @@ pub fn run(yard: &Yard, target: Option<&str>, options: &cli::Try) -> Result<Exit
         }
     }
     let pairs = pairs(yard, &tried, target)?;
+    if let Some(left) = unresolved(&pairs, &options.changes)? {
+        remove(yard, &folder, None)?;
+        let mut error = Error::usage(format!("{} cannot be built with this change", left.name));
+        error.causes.push(left.explanation);
+        return Err(error.hint("kilnyard plan shows what the yard has"));
+    }
     // Before anything is built: what fails here fails all of it.
     let mut to_build = Vec::new();
     for Pair { before, after, .. } in &pairs {
@@ -138,12 +145,35 @@ fn program(folder: &Path, target: Option<&str>) -> Command {
     command
 }
 
+/// A package that changes are about and no target can build, with the reason; none if each is in one of them.
+fn unresolved(pairs: &[Pair], changes: &[String]) -> Result<Option<LeftOut>> {
+    let mut missing = Vec::new();
+    for Pair { after, .. } in pairs {
+        let set = after.config.family.resolve(after, &mirror::open_files(after)?)?.ecosystem();
+        let touched = after.config.family.touched(after, changes).unwrap_or_default();
+        let is_there = |name: &String| !set.named(name).is_empty() || set.reused().contains(name);
+        let absent = touched.into_iter().filter(|name| !is_there(name));
+        missing.push(
+            absent
+                .map(|name| {
+                    let known = set.left_out().iter().find(|left| left.name == name).cloned();
+                    let explanation = || "the set has no such package".to_owned();
+                    known.unwrap_or_else(|| LeftOut { explanation: explanation(), name })
+                })
+                .collect::<Vec<LeftOut>>(),
+        );
+    }
+    // A change may be for some of the targets alone.
+    let in_all = |left: &LeftOut| missing.iter().all(|other| other.iter().any(|one| one.name == left.name));
+    Ok(missing.first().and_then(|first| first.iter().find(|left| in_all(left))).cloned())
+}
+
 /// The packages that changes affect: those that they are about, those whose version differs, and what is built with them.
 fn affected(yard: &Yard, tried: &Yard, changes: &[String]) -> Result<Vec<String>> {
     let set = |yard: &Yard| -> Result<Set> { yard.config.family.resolve(yard, &mirror::open_files(yard)?) };
     let (before, after) = (set(yard)?.ecosystem(), set(tried)?.ecosystem());
     let (old, graph) = (before.graph(), after.graph());
-    let touched = tried.config.family.touched(changes);
+    let touched = tried.config.family.touched(tried, changes);
     let is_changed = |id: PackageId| {
         let name = graph.name(id);
         let is_touched = touched.as_ref().is_none_or(|touched| touched.iter().any(|known| known == name));
@@ -229,13 +259,11 @@ fn compare(pair: &Pair) -> Result<Compared> {
     Ok(compared)
 }
 
-/// Whether a package has no outputs that count in the yard, or its last build failed.
+/// Whether a package's last build in the yard failed.
 fn failed_before(before: &dyn Store, name: &str) -> Result<bool> {
     let builds = before.builds_of(name, 1).map_err(store_error)?;
-    let Some(last) = builds.first() else {
-        return Ok(before.current(name).map_err(store_error)?.is_none());
-    };
-    Ok(last.failure.is_some())
+    // One that is new, or was never built, has not failed.
+    Ok(builds.first().is_some_and(|last| last.failure.is_some()))
 }
 
 /// Says what a try did to the targets, which are those of the yard and of the try.

@@ -248,7 +248,7 @@ fn show(yard: &Yard, status: &Status, as_json: bool) -> Result<ExitCode> {
         };
         let quota = shared.quota.map_or_else(String::new, |quota| {
             let ends = if quota.is_spent() { "; it starts nothing further" } else { "" };
-            format!("; {:.1} of {} core-hours of a day used{ends}", quota.used_core_hours, quota.core_hours)
+            format!("; {:.3} of {} core-hours of a day used{ends}", quota.used_core_hours, quota.core_hours)
         });
         let _ = writeln!(text, "{name} (weight {weight}, {class}): {work}{quota}");
     }

@@ -33,6 +33,10 @@ fn tried(shared: &Shared) {
         .says(&["newly failing: app, lib"]);
     let json = yard.run(&["try", "--name", "json", "--json", &broken]).exits(1);
     assert_eq!(json.json()["newly_failing"], serde_json::json!(["app", "lib"]));
+    // A new package has not failed before.
+    let fresh = change(Fixture { build: "false", ..good("fresh", "") });
+    yard.run(&["try", "--name", "fresh", &fresh]).exits(1).says(&["newly failing: fresh"]);
+    yard.run(&["try", "--remove", "fresh"]).exits(0);
     // The yard is as it was.
     assert_eq!((yard.published(), yard.run(&["status", "--json"]).exits(0).json()), before);
     yard.build().exits(0).says(&["nothing to do"]);
@@ -40,6 +44,9 @@ fn tried(shared: &Shared) {
     for (arguments, words) in [
         (&["try", "absent.dsc"][..], "there is no file"),
         (&["try", "hello"], "no change to try"),
+        (&["try", "helo=2.10"], "helo cannot be built with this change"),
+        (&["try", "hello=1:9.9"], "hello cannot be built with this change"),
+        (&["try", "git:sources#gone"], "cannot be built with this change"),
         (&["try", "--", "-lib"], "no change to try"),
         (&["try", "--name", "broken", &better], "there is a try broken already"),
         (&["try", "--name", "../x", &better], "cannot name a try"),

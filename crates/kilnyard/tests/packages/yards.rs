@@ -100,7 +100,7 @@ fn spent(shared: &Shared) {
     site.run(&["status"]).exits(2).says(&["core-hours-per-day in [farm.yards.lab] must be 0 or more"]);
     bounded("0");
     let mut server = Served::start(&site);
-    until("its day is spent", || served(&site).contains("yard lab has used 0.0 of 0 core-hours"));
+    until("its day is spent", || served(&site).contains("yard lab has used 0.000 of 0 core-hours"));
     let mut far = Far::join_without(&shared.path(FAR), &site, &server, "far", &[&lab.folder]);
     until("the worker takes part", || far.said().contains("yard lab: takes part"));
     let mut build = lab.start(&["build", "--no-scan", "--elsewhere"]);
@@ -109,7 +109,7 @@ fn spent(shared: &Shared) {
     // Longer than a worker takes that may start it.
     std::thread::sleep(Duration::from_secs(6));
     assert_eq!((&status()["ready"], &status()["running"]), (&1.into(), &0.into()));
-    site.run(&["workers"]).exits(0).says(&["0.0 of 0 core-hours of a day used; it starts nothing further"]);
+    site.run(&["workers"]).exits(0).says(&["0.000 of 0 core-hours of a day used; it starts nothing further"]);
     server.signal(libc::SIGINT);
     bounded("5");
     let url = server.url.trim_start_matches("https://").to_owned();

@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 
 /// How often a pool is checked.
 const STEP: Duration = Duration::from_secs(1);
+/// When the list of a manager has what an earlier server started: nothing is started before.
+const ADOPTED_AFTER: Duration = Duration::from_secs(15);
 /// A run reads the list of workers every second; until it has, it may give a worker another build.
 const HELD_AFTER: Duration = Duration::from_secs(4);
 /// The most characters of a pool's name in the names of its pilots.
@@ -151,6 +153,8 @@ struct Pool {
     startup_seconds: f64,
     /// Those whose workers may be forgotten once they are gone.
     known: BTreeSet<PilotName>,
+    /// Whether what an earlier server left is among them.
+    has_adopted: bool,
     wanted: Option<(u32, String)>,
     began: Instant,
 }
@@ -182,6 +186,7 @@ impl Pool {
             pool: name.to_owned(),
             roles: pool.roles.clone(),
             needs_approval: approval == Approval::ByHand,
+            name: None,
         };
         Ok(Pool {
             name: name.to_owned(),
@@ -199,6 +204,7 @@ impl Pool {
             asked: BTreeMap::new(),
             startup_seconds: STARTUP_SECONDS,
             known: BTreeSet::new(),
+            has_adopted: false,
             wanted: None,
             began: Instant::now(),
         })
@@ -217,7 +223,11 @@ impl Pool {
     fn step(&mut self) {
         let mut actions = Vec::new();
         while let Ok(event) = self.events.1.try_recv() {
+            let is_list = matches!(event, Event::Listed(_));
             self.apply(event, &mut actions);
+            if is_list && self.began.elapsed() > ADOPTED_AFTER {
+                self.adopt();
+            }
         }
         let backlog = self.shared.control.backlog().unwrap_or_default();
         let workers = match self.shared.control.status() {
@@ -235,6 +245,19 @@ impl Pool {
         }
         self.forget(&workers);
         self.show(&backlog, &workers);
+    }
+
+    /// Knows the workers and tokens that an earlier server left: once, when the manager has said which pilots there are.
+    fn adopt(&mut self) {
+        if std::mem::replace(&mut self.has_adopted, true) {
+            return;
+        }
+        let roster = self.shared.control.roster();
+        let members = roster.members().unwrap_or_default().into_iter();
+        let members = members.filter(|member| member.pool == self.name).map(|member| member.name);
+        let all = members.chain(roster.awaited().unwrap_or_default());
+        let own = all.filter_map(|name| PilotName::parse(&name).ok()).filter(|name| self.names.own(name));
+        self.known.extend(own);
     }
 
     fn apply(&mut self, event: Event, actions: &mut Vec<Action>) {
@@ -352,7 +375,10 @@ impl Pool {
         self.known.insert(name.clone());
         self.asked.insert(name.clone(), Instant::now());
         let Shared { control, fingerprint, proxy, url, .. } = &self.shared;
-        let token = control.roster().issue(*fingerprint, self.admits.clone(), words::now_seconds() as u64)?;
+        // One of an earlier try to start it counts no more, and a reader of this one can be no other worker.
+        control.roster().withdraw(name.as_str())?;
+        let admits = Admits { name: Some(name.to_string()), ..self.admits.clone() };
+        let token = control.roster().issue(*fingerprint, admits, words::now_seconds() as u64)?;
         let token = Token { proxy: *proxy, ..token };
         let (cores, grace) =
             (self.demand.cores.to_string(), drivers::grace_seconds(&self.demand).to_string());
@@ -386,7 +412,10 @@ impl Pool {
             if is_known && !is_away {
                 continue;
             }
-            if is_known && self.shared.control.roster().remove(name.as_str()).is_err() {
+            let roster = self.shared.control.roster();
+            // The token of one that never joined admits nothing more.
+            let withdrawn = roster.withdraw(name.as_str());
+            if withdrawn.is_err() || (is_known && roster.remove(name.as_str()).is_err()) {
                 continue;
             }
             self.known.remove(&name);

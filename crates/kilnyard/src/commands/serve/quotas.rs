@@ -70,9 +70,9 @@ fn note(control: &Control, spent: &mut BTreeSet<String>, name: &str, core_hours:
     control.set_quota(name, Some(quota));
     if quota.is_spent() && spent.insert(name.to_owned()) {
         say!(
-            "{shown} has used {used_core_hours:.1} of {core_hours} core-hours within a day: it starts nothing further on the workers"
+            "{shown} has used {used_core_hours:.3} of {core_hours} core-hours within a day: it starts nothing further on the workers"
         );
     } else if !quota.is_spent() && spent.remove(name) {
-        say!("{shown} may start builds again: {used_core_hours:.1} of {core_hours} core-hours");
+        say!("{shown} may start builds again: {used_core_hours:.3} of {core_hours} core-hours");
     }
 }

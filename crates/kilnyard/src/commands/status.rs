@@ -2,12 +2,14 @@
 
 mod follow;
 
+use super::workers::asked_of_site;
 use super::{last_run, print, print_json, state_of};
 use crate::causes::by_cause;
 use crate::cli::Status;
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::foreign::Foreign;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
@@ -18,6 +20,25 @@ use std::process::ExitCode;
 
 /// The maximum number of causes of failures, to fit one screen; the report has all.
 const CAUSES_MAX: usize = 20;
+
+/// Why workers may be missing: pools that cannot start any, packages that fit no worker, and quotas that are used up.
+fn obstacles(yard: &Yard) -> Vec<String> {
+    let Some(status) = asked_of_site(yard) else { return Vec::new() };
+    let mut found = Vec::new();
+    for pool in &status.pools {
+        found.extend(pool.troubles.iter().map(|trouble| format!("pool {}: {trouble}", pool.name)));
+        found.extend(pool.misses.iter().map(|(package, lack)| format!("{package} fits no worker: {lack}")));
+    }
+    for shared in &status.yards {
+        let Some(quota) = shared.quota.filter(|quota| quota.is_spent()) else { continue };
+        let name = if shared.name.is_empty() { "the site's own yard" } else { shared.name.as_str() };
+        found.push(format!(
+            "{name} has used {:.3} of {} core-hours within a day, and starts nothing further on the workers",
+            quota.used_core_hours, quota.core_hours
+        ));
+    }
+    found
+}
 
 pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     let as_json = options.json;
@@ -52,6 +73,7 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
         None => None,
     };
     let path = if state == "running" { path(&*store, &run, &counts)? } else { Vec::new() };
+    let obstacles = if state == "running" { obstacles(yard) } else { Vec::new() };
     if as_json {
         let counts: serde_json::Map<String, serde_json::Value> =
             counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();
@@ -82,6 +104,7 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
             "bound_seconds": run.bound_seconds,
             "measured_bound_seconds": measured_bound_seconds,
             "path": path,
+            "obstacles": obstacles,
             "slots": run.slots,
             "counts": counts,
             "building": builds.iter().map(building).collect::<Vec<_>>(),
@@ -117,6 +140,9 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
     }
     let parts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let _ = writeln!(text, "{}", parts.join(", "));
+    for obstacle in &obstacles {
+        let _ = writeln!(text, "waits: {}", Foreign(obstacle));
+    }
     for build in &builds {
         let stage = stage_of(yard, build);
         let since = words::duration(now - build.started_seconds);

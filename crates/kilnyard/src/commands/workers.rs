@@ -153,7 +153,16 @@ fn unseen(member: kilnyard_farm::roster::Member) -> WorkerStatus {
 
 /// The door's answer; absent if there is none.
 pub fn asked(yard: &Yard) -> Option<Status> {
-    let mut stream = relay::connect(&door::folder(yard)).ok()?;
+    asked_in(&door::folder(yard))
+}
+
+/// What the server of the site says that has the workers of a yard.
+pub fn asked_of_site(yard: &Yard) -> Option<Status> {
+    asked_in(&door::roster_folder(yard))
+}
+
+fn asked_in(folder: &Path) -> Option<Status> {
+    let mut stream = relay::connect(folder).ok()?;
     relay::write(&mut stream, &First::Status, b"").ok()?;
     relay::read(&mut stream).ok()?.map(|(status, _)| status)
 }

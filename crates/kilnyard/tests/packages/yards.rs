@@ -110,6 +110,8 @@ fn spent(shared: &Shared) {
     std::thread::sleep(Duration::from_secs(6));
     assert_eq!((&status()["ready"], &status()["running"]), (&1.into(), &0.into()));
     site.run(&["workers"]).exits(0).says(&["0.000 of 0 core-hours of a day used; it starts nothing further"]);
+    // Who waits for the run learns why.
+    lab.run(&["status"]).exits(0).says(&["waits: lab has used 0.000 of 0 core-hours"]);
     server.signal(libc::SIGINT);
     bounded("5");
     let url = server.url.trim_start_matches("https://").to_owned();

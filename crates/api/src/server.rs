@@ -89,7 +89,7 @@ impl Server {
     /// Answers at an address: over TLS if there is a certificate, by plain HTTP otherwise. `clock` gives the seconds since 1970.
     ///
     /// # Errors
-    /// The address is in use, or the certificate or key is none.
+    /// The address is in use, or the certificate or its key is invalid.
     pub fn start(
         address: SocketAddr,
         certificate: Option<&Certificate>,

@@ -15,6 +15,10 @@ use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Policy};
 use kilnyard_store::{BuildRow, Number, Record, Request, RequestKind, RunState};
 use std::sync::Arc;
 
+/// The CPU time of a build is at most this many times that of its worker's cores: one that was given few of its machine's cores
+/// cannot always keep builds to them.
+const CLAIMED_MAX: f64 = 4.0;
+
 impl Coordinator {
     /// Applies an event at this time (seconds since 1970) and appends the actions that follow.
     pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
@@ -434,11 +438,11 @@ impl Coordinator {
         match progress {
             Progress::StageEnded(mut stage) => {
                 let cores = lease.machine.map_or(1, |machine| self.seats.get(machine).cores);
-                // Quotas count it, and estimates: no worker may claim what its machine cannot do.
-                let cpu_seconds_max = stage.wall_seconds.max(0.0) * f64::from(cores.max(1));
-                let is_number = stage.cpu_seconds.is_finite() && cpu_seconds_max.is_finite();
-                stage.cpu_seconds =
-                    if is_number { stage.cpu_seconds.clamp(0.0, cpu_seconds_max) } else { 0.0 };
+                // Quotas count it: no worker may claim what its machine cannot have done since the build began.
+                let elapsed_seconds = (now_seconds - lease.began_seconds).max(0.0);
+                let cpu_seconds_max = elapsed_seconds * f64::from(cores.max(1)) * CLAIMED_MAX;
+                // Not a number is nothing.
+                stage.cpu_seconds = stage.cpu_seconds.max(0.0).min(cpu_seconds_max);
                 stage.parallel_seconds =
                     Some(lease.take_parallel_seconds(now_seconds).min(stage.wall_seconds));
                 // Time spent waiting counts as work, as in estimates.

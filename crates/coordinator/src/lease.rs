@@ -164,6 +164,7 @@ impl LeaseState {
             slot,
             files,
             ends_seconds: now_seconds + LEASE_SECONDS,
+            began_seconds: now_seconds,
             granted_seconds: now_seconds,
             is_confirmed: false,
             is_started: false,

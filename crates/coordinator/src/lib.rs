@@ -341,6 +341,8 @@ pub struct Open {
     pub key: Key,
     /// The recorded stages. A repeated report of one of them changes nothing.
     pub stages: Vec<StageResult>,
+    /// When it was granted first.
+    pub began_seconds: f64,
 }
 
 /// Something for the view that is not recorded.
@@ -457,6 +459,8 @@ struct LeaseState {
     slot: u32,
     files: Files,
     ends_seconds: f64,
+    /// When it was granted first, also by an earlier coordinator.
+    began_seconds: f64,
     /// When it was last sent.
     granted_seconds: f64,
     /// Its worker reported that it has it.
@@ -656,7 +660,18 @@ impl Coordinator {
     /// Adds builds that may still be running: their workers have the length of a lease to report them.
     pub fn with_open(mut self, now_seconds: f64, open: Vec<Open>) -> Coordinator {
         for open in open {
-            let Open { build, attempt, worker, slot, package: id, reason, version, key, stages } = open;
+            let Open {
+                build,
+                attempt,
+                worker,
+                slot,
+                package: id,
+                reason,
+                version,
+                key,
+                stages,
+                began_seconds,
+            } = open;
             if !self.is_in_run(id) || self.state(id) != PackageState::Waiting {
                 continue;
             }
@@ -671,6 +686,7 @@ impl Coordinator {
                 is_confirmed: true,
                 is_started: true,
                 recorded: stages,
+                began_seconds,
                 ..LeaseState::new(id, (build, attempt), None, worker, slot, Files::Disk, now_seconds)
             };
             self.leases.insert(build, lease);

@@ -84,6 +84,7 @@ impl Coordinator {
             version: row.version.clone(),
             key,
             stages: row.stages.clone(),
+            began_seconds: row.started_seconds,
         })
     }
 }

@@ -566,6 +566,29 @@ fn records_use_only_the_coordinators_clock() {
 }
 
 #[test]
+fn a_worker_cannot_claim_more_cpu_time_than_its_machine_had() {
+    for (claimed, recorded) in
+        [(1.0, 1.0), (1e12, 480.0), (f64::INFINITY, 480.0), (-1e12, 0.0), (f64::NAN, 0.0)]
+    {
+        // Three cores, for 40 seconds.
+        let mut run = Run::new(&[("a", "a")], 4);
+        run.now_seconds = 50.0;
+        run.send(Event::Begin);
+        run.now_seconds = 90.0;
+        // Whatever it says of the time that passed.
+        let stage = StageResult { cpu_seconds: claimed, ..stage_of(0.0, 1e12) };
+        let event = Progress::StageEnded(Box::new(stage));
+        let mut actions = Vec::new();
+        run.coordinator.progress(run.now_seconds, 1, event, &mut actions);
+        let seen = actions.iter().find_map(|action| match action {
+            Action::Record(Record::StageEnded { stage, .. }) => Some(stage.cpu_seconds),
+            _ => None,
+        });
+        assert_eq!(seen, Some(recorded), "{claimed}");
+    }
+}
+
+#[test]
 fn a_build_is_recorded_with_its_attempt_and_its_worker() {
     let mut run = Run::new(&[("a", "a"), ("b", "b")], 4);
     run.send(Event::Begin);

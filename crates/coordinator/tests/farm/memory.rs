@@ -192,6 +192,7 @@ impl Memory {
                 version: row.version.clone(),
                 key: Key { digest: "k".into(), lines: Vec::new() },
                 stages: row.stages.clone(),
+                began_seconds: 0.0,
             })
         };
         open.filter_map(of).collect()

@@ -81,6 +81,7 @@ pub fn take_over(
             version: build.version.clone(),
             key: order.key.clone(),
             stages: build.stages.clone(),
+            began_seconds: build.started_seconds,
         };
         is_same.then_some(TakenOver { open, order, row: build.clone() })
     };

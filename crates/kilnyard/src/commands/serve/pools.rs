@@ -249,13 +249,15 @@ impl Pool {
 
     /// Knows the workers and tokens that an earlier server left: once, when the manager has said which pilots there are.
     fn adopt(&mut self) {
-        if std::mem::replace(&mut self.has_adopted, true) {
+        if self.has_adopted {
             return;
         }
         let roster = self.shared.control.roster();
-        let members = roster.members().unwrap_or_default().into_iter();
-        let members = members.filter(|member| member.pool == self.name).map(|member| member.name);
-        let all = members.chain(roster.awaited().unwrap_or_default());
+        // What cannot be read now is read after the next list.
+        let (Ok(members), Ok(awaited)) = (roster.members(), roster.awaited()) else { return };
+        self.has_adopted = true;
+        let members = members.into_iter().filter(|member| member.pool == self.name).map(|member| member.name);
+        let all = members.chain(awaited);
         let own = all.filter_map(|name| PilotName::parse(&name).ok()).filter(|name| self.names.own(name));
         self.known.extend(own);
     }

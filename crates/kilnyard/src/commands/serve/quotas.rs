@@ -30,15 +30,15 @@ pub fn watch(site: Yard, control: Control) {
     if bounded.is_empty() && site.config.tries.core_hours_per_day.is_none() {
         return;
     }
+    let mut notes = Notes { control, spent: BTreeSet::new(), unknown: BTreeMap::new() };
     std::thread::spawn(move || {
-        let mut spent = BTreeSet::new();
         while signals::count() == 0 {
             for (name, path, core_hours) in &bounded {
                 let used = super::super::open(path).and_then(|yard| used::within_a_day(&yard));
-                note(&control, &mut spent, name, *core_hours, used);
+                notes.note(name, *core_hours, used);
             }
             if let Some(core_hours) = site.config.tries.core_hours_per_day {
-                note_tries(&site, &control, &mut spent, core_hours);
+                notes.note_tries(&site, core_hours);
             }
             let steps = PERIOD.as_millis() / STEP.as_millis();
             (0..steps).take_while(|_| signals::count() == 0).for_each(|_| std::thread::sleep(STEP));
@@ -46,33 +46,57 @@ pub fn watch(site: Yard, control: Control) {
     });
 }
 
-/// Notes what each author's tries have used.
-fn note_tries(site: &Yard, control: &Control, spent: &mut BTreeSet<String>, core_hours: f64) {
-    let mut by_author: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for known in tries::all(site).unwrap_or_default() {
-        by_author.entry(known.note.author).or_default().push(format!("try-{}", known.name));
-    }
-    for (author, names) in by_author {
-        let Ok(used) = used::by(site, &author) else { continue };
-        names.iter().for_each(|name| note(control, spent, name, core_hours, Ok(used)));
-    }
+/// What was said of each yard.
+struct Notes {
+    control: Control,
+    /// Those that have used their quota.
+    spent: BTreeSet<String>,
+    /// Why it is not known what a yard has used.
+    unknown: BTreeMap<String, String>,
 }
 
-/// Notes what a yard has used, and says when its bound is reached, and when it may start builds again.
-fn note(control: &Control, spent: &mut BTreeSet<String>, name: &str, core_hours: f64, used: Result<f64>) {
-    let shown = if name.is_empty() { "this site's own yard".to_owned() } else { format!("yard {name}") };
-    let used_core_hours = match used {
-        Ok(used) => used,
-        // What was known still counts.
-        Err(error) => return say!("warning: what {shown} has used is unknown: {}", error.one_line()),
-    };
-    let quota = Quota { core_hours, used_core_hours };
-    control.set_quota(name, Some(quota));
-    if quota.is_spent() && spent.insert(name.to_owned()) {
-        say!(
-            "{shown} has used {used_core_hours:.3} of {core_hours} core-hours within a day: it starts nothing further on the workers"
-        );
-    } else if !quota.is_spent() && spent.remove(name) {
-        say!("{shown} may start builds again: {used_core_hours:.3} of {core_hours} core-hours");
+impl Notes {
+    /// Notes what each author's tries have used.
+    fn note_tries(&mut self, site: &Yard, core_hours: f64) {
+        let all = match tries::all(site) {
+            Ok(all) => all,
+            Err(error) => return self.is_unknown("the tries", &error.one_line()),
+        };
+        let mut by_author: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for known in all {
+            by_author.entry(known.note.author).or_default().push(format!("try-{}", known.name));
+        }
+        for (author, names) in by_author {
+            match used::by(site, &author) {
+                Ok(used) => names.iter().for_each(|name| self.note(name, core_hours, Ok(used))),
+                Err(error) => self.is_unknown(&format!("the tries of {author}"), &error.one_line()),
+            }
+        }
+    }
+
+    /// Notes what a yard has used, and says when its bound is reached, and when it may start builds again.
+    fn note(&mut self, name: &str, core_hours: f64, used: Result<f64>) {
+        let shown = if name.is_empty() { "this site's own yard".to_owned() } else { format!("yard {name}") };
+        let used_core_hours = match used {
+            Ok(used) => used,
+            Err(error) => return self.is_unknown(&shown, &error.one_line()),
+        };
+        self.unknown.remove(&shown);
+        let quota = Quota { core_hours, used_core_hours };
+        self.control.set_quota(name, Some(quota));
+        if quota.is_spent() && self.spent.insert(name.to_owned()) {
+            say!(
+                "{shown} has used {used_core_hours:.3} of {core_hours} core-hours within a day: it starts nothing further on the workers"
+            );
+        } else if !quota.is_spent() && self.spent.remove(name) {
+            say!("{shown} may start builds again: {used_core_hours:.3} of {core_hours} core-hours");
+        }
+    }
+
+    /// Says once why it is not known. What was known still counts.
+    fn is_unknown(&mut self, shown: &str, reason: &str) {
+        if self.unknown.insert(shown.to_owned(), reason.to_owned()).as_deref() != Some(reason) {
+            say!("warning: what {shown} has used is unknown: {reason}");
+        }
     }
 }

@@ -30,12 +30,17 @@ fn note(yard: &Yard) -> PathBuf {
     yard.home.join("state/tries-used.json")
 }
 
-/// What removed tries used. What cannot be read is nothing: it bounds tries, and no more.
-fn removed(yard: &Yard, since_seconds: f64) -> Vec<Removed> {
-    let text = fs_err::read(note(yard)).unwrap_or_default();
-    let mut all: Vec<Removed> = serde_json::from_slice(&text).unwrap_or_default();
+/// What removed tries used.
+fn removed(yard: &Yard, since_seconds: f64) -> Result<Vec<Removed>> {
+    let path = note(yard);
+    let failed = || format!("read {}, which has what removed tries used", path.display());
+    let text = match fs_err::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.context(Kind::Machine, failed())?,
+    };
+    let mut all: Vec<Removed> = serde_json::from_slice(&text).context(Kind::Machine, failed())?;
     all.retain(|removed| removed.at_seconds >= since_seconds);
-    all
+    Ok(all)
 }
 
 /// The core-hours of builds of all targets of a yard that began and ended at these times or later.
@@ -73,7 +78,7 @@ fn of_try(known: &Try) -> Result<f64> {
 pub fn by(yard: &Yard, author: &str) -> Result<f64> {
     let own = tries::all(yard)?.into_iter().filter(|known| known.note.author == author);
     let there = own.map(|known| of_try(&known)).sum::<Result<f64>>()?;
-    let gone = removed(yard, now_seconds() - DAY).into_iter().filter(|removed| removed.author == author);
+    let gone = removed(yard, now_seconds() - DAY)?.into_iter().filter(|removed| removed.author == author);
     Ok(there + gone.map(|removed| removed.core_hours).sum::<f64>())
 }
 
@@ -95,7 +100,7 @@ pub fn keep(yard: &Yard, known: &Try) -> Result<()> {
     let lock =
         fs_err::File::create(yard.home.join("state/tries-used.lock")).context(Kind::Machine, failed)?;
     lock.into_parts().0.lock().context(Kind::Machine, failed)?;
-    let mut all = removed(yard, now_seconds() - DAY);
+    let mut all = removed(yard, now_seconds() - DAY)?;
     let (name, made_seconds) = (known.name.clone(), known.note.made_seconds);
     // A removal that was killed is repeated.
     all.retain(|other| (&other.name, other.made_seconds) != (&name, made_seconds));

@@ -66,15 +66,16 @@ impl Shared {
         &self,
         ask: impl FnOnce(&dyn Site) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let broken = |error: &dyn fmt::Display| Refusal::from(Trouble::Machine(error.to_string()));
-        let place = self.asking.clone().acquire_owned().await.map_err(|error| broken(&error))?;
+        // A panic has been printed; its message is not for the client.
+        let broken = || Refusal::from(Trouble::Machine("the server panicked, and says why".to_owned()));
+        let place = self.asking.clone().acquire_owned().await.map_err(|_| broken())?;
         let site = self.site.clone();
         let asked = tokio::task::spawn_blocking(move || {
             // Until the thread is done, even if the client is gone.
             let _place = place;
             ask(&*site)
         });
-        Ok(asked.await.map_err(|error| broken(&error))??)
+        Ok(asked.await.map_err(|_| broken())??)
     }
 }
 

@@ -183,7 +183,7 @@ fn wrong_requests_are_explained_and_do_nothing() {
         (retry("lab", "absent"), 404, "no such package"),
         (retry("lab", "good"), 409, "is built"),
         (retry("lab", "broken-disk"), 500, "the disk"),
-        (retry("lab", "panic"), 500, "panic"),
+        (retry("lab", "panic"), 500, "the server panicked, and says why"),
         (json!({ "request": "retry", "packages": ["a".repeat(1 << 17)] }), 413, "length limit"),
     ] {
         let (status, answer) = bench.post(&anna, &body);

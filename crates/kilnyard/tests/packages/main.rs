@@ -89,7 +89,7 @@ fn main() {
         | "the_disk_is_consistent_after_a_power_cut" => {
             case.needs(support::is_root(), "only root can mount a disk")
         }
-        "a_locked_git_source_is_built_with_a_second_archive" => {
+        "a_locked_git_source_is_built_with_a_second_archive" | "a_change_is_tried_beside_the_yard" => {
             case.needs(support::has("git"), "git is not installed")
         }
         "a_lease_and_artifacts_are_enough_for_libmd" => {

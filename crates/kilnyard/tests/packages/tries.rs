@@ -4,6 +4,8 @@ use crate::fixtures::{Fixture, Packages, Shared, Trial, good, slow};
 use crate::support::farm::{Far, Served, served};
 use crate::support::until;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 pub const CASES: &[Trial] =
     &[("a_change_is_tried_beside_the_yard", tried), ("a_try_gets_workers_beside_a_full_run", beside)];
@@ -33,6 +35,24 @@ fn tried(shared: &Shared) {
         .says(&["newly failing: app, lib"]);
     let json = yard.run(&["try", "--name", "json", "--json", &broken]).exits(1);
     assert_eq!(json.json()["newly_failing"], serde_json::json!(["app", "lib"]));
+    // A branch of a repository, whose version is that of the yard.
+    let dsc = Fixture { content: "branch", ..good("lib", "") }.write(&changes);
+    let run = |folder: &Path, program: &str, arguments: &[&str]| {
+        let ended = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
+        assert!(ended.status.success(), "{program} {arguments:?}: {ended:?}");
+    };
+    run(&changes, "dpkg-source", &["--extract", &dsc, "repository"]);
+    let repository = changes.join("repository");
+    run(&repository, "git", &["init", "--quiet", "--initial-branch=wip"]);
+    run(&repository, "git", &["add", "--all"]);
+    let identity = ["-c", "user.name=A", "-c", "user.email=a@b.c"];
+    run(&repository, "git", &[&identity[..], &["commit", "--quiet", "--message=change"]].concat());
+    let branch = format!("git:{}#wip", repository.display());
+    yard.run(&["try", "--name", "branch", &branch]).exits(0).says(&["try branch: 1 package built"]);
+    yard.run(&["try", &branch.replace("#wip", "#gone")])
+        .exits(2)
+        .says(&["has no branch, tag or commit gone"]);
+    yard.run(&["try", "--remove", "branch"]).exits(0);
     // A new package has not failed before.
     let fresh = change(Fixture { build: "false", ..good("fresh", "") });
     yard.run(&["try", "--name", "fresh", &fresh]).exits(1).says(&["newly failing: fresh"]);

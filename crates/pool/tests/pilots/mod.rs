@@ -1,7 +1,8 @@
 //! A pool in real time: the shipped reconciler, a real driver, and sham workers that real managers start.
 //!
 //! A sham worker is a shell script that holds a lock on `workers/NAME` while it lives; that is how it is connected. It adds its name to
-//! `starts` when it begins, and to `drained` when it gets SIGTERM, and then ends.
+//! `starts` when it begins, and to `drained` at its first SIGTERM, and then ends. Slurm sends SIGTERM to all processes of a job, and
+//! the job's script passes it on, so that a worker gets it twice.
 
 use kilnyard_pool::{
     Action, Driver, Event, Figures, Launch, Memory, Names, PilotName, Reconciler, Terms, perform,
@@ -176,7 +177,7 @@ exec 9>"$1/workers/$2"
 flock -n 9 || exit 9
 [ "$(cat files/token)" = "secret of $2" ] || exit 8
 [ "${#SECRET}" = 11 ] || exit 7
-trap 'echo "$2" >> "$1/drained"; exit 0' TERM
+trap 'trap "" TERM; echo "$2" >> "$1/drained"; exit 0' TERM
 echo "$2" >> "$1/starts"
 while :; do sleep 0.1 9>&-; done
 "#;

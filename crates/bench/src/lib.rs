@@ -36,7 +36,7 @@ use clap::{Args, ValueEnum};
 use kilnyard_mirror::FileStore;
 use kilnyard_store::{RunState, Store};
 use kilnyard_yard::{
-    config, environment, error, family, files, interrupt, key, mirror, plan, report, shape, unpack, words,
+    config, environment, error, family, files, init, interrupt, mirror, plan, report, shape, unpack, words,
     worker, yard,
 };
 use std::fmt::Display;

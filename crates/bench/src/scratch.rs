@@ -4,6 +4,7 @@ use crate::Trial;
 use crate::config::Config;
 use crate::config::store::{StoreTable, without_stores};
 use crate::error::{Context, Kind, Result};
+use crate::init;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_family::FAMILIES;
 use kilnyard_root::sandbox::{RunError, Task};
@@ -41,17 +42,18 @@ impl Scratch {
         self.folder.join(relative)
     }
 
-    /// Turns this folder into a yard with the index, the base and the key of another yard, which must contain it. It
-    /// has its own store, files and repository, and no layers of dependencies.
+    /// Turns this folder into a yard with the index and the base of another yard, which must contain it. It has its
+    /// own store, key, files and repository, and no layers of dependencies.
     pub fn beside(&self, yard: &Yard, config: Config) -> Result<Yard> {
         let failed = "create a yard for the benchmark";
         Yard::make_folders(&self.folder)?;
         // The layers' files have ids of the same range.
-        for name in [CONFIG, "state/key.asc", "state/range"] {
+        for name in [CONFIG, "state/range"] {
             if yard.path(name).exists() {
                 fs_err::copy(yard.path(name), self.path(name)).context(Kind::Machine, failed)?;
             }
         }
+        init::make_key(&self.folder)?;
         if self.path(CONFIG).exists() {
             let text = fs_err::read_to_string(self.path(CONFIG)).context(Kind::Machine, failed)?;
             fs_err::write(self.path(CONFIG), without_stores(&text)).context(Kind::Machine, failed)?;

@@ -118,6 +118,7 @@ fn outputs(build: Number) -> Vec<Output> {
         size_bytes: 1,
         content: build.to_string(),
         description: String::new(),
+        digests: Default::default(),
     }]
 }
 

@@ -36,6 +36,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The SHA-256 of a text, in hexadecimal.
+pub(crate) fn hash_of(text: &str) -> String {
+    use sha2::Digest;
+    hex(&sha2::Sha256::digest(text.as_bytes()))
+}
+
+/// The digest of a sorted list of paths that a worker vouches for.
+pub(crate) fn files_digest(paths: &[String]) -> String {
+    hash_of(&kilnyard_model::digests::text_of_files(paths))
+}
+
 /// A package cannot be built now; the explanation has one line per step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{explanation}")]

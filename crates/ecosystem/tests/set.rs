@@ -156,6 +156,7 @@ fn output(name: &str, content: &str, more: &str) -> Output {
         size_bytes: 5,
         content: content.into(),
         description: format!("Package: {name}\nVersion: 1-1+bk1\nArchitecture: amd64\n{more}"),
+        digests: Default::default(),
     }
 }
 

@@ -35,9 +35,10 @@ use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::causes::KnownCause;
 use kilnyard_yard::error::Result;
-use kilnyard_yard::family::{self, Family, Neighbour, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
+use kilnyard_yard::family::{
+    self, Family, Neighbour, NewYard, PublicationTerms, Recovered, Resolved, Scanned, Set, ToPublish,
+};
 use kilnyard_yard::finding::Finding;
-use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::tries;
@@ -335,13 +336,13 @@ impl Resolved for SourceSet {
         self.workshop.clone()
     }
 
-    fn to_publish(
-        &self,
+    fn to_publish<'a>(
+        &'a self,
         yard: &Yard,
-        store: &dyn Store,
-        distfiles: &FileStore,
-        key: &SigningKey,
-    ) -> Result<ToPublish> {
-        publish::make(yard, &self.debian, store, &self.workshop, distfiles, key)
+        store: &'a dyn Store,
+        distfiles: &'a FileStore,
+        terms: &PublicationTerms,
+    ) -> Result<ToPublish<'a>> {
+        publish::make(yard, &self.debian, store, &self.workshop, distfiles, terms)
     }
 }

@@ -34,16 +34,18 @@ use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Graph;
+use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::config::ALL;
 use kilnyard_yard::config::edit::{self, OnConflict};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
-use kilnyard_yard::family::{self, Family, NewYard, Recovered, Resolved, Scanned, Set, ToPublish};
+use kilnyard_yard::family::{
+    self, Family, NewYard, PublicationTerms, Recovered, Resolved, Scanned, Set, ToPublish,
+};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::helpers::{Helpers, NoHelpers};
-use kilnyard_yard::key::SigningKey;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::tries;
@@ -160,6 +162,10 @@ impl Family for Pkgsrc {
 
     fn target(&self) -> std::result::Result<Target, TargetError> {
         self.root.target(rules::FAMILY)
+    }
+
+    fn listed_digest(&self, output: &Output) -> Option<String> {
+        rules::description::sha512(&output.description).map(str::to_owned)
     }
 
     fn check(&self) -> std::result::Result<(), String> {
@@ -332,14 +338,14 @@ impl Resolved for TreeSet {
         self.workshop.clone()
     }
 
-    fn to_publish(
-        &self,
+    fn to_publish<'a>(
+        &'a self,
         yard: &Yard,
-        store: &dyn Store,
-        distfiles: &FileStore,
-        key: &SigningKey,
-    ) -> Result<ToPublish> {
-        publish::make(yard, store, &self.workshop, distfiles, key)
+        store: &'a dyn Store,
+        distfiles: &'a FileStore,
+        terms: &PublicationTerms,
+    ) -> Result<ToPublish<'a>> {
+        publish::make(yard, store, &self.workshop, distfiles, terms)
     }
 
     fn write_reports(&self, yard: &Yard, store: &dyn Store) -> Result<()> {

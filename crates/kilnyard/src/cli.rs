@@ -1,13 +1,17 @@
 //! The command line.
 
 mod farm;
+mod keys;
 mod people;
+mod signer;
 mod simulate;
 mod store;
 mod tries;
 
 pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
+pub use keys::{Keys, KeysAction};
 pub use people::{People, PeopleAction};
+pub use signer::Signer;
 pub use simulate::{PolicyName, Simulate};
 pub use store::{Artifacts, CheckArtifacts, Move, Store};
 pub use tries::Try;
@@ -43,7 +47,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 39] = [
+const ORDER: [&str; 41] = [
     "demo",
     "init",
     "doctor",
@@ -73,6 +77,8 @@ const ORDER: [&str; 39] = [
     "workers",
     "people",
     "publish",
+    "keys",
+    "signer",
     "clean",
     "store",
     "artifacts",
@@ -201,6 +207,10 @@ pub enum Command {
     Try(Try),
     /// Write the repository from the current outputs.
     Publish(Publish),
+    /// List the keys that sign the repository, or change them; check what was signed.
+    Keys(Keys),
+    /// Sign the repositories of a yard on another machine, with keys that only this machine has.
+    Signer(Signer),
     /// Remove files that are no longer needed.
     Clean(Clean),
     /// Check, move, back up or restore the store.

@@ -11,6 +11,7 @@ mod doctor;
 pub mod fakeroot;
 mod history;
 mod init;
+mod keys;
 mod lease;
 mod log;
 mod manual;
@@ -25,6 +26,7 @@ mod root;
 mod scan;
 mod serve;
 mod shell;
+mod signer;
 mod simulate;
 mod status;
 mod store;
@@ -105,6 +107,8 @@ pub fn run(given: Given) -> Result<ExitCode> {
             serve::run(&console.whole()?, &options)
         }
         Command::Worker(options) => worker::run(&options),
+        Command::Signer(options) => signer::run(&options),
+        Command::Keys(options) => keys::run(|| console.whole(), &options),
         Command::People(options) => people::run(&console.whole()?, &options),
         Command::Pools(options) => pools::run(&console.whole()?, &options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),

@@ -24,6 +24,8 @@ fn main() -> ExitCode {
     // To enter a build's root, this program starts itself again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
     kilnyard_process::become_inspector_if_asked();
+    // So do keys, in a sandbox of their own.
+    kilnyard_yard::signing::process::become_signer_if_asked();
     if let Some(code) = kilnyard_bench::fakeroot::become_client_if_asked() {
         return code;
     }

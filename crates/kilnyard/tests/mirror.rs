@@ -524,12 +524,12 @@ fn init_makes_a_yard_once() {
     yard.run(&init).exits(0).says(&["made the yard", "next: kilnyard"]);
     let text = yard.read("kilnyard.toml");
     assert!(text.contains("goodsource") && text.contains("http://127.0.0.1:1/debian"), "{text}");
-    let key = yard.read("state/key.asc");
+    let key = yard.read("state/signer/keys/main.asc");
     use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(yard.path("state/key.asc")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(yard.path("state/signer/keys/main.asc")).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0);
     yard.run(&init).exits(2).says(&["there is already a yard"]);
-    assert_eq!((yard.read("kilnyard.toml"), yard.read("state/key.asc")), (text, key));
+    assert_eq!((yard.read("kilnyard.toml"), yard.read("state/signer/keys/main.asc")), (text, key));
     let other = Yard { folder: folder.path().join("other") };
     other.run(&["init", "debian", "--release", "a b", "goodsource"]).exits(2).says(&["a b"]);
     assert!(!other.folder.exists());

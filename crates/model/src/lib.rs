@@ -18,6 +18,7 @@ pub mod attempt;
 pub mod backlog;
 pub mod cuts;
 pub mod difference;
+pub mod digests;
 pub mod entitlement;
 pub mod foreign;
 pub mod graph;

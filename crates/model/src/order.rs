@@ -392,6 +392,9 @@ pub struct Output {
     pub content: String,
     /// Its entry for an index, in the ecosystem's format, without file name, size and hashes.
     pub description: String,
+    /// Further digests that its worker vouches for, by name: see [`digests`](crate::digests).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub digests: BTreeMap<String, String>,
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 use crate::attempt::Attempt;
 use crate::order::{BuildOrder, FolderContent, Output};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The type of the signed text.
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
@@ -46,6 +47,9 @@ pub struct Account {
 struct Resource {
     name: String,
     digest: Digest,
+    /// Further digests of an output.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -99,7 +103,11 @@ struct Metadata {
 }
 
 fn resource(name: &str, sha256: &str) -> Resource {
-    Resource { name: name.to_owned(), digest: Digest { sha256: sha256.to_owned() } }
+    Resource {
+        name: name.to_owned(),
+        digest: Digest { sha256: sha256.to_owned() },
+        annotations: BTreeMap::new(),
+    }
 }
 
 impl Account {
@@ -140,7 +148,11 @@ impl Account {
 
     /// The statement about these outputs, as JSON.
     pub fn statement(&self, outputs: &[Output]) -> String {
-        let subject = outputs.iter().map(|output| resource(&output.file, &output.sha256)).collect();
+        let described = |output: &Output| Resource {
+            annotations: output.digests.clone(),
+            ..resource(&output.file, &output.sha256)
+        };
+        let subject = outputs.iter().map(described).collect();
         // Strings alone: this cannot fail.
         serde_json::to_string(&Account { subject, ..self.clone() }).unwrap_or_default()
     }
@@ -187,12 +199,14 @@ mod tests {
             size_bytes: 7,
             content: String::new(),
             description: String::new(),
+            digests: BTreeMap::from([(crate::digests::FILES.to_owned(), "3".repeat(64))]),
         };
         let attempt = Attempt::from_bytes([7; 16]);
         let account = Account::of(&order(), attempt, "far");
         let text = account.statement(std::slice::from_ref(&output));
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["subject"][0]["digest"]["sha256"], "2".repeat(64));
+        assert_eq!(value["subject"][0]["annotations"]["files"], "3".repeat(64));
         let definition = &value["predicate"]["buildDefinition"];
         assert_eq!(definition["resolvedDependencies"][0]["name"], "a.deb");
         assert_eq!(definition["externalParameters"]["package"], "zlib");

@@ -97,6 +97,7 @@ fn output() -> Output {
         size_bytes: 7,
         content: "c0".to_owned(),
         description: "Package: two\n".to_owned(),
+        digests: Default::default(),
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::disk::{self, Placed};
 use crate::error::During;
-use crate::layout::{CHECKSUMS_SIGNATURE, RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
+use crate::layout::{ALL, CHECKSUMS_SIGNATURE, RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
 use crate::operation::Operation;
+use crate::series;
+use crate::signer::{SignedText, ToSign};
 use crate::state::SeriesState;
 use crate::{Publication, PublishError, Result, Signer};
 
@@ -46,7 +48,13 @@ impl Publication {
             {
                 return Err(PublishError::OtherKey);
             }
-            let sign = |path: &Path| self.signed.sign(signer, path);
+            let previous = self.previous();
+            let sign = |path: &Path| {
+                let folder = path.parent().unwrap_or(path);
+                let text = self.signed.text();
+                let to_sign = ToSign { series: self.series.name(), text, folder, previous: &previous };
+                self.signed.sign(signer, &to_sign, path)
+            };
             let result = execute_all(&self.repository, &self.operations, &sign, observe);
             if result.is_err() {
                 // On a full disk, this frees the space that the attempt took. The first error is the one to
@@ -62,6 +70,16 @@ impl Publication {
             is_new: self.new_generation.is_some(),
             pool_files_placed: self.operations.iter().filter(is_place).count(),
         })
+    }
+
+    /// The folders with the signed text of generations that readers may have seen, newest first.
+    fn previous(&self) -> Vec<PathBuf> {
+        let folder = |number| self.repository.join(self.series.generation(number));
+        let below = match self.signed {
+            Signed::Release(_) => "",
+            Signed::Checksums(_) => ALL,
+        };
+        series::kept(&self.seen).into_iter().map(|number| folder(number).join(below)).collect()
     }
 
     /// Rejects a plan that was made for another state of the repository.
@@ -104,19 +122,25 @@ pub(crate) enum Signed {
 }
 
 impl Signed {
-    fn sign(&self, signer: &dyn Signer, path: &Path) -> Result<()> {
+    fn text(&self) -> SignedText<'_> {
         match self {
-            Self::Release(text) => {
-                let clear = signer.sign_clear(text).map_err(sign_error)?;
-                let detached = signer.sign_detached(text).map_err(sign_error)?;
-                disk::write(&path.with_file_name(RELEASE_CLEAR_SIGNED), clear.as_bytes())?;
-                disk::write(&path.with_file_name(RELEASE_SIGNATURE), detached.as_bytes())
-            }
-            Self::Checksums(text) => {
-                let detached = signer.sign_detached(text).map_err(sign_error)?;
-                disk::write(&path.with_file_name(CHECKSUMS_SIGNATURE), detached.as_bytes())
-            }
+            Self::Release(text) => SignedText::Release(text),
+            Self::Checksums(text) => SignedText::Checksums(text),
         }
+    }
+
+    fn sign(&self, signer: &dyn Signer, to_sign: &ToSign<'_>, path: &Path) -> Result<()> {
+        let signatures = signer.sign(to_sign).map_err(sign_error)?;
+        let detached = match self {
+            Self::Release(_) => {
+                let clear =
+                    signatures.clear.ok_or_else(|| sign_error("the inline signature is missing".into()))?;
+                disk::write(&path.with_file_name(RELEASE_CLEAR_SIGNED), clear.as_bytes())?;
+                RELEASE_SIGNATURE
+            }
+            Self::Checksums(_) => CHECKSUMS_SIGNATURE,
+        };
+        disk::write(&path.with_file_name(detached), signatures.detached.as_bytes())
     }
 }
 

@@ -74,11 +74,10 @@ pub(crate) fn pack(repository: &Path, indexes: Indexes, current: Option<&Current
     let mut contents = Contents { listing: Listing::new(), origins: Vec::new() };
     for (path, text) in indexes {
         let plain = Listed { sha256: sha256(text.as_bytes()), size_bytes: text.len() as u64 };
-        let packed_paths = Form::ALL.map(|form| (layout::packed_path(&path, form), form));
+        let packed_paths = packed_paths(&path);
         if let Some(current) = current.filter(|current| current.listing.get(&path) == Some(&plain)) {
             // All forms must exist, since the listing does not say which text a compressed file contains.
-            let paths: Vec<&String> =
-                std::iter::once(&path).chain(packed_paths.iter().map(|(path, _)| path)).collect();
+            let paths: Vec<&String> = std::iter::once(&path).chain(&packed_paths).collect();
             if paths.iter().all(|path| current.has(repository, path)) {
                 for path in paths {
                     contents.listing.insert(path.clone(), current.listing[path].clone());
@@ -87,15 +86,29 @@ pub(crate) fn pack(repository: &Path, indexes: Indexes, current: Option<&Current
                 continue;
             }
         }
-        for (packed_path, form) in packed_paths {
-            let packed = form
-                .compress(text.as_bytes())
-                .map_err(|source| PublishError::Compress { index: packed_path.clone(), source })?;
+        for (packed_path, packed) in packed_forms(&path, text.as_bytes())? {
             contents.insert(packed_path, packed);
         }
         contents.insert(path, text.into_bytes());
     }
     Ok(contents)
+}
+
+/// The paths of the compressed forms of an index.
+pub fn packed_paths(path: &str) -> Vec<String> {
+    Form::ALL.iter().map(|form| layout::packed_path(path, *form)).collect()
+}
+
+/// The compressed forms of an index, by path: what a publication writes, and what its signer expects.
+pub fn packed_forms(path: &str, text: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
+    let packed = |form: Form| {
+        let packed_path = layout::packed_path(path, form);
+        match form.compress(text) {
+            Ok(packed) => Ok((packed_path, packed)),
+            Err(source) => Err(PublishError::Compress { index: packed_path, source }),
+        }
+    };
+    Form::ALL.into_iter().map(packed).collect()
 }
 
 impl Contents {

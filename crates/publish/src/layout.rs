@@ -44,6 +44,11 @@ impl Series {
         Self { name: PACKAGES.to_owned(), link: PACKAGES.into() }
     }
 
+    /// The codename, or the name of a pkgsrc repository's series.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The folder with all generations of the series.
     pub(crate) fn generations(&self) -> PathBuf {
         [GENERATIONS, &self.name].iter().collect()

@@ -85,10 +85,13 @@ pub use checksum::Checksum;
 pub use entry::{BinaryEntry, BinaryIndex, ReleaseFacts, SourceEntry, SourceFile};
 pub use error::{PublishError, Result};
 pub use execute::Published;
+pub use generation::{packed_forms, packed_paths};
 pub use layout::{GENERATIONS_KEPT, KEYRING_FILE};
 pub use lookup::{LookUp, render as render_look_up};
 pub use operation::Operation;
-pub use packages::{PackageEntry, PublishedPackages, plan as plan_packages};
+pub use packages::{
+    INDEXES_OF_SUMMARY, PackageEntry, PublishedPackages, indexes_of_summary, plan as plan_packages,
+};
 pub use plan::{Publication, plan};
 pub use prune::{Prune, prune};
-pub use signer::{Signer, SignerError};
+pub use signer::{Signatures, SignedText, Signer, SignerError, ToSign};

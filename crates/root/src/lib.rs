@@ -21,6 +21,7 @@
 pub mod archive;
 mod backend;
 pub mod block;
+mod confinement;
 mod ids;
 mod keeper;
 mod operation;
@@ -33,6 +34,7 @@ pub mod tree;
 
 pub use backend::{Backend, Roots, Scratch};
 pub use block::{Device, FileSystem, ImagePlan, Requests};
+pub use confinement::{Confined, Confinement, confine};
 pub use ids::{IDS_COUNT, IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, base_operations};

@@ -4,14 +4,15 @@
 //! self-signatures are valid, and the flags and expiry from the newest of them. [`Component::problem_at`]
 //! decides what depends on the time.
 
-use pgp::composed::{SignedPublicKey, SignedPublicSubKey};
+use pgp::composed::{SignedPublicKey, SignedPublicKeyParser, SignedPublicSubKey};
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::errors::Result as PgpResult;
 use pgp::packet::{PublicKey, PublicSubkey, Signature, SignatureType, SubpacketData};
 use pgp::ser::Serialize;
 use pgp::types::{KeyDetails, Tag, VerifyingKey};
 
-use crate::error::{KeyName, Moment, SignatureProblem};
+use crate::armor::{self, Block};
+use crate::error::{KeyName, Moment, SignError, SignatureProblem};
 
 /// One key of a certificate, primary or subkey, and whether it may sign.
 #[derive(Debug, Clone)]
@@ -55,6 +56,19 @@ impl Component {
         }
     }
 
+    /// When it can no longer sign; absent if it does not expire, or cannot sign.
+    pub(crate) fn expires(&self) -> Option<Moment> {
+        match self.validity {
+            Validity::Signs { expires } => expires,
+            _ => None,
+        }
+    }
+
+    /// Whether it may sign data at some time.
+    pub(crate) fn signs(&self) -> bool {
+        matches!(self.validity, Validity::Signs { .. })
+    }
+
     pub(crate) fn is_revoked(&self) -> bool {
         matches!(self.validity, Validity::Revoked)
     }
@@ -76,6 +90,22 @@ impl Component {
             CertificateKey::Primary(key) => signature.verify(key, bytes),
             CertificateKey::Subkey(key) => signature.verify(key, bytes),
         }
+    }
+}
+
+/// Reads the one certificate of an input, armored or binary.
+pub(crate) fn read_one(bytes: &[u8]) -> Result<SignedPublicKey, SignError> {
+    let fail = |reason: String| SignError::Keyring { origin: "of the key".to_owned(), reason };
+    let packets = armor::packets(bytes, Block::PublicKey).map_err(fail)?;
+    let mut certificates = SignedPublicKeyParser::from_packets(packets.into_iter().map(Ok).peekable());
+    let certificate = match certificates.next() {
+        Some(Ok(certificate)) => certificate,
+        Some(Err(error)) => return Err(fail(error.to_string())),
+        None => return Err(fail("it has no certificate".to_owned())),
+    };
+    match certificates.next() {
+        Some(_) => Err(fail("it has more than one certificate".to_owned())),
+        None => Ok(certificate),
     }
 }
 

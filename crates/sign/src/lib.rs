@@ -27,8 +27,7 @@
 //!   in use carry one. MD5 is refused there as well.
 //! - Input never causes a panic, and sizes and counts are bounded (see the constants of each module).
 //!
-//! Out of scope: web of trust, key servers, encryption, keys with a passphrase or on a card, revocation by a
-//! designated revoker, and keybox files (`pubring.kbx`).
+//! Out of scope: web of trust, key servers, encryption, revocation by a designated revoker, and keybox files (`pubring.kbx`).
 //!
 //! Known downside: key length is not checked. A 1024-bit key in the ring is trusted.
 
@@ -41,8 +40,12 @@ mod clearsign;
 mod error;
 mod judge;
 mod keyring;
+mod material;
+mod token;
 mod yard_key;
 
 pub use error::{KeyName, Moment, SignError, SignatureProblem};
 pub use keyring::{Keyring, Signer, Verified};
-pub use yard_key::YardKey;
+pub use material::{Material, certify, keys_of};
+pub use token::{Token, TokenSignature};
+pub use yard_key::{YardKey, sign_clear, sign_detached};

@@ -70,6 +70,7 @@ fn fill(store: &mut dyn Store) {
         size_bytes: 3,
         content: "c".to_owned(),
         description: "Package: a\n".to_owned(),
+        digests: Default::default(),
     };
     store
         .record(&[

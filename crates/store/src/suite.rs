@@ -151,6 +151,7 @@ fn output(name: &str) -> Output {
         size_bytes: 3,
         content: "c".into(),
         description: "Package: x\n".into(),
+        digests: Default::default(),
     }
 }
 

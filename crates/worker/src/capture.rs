@@ -119,6 +119,7 @@ fn deliver(
         size_bytes,
         content: sha256.as_str().to_owned(),
         description: ended,
+        digests: Default::default(),
     };
     let built = Built { build: lease.build, outputs: vec![output.clone()], is_repeated: false };
     link.built(built, folder.path()).map_err(|error| machine(Stage::Collect, error))?;

@@ -8,6 +8,7 @@ pub mod limits;
 pub mod packages;
 pub mod people;
 mod roots;
+pub mod signer;
 pub mod site;
 pub mod store;
 pub mod targets;
@@ -52,6 +53,8 @@ struct File {
     #[serde(default)]
     people: people::People,
     #[serde(default)]
+    signer: Option<signer::SignerTable>,
+    #[serde(default)]
     store: store::StoreTable,
     #[serde(default)]
     artifacts: artifacts::ArtifactsTable,
@@ -63,7 +66,7 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "packages",
     "packages-file",
     "package",
@@ -74,6 +77,7 @@ const KEYS: [&str; 15] = [
     "repository",
     "farm",
     "people",
+    "signer",
     "store",
     "artifacts",
     "try",
@@ -111,6 +115,8 @@ pub struct Config {
     pub farm: farm::Farm,
     /// Who may ask for what over the network.
     pub people: people::People,
+    /// The signer, if it is on another machine.
+    pub signer: Option<signer::SignerTable>,
     /// Where the yard's records are.
     pub store: store::StoreTable,
     /// Where outputs are kept for other machines.
@@ -484,6 +490,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # certificate = "FILE"             # of the server, as PEM; needed if other machines reach it without a proxy
 # key = "FILE"                     # the certificate's private key
 # [people.proxy] and [people.user.NAME] are for a proxy that logs people in.
+# [signer] has the name of a signer on another machine (docs/signing.md).
 
 [try]                              # builds of proposed changes (docs/tries.md)
 # keep-days = 7                    # after which a try is removed
@@ -631,6 +638,7 @@ impl Config {
             repository: file.repository,
             farm: file.farm,
             people: file.people,
+            signer: file.signer,
             store: file.store,
             artifacts: file.artifacts,
             tries: file.tries,

@@ -9,9 +9,9 @@ use crate::causes::KnownCause;
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
 use crate::helpers::Helpers;
-use crate::key::SigningKey;
 use crate::program::Program;
 use crate::remedy::Remedy;
+use crate::signing::{Reached, Signing, delayed};
 use crate::words;
 use crate::yard::Yard;
 use clap::{ArgMatches, Command};
@@ -21,8 +21,10 @@ use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::{Against, Graph};
 use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
-use kilnyard_publish::Publication;
+use kilnyard_publish::{Publication, PublishError};
 use kilnyard_root::IdMap;
+use kilnyard_signer::client::{Builds, ClientError};
+use kilnyard_signer::message::Refusal;
 use kilnyard_store::{Current, Store};
 use serde_json::json;
 use std::any::Any;
@@ -140,6 +142,11 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// The target that the configuration asks for.
     fn target(&self) -> std::result::Result<Target, TargetError>;
+
+    /// The digest of an output's file, as indexes of the repository name it; absent if the output has none.
+    fn listed_digest(&self, output: &Output) -> Option<String> {
+        Some(output.sha256.clone())
+    }
 
     /// Checks the configuration. The error says what is invalid.
     fn check(&self) -> std::result::Result<(), String>;
@@ -336,13 +343,13 @@ pub trait Resolved: Any + Send + Sync {
     fn ecosystem(&self) -> Arc<dyn Ecosystem>;
 
     /// The repository with all outputs that exist.
-    fn to_publish(
-        &self,
+    fn to_publish<'a>(
+        &'a self,
         yard: &Yard,
-        store: &dyn Store,
-        distfiles: &FileStore,
-        key: &SigningKey,
-    ) -> Result<ToPublish>;
+        store: &'a dyn Store,
+        distfiles: &'a FileStore,
+        terms: &PublicationTerms,
+    ) -> Result<ToPublish<'a>>;
 
     /// Writes the family's own reports of the last run.
     fn write_reports(&self, _yard: &Yard, _store: &dyn Store) -> Result<()> {
@@ -370,16 +377,56 @@ impl Set {
         (&*self.0 as &dyn Any).downcast_ref()
     }
 
-    /// Publishes all outputs that exist.
-    pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Published> {
-        let key = SigningKey::read(yard)?;
+    /// Publishes all outputs that exist. A signer on another machine that is away delays it, which is noted.
+    ///
+    /// # Errors
+    /// The repository cannot be written or signed.
+    pub fn publish(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Publishing> {
+        let publishing = self.publish_now(yard, store, distfiles)?;
+        delayed::note(yard, publishing.delay())?;
+        Ok(publishing)
+    }
+
+    fn publish_now(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Publishing> {
+        let signing = match Signing::reach(yard)? {
+            Reached::Here(signing) => signing,
+            Reached::Away(reason) => return Ok(Publishing::Delayed(reason)),
+        };
         let _lock = yard.lock_repository()?;
-        self.0.to_publish(yard, store, distfiles, &key)?.publish(&key)
+        let mut terms =
+            PublicationTerms { public_key: signing.public_armored().to_owned(), ..Default::default() };
+        let mut refused = Vec::new();
+        loop {
+            let to_publish = self.0.to_publish(yard, store, distfiles, &terms)?;
+            let error = match to_publish.publish(&signing) {
+                Ok(published) => return Ok(Publishing::Done(Published { refused, ..published })),
+                Err(error) => error,
+            };
+            if let Some(reason) = delay_of(&error).filter(|_| yard.config.signer.is_some()) {
+                return Ok(Publishing::Delayed(reason));
+            }
+            // One package does not stop the rest: it stays as it is published.
+            let before = terms.withheld.len();
+            if let Some(refusals) = refusals_of(&error) {
+                for refusal in refusals {
+                    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+                    terms.withheld.insert((part(&refusal.package), part(&refusal.architecture)));
+                    refused.push(RefusedPackage::of(refusal));
+                }
+            }
+            if terms.withheld.len() == before {
+                return Err(error).context(Kind::Machine, "publish");
+            }
+        }
     }
 
     /// Lists what publishing would do.
     pub fn plan_publication(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<String> {
-        Ok(self.0.to_publish(yard, store, distfiles, &SigningKey::read(yard)?)?.publication.to_string())
+        let signing = Signing::open(yard)?;
+        let public_key = signing.public_armored().to_owned();
+        let terms = PublicationTerms { public_key, ..Default::default() };
+        let to_publish = self.0.to_publish(yard, store, distfiles, &terms)?;
+        Ok(to_publish.publication.to_string())
     }
 
     /// Writes the family's own reports of the last run.
@@ -428,12 +475,97 @@ pub struct Published {
     pub fingerprint: String,
     /// Problems, one sentence each.
     pub remarks: Vec<String>,
+    /// What the signer refused. These packages stay as they were published, or out of the repository.
+    pub refused: Vec<RefusedPackage>,
+}
+
+/// A package that the signer refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedPackage {
+    /// A sentence without its full stop.
+    pub reason: String,
+    /// Names the refusal for an approval; absent if only the policy can allow it.
+    pub id: Option<String>,
+}
+
+impl RefusedPackage {
+    fn of(refusal: &Refusal) -> RefusedPackage {
+        RefusedPackage { reason: refusal.reason.clone(), id: refusal.id.clone() }
+    }
+
+    /// The reason, and what approves it.
+    pub fn line(&self) -> String {
+        match &self.id {
+            Some(id) => format!("{} ({})", self.reason, words::command(&format!("keys approve {id}"))),
+            None => self.reason.clone(),
+        }
+    }
+}
+
+/// What a publication depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublicationTerms {
+    /// The armored public keys that verify its signatures.
+    pub public_key: String,
+    /// Packages whose new outputs the signer refuses, by name and architecture.
+    pub withheld: HashSet<(String, String)>,
+}
+
+impl PublicationTerms {
+    /// Whether the signer refuses an output.
+    pub fn withholds(&self, output: &Output) -> bool {
+        self.withheld.contains(&(output.name.clone(), output.architecture.clone()))
+    }
+}
+
+/// How a publication ended without an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publishing {
+    /// The repository is what it must be.
+    Done(Published),
+    /// The signer is away, for this reason. The repository is what it was.
+    Delayed(String),
+}
+
+impl Publishing {
+    /// Why it is delayed; none if it is done.
+    pub fn delay(&self) -> Option<&str> {
+        match self {
+            Publishing::Done(_) => None,
+            Publishing::Delayed(reason) => Some(reason),
+        }
+    }
+
+    /// The result, if it is done.
+    pub fn done(self) -> Option<Published> {
+        match self {
+            Publishing::Done(published) => Some(published),
+            Publishing::Delayed(_) => None,
+        }
+    }
+}
+
+/// Why the signer is away, if that is why a publication failed.
+fn delay_of(error: &PublishError) -> Option<String> {
+    let PublishError::Sign { source } = error else { return None };
+    match source.downcast_ref::<ClientError>()? {
+        ClientError::Away(error) => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+/// The packages that the signer refuses, if that is why a publication failed.
+fn refusals_of(error: &PublishError) -> Option<Vec<&Refusal>> {
+    let PublishError::Sign { source } = error else { return None };
+    source.downcast_ref::<ClientError>()?.refused_packages()
 }
 
 /// A repository about to be published.
-pub struct ToPublish {
+pub struct ToPublish<'a> {
     /// The operations to perform.
     pub publication: Publication,
+    /// Finds the builds that its packages are from, for the signer.
+    pub builds: Box<dyn Builds + 'a>,
     /// Number of binary packages in the published repository.
     pub packages: u64,
     /// The file or program that `line` is for.
@@ -444,12 +576,25 @@ pub struct ToPublish {
     pub remarks: Vec<String>,
 }
 
-impl ToPublish {
-    /// Publishes it, signed with the yard's key.
-    pub fn publish(self, key: &SigningKey) -> Result<Published> {
-        let is_changed = self.publication.execute(key).context(Kind::Machine, "publish")?.is_new;
-        let ToPublish { packages, line_for, line, remarks, .. } = self;
-        Ok(Published { is_changed, packages, line_for, line, fingerprint: key.fingerprint(), remarks })
+impl ToPublish<'_> {
+    /// Publishes it, signed by the yard's signer.
+    ///
+    /// # Errors
+    /// The signer refuses a package, or cannot sign; the repository cannot be written.
+    pub fn publish(self, signing: &Signing) -> std::result::Result<Published, PublishError> {
+        let signer = signing.with(&*self.builds);
+        let is_changed = self.publication.execute(&signer)?.is_new;
+        let ToPublish { packages, line_for, line, mut remarks, .. } = self;
+        remarks.extend(signing.warnings());
+        Ok(Published {
+            is_changed,
+            packages,
+            line_for,
+            line,
+            fingerprint: signing.fingerprint(),
+            remarks,
+            refused: Vec::new(),
+        })
     }
 }
 

@@ -4,9 +4,11 @@ use crate::config::Config;
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::FamilyEntry;
 use crate::files::write_whole_by;
+use crate::signing::SIGNER;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_mirror::without_password;
 use kilnyard_sign::YardKey;
+use kilnyard_signer as signer;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -31,15 +33,10 @@ pub fn write(folder: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Generates the key that signs the yard's repository, unless the yard has one.
+/// Makes the yard's signer, with a new key, unless the yard has one.
 pub fn make_key(folder: &Path) -> Result<()> {
-    let path = folder.join("state/key.asc");
-    if path.exists() {
-        return Ok(());
-    }
-    let key = YardKey::generate("Kilnyard repository <kilnyard@localhost>")
-        .or_internal("generate the yard's key")?;
-    key.write(&path).context(Kind::Machine, "write the yard's key")
+    let generate = || YardKey::generate("Kilnyard repository <kilnyard@localhost>");
+    signer::setup::make(&folder.join(SIGNER), generate).context(Kind::Machine, "make the yard's signer")
 }
 
 /// Returns a path as absolute UTF-8 text, so that it is valid from any folder.

@@ -5,7 +5,6 @@ use crate::Trial;
 use crate::child::all_cpu_seconds;
 use crate::error::{Context, Error, Kind, Result};
 use crate::figures::{Report, Series, Unit, ratios};
-use crate::key::SigningKey;
 use crate::mirror;
 use crate::scratch::Scratch;
 use crate::yard::{Yard, store_error};
@@ -14,8 +13,9 @@ use kilnyard_ecosystem::debian::universe::Universe;
 use kilnyard_ecosystem::debian::{Base, Published, Workshop};
 use kilnyard_family::debian::{self, Debian};
 use kilnyard_mirror::FileStore;
-use kilnyard_sign::YardKey;
 use kilnyard_store::{Current, Holder, Record, Store};
+use kilnyard_yard::family::PublicationTerms;
+use kilnyard_yard::signing::Signing;
 use serde_json::{Map, json};
 use std::time::Instant;
 
@@ -29,8 +29,7 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     let pairs = trial.pairs;
     let scratch = Scratch::within(trial.temporary, None)?;
     let yard = empty_yard(&scratch, trial)?;
-    let key = YardKey::generate("Benchmark <benchmark@localhost>").or_internal("generate a key")?;
-    key.write(&yard.path("state/key.asc")).context(Kind::Machine, "write the key")?;
+    kilnyard_yard::init::make_key(&yard.home)?;
     let debian: &Debian = yard.config.family.require(debian::TITLE)?;
     let settings = debian.settings();
     let universe = Universe::new(settings.context());
@@ -93,11 +92,13 @@ impl Bench {
     /// Publishes. Returns CPU and wall time in seconds.
     fn publish(&self) -> Result<(f64, f64)> {
         let (cpu, started) = (all_cpu_seconds(), Instant::now());
-        let key = SigningKey::read(&self.yard)?;
+        let signing = Signing::open(&self.yard)?;
+        let public_key = signing.public_armored().to_owned();
+        let terms = PublicationTerms { public_key, ..Default::default() };
         let debian = self.yard.config.family.require(debian::TITLE)?;
         let planned =
-            debian::publish::make(&self.yard, debian, &*self.store, &self.workshop, &self.distfiles, &key)?;
-        let published = planned.publish(&key)?;
+            debian::publish::make(&self.yard, debian, &*self.store, &self.workshop, &self.distfiles, &terms)?;
+        let published = planned.publish(&signing).context(Kind::Machine, "publish")?;
         let used = (all_cpu_seconds() - cpu, started.elapsed().as_secs_f64());
         if !published.is_changed || published.packages != PACKAGES as u64 {
             return Err(Error::new(Kind::Internal, "publishing had no effect"));

@@ -54,6 +54,7 @@ pub fn current(number: usize, revision: u32) -> Current {
         size_bytes: content.len() as u64,
         content: Sha256Hex::of(format!("content of {content}").as_bytes()).as_str().to_owned(),
         description,
+        digests: Default::default(),
     };
     let lines: Vec<String> =
         (0..100).map(|line| format!("depends lib-{line} archive {}", output.content)).collect();

@@ -378,6 +378,7 @@ pub fn output(name: &str, content: &str) -> Output {
         size_bytes: 1,
         content: content.into(),
         description: String::new(),
+        digests: Default::default(),
     }
 }
 

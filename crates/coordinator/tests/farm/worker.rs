@@ -84,6 +84,7 @@ pub fn outputs(package: &str, attempt: Attempt) -> Vec<Output> {
         size_bytes: 1,
         content: attempt.to_string(),
         description: String::new(),
+        digests: Default::default(),
     }]
 }
 

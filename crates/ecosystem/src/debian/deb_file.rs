@@ -89,6 +89,8 @@ pub struct DebFile {
     pub size_bytes: u64,
     /// The content digest (see the module documentation), in lower-case hexadecimal.
     pub content: String,
+    /// The paths of all files that it installs, without folders, sorted and without a slash in front.
+    pub paths: Vec<String>,
 }
 
 /// Reads `path` once. The package's own version for the content digest is the control file's `Version`.
@@ -191,7 +193,9 @@ fn read_members<R: Read>(
     control.write_canonical(&mut masking);
 
     let compression = begin_data(&mut members)?;
-    let contents = data::read(members.content(), compression, &own, bounds)?;
+    let mut paths = Vec::new();
+    let contents = data::read(members.content(), compression, &own, bounds, &mut paths)?;
+    paths.sort_unstable();
     contents.write_canonical(&mut masking.canonical);
     members.finish_member()?;
 
@@ -204,5 +208,6 @@ fn read_members<R: Read>(
         sha256: source.finish().0,
         size_bytes,
         content: masking.canonical.finish(),
+        paths,
     })
 }

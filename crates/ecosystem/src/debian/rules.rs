@@ -6,9 +6,10 @@ use super::settings::Settings;
 use super::{deb_file, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::rules::{RulesError, fact};
-use crate::{CollectError, Layering, Manager, Stack};
+use crate::{CollectError, Layering, Manager, Stack, files_digest};
+use kilnyard_model::digests::FILES;
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -67,6 +68,7 @@ impl crate::Rules for Rules {
                 size_bytes: deb.size_bytes,
                 content: deb.content,
                 description: deb.control,
+                digests: BTreeMap::from([(FILES.to_owned(), files_digest(&deb.paths))]),
             })
         };
         paths.iter().map(|path| read(path)).collect()

@@ -26,6 +26,7 @@ pub mod resolve;
 mod rules;
 pub mod scan_file;
 mod settings;
+pub mod signed;
 pub mod stages;
 pub mod summary;
 pub mod tree;

@@ -62,6 +62,7 @@ use sha2::{Sha256, Sha512};
 
 pub use error::{PackageFileError, PackageProblem};
 
+use super::signed::HashingBlocks;
 use crate::archive::{
     ArchiveProblem, Canonical, Compression, Contents, End, Hashing, Kind, Numbers, OutputBounds, decompress,
     for_each_entry, refused,
@@ -110,6 +111,10 @@ pub struct PackageFile {
     /// Its stanza of a summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`; each line ends with a
     /// newline.
     pub summary: String,
+    /// The paths of all files that it installs, relative to the prefix, without folders, sorted.
+    pub paths: Vec<String>,
+    /// The SHA-512 of each block of the file: see [`signed`](super::signed).
+    pub blocks: Vec<String>,
 }
 
 /// Reads `path` once, to its end.
@@ -188,13 +193,14 @@ fn read_package(
     bounds: OutputBounds,
 ) -> Result<PackageFile, PackageProblem> {
     let damaged = |source| ArchiveProblem::Content { member: MEMBER, source };
-    let mut source = Hashing::<_, Sha256>::new(Hashing::<_, Sha512>::new(file));
+    let mut source = Hashing::<_, Sha256>::new(Hashing::<_, Sha512>::new(HashingBlocks::new(file)));
     let mut begin = Vec::new();
     source.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut begin).map_err(damaged)?;
     let compression = compression(&begin)?;
 
     let mut metadata = Metadata::default();
     let mut contents = Contents::within(bounds.files_max, Numbers::default());
+    let mut paths = Vec::new();
     {
         let mut packed = begin.as_slice().chain(&mut source);
         let mut unpacked =
@@ -203,6 +209,10 @@ fn read_package(
             entry.extended.retain(|(key, _)| !EXTENDED_OF_THE_PACKING.contains(&key.as_str()));
             if leads_out(&entry.path) || (entry.kind == Kind::HardLink && leads_out(&entry.link_target)) {
                 return Err(refused(MEMBER, &entry.path, "it is outside the prefix").into());
+            }
+            let is_file = entry.kind != Kind::Directory && !entry.path.starts_with(b"+");
+            if is_file && paths.len() < bounds.files_max {
+                paths.push(String::from_utf8_lossy(&entry.path).into_owned());
             }
             metadata.take(entry, bytes, &mut contents)
         })?;
@@ -225,12 +235,15 @@ fn read_package(
     let mut canonical = Canonical::new(FORM);
     contents.write_canonical(&mut canonical);
     let (sha256, source) = source.finish();
-    let (sha512, _) = source.finish();
+    let (sha512, source) = source.finish();
+    paths.sort_unstable();
     Ok(PackageFile {
         name: list.name.to_owned(),
         sha256,
         sha512,
         size_bytes,
+        paths,
+        blocks: source.finish(),
         content: canonical.finish(),
         built_with: list.built_with.iter().map(|name| (*name).to_owned()).collect(),
         recipe_versions: metadata.recipe_versions.clone(),

@@ -2,12 +2,13 @@
 
 use super::package_file;
 use super::settings::Settings;
-use super::{description, stages};
+use super::{description, signed, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::rules::{RulesError, fact};
-use crate::{CollectError, Layering, Manager, Stack};
+use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
+use kilnyard_model::digests::{FILES, PKG_HASH, SHA512};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -80,6 +81,11 @@ pub(super) fn output_of(architecture: &str, file: &str, read: &package_file::Pac
         size_bytes: read.size_bytes,
         content: read.content.clone(),
         description: description::write(read),
+        digests: BTreeMap::from([
+            (SHA512.to_owned(), read.sha512.clone()),
+            (FILES.to_owned(), files_digest(&read.paths)),
+            (PKG_HASH.to_owned(), hash_of(&signed::text(&read.name, read.size_bytes, &read.blocks))),
+        ]),
     }
 }
 

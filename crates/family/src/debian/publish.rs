@@ -1,8 +1,10 @@
 //! The yard's apt repository: all packages with their sources, signed with the yard's key.
 
+mod builds;
 mod neighbours;
 
 use crate::debian::Debian;
+use builds::SourceBuilds;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
 use kilnyard_ecosystem::debian::autopkgtest::is_test;
@@ -12,8 +14,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::{BinaryEntry, BinaryIndex, KEYRING_FILE, ReleaseFacts, SourceEntry, SourceFile};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
-use kilnyard_yard::family::{ToPublish, broken_output_note};
-use kilnyard_yard::key::SigningKey;
+use kilnyard_yard::family::{PublicationTerms, ToPublish, broken_output_note};
 use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
@@ -38,14 +39,14 @@ fn pool_folder(debian: &Debian, source: &str) -> String {
 }
 
 /// Plans the publication of all current outputs of the set.
-pub fn make(
+pub fn make<'a>(
     yard: &Yard,
     debian: &Debian,
-    store: &dyn Store,
-    workshop: &Workshop,
-    distfiles: &FileStore,
-    key: &SigningKey,
-) -> Result<ToPublish> {
+    store: &'a dyn Store,
+    workshop: &'a Workshop,
+    distfiles: &'a FileStore,
+    terms: &PublicationTerms,
+) -> Result<ToPublish<'a>> {
     // Packages that left the set are withdrawn; packages of the set that could not be built stay published.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let is_in_set = |name: &str| workshop.graph().find(name).is_some() || left_out.contains(name);
@@ -62,6 +63,10 @@ pub fn make(
         .retain(|row| workshop.is_owner(&row.output.name, &row.package) || !owned.contains(&row.output.name));
     let (mut binaries, mut remarks) = (Vec::new(), Vec::new());
     for row in &outputs {
+        if terms.withholds(&row.output) {
+            binaries.extend(published_binary(yard, debian, row));
+            continue;
+        }
         let entry = binary(debian, row, distfiles)?.or_else(|| {
             let entry = published_binary(yard, debian, row);
             let file = entry.as_ref().map(|entry| entry.pool_path.rsplit('/').next().unwrap_or_default());
@@ -90,11 +95,11 @@ pub fn make(
         date_seconds: now_seconds() as i64,
         valid_until_seconds: None,
     };
-    let public_key = key.public_armored()?;
-    let planned = kilnyard_publish::plan(&yard.repository(), &facts, &binaries, &sources, &public_key);
+    let planned = kilnyard_publish::plan(&yard.repository(), &facts, &binaries, &sources, &terms.public_key);
     let repository = yard.repository();
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
+        builds: Box::new(SourceBuilds { store, workshop, distfiles, outputs }),
         packages: binaries.len() as u64,
         remarks,
         line_for: "sources.list",

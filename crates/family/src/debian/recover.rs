@@ -96,5 +96,6 @@ fn output(
         size_bytes: deb.size_bytes,
         content: deb.content,
         description: deb.control,
+        digests: Default::default(),
     })
 }

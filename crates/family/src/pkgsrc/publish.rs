@@ -2,6 +2,9 @@
 //!
 //! Packages that may not be redistributed (`NO_BIN_ON_FTP`), and all their dependents, are built but stay in the yard.
 
+mod builds;
+
+use builds::PackageBuilds;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -9,24 +12,24 @@ use kilnyard_model::order::Key as BuildKey;
 use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
-use kilnyard_yard::family::{Recovered, ToPublish, broken_output_note};
-use kilnyard_yard::key::SigningKey;
+use kilnyard_yard::family::{PublicationTerms, Recovered, ToPublish, broken_output_note};
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::HashSet;
 
 /// Plans the publication of all current outputs of the set that may be redistributed.
-pub fn make(
+pub fn make<'a>(
     yard: &Yard,
-    store: &dyn Store,
+    store: &'a dyn Store,
     workshop: &Workshop,
-    distfiles: &FileStore,
-    key: &SigningKey,
-) -> Result<ToPublish> {
+    distfiles: &'a FileStore,
+    terms: &PublicationTerms,
+) -> Result<ToPublish<'a>> {
     // Packages that left the set are withdrawn; packages of the set that could not be built stay published.
     let left_out: HashSet<&str> = workshop.left_out().iter().map(|left| left.name.as_str()).collect();
     let (mut entries, mut withheld, mut remarks) = (Vec::new(), HashSet::new(), Vec::new());
     let mut published = None;
-    for row in store.outputs().map_err(store_error)? {
+    let outputs = store.outputs().map_err(store_error)?;
+    for row in &outputs {
         let id = workshop.graph().find(&row.package);
         // Both the current recipe and the one that made the file must allow redistribution.
         let is_restricted = description::is_restricted(&row.output.description)
@@ -35,11 +38,14 @@ pub fn make(
         let is_in_set =
             id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
         if is_restricted {
-            withheld.insert(row.output.file);
+            withheld.insert(row.output.file.clone());
+        } else if is_in_set && terms.withholds(&row.output) {
+            let published = published.get_or_insert_with(|| PublishedPackages::read(&yard.repository()));
+            entries.extend(published.find(|stanza| is_of(stanza, row)));
         } else if is_in_set {
-            let entry = entry(&row, distfiles)?.or_else(|| {
+            let entry = entry(row, distfiles)?.or_else(|| {
                 let published = published.get_or_insert_with(|| PublishedPackages::read(&yard.repository()));
-                let entry = published.find(|stanza| is_of(stanza, &row));
+                let entry = published.find(|stanza| is_of(stanza, row));
                 let file = entry.as_ref().map(|entry| entry.file_name.as_str());
                 remarks.push(broken_output_note(&row.output, &row.package, file));
                 entry
@@ -47,9 +53,10 @@ pub fn make(
             entries.extend(entry);
         }
     }
-    let planned = plan_packages(&yard.repository(), &entries, &withheld, &key.public_armored()?);
+    let planned = plan_packages(&yard.repository(), &entries, &withheld, &terms.public_key);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
+        builds: Box::new(PackageBuilds { store, distfiles, outputs }),
         packages: entries.len() as u64,
         line_for: "pkg_add",
         remarks,

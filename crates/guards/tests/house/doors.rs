@@ -57,6 +57,11 @@ const ALLOWED: &[(&str, &[Door], &str)] = &[
         &[Print, Exit],
         "a separate process: it reports on standard error and with its exit code",
     ),
+    (
+        "crates/yard/src/signing/process.rs",
+        &[Environment, Print, Exit],
+        "a separate process: its arguments name its folder, and it answers on its output",
+    ),
 ];
 
 /// Token sequences, and the door that each goes through.

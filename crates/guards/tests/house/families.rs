@@ -8,13 +8,15 @@ const NAMES: [&str; 11] =
     ["debian", "deb", "debs", "dpkg", "apt", "mmdebstrap", "dsc", "sbuild", "pkgsrc", "pbulk", "bmake"];
 
 /// The folders of the families. The file with the same name and `.rs` also counts.
-const HOMES: [&str; 6] = [
+const HOMES: [&str; 8] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
     "crates/bench/src/debian",
     "crates/bench/src/pkgsrc",
     "crates/family/src/debian",
     "crates/family/src/pkgsrc",
+    "crates/signer/src/judge/checksums",
+    "crates/signer/src/judge/release",
 ];
 
 /// The files that list the families.

@@ -5,7 +5,7 @@ use crate::causes::by_cause;
 use crate::cli::Build;
 use crate::error::{Context, Error, Kind, Result};
 use crate::expectations::{Judgement, judge, success_note};
-use crate::family::{Family, Published, Set};
+use crate::family::{Family, Published, Publishing, Set};
 use crate::plan::Forced;
 use crate::run::door::Door;
 use crate::run::view::{Drawn, Events, Live, Plain, View};
@@ -248,6 +248,9 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
             .and_then(|()| set.publish(yard, &*store, &distfiles))
             .map(Some),
     };
+    let delay =
+        published.as_ref().ok().and_then(|publishing| publishing.as_ref()?.delay().map(str::to_owned));
+    let published = published.map(|publishing| publishing.and_then(Publishing::done));
     if outcome.run.is_some() && !leads_elsewhere(yard, &*store)? {
         // No other machine needs to publish it. If it cannot be noted, one may do so again.
         let _ = note_build(yard, None);
@@ -269,17 +272,24 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         ended(yard, &outcome, &judgement, &page, repository)?;
     } else {
         summary(yard, &*store, &*set.ecosystem(), &outcome, &page, repository);
-        let is_withheld = yard.config.build.against == Against::Archive && matches!(published, Ok(None));
+        if let Some(reason) = &delay {
+            say!("not published yet: the signer is away: {reason}");
+        }
+        let is_withheld =
+            delay.is_none() && yard.config.build.against == Against::Archive && matches!(published, Ok(None));
         if is_withheld && !options.no_publish {
             say!(
                 "not published: built against the archive (kilnyard publish, or publish = true in [repository])"
             );
         }
     }
-    published?;
+    let refused = published?.map(|published| published.refused).unwrap_or_default();
+    for refused in &refused {
+        say!("the signer refuses {}", refused.line());
+    }
     Ok(match outcome.state {
         RunState::Interrupted => ExitCode::from(Kind::Interrupted as u8),
-        _ if judgement.is_bad => ExitCode::from(Kind::Packages as u8),
+        _ if judgement.is_bad || !refused.is_empty() => ExitCode::from(Kind::Packages as u8),
         _ => ExitCode::SUCCESS,
     })
 }

@@ -15,6 +15,7 @@ use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
 use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::signing::{OLD_KEY, Reached, SIGNER, Signing};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         findings.push(memory(existing, wanted));
     }
     findings.extend(yard.map(stores::examine).unwrap_or_default());
+    findings.extend(yard.and_then(signer));
     // Folders of targets that cannot be used are reported by the commands that use them.
     let targets = yard.map(|yard| yard.targets().unwrap_or_default()).unwrap_or_default();
     for target in &targets {
@@ -89,6 +91,32 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
         Finding { help: error.hints.first().cloned(), ..Finding::new("yard", false, text) }
     }));
     findings
+}
+
+/// Whether the yard's signer can sign, and for how long; `None` if the yard has none yet.
+fn signer(yard: &Yard) -> Option<Finding> {
+    const NAME: &str = "signer";
+    let has_one = [SIGNER, OLD_KEY].iter().any(|path| yard.home.join(path).exists());
+    if !has_one && yard.config.signer.is_none() {
+        return None;
+    }
+    Some(match Signing::reach(yard) {
+        Err(error) => {
+            Finding { help: error.hints.first().cloned(), ..Finding::new(NAME, false, error.one_line()) }
+        }
+        Ok(Reached::Away(reason)) => Finding::new(NAME, false, format!("it is away: {reason}")),
+        Ok(Reached::Here(signing)) => {
+            let troubles = signing
+                .keys()
+                .iter()
+                .filter_map(|key| Some(format!("{}: {}", key.name, key.trouble.as_ref()?)));
+            let faults: Vec<String> = troubles.chain(signing.warnings()).collect();
+            match faults.is_empty() {
+                true => Finding::new(NAME, true, format!("signs with {}", signing.fingerprint())),
+                false => Finding::new(NAME, false, faults.join("; ")),
+            }
+        }
+    })
 }
 
 /// The requirements of all families, each once.

@@ -2,7 +2,8 @@
 
 use super::print;
 use crate::cli;
-use crate::error::Result;
+use crate::error::{Kind, Result};
+use crate::family::Publishing;
 use crate::yard::{Yard, bring, store_error};
 use crate::{mirror, signals, words};
 use std::process::ExitCode;
@@ -26,11 +27,21 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
         return print(&plan);
     }
     bring(&*store, &distfiles, signals::cancel())?;
-    let published = set.publish(yard, &*store, &distfiles)?;
+    let published = match set.publish(yard, &*store, &distfiles)? {
+        Publishing::Done(published) => published,
+        Publishing::Delayed(reason) => {
+            say!("not published yet: the signer is away: {reason}");
+            return Ok(ExitCode::from(Kind::Machine as u8));
+        }
+    };
     for remark in &published.remarks {
         say!("note: {remark}");
     }
+    for refused in &published.refused {
+        say!("the signer refuses {}", refused.line());
+    }
     let how = if published.is_changed { "published" } else { "unchanged" };
     say!("{how}: {}", words::count(published.packages, "package"));
-    print(&format!("{}\n", published.line))
+    print(&format!("{}\n", published.line))?;
+    Ok(if published.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Packages as u8) })
 }

@@ -2,6 +2,7 @@
 
 mod api;
 mod coordinate;
+mod delayed;
 mod further;
 mod mover;
 mod pools;
@@ -86,6 +87,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         further::serve_tries(yard.clone(), door.control(), folder.clone());
         quotas::watch(yard.clone(), door.control());
     }
+    delayed::watch(yard.clone(), door.control());
     let _api = options.api.map(|address| api::start(yard, address)).transpose()?;
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");

@@ -14,6 +14,7 @@ use kilnyard_model::order::Stage;
 use kilnyard_model::result::PackageState;
 use kilnyard_model::text;
 use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Store};
+use kilnyard_yard::signing::delayed::{Delayed, delayed};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -73,7 +74,11 @@ pub fn run(yard: &Yard, options: &Status) -> Result<ExitCode> {
         None => None,
     };
     let path = if state == "running" { path(&*store, &run, &counts)? } else { Vec::new() };
-    let obstacles = if state == "running" { obstacles(yard) } else { Vec::new() };
+    let mut obstacles = if state == "running" { obstacles(yard) } else { Vec::new() };
+    if let Some(Delayed { since_seconds, reason }) = delayed(yard) {
+        let since = words::time(since_seconds);
+        obstacles.push(format!("the publication, since {since}, for the signer, which is away: {reason}"));
+    }
     if as_json {
         let counts: serde_json::Map<String, serde_json::Value> =
             counts.iter().map(|(state, count)| (state.to_string(), (*count).into())).collect();

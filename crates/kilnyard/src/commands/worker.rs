@@ -1,12 +1,12 @@
 //! `kilnyard worker`: performs builds without a yard, those of a farm or a single lease.
 
 mod inputs;
-mod join;
+pub mod join;
 mod lease;
 mod member;
 mod others;
 mod remote;
-mod shells;
+pub mod shells;
 mod tidy;
 
 use crate::cli;

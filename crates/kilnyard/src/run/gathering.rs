@@ -30,7 +30,9 @@ impl Gathering {
     pub fn of(yard: &Yard, is_elsewhere: bool) -> Gathering {
         let mut missing = BTreeMap::new();
         if let Some(status) = status(yard) {
-            let connected = status.workers.into_iter().filter(|worker| {
+            let signer = yard.config.signer.as_ref().map(|signer| signer.name.as_str());
+            let connected = status.workers.into_iter().filter(|worker| Some(worker.name.as_str()) != signer);
+            let connected = connected.filter(|worker| {
                 let is_heard = worker.silent_seconds.is_some_and(|seconds| seconds < SILENT_SECONDS_MAX);
                 is_heard && worker.held.is_none()
             });

@@ -106,7 +106,13 @@ fn one_owner_of_a_name(shared: &Shared) {
         binary: forged("Package: first-part-1\\nSource: second\\nVersion: 1.1+bk1\\nArchitecture: amd64\\n"),
         ..fixture
     });
-    yard.build().exits(0);
+    // The signer knows the old owner, whatever the configuration says, and wants to hear it from a person.
+    yard.build()
+        .exits(1)
+        .says(&["the signer refuses first-part-1 1.1+bk1 (amd64)", "belongs to the source first"]);
+    assert!(part_of("first"));
+    yard.approve_all();
+    yard.run(&["publish"]).exits(0);
     assert!(part_of("second"));
     // The old owner still makes the package, but no longer publishes it.
     yard.run(&["build", "--no-scan", "--force", "first"]).exits(0);

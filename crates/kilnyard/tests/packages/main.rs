@@ -30,6 +30,7 @@ mod people;
 mod pilots;
 mod sets;
 mod shells;
+mod signing;
 mod standby;
 mod tables;
 mod traps;
@@ -59,6 +60,7 @@ fn main() {
         bound::CASES,
         keeps::CASES,
         shells::CASES,
+        signing::CASES,
         messages::CASES,
         ordinary::CASES,
         own::CASES,
@@ -104,6 +106,7 @@ fn main() {
         | "a_machine_that_hangs_loses_its_run_and_says_so"
         | "yards_share_the_workers_of_a_site"
         | "a_try_gets_workers_beside_a_full_run"
+        | "a_signer_on_another_machine_signs_and_may_be_away"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }

@@ -3,7 +3,6 @@
 use crate::support::Yard;
 use crate::support::archive::hex_of;
 use crate::support::tiny::Tiny;
-use kilnyard_sign::YardKey;
 use std::process::Command;
 
 pub const CASES: &[(&str, fn())] = &[
@@ -21,9 +20,7 @@ fn published(name: &str) -> Tiny {
     tiny.archive.more_architectures = vec![ARCHITECTURES[1]];
     tiny.server.serve(tiny.archive.files());
     select(&tiny, "goodsource");
-    std::fs::create_dir(tiny.yard.path("state")).unwrap();
-    let key = YardKey::generate("Yard <yard@example.org>").unwrap();
-    key.write(&tiny.yard.path("state/key.asc")).unwrap();
+    tiny.yard.make_signer();
     tiny.scan().exits(0);
     tiny.yard.run(&["publish"]).exits(0);
     tiny
@@ -73,6 +70,11 @@ fn with_packages(name: &str) -> Tiny {
         std::fs::remove_dir_all(tiny.yard.path(&format!("targets/{target}/state"))).unwrap();
         tiny.yard.run(&["restore", "--target", &target]).exits(0);
     }
+    // No build made them, so a person has to approve them.
+    let refused = tiny.yard.run(&["publish", "--target", "amd64"]);
+    refused.exits(3).says(&["goodsource-bin 1.0-1+bk1 (i386): no build explains it"]);
+    tiny.yard.approve_all();
+    tiny.yard.run(&["publish", "--target", "amd64"]).exits(0);
     tiny
 }
 

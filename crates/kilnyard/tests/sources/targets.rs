@@ -4,7 +4,6 @@ use crate::support::archive::{Archive, DAY, now_seconds};
 use crate::support::server::{Manner, Server};
 use crate::support::tiny::Tiny;
 use crate::support::{Ended, Yard, until};
-use kilnyard_sign::YardKey;
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -344,9 +343,7 @@ fn locks() {
 fn share_a_repository() {
     let several = Several::new("target-publish");
     let yard = several.yard();
-    std::fs::create_dir(yard.path("state")).unwrap();
-    let key = YardKey::generate("Yard <yard@example.org>").unwrap();
-    key.write(&yard.path("state/key.asc")).unwrap();
+    yard.make_signer();
     yard.run(&["scan"]).exits(0);
     // The first target publishes an empty index for the second, which has no store yet.
     yard.run(&["publish", "--target", "tiny-amd64"]).exits(0);
@@ -357,7 +354,7 @@ fn share_a_repository() {
     assert!(yard.read("repository/dists/other/Release").contains("Architectures: amd64\n"));
     for target in yard.names("targets") {
         assert!(yard.names(&format!("targets/{target}/repository")).is_empty(), "{target}");
-        assert!(!yard.path(&format!("targets/{target}/state/key.asc")).exists(), "{target}");
+        assert!(!yard.path(&format!("targets/{target}/state/signer")).exists(), "{target}");
     }
     yard.run(&["publish"]).exits(0).says(&["unchanged: 0 packages"]);
     yard.run(&["clean"]).exits(0);

@@ -106,6 +106,20 @@ impl Yard {
         std::fs::write(self.path("kilnyard.toml"), text).unwrap();
     }
 
+    /// Gives the yard a signer with a new key, as `init` does.
+    pub fn make_signer(&self) {
+        std::fs::create_dir_all(self.path("state")).unwrap();
+        kilnyard_yard::init::make_key(&self.folder).unwrap();
+    }
+
+    /// Approves everything that the signer refused.
+    pub fn approve_all(&self) {
+        let listed = self.run(&["keys", "--json"]).exits(0).json();
+        let ids = listed["pending"].as_array().unwrap().iter().map(|refusal| refusal["id"].as_str().unwrap());
+        let arguments: Vec<&str> = ["keys", "approve"].into_iter().chain(ids).collect();
+        self.run(&arguments).exits(0);
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command();
         command.arg("--yard").arg(&self.folder).args(arguments);

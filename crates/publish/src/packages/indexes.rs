@@ -13,7 +13,7 @@ pub(super) const SUMMARY_ZSTD: &str = "pkg_summary.zst";
 const LOOK_UP: &str = "index";
 
 /// The names of all index files.
-pub(super) const NAMES: [&str; 3] = [LOOK_UP, SUMMARY_GZIP, SUMMARY_ZSTD];
+pub const NAMES: [&str; 3] = [LOOK_UP, SUMMARY_GZIP, SUMMARY_ZSTD];
 
 pub(super) struct Index {
     pub(super) name: &'static str,
@@ -43,16 +43,45 @@ pub(super) fn make(
     if let Some(same) = current.and_then(|current| of_current(repository, text.as_bytes(), current)) {
         return Ok(same);
     }
+    let records: Vec<(&str, &[u8])> =
+        stanzas.iter().map(|stanza| (stanza.name, stanza.text.as_bytes())).collect();
+    let index = |(name, bytes): (&'static str, Vec<u8>)| Index {
+        name,
+        sha512: state::sha512(&bytes),
+        origin: Origin::New(bytes),
+    };
+    Ok(pack(&text, &records)?.map(index).into())
+}
+
+/// All index files of a summary, by name: for a check of what they contain.
+///
+/// # Errors
+/// A stanza has no name, or two have the same one.
+pub fn of_summary(summary: &str) -> Result<[(&'static str, Vec<u8>); 3]> {
+    let unnamed = || PublishError::Input {
+        what: "summary",
+        value: crate::name::shortened(summary),
+        reason: "a stanza has no PKGNAME",
+    };
+    let mut records = Vec::new();
+    let mut rest = summary;
+    while !rest.is_empty() {
+        let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
+        let stanza = &rest[..end];
+        let name = stanza.lines().find_map(|line| line.strip_prefix("PKGNAME=")).ok_or_else(unnamed)?;
+        records.push((name, stanza.as_bytes()));
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    pack(summary, &records)
+}
+
+fn pack(text: &str, records: &[(&str, &[u8])]) -> Result<[(&'static str, Vec<u8>); 3]> {
     let packed = |index: &str| {
         let index = index.to_owned();
         move |source| PublishError::Compress { index, source }
     };
     let (look_up, gzip, zstd) = thread::scope(|scope| {
-        let look_up = scope.spawn(|| {
-            let records: Vec<(&str, &[u8])> =
-                stanzas.iter().map(|stanza| (stanza.name, stanza.text.as_bytes())).collect();
-            lookup::render(&records)
-        });
+        let look_up = scope.spawn(|| lookup::render(records));
         let zstd = scope.spawn(|| compress::zstd(text.as_bytes()).map_err(packed(SUMMARY_ZSTD)));
         let gzip = compress::gzip(text.as_bytes()).map_err(packed(SUMMARY_GZIP));
         (look_up.join(), gzip, zstd.join())
@@ -60,17 +89,11 @@ pub(super) fn make(
     let broken = |index: &'static str| {
         move |_| packed(index)(std::io::Error::other("the thread that makes it panicked"))
     };
-    let files = [
+    Ok([
         (LOOK_UP, look_up.map_err(broken(LOOK_UP))??),
         (SUMMARY_GZIP, gzip?),
         (SUMMARY_ZSTD, zstd.map_err(broken(SUMMARY_ZSTD))??),
-    ];
-    let index = |(name, bytes): (&'static str, Vec<u8>)| Index {
-        name,
-        sha512: state::sha512(&bytes),
-        origin: Origin::New(bytes),
-    };
-    Ok(files.map(index).into())
+    ])
 }
 
 /// The files of the current generation, if they are undamaged and contain this text.

@@ -32,6 +32,7 @@ mod indexes;
 mod published;
 mod summary;
 
+pub use indexes::{NAMES as INDEXES_OF_SUMMARY, of_summary as indexes_of_summary};
 pub use published::PublishedPackages;
 
 use std::collections::{BTreeMap, HashSet};

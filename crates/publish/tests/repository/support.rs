@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use kilnyard_publish::{
-    BinaryEntry, BinaryIndex, KEYRING_FILE, Publication, Published, ReleaseFacts, Signer, SignerError,
-    SourceEntry, SourceFile, plan,
+    BinaryEntry, BinaryIndex, KEYRING_FILE, Publication, Published, ReleaseFacts, Signatures, SignedText,
+    Signer, SignerError, SourceEntry, SourceFile, ToSign, plan,
 };
 use sha2::{Digest, Sha256};
 
@@ -110,12 +110,15 @@ impl GnupgSigner {
 }
 
 impl Signer for GnupgSigner {
-    fn sign_clear(&self, text: &str) -> Result<String, SignerError> {
-        self.output(&["--clearsign"], text)
-    }
-
-    fn sign_detached(&self, text: &str) -> Result<String, SignerError> {
-        self.output(&["--armor", "--detach-sign"], text)
+    fn sign(&self, to_sign: &ToSign<'_>) -> Result<Signatures, SignerError> {
+        let detached = |text| self.output(&["--armor", "--detach-sign"], text);
+        match to_sign.text {
+            SignedText::Release(text) => {
+                let clear = Some(self.output(&["--clearsign"], text)?);
+                Ok(Signatures { clear, detached: detached(text)? })
+            }
+            SignedText::Checksums(text) => Ok(Signatures { clear: None, detached: detached(text)? }),
+        }
     }
 
     fn public_armored(&self) -> Result<String, SignerError> {
@@ -137,12 +140,12 @@ pub struct PlainSigner;
 pub const PLAIN_KEY: &str = "a key\n";
 
 impl Signer for PlainSigner {
-    fn sign_clear(&self, text: &str) -> Result<String, SignerError> {
-        Ok(format!("signed\n{text}"))
-    }
-
-    fn sign_detached(&self, text: &str) -> Result<String, SignerError> {
-        Ok(format!("signature of {}\n", text.len()))
+    fn sign(&self, to_sign: &ToSign<'_>) -> Result<Signatures, SignerError> {
+        let (clear, text) = match to_sign.text {
+            SignedText::Release(text) => (Some(format!("signed\n{text}")), text),
+            SignedText::Checksums(text) => (None, text),
+        };
+        Ok(Signatures { clear, detached: format!("signature of {}\n", text.len()) })
     }
 
     fn public_armored(&self) -> Result<String, SignerError> {

@@ -102,7 +102,7 @@ pub(super) fn survive_parent() -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn become_user(user: u32, group: u32) -> io::Result<()> {
+pub(crate) fn become_user(user: u32, group: u32) -> io::Result<()> {
     // SAFETY: an empty list of groups needs no pointer.
     check(unsafe { libc::setgroups(0, std::ptr::null()) })?;
     // SAFETY: the call takes only integers.

@@ -23,8 +23,16 @@ const LAYERS: &str = "layers";
 const ARCHIVES: &str = "archives";
 /// The parts of a repository that belong to one machine.
 const OWN_OF_REPOSITORY: [&str; 2] = [".staging", ".lock"];
-/// The files of `state` that are part of the image. All of them are secret.
-const STATE: [&str; 3] = ["state/key.asc", "state/farm/door.pem", "state/farm/measured.json"];
+/// The files and folders of `state` that are part of the image. All but the account are secret.
+const STATE: [&str; 5] = [
+    "state/signer/policy.toml",
+    "state/signer/keys",
+    ACCOUNT,
+    "state/farm/door.pem",
+    "state/farm/measured.json",
+];
+/// The account of what was signed, which may be large and is no secret.
+const ACCOUNT: &str = "state/signer/account";
 /// A file of the user that was written less than this long ago may be written further.
 const SETTLED_AFTER: Duration = Duration::from_secs(4);
 
@@ -154,7 +162,7 @@ impl Lister {
         contents: &mut Contents,
     ) -> io::Result<Entry> {
         let (size_bytes, mode) = (metadata.len(), metadata.mode() & 0o777);
-        let is_secret = name.starts_with("state/");
+        let is_secret = name.starts_with("state/") && name != ACCOUNT;
         let modified = metadata.modified().ok().filter(|_| is_users(name));
         let modified = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map(|since| (since.as_secs(), since.subsec_nanos()));

@@ -20,6 +20,7 @@ fn output(name: &str, version: &str, architecture: &str, more: &str) -> Output {
         description: format!(
             "Package: {name}\nSource: tool (1.0-1)\nVersion: {version}\nArchitecture: {architecture}\n{more}"
         ),
+        digests: Default::default(),
     }
 }
 

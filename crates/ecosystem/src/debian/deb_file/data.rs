@@ -9,18 +9,22 @@ use crate::archive::{
 
 const MEMBER: &str = "data archive";
 
-/// Reads the member to its end.
+/// Reads the member to its end, and the paths of all files that are not folders.
 pub(super) fn read(
     member: &mut io::Take<impl Read>,
     compression: Compression,
     own: &Own,
     bounds: OutputBounds,
+    paths: &mut Vec<String>,
 ) -> Result<Contents, DebProblem> {
     let mut contents = Contents::within(bounds.files_max, own.numbers.clone());
     {
         let mut unpacked = decompress(member, compression, bounds.unpacked_bytes_max)
             .map_err(|source| ArchiveProblem::Content { member: MEMBER, source })?;
         for_each_entry::<DebProblem>(&mut unpacked, MEMBER, |entry, bytes| {
+            if !matches!(entry.kind, Kind::Directory) && paths.len() < bounds.files_max {
+                paths.push(String::from_utf8_lossy(&entry.path).into_owned());
+            }
             if is_own_changelog(&entry, own) {
                 return Ok(());
             }

@@ -18,7 +18,7 @@ use kilnyard_worker::{SharedMachine, forget_kept_work};
 use kilnyard_yard::remedy::Remedy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,8 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let folder = std::path::absolute(&options.folder).context(Kind::Usage, "find the worker's folder")?;
     Yard::make_folders(&folder)?;
     let _lock = lock(&folder)?;
-    let (membership, connection) = connect(options, &folder)?;
+    let joining = Joining { url: &options.join, token_file: &options.token_file, name: &options.name };
+    let (membership, connection) = connect(&joining, &folder)?;
     let own = worker::settings_without_yard(&folder, BTreeMap::new(), &environment_of_process());
     let cores = options.cores.unwrap_or(own.jobs);
     let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(cores) };
@@ -124,7 +125,7 @@ fn about(machine: &Machine, folder: &Path) -> About {
 }
 
 /// Takes the lock of the worker's folder.
-fn lock(folder: &Path) -> Result<std::fs::File> {
+pub fn lock(folder: &Path) -> Result<std::fs::File> {
     let failed = format!("lock {}", folder.display());
     let file = fs_err::File::create(folder.join("state/lock")).context(Kind::Machine, &failed)?;
     let (file, _) = file.into_parts();
@@ -138,8 +139,22 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
     }
 }
 
+/// How to join a yard: all absent once it is joined.
+pub struct Joining<'a> {
+    pub url: &'a Option<String>,
+    pub token_file: &'a Option<PathBuf>,
+    pub name: &'a Option<String>,
+}
+
+/// Joins as something that is no worker, or connects to the yard that it has joined. Returns its name and the yard's address.
+pub fn connect_as_other(joining: &Joining<'_>, folder: &Path) -> Result<(String, String, Connection)> {
+    let (Membership { url, worker, .. }, connection) = connect(joining, folder)?;
+    let connection = connection.with_about(about(&Machine::of_cores(1), folder), time_of_day_seconds);
+    Ok((worker, url, connection))
+}
+
 /// Joins, or connects to the yard that the worker has joined.
-fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connection)> {
+fn connect(options: &Joining<'_>, folder: &Path) -> Result<(Membership, Connection)> {
     let path = folder.join(MEMBERSHIP);
     let failed = format!("read {}", path.display());
     let known: Option<Membership> = match fs_err::read(&path) {
@@ -149,7 +164,7 @@ fn connect(options: &cli::Worker, folder: &Path) -> Result<(Membership, Connecti
     };
     let key = open_key(folder)?;
     let token = options.token_file.as_deref().map(token).transpose()?;
-    let membership = match (&options.join, token, known) {
+    let membership = match (options.url, token, known) {
         (Some(url), Some(token), known) => {
             // Its earlier name, if it joins the same yard by another way.
             let known = known.filter(|known| known.door == token.fingerprint);

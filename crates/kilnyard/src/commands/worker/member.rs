@@ -2,7 +2,7 @@
 
 use super::join::{FREE_BYTES_MIN, PAUSE};
 use super::remote::Remote;
-use super::shells::Shells;
+use super::shells::{Host, Shells};
 use super::tidy::Tidy;
 use crate::error::{Context, Error, Kind, Result};
 use crate::{environment_of_process, signals, worker};
@@ -101,7 +101,8 @@ impl Prepared {
         let Bounds { machine, keep_bytes, grace } = bounds;
         let streams = Streams::start(connection.clone());
         let (client, named) = (connection.clone(), name.clone());
-        Shells { client, worker: worker.clone(), folder: folder.clone(), name: named }.start();
+        let host = Host::Roots { worker: worker.clone(), folder: folder.clone() };
+        Shells { client, host, name: named }.start();
         let client = connection.clone();
         // Before the yard learns what is warm.
         Tidy { client, worker: worker.clone(), folder: folder.clone(), keep_bytes }.start();

@@ -1,4 +1,5 @@
-//! Shells of the yard's users, in the roots of failed builds that this worker keeps.
+//! Commands that the yard's end converses with: shells of its users, in the roots of failed builds that this worker keeps; and the
+//! signer of this machine.
 
 use super::join::PAUSE;
 use kilnyard_farm::Shell;
@@ -7,9 +8,10 @@ use kilnyard_farm::relay::frame;
 use kilnyard_farm::shell::{self, FromShell, PART_BYTES_MAX, Size, ToShell, Wanted};
 use kilnyard_process::Terminal;
 use kilnyard_worker::{Entering, Local, Worker};
+use kilnyard_yard::signing::{self, ToSigner};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -30,15 +32,30 @@ const ALIVE: Duration = Duration::from_secs(10);
 /// How often a command is checked for its end.
 const STEP: Duration = Duration::from_millis(20);
 
+/// Starts a command and converses with it to its end. Returns its exit code.
+type Start<'a> = dyn FnMut(Command, Option<Size>) -> io::Result<i32> + 'a;
+
 /// See the module documentation.
 #[derive(Clone)]
 pub struct Shells {
     pub client: Arc<Client>,
-    pub worker: Worker,
-    /// The worker's folder.
-    pub folder: PathBuf,
+    pub host: Host,
     /// The worker's name.
     pub name: String,
+}
+
+/// What this machine offers.
+#[derive(Clone)]
+pub enum Host {
+    /// Roots of failed builds.
+    Roots {
+        /// The worker that keeps them.
+        worker: Worker,
+        /// The worker's folder.
+        folder: PathBuf,
+    },
+    /// A signer in this folder.
+    Signer(PathBuf),
 }
 
 impl Shells {
@@ -99,23 +116,47 @@ impl Shells {
         connection: &Arc<Connection>,
         frames: &SyncSender<Vec<u8>>,
     ) -> Result<i32, String> {
+        let mut start = |command: Command, terminal: Option<Size>| {
+            Started::start(command, terminal)?.converse(connection, frames)
+        };
+        match &self.host {
+            Host::Roots { worker, folder } => self.enter(worker, folder, shell, &mut start),
+            Host::Signer(folder) => self.sign(folder, shell, &mut start),
+        }
+    }
+
+    /// Lets the yard's end talk to the signer.
+    fn sign(&self, folder: &Path, shell: &Shell, start: &mut Start<'_>) -> Result<i32, String> {
+        if serde_json::from_value::<ToSigner>(shell.order.clone()).is_err() {
+            return Err(format!("{} is a signer, and keeps no roots", self.name));
+        }
+        let failed = |error: io::Error| format!("{}: the signer cannot start: {error}", self.name);
+        let command = signing::process::command(folder).map_err(failed)?;
+        start(command, None).map_err(failed)
+    }
+
+    /// Runs a command in the root of a package.
+    fn enter(
+        &self,
+        worker: &Worker,
+        folder: &Path,
+        shell: &Shell,
+        start: &mut Start<'_>,
+    ) -> Result<i32, String> {
         let wanted: Wanted = serde_json::from_value(shell.order.clone())
             .map_err(|error| format!("{} cannot read the request: {error}", self.name))?;
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.name);
-        let order = self.worker.failed_root(&wanted.package).map_err(|error| failed(&error))?;
+        let order = worker.failed_root(&wanted.package).map_err(|error| failed(&error))?;
         let order = order
             .ok_or_else(|| format!("{} keeps no root of a failed build of {}", self.name, wanted.package))?;
-        let local = Local::of(&order, self.worker.trees(), &self.folder, &self.worker.settings().folders);
+        let local = Local::of(&order, worker.trees(), folder, &worker.settings().folders);
         let local = local.map_err(|error| failed(&error))?;
         let id = shell.id.get(..16).unwrap_or_default();
-        let specification = &self.folder.join(format!("state/shell-{id}.json"));
+        let specification = &folder.join(format!("state/shell-{id}.json"));
         let (package, command) = (wanted.package.as_str(), &wanted.command);
         say!("a shell of the yard enters the root of {package}");
         let entering = Entering { package, order: &order, local: &local, command, specification };
-        let code = self.worker.enter_failed_root(&entering, &mut |command| {
-            let started = Started::start(command, wanted.terminal)?;
-            started.converse(connection, frames)
-        });
+        let code = worker.enter_failed_root(&entering, &mut |command| start(command, wanted.terminal));
         code.map_err(|error| failed(&error))
     }
 }

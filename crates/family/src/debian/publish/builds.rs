@@ -1,0 +1,63 @@
+//! The builds that packages of the repository are from, for the signer.
+
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::debian::{Workshop, deb_file};
+use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_publish::SignerError;
+use kilnyard_signer::client::Builds;
+use kilnyard_signer::memory::Name;
+use kilnyard_signer::message::{Build, Built};
+use kilnyard_store::{OutputRow, Store};
+use std::collections::{BTreeMap, HashSet};
+
+/// Finds builds in the store.
+pub struct SourceBuilds<'a> {
+    pub store: &'a dyn Store,
+    pub workshop: &'a Workshop,
+    pub distfiles: &'a FileStore,
+    pub outputs: Vec<OutputRow>,
+}
+
+impl Builds for SourceBuilds<'_> {
+    fn of(&self, packages: &[Name]) -> Result<Vec<Build>, SignerError> {
+        let wanted: HashSet<(&str, &str)> =
+            packages.iter().map(|name| (name.name.as_str(), name.architecture.as_str())).collect();
+        let mut by_source: BTreeMap<&str, Vec<&OutputRow>> = BTreeMap::new();
+        for row in &self.outputs {
+            if wanted.contains(&(&row.output.name, &row.output.architecture)) {
+                by_source.entry(&row.package).or_default().push(row);
+            }
+        }
+        by_source.into_iter().map(|(source, rows)| self.build(source, &rows)).collect()
+    }
+}
+
+impl SourceBuilds<'_> {
+    fn build(&self, source: &str, rows: &[&OutputRow]) -> Result<Build, SignerError> {
+        let built = |row: &&OutputRow| -> Result<Built, SignerError> {
+            let sha256 = row.output.sha256.clone();
+            let files = deb_file::read(&self.distfiles.path(&Sha256Hex::parse(&sha256)?))?.paths;
+            Ok(Built { listed: sha256.clone(), sha256, files: Some(files) })
+        };
+        Ok(Build {
+            source: source.to_owned(),
+            package: source.to_owned(),
+            declared: self.declared(source),
+            outputs: rows.iter().map(built).collect::<Result<_, _>>()?,
+            statement: self.store.provenance(source)?.map(|found| found.signed),
+        })
+    }
+
+    /// What a source declares. Of one that left the index, what its last build made: that was admitted when the index had it.
+    fn declared(&self, source: &str) -> Vec<String> {
+        match self.workshop.graph().find(source) {
+            Some(id) => {
+                self.workshop.source(id).declared().iter().map(|declared| declared.name.to_owned()).collect()
+            }
+            None => {
+                let own = self.outputs.iter().filter(|row| row.package == source);
+                own.map(|row| row.output.name.clone()).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `kilnyard keys`: the keys of the signer, what it refused, and its account.
+
+use super::{print, print_json};
+use crate::cli::{Keys, KeysAction};
+use crate::error::{Context, Error, Kind, Result};
+use crate::words;
+use crate::yard::{Yard, store_error};
+use kilnyard_sign::{Keyring, YardKey};
+use kilnyard_signer::audit::{Audit, Outputs, audit};
+use kilnyard_signer::edit::{EditError, Folder};
+use kilnyard_signer::memory::{ACCOUNT, Memory, Pending};
+use kilnyard_signer::message::KeyState;
+use kilnyard_signer::setup;
+use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::signing::{ENDS_SOON, OLD_KEY, SIGNER, Signing};
+use serde_json::json;
+use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The largest file that is read for a signature, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Performs the command. `yard` opens the yard; with `--signer`, most actions need none.
+pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> {
+    let folder = match &options.signer {
+        Some(folder) => folder.clone(),
+        None => yard()?.home.join(SIGNER),
+    };
+    let now = words::now_seconds() as i64;
+    match &options.action {
+        None | Some(KeysAction::List) => {
+            list(&folder, options.signer.is_none().then(yard), now, options.json)
+        }
+        Some(KeysAction::Make { name, user_id, days }) => {
+            let mut opened = open(&folder)?;
+            let key = YardKey::generate_for(user_id, *days).context(Kind::Usage, "make the key")?;
+            opened.add(now, "made", name, &key, None).map_err(failed)?;
+            say!("made the key {name}: {}", key.fingerprint());
+            say!("next: {}", words::command(&format!("keys rotate {name}")));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(KeysAction::Import { file: None, .. }) => move_old(&yard()?, &folder),
+        Some(KeysAction::Import { file: Some(file), name, credential }) => {
+            import(&folder, file, name, credential.as_deref(), now)
+        }
+        Some(KeysAction::Rotate { name, finish }) => {
+            open(&folder)?.rotate(now, name, *finish).map_err(failed)?;
+            match finish {
+                true => say!("from the next publication on, {name} signs alone"),
+                false => {
+                    say!("from the next publication on, {name} signs too, and the published keyring has it");
+                    say!(
+                        "once readers have that keyring: {}",
+                        words::command(&format!("keys rotate {name} --finish"))
+                    );
+                }
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(KeysAction::Revoke { name, reason }) => {
+            open(&folder)?.revoke(now, name, reason).map_err(failed)?;
+            say!("revoked {name}: it signs nothing more, and the next publication tells readers");
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(KeysAction::Audit) => check(&yard()?, &folder, options.json),
+        Some(KeysAction::Approve { ids, signed }) => approve(&folder, ids, signed.as_deref(), now),
+        Some(KeysAction::Sign { file }) => sign(&yard()?, file),
+    }
+}
+
+fn open(folder: &Path) -> Result<Folder> {
+    Folder::open(folder).map_err(failed)
+}
+
+fn failed(error: EditError) -> Error {
+    match error {
+        EditError::Usage(reason) => Error::usage(reason),
+        other => {
+            let failed: std::result::Result<(), EditError> = Err(other);
+            match failed.context(Kind::Machine, "change the signer") {
+                Err(error) => error,
+                Ok(()) => Error::new(Kind::Internal, "no error"),
+            }
+        }
+    }
+}
+
+/// Moves the key that an earlier version kept in `state/key.asc` to the signer.
+fn move_old(yard: &Yard, folder: &Path) -> Result<ExitCode> {
+    let old = yard.home.join(OLD_KEY);
+    if !old.exists() {
+        let message = format!("there is no {OLD_KEY}, so name a file");
+        return Err(Error::usage(message).hint(Remedy::command("keys import FILE")));
+    }
+    let _lock = yard.lock()?;
+    let key = YardKey::read(&old).context(Kind::Machine, "read the yard's key")?;
+    let fingerprint = key.fingerprint();
+    setup::make(folder, || Ok(key)).context(Kind::Machine, "make the yard's signer")?;
+    let moved = YardKey::read(&folder.join(setup::FIRST_KEY)).context(Kind::Machine, "read the moved key")?;
+    if moved.fingerprint() != fingerprint {
+        let message = format!("{} is another key than {OLD_KEY}", folder.join(setup::FIRST_KEY).display());
+        return Err(Error::usage(message).hint(
+            Remedy::command("keys list")
+                .then(format!(", and removing {OLD_KEY}, if that is the right key").as_str()),
+        ));
+    }
+    fs_err::remove_file(&old).context(Kind::Machine, "remove the old key")?;
+    say!("moved the key {fingerprint} to the signer; the repository stays the same");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(folder: &Path, file: &Path, name: &str, credential: Option<&str>, now: i64) -> Result<ExitCode> {
+    let key = YardKey::read(file).context(Kind::Usage, "read the key")?;
+    let fingerprint = key.fingerprint();
+    if key.is_locked() && credential.is_none() {
+        return Err(Error::usage("the key has a passphrase, which the signer needs at each start").hint(
+            Remedy::from(
+                "--credential NAME, the name of a systemd credential; or removing it first: gpg --passwd",
+            ),
+        ));
+    }
+    if folder.join(kilnyard_signer::policy::POLICY).exists() {
+        open(folder)?.add(now, "imported", name, &key, credential).map_err(failed)?;
+        say!("imported the key {name}: {fingerprint}");
+        say!("next: {}", words::command(&format!("keys rotate {name}")));
+        return Ok(ExitCode::SUCCESS);
+    }
+    setup::make_with(folder, credential, || Ok(key)).context(Kind::Machine, "make the signer")?;
+    say!("imported the key main: {fingerprint}; it signs the repository");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(folder: &Path, yard: Option<Result<Yard>>, now: i64, as_json: bool) -> Result<ExitCode> {
+    let keys: Vec<KeyState> = match yard {
+        Some(yard) => Signing::open(&yard?)?.keys().to_vec(),
+        None => {
+            let policy = open(folder)?;
+            let keys = policy
+                .policy()
+                .repository
+                .keys()
+                .map(|repository| Ok(Signing::open_folder(folder, repository)?.keys().to_vec()));
+            keys.collect::<Result<Vec<Vec<KeyState>>>>()?.concat()
+        }
+    };
+    let pending = Memory::open(folder).context(Kind::Machine, "read what waits for an approval")?;
+    let pending = pending.pending().context(Kind::Machine, "read what waits for an approval")?;
+    if as_json {
+        return print_json(&json!({ "keys": keys, "pending": pending }));
+    }
+    let mut text = String::new();
+    for key in &keys {
+        let ends = match (&key.trouble, key.expires) {
+            (Some(trouble), _) => trouble.clone(),
+            (None, None) => "does not expire".to_owned(),
+            (None, Some(expires)) if expires - now < ENDS_SOON => {
+                format!(
+                    "expires on {}, in {} days: make another one, and rotate",
+                    words::time(expires as f64),
+                    (expires - now) / 86_400
+                )
+            }
+            (None, Some(expires)) => format!("expires on {}", words::time(expires as f64)),
+        };
+        let _ = writeln!(text, "{}  {}  {}  {ends}", key.name, key.fingerprint, key.kind);
+    }
+    for Pending { id, time, package, reason, .. } in &pending {
+        let about = if package.is_some() { "" } else { "the repository: " };
+        let _ = writeln!(text, "refused [{id}] on {}: {about}{reason}", words::time(*time as f64));
+    }
+    if !pending.is_empty() {
+        say!(
+            "{} can be approved: {}",
+            words::count(pending.len() as u64, "refusal"),
+            words::command("keys approve ID")
+        );
+    }
+    print(&text)
+}
+
+fn approve(folder: &Path, ids: &[String], signed: Option<&Path>, now: i64) -> Result<ExitCode> {
+    let opened = open(folder)?;
+    let unknown = match signed {
+        Some(file) => {
+            let message = read(file)?;
+            opened.approve_signed(now, &message)
+        }
+        None => opened.approve(now, ids, &crate::yard::user_name()),
+    };
+    let unknown = unknown.map_err(failed)?;
+    match unknown.is_empty() {
+        true => {
+            say!("approved; next: {}", words::command("publish"));
+            Ok(ExitCode::SUCCESS)
+        }
+        false => Err(Error::usage(format!("there is no refusal {}", unknown.join(", ").escape_debug()))
+            .hint(Remedy::command("keys list"))),
+    }
+}
+
+fn sign(yard: &Yard, file: &Path) -> Result<ExitCode> {
+    let text = String::from_utf8(read(file)?)
+        .map_err(|_| Error::usage(format!("{} is not UTF-8", file.display())))?;
+    let signed = Signing::open(yard)?.sign_document(&text);
+    print(&signed.context(Kind::Machine, format!("sign {}", file.display()))?)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let opened = fs_err::File::open(file);
+    let read = opened.and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.context(Kind::Usage, "read the file")?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Error::usage(format!("{} is too large", file.display())));
+    }
+    Ok(bytes)
+}
+
+/// Checks account, store and repository against each other.
+fn check(yard: &Yard, folder: &Path, as_json: bool) -> Result<ExitCode> {
+    let path: PathBuf = folder.join(ACCOUNT);
+    let account = match fs_err::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        text => text.context(Kind::Machine, "read the account")?,
+    };
+    let keyring = yard.repository().join(kilnyard_publish::KEYRING_FILE);
+    let keyring = match keyring.exists() {
+        true => Some(Keyring::read(&keyring).context(Kind::Machine, "read the published keys")?),
+        false => None,
+    };
+    let mut outputs = Outputs::new();
+    for target in yard.targets()? {
+        let store = target.store()?;
+        for row in store.outputs().map_err(store_error)? {
+            let digests = outputs.entry(row.output.name.clone()).or_default();
+            digests.extend(yard.config.family.listed_digest(&row.output));
+        }
+    }
+    let found = audit(&account, keyring.as_ref(), &yard.repository(), Some(&outputs));
+    let found = found.map_err(|error| {
+        let mut failed = Error::new(Kind::Machine, "the audit failed");
+        failed.causes.push(error.to_string());
+        failed
+    })?;
+    if as_json {
+        print_json(&json!(found))?;
+    } else {
+        shown(&found)?;
+    }
+    Ok(if found.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Packages as u8) })
+}
+
+fn shown(found: &Audit) -> Result<ExitCode> {
+    let mut text = String::new();
+    for finding in &found.findings {
+        let _ = writeln!(text, "{finding}");
+    }
+    let _ = writeln!(
+        text,
+        "{}, the chain is whole, the last one is {}; {}, {}",
+        words::count(found.lines, "line"),
+        if found.last.is_empty() { "none" } else { &found.last },
+        words::count(found.signatures, "signature"),
+        words::count(found.refusals, "refusal"),
+    );
+    let _ = writeln!(
+        text,
+        "{} in the repository: {} from before the account, {} with a later build in the store; {}",
+        words::count(found.packages, "package"),
+        found.before,
+        found.superseded,
+        words::count(found.findings.len() as u64, "finding"),
+    );
+    print(&text)
+}

@@ -1,0 +1,252 @@
+//! Changes of a signer's keys and policy by the person who runs it. Comments and order of the policy stay.
+
+use crate::account::Entry;
+use crate::memory::{Memory, MemoryError};
+use crate::policy::{POLICY, Policy};
+use crate::setup::{KEYS, write_private};
+use kilnyard_sign::{Keyring, SignError, YardKey};
+use std::io;
+use std::path::{Path, PathBuf};
+use toml_edit::{Array, DocumentMut, Item, Table, value};
+
+/// An error of a change. The text reads after "failed to", except for those of [`EditError::Usage`].
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// The change makes no sense: a sentence without its full stop.
+    #[error("{0}")]
+    Usage(String),
+    /// A file cannot be read or written.
+    #[error("change the signer's folder")]
+    File(#[from] io::Error),
+    /// A key cannot be made, read or written.
+    #[error(transparent)]
+    Key(#[from] SignError),
+    /// The account cannot be continued.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// The folder of a signer, to be changed.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    policy: Policy,
+    document: DocumentMut,
+}
+
+impl Folder {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// The policy is missing or invalid.
+    pub fn open(path: &Path) -> Result<Folder, EditError> {
+        let file = path.join(POLICY);
+        let text = match fs_err::read_to_string(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(EditError::Usage(format!("there is no signer: {} is missing", file.display())));
+            }
+            text => text?,
+        };
+        let invalid = |reason: String| EditError::Usage(format!("{}: {reason}", file.display()));
+        let policy = Policy::parse(&text).map_err(invalid)?;
+        let document = text.parse::<DocumentMut>().map_err(|error| invalid(error.to_string()))?;
+        Ok(Folder { path: path.to_owned(), policy, document })
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Adds a key of a file. `credential` names its passphrase.
+    ///
+    /// # Errors
+    /// There is a key of this name, or a file cannot be written.
+    pub fn add(
+        &mut self,
+        now: i64,
+        action: &str,
+        name: &str,
+        key: &YardKey,
+        credential: Option<&str>,
+    ) -> Result<(), EditError> {
+        let is_name = !name.is_empty()
+            && name.len() <= 64
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+        if !is_name {
+            return Err(EditError::Usage(format!(
+                "{name:?} is not a name of a key: letters, digits, hyphens and underscores"
+            )));
+        }
+        if self.policy.key.contains_key(name) {
+            return Err(EditError::Usage(format!("there is a key {name}")));
+        }
+        let file = format!("{KEYS}/{name}.asc");
+        key.write(&self.path.join(&file))?;
+        let mut table = Table::new();
+        table.insert("file", value(file));
+        if let Some(credential) = credential {
+            table.insert("credential", value(credential));
+        }
+        let keys = self.document.entry("key").or_insert(Item::Table(Table::new()));
+        if let Some(keys) = keys.as_table_mut() {
+            keys.set_implicit(true);
+            keys.insert(name, Item::Table(table));
+        }
+        self.write()?;
+        self.note(now, action, name, &key.fingerprint())
+    }
+
+    /// Has the repositories signed by a key, too; or by it alone.
+    ///
+    /// # Errors
+    /// There is no such key, or it signs already.
+    pub fn rotate(&mut self, now: i64, name: &str, is_alone: bool) -> Result<(), EditError> {
+        self.require(name)?;
+        let mut changed = false;
+        for (repository, rules) in &self.policy.repository {
+            let mut keys = rules.keys.clone();
+            if is_alone {
+                if !keys.iter().any(|key| key == name) {
+                    return Err(EditError::Usage(format!(
+                        "{name} does not sign {repository} yet, so readers do not know it"
+                    )));
+                }
+                keys.retain(|key| key == name);
+            } else if !keys.iter().any(|key| key == name) {
+                keys.push(name.to_owned());
+            }
+            changed |= keys != rules.keys;
+            set_keys(&mut self.document, repository, &keys);
+        }
+        if !changed {
+            let how = if is_alone { "alone" } else { "already" };
+            return Err(EditError::Usage(format!("{name} signs {how}")));
+        }
+        self.write()?;
+        let action = if is_alone { "signs alone" } else { "signs too" };
+        let fingerprint = self.fingerprint(name);
+        self.note(now, action, name, &fingerprint)
+    }
+
+    /// Revokes a key in a file. Its certificate is published with the others from then on.
+    ///
+    /// # Errors
+    /// It is the only key of a repository, or its private key is not in a file without a passphrase.
+    pub fn revoke(&mut self, now: i64, name: &str, reason: &str) -> Result<(), EditError> {
+        let key = self.require(name)?;
+        let Some(file) = key.file.clone() else {
+            return Err(EditError::Usage(format!(
+                "{name} is not in a file: revoke it with the program that manages it, and replace its certificate"
+            )));
+        };
+        for (repository, rules) in &self.policy.repository {
+            if rules.keys.iter().all(|key| key == name) {
+                return Err(EditError::Usage(format!(
+                    "{name} is the only key of {repository}: rotate to another one first"
+                )));
+            }
+        }
+        let path = self.path.join(file);
+        let mut key = YardKey::read(&path)?;
+        key.revoke(reason)?;
+        let fingerprint = key.fingerprint();
+        write_private(&path, key.to_armored()?.as_bytes())?;
+        for (repository, rules) in self.policy.repository.clone() {
+            let keys: Vec<String> = rules.keys.iter().filter(|key| *key != name).cloned().collect();
+            set_keys(&mut self.document, &repository, &keys);
+            let mut revoked = rules.revoked.clone();
+            if rules.keys.iter().any(|key| key == name) {
+                revoked.push(name.to_owned());
+            }
+            set_array(&mut self.document, &repository, "revoked", &revoked);
+        }
+        self.write()?;
+        self.note(now, "revoked", name, &fingerprint)
+    }
+
+    /// Approves what was refused. Returns the ids that name no refusal.
+    ///
+    /// # Errors
+    /// The policy wants a signed approval, or the memory cannot be used.
+    pub fn approve(&self, now: i64, ids: &[String], by: &str) -> Result<Vec<String>, EditError> {
+        if self.policy.approvers.is_some() {
+            return Err(EditError::Usage(
+                "the policy wants approvals that are signed by one of its approvers".to_owned(),
+            ));
+        }
+        self.approve_as(now, ids, by)
+    }
+
+    /// Approves the refusals that a signed text names. Returns the ids that name no refusal.
+    ///
+    /// # Errors
+    /// The text is not signed by one of the policy's approvers.
+    pub fn approve_signed(&self, now: i64, message: &[u8]) -> Result<Vec<String>, EditError> {
+        let Some(approvers) = &self.policy.approvers else {
+            return Err(EditError::Usage("the policy names no approvers".to_owned()));
+        };
+        let verified = Keyring::read(&self.path.join(approvers))?.verify_clearsigned(message)?;
+        let by = verified.signers.first().map(|signer| signer.key.primary_fingerprint.clone());
+        let text = String::from_utf8_lossy(&verified.text).into_owned();
+        let mut ids = Vec::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let id = line.strip_prefix("approve ").map(str::trim);
+            ids.push(id.ok_or_else(|| EditError::Usage(format!("{line:?} is not `approve ID`")))?.to_owned());
+        }
+        self.approve_as(now, &ids, &by.unwrap_or_default())
+    }
+
+    fn approve_as(&self, now: i64, ids: &[String], by: &str) -> Result<Vec<String>, EditError> {
+        let mut memory = Memory::open(&self.path)?;
+        let mut unknown = Vec::new();
+        for id in ids {
+            if !memory.approve(now, id, by)? {
+                unknown.push(id.clone());
+            }
+        }
+        Ok(unknown)
+    }
+
+    fn require(&self, name: &str) -> Result<crate::policy::Key, EditError> {
+        let found = self.policy.key.get(name).cloned();
+        found.ok_or_else(|| EditError::Usage(format!("there is no key {name:?}")))
+    }
+
+    fn fingerprint(&self, name: &str) -> String {
+        let file = self.policy.key.get(name).and_then(|key| key.file.clone());
+        file.and_then(|file| YardKey::read(&self.path.join(file)).ok())
+            .map(|key| key.fingerprint())
+            .unwrap_or_default()
+    }
+
+    /// Writes the policy, if it is one.
+    fn write(&mut self) -> Result<(), EditError> {
+        let text = self.document.to_string();
+        self.policy = Policy::parse(&text)
+            .map_err(|reason| EditError::Usage(format!("the changed policy would be invalid: {reason}")))?;
+        Ok(write_private(&self.path.join(POLICY), text.as_bytes())?)
+    }
+
+    fn note(&self, now: i64, action: &str, name: &str, fingerprint: &str) -> Result<(), EditError> {
+        let entry = Entry::Key {
+            action: action.to_owned(),
+            name: name.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+        };
+        Ok(Memory::open(&self.path)?.record(now, vec![entry], None)?)
+    }
+}
+
+fn set_keys(document: &mut DocumentMut, repository: &str, keys: &[String]) {
+    set_array(document, repository, "keys", keys);
+}
+
+fn set_array(document: &mut DocumentMut, repository: &str, name: &str, values: &[String]) {
+    if values.is_empty() {
+        return;
+    }
+    let mut array = Array::new();
+    array.extend(values.iter().map(String::as_str));
+    document["repository"][repository][name] = value(array);
+}

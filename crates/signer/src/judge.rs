@@ -1,0 +1,424 @@
+//! What may be signed: a generation is judged by its text, by the packages that are new in it, by what was signed before,
+//! and by the policy.
+
+pub mod checksums;
+pub mod release;
+
+use crate::account;
+use crate::change;
+use crate::hash;
+use crate::memory::{Known, Memory, MemoryError, Name, Remembered};
+use crate::message::{Build, Built, Form, Generation, Refusal, Rule};
+use crate::policy::{Policy, Repository, matches};
+use crate::statement;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The most bytes of all indexes of a generation.
+const INDEXES_BYTES_MAX: usize = 1 << 30;
+/// The most refusals of an answer. A coordinator whose every package is refused has one fault, not thousands.
+const REFUSALS_MAX: usize = 200;
+
+/// A package of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    /// Its name and architecture.
+    pub name: Name,
+    /// Its version.
+    pub version: String,
+    /// The source that it says it is from.
+    pub source: String,
+    /// The version of that source.
+    pub source_version: String,
+    /// The name of its file.
+    pub file: String,
+    /// The digest of its file, as the index names it.
+    pub listed: String,
+    /// The packages whose files it may take, or that it cannot be installed with.
+    pub yields_to: Vec<String>,
+}
+
+/// A text that is well-formed, with everything that it names.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The date of the text, in seconds since 1970; the signer's time if it has none.
+    pub date: i64,
+    /// All packages, in any order.
+    pub packages: Vec<Package>,
+    /// The digests of compressed forms and other derived files, by path.
+    pub derived: BTreeMap<String, String>,
+}
+
+/// A generation whose text and indexes are what they must be.
+#[derive(Debug)]
+pub struct Prepared {
+    series: String,
+    form: Form,
+    /// The texts of its indexes, by path.
+    pub indexes: Texts,
+    /// What the text names.
+    pub read: Read,
+    /// The packages that are new, by their place in `read`: one for each name.
+    new: Vec<usize>,
+}
+
+/// A generation that is judged.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Why it is not signed. Empty if it is.
+    pub refusals: Vec<Refusal>,
+    /// The packages that are new, with the hashes of the paths of their files.
+    pub packages: Vec<Remembered>,
+    /// The same for the account.
+    pub explained: Vec<account::Package>,
+}
+
+/// Why a generation is not judged.
+#[derive(Debug)]
+pub enum Fault {
+    /// The text, its indexes or the policy are against it.
+    Refused(Rule, String),
+    /// The memory cannot be read.
+    Memory(MemoryError),
+}
+
+impl From<MemoryError> for Fault {
+    fn from(error: MemoryError) -> Fault {
+        Fault::Memory(error)
+    }
+}
+
+/// The texts of indexes, by path.
+type Texts = BTreeMap<String, String>;
+
+/// Where a judgement happens.
+#[derive(Clone, Copy, Debug)]
+pub struct Court<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The name of the repository.
+    pub name: &'a str,
+    /// What the policy says of the repository.
+    pub repository: &'a Repository,
+    /// What was signed before.
+    pub memory: &'a Memory,
+    /// The signer's time, in seconds since 1970.
+    pub now: i64,
+}
+
+impl Court<'_> {
+    /// Makes the indexes of a generation, and finds what is new. One that is `adopted` was signed before: only its form is
+    /// judged, and nothing in it is new.
+    ///
+    /// # Errors
+    /// The generation is not signed, whatever its packages are.
+    pub fn prepare(&self, generation: &Generation, is_adopted: bool) -> Result<Prepared, Fault> {
+        let series = &generation.series;
+        if !is_adopted {
+            let in_last_hour = self.memory.signatures_since(self.now - 3600)?;
+            if let Some((rule, reason)) = self.repository.refuses(series, self.now, in_last_hour) {
+                return Err(Fault::Refused(rule, reason));
+            }
+        }
+        let (indexes, shown) = self.texts(generation)?;
+        let read = match generation.form {
+            Form::Release => release::read(generation, &indexes, &shown),
+            Form::Checksums => checksums::read(generation, &indexes, &shown, self.now),
+        };
+        let read = read.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
+        let mut new = Vec::new();
+        if !is_adopted {
+            if let Some(reason) = self.fault_of_date(generation, read.date)? {
+                return Err(Fault::Refused(Rule::Text, reason));
+            }
+            let mut listed: HashMap<&Name, &str> = HashMap::new();
+            for (place, package) in read.packages.iter().enumerate() {
+                // An architecture-independent package is in the index of each architecture.
+                if let Some(first) = listed.insert(&package.name, &package.listed) {
+                    if first != package.listed {
+                        let reason = format!("{} has two contents in one generation", package.name.name);
+                        return Err(Fault::Refused(Rule::Text, reason));
+                    }
+                    continue;
+                }
+                let known = self.memory.known(self.name, series, &package.name)?;
+                let is_same =
+                    |known: Known| known.listed == package.listed && known.version == package.version;
+                if !known.is_some_and(is_same) {
+                    new.push(place);
+                }
+            }
+        }
+        Ok(Prepared { series: series.clone(), form: generation.form, indexes, read, new })
+    }
+
+    /// Makes the texts of all indexes. Returns them and what is remembered of the series.
+    fn texts(&self, generation: &Generation) -> Result<(Texts, BTreeMap<String, String>), Fault> {
+        let refused = |reason: String| Fault::Refused(Rule::Text, reason);
+        let shown = self.memory.shown(self.name, &generation.series)?;
+        let mut texts = Texts::new();
+        let mut left = INDEXES_BYTES_MAX;
+        for change in &generation.indexes {
+            let path = &change.path;
+            let base = match &change.base {
+                None => String::new(),
+                Some(base) if shown.get(path) == Some(base) => self
+                    .memory
+                    .body(base)?
+                    .ok_or_else(|| refused(format!("the signer does not remember the text of {path}")))?,
+                Some(_) => return Err(refused(format!("{path} changes a text that was not signed last"))),
+            };
+            let text = change::apply(&base, &change.edits, left)
+                .map_err(|reason| refused(format!("the change of {path} is none: {reason}")))?;
+            left = left.saturating_sub(text.len());
+            if texts.insert(path.clone(), text).is_some() {
+                return Err(refused(format!("{path} occurs twice")));
+            }
+        }
+        Ok((texts, shown))
+    }
+
+    fn fault_of_date(&self, generation: &Generation, date: i64) -> Result<Option<String>, MemoryError> {
+        let most = self.repository.clock_seconds_max;
+        let difference = date.saturating_sub(self.now);
+        if difference.abs() > most {
+            let side = if difference < 0 { "behind" } else { "ahead of" };
+            return Ok(Some(format!(
+                "the date of the text is {} s {side} the signer's clock, and {most} s are allowed: one of the clocks is wrong",
+                difference.abs()
+            )));
+        }
+        let last = self.memory.date(self.name, &generation.series)?;
+        Ok(last.filter(|last| *last > date).map(|last| {
+            format!("the date of the text is {} s before that of the last one", last.saturating_sub(date))
+        }))
+    }
+
+    /// Judges the new packages of a generation by the builds that they are from.
+    ///
+    /// # Errors
+    /// The memory cannot be read.
+    pub fn judge(&self, prepared: &Prepared, builds: &[Build]) -> Result<Judged, MemoryError> {
+        let series = &prepared.series;
+        let mut by_digest: HashMap<&str, (&Build, &Built)> = HashMap::new();
+        for build in builds {
+            by_digest.extend(build.outputs.iter().map(|built| (built.listed.as_str(), (build, built))));
+        }
+        let (mut new, mut faults) = (BTreeMap::new(), Vec::new());
+        for package in prepared.new_packages() {
+            let found = by_digest.get(package.listed.as_str()).copied();
+            for (rule, reason) in self.faults(prepared, package, found)? {
+                faults.push((package, rule, reason));
+            }
+            if let Some((build, built)) = found {
+                new.insert(&package.name, (package, build, built));
+            }
+        }
+        if !new.is_empty() {
+            let files = self.memory.files(self.name, series)?;
+            find_taken_files(&new, files, &prepared.read.packages, &mut faults);
+        }
+        let mut judged = Judged::default();
+        for (package, rule, reason) in faults {
+            let name = &package.name;
+            let id = rule.is_approvable().then(|| {
+                let fields = [self.name, series, &name.name, &name.architecture, &package.listed];
+                hash(format!("{rule:?}\n{}", fields.join("\n")).as_bytes())[..16].to_owned()
+            });
+            if let Some(id) = &id
+                && self.memory.approved(id)?.is_some()
+            {
+                continue;
+            }
+            let reason = format!("{} {} ({}): {reason}", name.name, package.version, name.architecture);
+            judged.refusals.push(Refusal {
+                id,
+                package: Some(name.name.clone()),
+                architecture: Some(name.architecture.clone()),
+                rule,
+                reason,
+            });
+        }
+        judged.refusals.truncate(REFUSALS_MAX);
+        for package in prepared.new_packages() {
+            let name = &package.name;
+            let found = new.get(name).map(|(_, build, built)| (*build, *built));
+            let signed = found.and_then(|(build, _)| build.statement.as_ref());
+            judged.explained.push(account::Package {
+                name: name.name.clone(),
+                architecture: name.architecture.clone(),
+                version: package.version.clone(),
+                listed: package.listed.clone(),
+                source: package.source.clone(),
+                attempt: signed.and_then(|signed| statement::attempt(&signed.statement)),
+                worker: signed.map(|signed| signed.key.clone()),
+            });
+            let files = found.filter(|(_, built)| built.files.is_some());
+            let files = files.map(|(_, built)| files_of(package, built).collect());
+            judged.packages.push(known_of(package, files));
+        }
+        Ok(judged)
+    }
+
+    /// What is wrong with a new package.
+    fn faults(
+        &self,
+        prepared: &Prepared,
+        package: &Package,
+        found: Option<(&Build, &Built)>,
+    ) -> Result<Vec<(Rule, String)>, MemoryError> {
+        let (series, name) = (&prepared.series, &package.name.name);
+        let known = self.memory.known(self.name, series, &package.name)?;
+        let mut faults = Vec::new();
+        if !matches(&self.repository.names, name) {
+            faults.push((Rule::Policy, "the policy does not allow the name".to_owned()));
+        }
+        match found {
+            None => faults.push((Rule::NoBuild, "no build explains it".to_owned())),
+            Some((build, _)) if build.source != package.source => faults.push((
+                Rule::NoBuild,
+                format!("it says it is from {}, and the build was of {}", package.source, build.source),
+            )),
+            Some((build, _)) if prepared.form == Form::Release && build.package != build.source => {
+                let reason = format!("it is from {}, and the order was for {}", build.source, build.package);
+                faults.push((Rule::NoBuild, reason));
+            }
+            Some((build, built)) => {
+                if !is_declared(&build.declared, name) {
+                    faults.push((Rule::Undeclared, format!("{} does not declare it", build.source)));
+                }
+                faults.extend(self.faults_of_worker(package, build, built));
+            }
+        }
+        if self.memory.is_replaced(self.name, series, &package.name, &package.listed)? {
+            faults.push((Rule::Replayed, "this content was signed before, and replaced".to_owned()));
+        } else if let Some(known) = known {
+            match compare(prepared.form, &package.version, &known.version) {
+                Ordering::Less => {
+                    faults.push((Rule::VersionBelow, format!("{} was signed before", known.version)));
+                }
+                Ordering::Equal if prepared.form == Form::Release && known.listed != package.listed => {
+                    faults.push((
+                        Rule::OtherContent,
+                        "this version was signed before, with another content".to_owned(),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        let owners = self.memory.owners(self.name, series, name)?;
+        if let Some(owner) = owners.iter().find(|owner| **owner != package.source) {
+            faults.push((Rule::OtherOwner, format!("the name belongs to the source {owner}")));
+        }
+        if matches(&self.repository.approve, name) {
+            faults.push((Rule::Approval, "the policy asks for an approval of each new version".to_owned()));
+        } else if self.repository.approve_new_names && owners.is_empty() {
+            faults.push((Rule::Approval, "the policy asks for an approval of new names".to_owned()));
+        }
+        Ok(faults)
+    }
+
+    /// What is wrong with who built a package.
+    fn faults_of_worker(&self, package: &Package, build: &Build, built: &Built) -> Vec<(Rule, String)> {
+        let mut faults = Vec::new();
+        let worker = match &build.statement {
+            None if self.repository.workers_only => {
+                faults.push((Rule::Worker, "no worker signed it".to_owned()));
+                None
+            }
+            None => None,
+            Some(signed) => {
+                if let Err(reason) = statement::check(signed, build, package, built) {
+                    faults.push((Rule::Worker, reason));
+                }
+                let worker = self.policy.worker_of(&signed.key);
+                if worker.is_none() && (self.repository.workers_only || !self.policy.worker.is_empty()) {
+                    let key = signed.key.get(..16).unwrap_or_default();
+                    faults
+                        .push((Rule::Worker, format!("the worker with the key {key}… is not approved here")));
+                }
+                worker
+            }
+        };
+        let name = &package.name.name;
+        if matches(&self.repository.core, name) && !worker.is_some_and(|(_, worker)| worker.core) {
+            let reason = match worker {
+                Some((worker, _)) => format!("it is a core package, and {worker} may not build these"),
+                None => "it is a core package, and no worker that may build these has signed it".to_owned(),
+            };
+            faults.push((Rule::Core, reason));
+        }
+        faults
+    }
+}
+
+/// Finds files of new packages that other packages had before, and still have.
+fn find_taken_files<'p>(
+    new: &BTreeMap<&'p Name, (&'p Package, &Build, &Built)>,
+    mut owners: HashMap<u64, Vec<Name>>,
+    packages: &[Package],
+    faults: &mut Vec<(&'p Package, Rule, String)>,
+) {
+    let all: HashMap<&Name, &Package> = packages.iter().map(|package| (&package.name, package)).collect();
+    for names in owners.values_mut() {
+        names.retain(|name| all.contains_key(name));
+    }
+    let has: HashMap<&Name, HashSet<u64>> =
+        new.iter().map(|(name, (package, _, built))| (*name, files_of(package, built).collect())).collect();
+    for (name, (package, _, built)) in new {
+        let mut reported = HashSet::new();
+        for (path, file) in built.files.iter().flatten().zip(files_of(package, built)) {
+            for other in owners.get(&file).into_iter().flatten() {
+                let still_has = has.get(other).is_none_or(|files| files.contains(&file));
+                let is_allowed = other.name == name.name
+                    || package.yields_to.contains(&other.name)
+                    || all.get(other).is_some_and(|other| other.yields_to.contains(&name.name));
+                if still_has && !is_allowed && reported.insert(&other.name) {
+                    let reason = format!("it takes over {path} of {} without saying so", other.name);
+                    faults.push((package, Rule::FileTakenOver, reason));
+                }
+            }
+        }
+    }
+}
+
+/// The files of a package as they are remembered. Those of the installer's packages are apart from those of installed systems.
+fn files_of<'a>(package: &'a Package, built: &'a Built) -> impl Iterator<Item = u64> + 'a {
+    let world = if package.file.ends_with(".udeb") { "udeb " } else { "" };
+    built.files.iter().flatten().map(move |path| short_hash(&format!("{world}{path}")))
+}
+
+fn known_of(package: &Package, files: Option<Vec<u64>>) -> Remembered {
+    let Package { name, version, source, listed, .. } = package.clone();
+    (name, Known { version, source, listed }, files)
+}
+
+impl Prepared {
+    /// The packages that are new.
+    pub fn new_packages(&self) -> impl Iterator<Item = &Package> {
+        self.new.iter().map(|place| &self.read.packages[*place])
+    }
+
+    /// All packages as they are remembered, without what is known of their files.
+    pub fn all(&self) -> Vec<Remembered> {
+        self.read.packages.iter().map(|package| known_of(package, None)).collect()
+    }
+}
+
+/// Whether a source that declares these names may make a package: debhelper makes packages of debugging symbols unasked.
+fn is_declared(declared: &[String], name: &str) -> bool {
+    let is = |name: &str| declared.iter().any(|declared| declared == name);
+    is(name) || name.strip_suffix("-dbgsym").is_some_and(is)
+}
+
+fn compare(form: Form, left: &str, right: &str) -> Ordering {
+    match form {
+        Form::Release => release::compare(left, right),
+        Form::Checksums => checksums::compare(left, right),
+    }
+}
+
+/// The first eight bytes of the SHA-256 of a path: enough to tell the files of a repository apart, and short.
+fn short_hash(path: &str) -> u64 {
+    u64::from_str_radix(&hash(path.as_bytes())[..16], 16).unwrap_or_default()
+}

@@ -1,0 +1,130 @@
+//! The list of checksums of a pkgsrc repository, and the summary that it names.
+
+use super::{Package, Read};
+use crate::memory::Name;
+use crate::message::Generation;
+use kilnyard_ecosystem::pkgsrc::version::Version;
+use sha2::{Digest, Sha512};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Compares two versions.
+pub fn compare(left: &str, right: &str) -> Ordering {
+    Version::parse(left).cmp(&Version::parse(right))
+}
+
+/// The path of the summary without the suffix of a compressed form.
+pub const SUMMARY: &str = "pkg_summary";
+
+/// Reads a text with its summary. `shown` are the digests that were signed last, by path.
+///
+/// # Errors
+/// A sentence that names the fault.
+pub fn read(
+    generation: &Generation,
+    indexes: &BTreeMap<String, String>,
+    shown: &BTreeMap<String, String>,
+    now: i64,
+) -> Result<Read, String> {
+    if generation.series != SERIES {
+        return Err(format!("the series of a pkgsrc repository is {SERIES}"));
+    }
+    let Some(summary) = indexes.get(SUMMARY).filter(|_| indexes.len() == 1) else {
+        return Err(format!("the signer needs {SUMMARY}, and nothing else"));
+    };
+    let mut listed = listing(&generation.text)?;
+    let mut read = Read { date: now, ..Read::default() };
+    let is_known = shown.get(SUMMARY) == Some(&crate::hash(summary.as_bytes()));
+    let names = kilnyard_publish::INDEXES_OF_SUMMARY;
+    let derived: Vec<(String, String)> = match is_known && names.iter().all(|name| shown.contains_key(*name))
+    {
+        true => names.iter().map(|name| ((*name).to_owned(), shown[*name].clone())).collect(),
+        false => {
+            let files = kilnyard_publish::indexes_of_summary(summary);
+            let files = files.map_err(|error| format!("the signer cannot {error}"))?;
+            files.into_iter().map(|(name, bytes)| (name.to_owned(), sha512(&bytes))).collect()
+        }
+    };
+    for (name, digest) in derived {
+        if listed.remove(&name).as_ref() != Some(&digest) {
+            return Err(format!(
+                "the checksum of {name} is not that of its text; do both ends have the same version of Kilnyard?"
+            ));
+        }
+        read.derived.insert(name, digest);
+    }
+    read.packages = packages(summary, &mut listed)?;
+    match listed.first_key_value() {
+        Some((name, _)) => Err(format!("{name} is not in the summary")),
+        None => Ok(read),
+    }
+}
+
+/// Reads the packages of a summary, and takes their checksums out of the list.
+///
+/// # Errors
+/// A sentence that names the fault.
+pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<Vec<Package>, String> {
+    let mut packages = Vec::new();
+    for stanza in summary.split_terminator("\n\n").filter(|stanza| !stanza.is_empty()) {
+        let field = |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let whole = field("PKGNAME").ok_or("a stanza of the summary has no PKGNAME")?;
+        let fault = |what: &str| format!("the stanza of {whole} {what}");
+        let (name, version) = whole.rsplit_once('-').ok_or_else(|| fault("has no version"))?;
+        let file = field("FILE_NAME").ok_or_else(|| fault("has no FILE_NAME"))?;
+        // The name of a file says what it is: that is what its worker signs.
+        if !file
+            .strip_prefix(whole)
+            .is_some_and(|ending| ending.starts_with('.') && !ending[1..].contains('.'))
+        {
+            return Err(fault("has a file of another package"));
+        }
+        let source = field("PKGPATH").ok_or_else(|| fault("has no PKGPATH"))?;
+        let listed = listed.remove(file).ok_or_else(|| fault("has a file without a checksum"))?;
+        let conflicts = stanza.lines().filter_map(|line| line.strip_prefix("CONFLICTS="));
+        let yields_to = conflicts.map(|pattern| {
+            let end = pattern.find(['<', '>', '=', '[', '{', '*']).unwrap_or(pattern.len());
+            pattern[..end].trim_end_matches('-').to_owned()
+        });
+        packages.push(Package {
+            name: Name {
+                name: name.to_owned(),
+                architecture: field("MACHINE_ARCH").unwrap_or_default().to_owned(),
+            },
+            version: version.to_owned(),
+            source: source.to_owned(),
+            source_version: version.to_owned(),
+            file: file.to_owned(),
+            listed,
+            yields_to: yields_to.collect(),
+        });
+    }
+    Ok(packages)
+}
+
+/// The only series of a pkgsrc repository.
+pub const SERIES: &str = "packages";
+
+/// The checksums of files, by name.
+///
+/// # Errors
+/// A sentence that names the fault.
+pub fn listing(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut listed = BTreeMap::new();
+    for line in text.lines() {
+        let parts = line.strip_prefix("SHA512 (").and_then(|rest| rest.split_once(") = "));
+        let is_digest =
+            |digest: &str| digest.len() == 128 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let Some((name, digest)) = parts.filter(|(_, digest)| is_digest(digest)) else {
+            return Err("a line of the checksums is none".to_owned());
+        };
+        if listed.insert(name.to_owned(), digest.to_owned()).is_some() {
+            return Err(format!("the checksums name {name} twice"));
+        }
+    }
+    Ok(listed)
+}
+
+fn sha512(bytes: &[u8]) -> String {
+    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

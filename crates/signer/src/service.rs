@@ -1,0 +1,331 @@
+//! The signer itself: answers questions, one after another.
+
+use crate::account::{Entry, seal_text};
+use crate::hash;
+use crate::judge::release::document;
+use crate::judge::{self, Court, Fault, Prepared};
+use crate::keys::{Credentials, Keys, with_cause};
+use crate::memory::{Memory, MemoryError, Remembered, Signed};
+use crate::message::{self, Answer, Ask, Build, Form, Generation, Question, Refusal, Rule, VERSION};
+use crate::policy::{POLICY, Policy, Repository};
+use kilnyard_sign::{sign_clear, sign_detached};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// The number of lines after which a seal follows.
+const LINES_OF_A_SEAL: u64 = 64;
+
+/// A signer.
+#[derive(Debug)]
+pub struct Service {
+    policy: Policy,
+    keys: Keys,
+    memory: Memory,
+    /// A generation whose builds are awaited, with its repository.
+    awaited: Option<(String, Generation, Prepared)>,
+}
+
+/// Why a signer cannot start. The text reads after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The policy cannot be read.
+    #[error("read {POLICY}: {0}")]
+    Policy(String),
+    /// The memory cannot be used.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+impl Service {
+    /// Opens the signer of a folder.
+    ///
+    /// # Errors
+    /// The policy or the memory cannot be used. A key that cannot be used is no error: what needs it fails.
+    pub fn open(folder: &Path, credentials: &Credentials) -> Result<Service, StartError> {
+        let text = fs_err::read_to_string(folder.join(POLICY))
+            .map_err(|error| StartError::Policy(error.to_string()))?;
+        let policy = Policy::parse(&text).map_err(StartError::Policy)?;
+        let keys = Keys::open(folder, &policy, credentials);
+        Ok(Service { keys, memory: Memory::open(folder)?, policy, awaited: None })
+    }
+
+    /// Answers questions until the other end is gone. `now` is the time in seconds since 1970.
+    ///
+    /// # Errors
+    /// The other end sends what is no question, or does not take an answer.
+    pub fn serve(
+        &mut self,
+        from: &mut impl Read,
+        out: &mut impl Write,
+        now: &dyn Fn() -> i64,
+    ) -> io::Result<()> {
+        while let Some(question) = message::read::<Question>(from)? {
+            message::write(out, &self.answer(&question, now()))?;
+        }
+        Ok(())
+    }
+
+    /// Answers a question.
+    pub fn answer(&mut self, question: &Question, now: i64) -> Answer {
+        if question.version != VERSION {
+            return failed(format!(
+                "the signer has version {VERSION} of the messages, and the coordinator {}",
+                question.version
+            ));
+        }
+        let Some(repository) = self.policy.repository.get(&question.repository).cloned() else {
+            let reason = format!("the policy has no repository {:?}", question.repository);
+            return self.refuse(question, now, vec![refusal(Rule::Policy, reason)]);
+        };
+        let answered = match &question.ask {
+            Ask::Keys => Ok(self.tell_keys(&repository, now)),
+            Ask::Memory { series } => {
+                self.memory.shown(&question.repository, series).map(|indexes| Answer::Memory { indexes })
+            }
+            Ask::Adopt { generation, signature } => {
+                self.adopt(&question.repository, &repository, generation, signature, now)
+            }
+            Ask::Generation(generation) => self.generation(question, &repository, generation, now),
+            Ask::Builds { builds } => match self.awaited.take() {
+                Some((name, generation, prepared)) if name == question.repository => {
+                    self.sign(question, &repository, &generation, prepared, builds, now)
+                }
+                _ => Ok(failed("no builds were asked for".to_owned())),
+            },
+            Ask::Document { text } => self.document(question, &repository, text, now),
+        };
+        answered.unwrap_or_else(|error| failed(format!("the signer failed to {}", with_cause(&error))))
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What it remembers.
+    pub fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    fn tell_keys(&self, repository: &Repository, now: i64) -> Answer {
+        let keys = repository.keys.iter().map(|name| self.keys.state(name, now)).collect();
+        let names = [&repository.keys[..], &repository.revoked].concat();
+        let armored = self.keys.named(&names).and_then(|keys| {
+            let armored = keys.into_iter().map(|key| key.public_armored().map_err(|error| error.to_string()));
+            armored.collect::<Result<String, String>>()
+        });
+        match armored {
+            Ok(armored) => Answer::Keys { armored, keys },
+            Err(reason) => failed(reason),
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        name: &str,
+        repository: &Repository,
+        generation: &Generation,
+        signature: &str,
+        now: i64,
+    ) -> Result<Answer, MemoryError> {
+        let series = &generation.series;
+        if !self.memory.shown(name, series)?.is_empty() {
+            let reason = format!("the signer remembers the series {series}");
+            return Ok(Answer::Refused { refusals: vec![refusal(Rule::Policy, reason)] });
+        }
+        if self.memory.text(name, series)?.is_some_and(|last| last != hash(generation.text.as_bytes())) {
+            let reason = format!("the generation of {series} is not the one that the account ends with");
+            return Ok(Answer::Refused { refusals: vec![refusal(Rule::Text, reason)] });
+        }
+        let ring = self.keys.ring(&repository.keys);
+        let verified =
+            ring.map(|ring| ring.verify_detached(generation.text.as_bytes(), signature.as_bytes()));
+        if !matches!(verified, Some(Ok(_))) {
+            let reason = "the generation to remember is not signed with a key of the repository".to_owned();
+            return Ok(Answer::Refused { refusals: vec![refusal(Rule::Text, reason)] });
+        }
+        let prepared = match self.court(name, repository, now).prepare(generation, true) {
+            Ok(prepared) => prepared,
+            Err(Fault::Memory(error)) => return Err(error),
+            Err(Fault::Refused(rule, reason)) => {
+                return Ok(Answer::Refused { refusals: vec![refusal(rule, reason)] });
+            }
+        };
+        let entry = Entry::Adopted {
+            repository: name.to_owned(),
+            series: series.clone(),
+            text: hash(generation.text.as_bytes()),
+            indexes: hashes(&prepared),
+            packages: prepared.read.packages.len() as u64,
+        };
+        let packages = prepared.all();
+        self.record(now, vec![entry], repository, Some((name, generation, prepared, packages)))?;
+        Ok(Answer::Adopted)
+    }
+
+    fn court<'a>(&'a self, name: &'a str, repository: &'a Repository, now: i64) -> Court<'a> {
+        Court { policy: &self.policy, name, repository, memory: &self.memory, now }
+    }
+
+    fn generation(
+        &mut self,
+        question: &Question,
+        repository: &Repository,
+        generation: &Generation,
+        now: i64,
+    ) -> Result<Answer, MemoryError> {
+        let name = &question.repository;
+        let prepared = match self.court(name, repository, now).prepare(generation, false) {
+            Ok(prepared) => prepared,
+            Err(Fault::Memory(error)) => return Err(error),
+            Err(Fault::Refused(rule, reason)) => {
+                return Ok(self.refuse(question, now, vec![refusal(rule, reason)]));
+            }
+        };
+        let name_of =
+            |package: &judge::Package| (package.name.name.clone(), package.name.architecture.clone());
+        let packages: Vec<_> = prepared.new_packages().map(name_of).collect();
+        if packages.is_empty() {
+            return self.sign(question, repository, generation, prepared, &[], now);
+        }
+        self.awaited = Some((name.clone(), generation.clone(), prepared));
+        Ok(Answer::Wanted { packages })
+    }
+
+    fn sign(
+        &mut self,
+        question: &Question,
+        repository: &Repository,
+        generation: &Generation,
+        prepared: Prepared,
+        builds: &[Build],
+        now: i64,
+    ) -> Result<Answer, MemoryError> {
+        let name = &question.repository;
+        let judged = self.court(name, repository, now).judge(&prepared, builds)?;
+        if !judged.refusals.is_empty() {
+            return Ok(self.refuse(question, now, judged.refusals));
+        }
+        let signed = self.keys.named(&repository.keys).and_then(|keys| {
+            let sign = || -> Result<_, kilnyard_sign::SignError> {
+                let clear = match generation.form {
+                    Form::Release => Some(sign_clear(&keys, &generation.text)?),
+                    Form::Checksums => None,
+                };
+                Ok((clear, sign_detached(&keys, generation.text.as_bytes())?))
+            };
+            let (clear, detached) = sign().map_err(|error| with_cause(&error))?;
+            Ok((clear, detached, keys.iter().map(|key| key.fingerprint()).collect()))
+        });
+        let (clear, detached, keys) = match signed {
+            Ok(signed) => signed,
+            Err(reason) => return Ok(failed(reason)),
+        };
+        let entry = Entry::Generation {
+            repository: name.clone(),
+            series: generation.series.clone(),
+            text: hash(generation.text.as_bytes()),
+            keys,
+            indexes: hashes(&prepared),
+            packages: judged.explained,
+        };
+        // The signature leaves only after its line is on disk.
+        self.record(now, vec![entry], repository, Some((name, generation, prepared, judged.packages)))?;
+        Ok(Answer::Signed { clear, detached })
+    }
+
+    fn document(
+        &mut self,
+        question: &Question,
+        repository: &Repository,
+        text: &str,
+        now: i64,
+    ) -> Result<Answer, MemoryError> {
+        let in_last_hour = self.memory.signatures_since(now - 3600)?;
+        let document = match document::read(text) {
+            Ok(document) => document,
+            Err(reason) => return Ok(self.refuse(question, now, vec![refusal(Rule::Text, reason)])),
+        };
+        // Documents belong to no series.
+        let any = Repository { series: crate::policy::all(), ..repository.clone() };
+        if let Some((rule, reason)) = any.refuses("", now, in_last_hour) {
+            return Ok(self.refuse(question, now, vec![refusal(rule, reason)]));
+        }
+        let signed = self.keys.named(&repository.keys).and_then(|keys| {
+            let clear = sign_clear(&keys, text).map_err(|error| with_cause(&error))?;
+            let detached = sign_detached(&keys, text.as_bytes()).map_err(|error| with_cause(&error))?;
+            Ok((clear, detached, keys.iter().map(|key| key.fingerprint()).collect()))
+        });
+        let (clear, detached, keys) = match signed {
+            Ok(signed) => signed,
+            Err(reason) => return Ok(failed(reason)),
+        };
+        let entry = Entry::Document {
+            repository: question.repository.clone(),
+            source: document.source,
+            version: document.version,
+            text: hash(text.as_bytes()),
+            keys,
+        };
+        self.record(now, vec![entry], repository, None)?;
+        Ok(Answer::Signed { clear: Some(clear), detached })
+    }
+
+    fn refuse(&mut self, question: &Question, now: i64, refusals: Vec<Refusal>) -> Answer {
+        match self.memory.refuse(now, &question.repository, &refusals) {
+            Ok(()) => Answer::Refused { refusals },
+            Err(error) => failed(format!("the signer failed to {}", with_cause(&error))),
+        }
+    }
+
+    /// Records entries, with what is signed, and a seal if one is due.
+    fn record(
+        &mut self,
+        now: i64,
+        entries: Vec<Entry>,
+        repository: &Repository,
+        signed: Option<(&str, &Generation, Prepared, Vec<Remembered>)>,
+    ) -> Result<(), MemoryError> {
+        match signed {
+            None => self.memory.record(now, entries, None)?,
+            Some((repository, generation, prepared, packages)) => {
+                let Prepared { indexes, read, .. } = &prepared;
+                let (date, derived, series) = (read.date, &read.derived, generation.series.as_str());
+                let text = &hash(generation.text.as_bytes());
+                let signed = Signed { repository, series, date, text, indexes, derived, packages };
+                self.memory.record(now, entries, Some(&signed))?;
+            }
+        }
+        if self.memory.unsealed()? < LINES_OF_A_SEAL {
+            return Ok(());
+        }
+        self.seal(now, repository)
+    }
+
+    /// Seals the account with the keys of a repository. A key that cannot sign leaves it for the next time.
+    fn seal(&mut self, now: i64, repository: &Repository) -> Result<(), MemoryError> {
+        let (number, last) = self.memory.last();
+        let text = seal_text(number, last);
+        let signature = self
+            .keys
+            .named(&repository.keys)
+            .and_then(|keys| sign_detached(&keys, text.as_bytes()).map_err(|error| with_cause(&error)));
+        match signature {
+            Ok(signature) => self.memory.record(now, vec![Entry::Seal { signature }], None),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn hashes(prepared: &Prepared) -> BTreeMap<String, String> {
+    prepared.indexes.iter().map(|(path, text)| (path.clone(), hash(text.as_bytes()))).collect()
+}
+
+fn refusal(rule: Rule, reason: String) -> Refusal {
+    Refusal { id: None, package: None, architecture: None, rule, reason }
+}
+
+fn failed(reason: String) -> Answer {
+    Answer::Failed { reason }
+}

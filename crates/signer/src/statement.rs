@@ -1,0 +1,58 @@
+//! What a worker signed about its build.
+
+use crate::hash;
+use crate::judge::Package;
+use crate::message::{Build, Built};
+use kilnyard_model::digests::{FILES, SHA512, text_of_files};
+use kilnyard_model::provenance::Signed;
+use serde_json::Value;
+
+/// Checks that the worker with the key of a statement built a package under its name, with its content, for the order of a
+/// build.
+///
+/// # Errors
+/// A sentence that names what differs.
+pub fn check(signed: &Signed, build: &Build, package: &Package, built: &Built) -> Result<(), String> {
+    if !kilnyard_farm::proof::is_signed(signed) {
+        return Err("the signature of its worker is wrong".to_owned());
+    }
+    let Ok(statement) = serde_json::from_str::<Value>(&signed.statement) else {
+        return Err("its worker signed something else".to_owned());
+    };
+    let parameters = &statement["predicate"]["buildDefinition"]["externalParameters"];
+    if parameters["package"] != build.package.as_str() {
+        return Err(format!(
+            "its worker signed for the package {}, not {}",
+            parameters["package"], build.package
+        ));
+    }
+    // A rebuild has a number of its own after the version of its source, and so has what it makes.
+    let version = parameters["version"].as_str().unwrap_or_default();
+    let number = version.strip_prefix(&package.source_version);
+    if !number.is_some_and(|number| package.version.ends_with(number)) {
+        return Err(format!("its worker signed for the version {version}, not {}", package.source_version));
+    }
+    let subjects = statement["subject"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let subject = subjects.iter().find(|subject| subject["digest"]["sha256"] == built.sha256.as_str());
+    let subject = subject.ok_or("its worker did not sign this content")?;
+    if subject["name"] != package.file.as_str() {
+        return Err(format!("its worker built this content as {}, not as {}", subject["name"], package.file));
+    }
+    let annotations = &subject["annotations"];
+    if built.listed != built.sha256 && annotations[SHA512] != built.listed.as_str() {
+        return Err("its worker did not sign this content".to_owned());
+    }
+    match &built.files {
+        Some(files) if annotations[FILES] != hash(text_of_files(files).as_bytes()).as_str() => {
+            Err("its worker did not sign this list of files".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The attempt that a statement is about.
+pub fn attempt(statement: &str) -> Option<String> {
+    let statement: Value = serde_json::from_str(statement).ok()?;
+    let id = &statement["predicate"]["runDetails"]["metadata"]["invocationId"];
+    id.as_str().map(str::to_owned)
+}

@@ -1,0 +1,7 @@
+//! A signer under attack by its coordinator: each case is what a coordinator could ask, and what comes of it.
+
+mod account;
+mod attacks;
+mod fixture;
+mod keys;
+mod tokens;

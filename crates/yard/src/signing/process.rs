@@ -1,0 +1,107 @@
+//! The process with the keys: this program, started again, which gives up everything but the signer's folder.
+
+use kilnyard_root::{Confinement, confine};
+use kilnyard_signer::keys::{Credentials, with_cause};
+use kilnyard_signer::policy::{POLICY, Policy};
+use kilnyard_signer::service::Service;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The hidden argument that starts this program as a signer.
+const ARGUMENT: &str = "kilnyard-signer-process";
+/// The user that a signer becomes where root starts it and there is such a user.
+const USER: &str = "kilnyard-signer";
+/// The exit code of a signer that cannot start. Its standard error says why.
+const CANNOT_START: i32 = 125;
+/// The folder with credentials of a systemd service (systemd.exec(5)).
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// The command that becomes the signer in a folder. It talks by its standard input and output.
+///
+/// # Errors
+/// The folder cannot be found.
+#[expect(clippy::disallowed_methods, reason = "a service's credentials are found by this variable")]
+pub fn command(folder: &Path) -> io::Result<Command> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(ARGUMENT).arg(std::path::absolute(folder)?);
+    command.env_clear();
+    // Modules of tokens are configured by variables. A policy that cannot be read is the signer's to report.
+    let policy = fs_err::read_to_string(folder.join(POLICY)).ok().and_then(|text| Policy::parse(&text).ok());
+    command.envs(policy.iter().flat_map(Policy::environment));
+    if let Some(credentials) = std::env::var_os(CREDENTIALS) {
+        command.env(CREDENTIALS, credentials);
+    }
+    Ok(command)
+}
+
+/// Becomes a signer if this program was started as one; in that case it does not return. Call it first in `main`, while the
+/// process has one thread.
+#[expect(clippy::disallowed_methods, reason = "the signer's process exits here")]
+pub fn become_signer_if_asked() {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_none_or(|argument| argument != ARGUMENT) {
+        return;
+    }
+    let folder = PathBuf::from(arguments.next().unwrap_or_default());
+    let code = match serve(&folder) {
+        Ok(()) => 0,
+        Err(reason) => {
+            let _ = writeln!(io::stderr(), "{reason}");
+            CANNOT_START
+        }
+    };
+    std::process::exit(code);
+}
+
+/// Confines this process to the folder, and answers questions on standard input.
+fn serve(folder: &Path) -> Result<(), String> {
+    kilnyard_root::sandbox::close_descriptors()
+        .map_err(|error| format!("failed to close descriptors: {error}"))?;
+    let text = fs_err::read_to_string(folder.join(POLICY)).map_err(|error| format!("failed to {error}"))?;
+    let policy =
+        Policy::parse(&text).map_err(|reason| format!("{}: {reason}", folder.join(POLICY).display()))?;
+    let credentials = credentials(&policy)?;
+    let confinement = Confinement {
+        folder: folder.to_owned(),
+        readable: policy.readable(),
+        writable: policy.writable(),
+        user: user(),
+        has_network: policy.has_network(),
+    };
+    confine(&confinement).map_err(|error| format!("failed to enter the signer's sandbox: {error}"))?;
+    let mut service =
+        Service::open(folder, &credentials).map_err(|error| format!("failed to {}", with_cause(&error)))?;
+    let now = || kilnyard_process::time_of_day_seconds() as i64;
+    // An end of the conversation is the end of the signer.
+    let _ = service.serve(&mut io::stdin().lock(), &mut BufWriter::new(io::stdout().lock()), &now);
+    Ok(())
+}
+
+/// The credentials that the policy names, as far as they are there.
+#[expect(clippy::disallowed_methods, reason = "a service's credentials are found by this variable")]
+fn credentials(policy: &Policy) -> Result<Credentials, String> {
+    let Some(folder) = std::env::var_os(CREDENTIALS).map(PathBuf::from) else {
+        return Ok(Credentials::new());
+    };
+    let mut credentials = Credentials::new();
+    for name in policy.credentials() {
+        match fs_err::read_to_string(folder.join(name)) {
+            Ok(text) => drop(credentials.insert(name.to_owned(), text.trim_end_matches('\n').to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("failed to {error}")),
+        }
+    }
+    Ok(credentials)
+}
+
+/// The ids of the signer's own user, if the machine has one.
+fn user() -> Option<(u32, u32)> {
+    let passwd = fs_err::read_to_string("/etc/passwd").ok()?;
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(USER))?;
+    let mut ids = line.split(':').skip(2).map(str::parse);
+    match (ids.next(), ids.next()) {
+        (Some(Ok(user)), Some(Ok(group))) => Some((user, group)),
+        _ => None,
+    }
+}

@@ -9,7 +9,7 @@ mod store;
 mod tries;
 
 pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
-pub use keys::{Keys, KeysAction};
+pub use keys::{InToken, Keys, KeysAction};
 pub use people::{People, PeopleAction};
 pub use signer::Signer;
 pub use simulate::{PolicyName, Simulate};

@@ -111,11 +111,14 @@ fn change_root(confinement: &Confinement) -> io::Result<()> {
     for (path, is_writable, opened) in &kept {
         use std::os::fd::AsRawFd;
         let target = stage.join(path.strip_prefix("/").unwrap_or(path));
-        if opened.metadata()?.is_dir() {
-            std::fs::create_dir_all(&target)?;
-        } else {
-            std::fs::create_dir_all(target.parent().unwrap_or(stage))?;
-            std::fs::write(&target, "")?;
+        // It may be in a folder that is there already, and only readable.
+        if !target.exists() {
+            if opened.metadata()?.is_dir() {
+                std::fs::create_dir_all(&target)?;
+            } else {
+                std::fs::create_dir_all(target.parent().unwrap_or(stage))?;
+                std::fs::write(&target, "")?;
+            }
         }
         let source = format!("/proc/self/fd/{}", opened.as_raw_fd());
         mount(&source, &target, "", libc::MS_BIND | libc::MS_REC, "")?;

@@ -2,12 +2,12 @@
 
 use crate::account::Entry;
 use crate::memory::{Memory, MemoryError};
-use crate::policy::{POLICY, Policy};
+use crate::policy::{POLICY, Pkcs11, Policy};
 use crate::setup::{KEYS, write_private};
 use kilnyard_sign::{Keyring, SignError, YardKey};
 use std::io;
 use std::path::{Path, PathBuf};
-use toml_edit::{Array, DocumentMut, Item, Table, value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 /// An error of a change. The text reads after "failed to", except for those of [`EditError::Usage`].
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,19 @@ pub enum EditError {
     /// The account cannot be continued.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+}
+
+/// Where the private half of a key is.
+#[derive(Clone, Copy, Debug)]
+pub enum Device<'a> {
+    /// In a token.
+    Pkcs11(&'a Pkcs11),
+    /// Behind a `gpg-agent` with this socket.
+    Agent(&'a Path),
+}
+
+fn text_of(path: &Path) -> Result<&str, EditError> {
+    path.to_str().ok_or_else(|| EditError::Usage(format!("{} is not UTF-8", path.display())))
 }
 
 /// The folder of a signer, to be changed.
@@ -70,6 +83,62 @@ impl Folder {
         key: &YardKey,
         credential: Option<&str>,
     ) -> Result<(), EditError> {
+        self.check_new(name)?;
+        let file = format!("{KEYS}/{name}.asc");
+        key.write(&self.path.join(&file))?;
+        let mut table = Table::new();
+        table.insert("file", value(file));
+        self.insert(now, (action, name, &key.fingerprint()), table, credential)
+    }
+
+    /// Adds a key in a token or behind an agent, with its certificate.
+    ///
+    /// # Errors
+    /// There is a key of this name, the certificate cannot be read, or a file cannot be written.
+    pub fn add_in_device(
+        &mut self,
+        now: i64,
+        (action, name): (&str, &str),
+        device: &Device<'_>,
+        certificate: &str,
+        credential: Option<&str>,
+    ) -> Result<(), EditError> {
+        self.check_new(name)?;
+        let fingerprint = kilnyard_sign::keys_of(certificate.as_bytes())?.swap_remove(0).0;
+        let file = format!("{KEYS}/{name}.pub.asc");
+        write_private(&self.path.join(&file), certificate.as_bytes())?;
+        let mut table = Table::new();
+        table.insert("certificate", value(file));
+        match device {
+            Device::Pkcs11(place) => {
+                let mut own = Table::new();
+                own.insert("module", value(text_of(&place.module)?));
+                own.insert("token", value(place.token.as_str()));
+                own.insert("label", value(place.label.as_str()));
+                if !place.paths.is_empty() {
+                    let mut paths = Array::new();
+                    for path in &place.paths {
+                        paths.push(text_of(path)?);
+                    }
+                    own.insert("paths", value(paths));
+                }
+                if !place.environment.is_empty() {
+                    let variables =
+                        place.environment.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+                    own.insert("environment", value(variables.collect::<InlineTable>()));
+                }
+                table.insert("pkcs11", Item::Table(own));
+            }
+            Device::Agent(socket) => drop(table.insert("gpg-agent", value(text_of(socket)?))),
+        }
+        self.insert(now, (action, name, &fingerprint), table, credential)
+    }
+
+    /// Checks the name of a new key.
+    ///
+    /// # Errors
+    /// It is none, or there is a key of this name.
+    pub fn check_new(&self, name: &str) -> Result<(), EditError> {
         let is_name = !name.is_empty()
             && name.len() <= 64
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
@@ -78,13 +147,19 @@ impl Folder {
                 "{name:?} is not a name of a key: letters, digits, hyphens and underscores"
             )));
         }
-        if self.policy.key.contains_key(name) {
-            return Err(EditError::Usage(format!("there is a key {name}")));
+        match self.policy.key.contains_key(name) {
+            true => Err(EditError::Usage(format!("there is a key {name}"))),
+            false => Ok(()),
         }
-        let file = format!("{KEYS}/{name}.asc");
-        key.write(&self.path.join(&file))?;
-        let mut table = Table::new();
-        table.insert("file", value(file));
+    }
+
+    fn insert(
+        &mut self,
+        now: i64,
+        (action, name, fingerprint): (&str, &str, &str),
+        mut table: Table,
+        credential: Option<&str>,
+    ) -> Result<(), EditError> {
         if let Some(credential) = credential {
             table.insert("credential", value(credential));
         }
@@ -94,7 +169,7 @@ impl Folder {
             keys.insert(name, Item::Table(table));
         }
         self.write()?;
-        self.note(now, action, name, &key.fingerprint())
+        self.note(now, action, name, fingerprint)
     }
 
     /// Has the repositories signed by a key, too; or by it alone.

@@ -74,6 +74,16 @@ pub fn open(place: &Place, pin: Option<&str>, certificate: &[u8]) -> Result<Yard
     YardKey::with_token(certificate, Box::new(token)).map_err(|error| error.to_string())
 }
 
+/// Whether a token has a key with the label.
+///
+/// # Errors
+/// A clause: no module or token, or a wrong PIN.
+pub fn has(place: &Place, pin: Option<&str>) -> Result<bool, String> {
+    let label = Attribute::Label(place.label.clone().into_bytes());
+    let found = log_in(place, pin)?.find_objects(&[label, Attribute::Class(ObjectClass::PRIVATE_KEY)]);
+    Ok(!found.map_err(|error| said(place, &error))?.is_empty())
+}
+
 /// Makes a key in a token.
 ///
 /// # Errors

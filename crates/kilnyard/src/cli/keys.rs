@@ -16,6 +16,36 @@ pub struct Keys {
     pub action: Option<KeysAction>,
 }
 
+/// A key in a token with PKCS#11.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "A key in a token (PKCS#11)")]
+pub struct InToken {
+    /// The module of the token, a shared library: the key is made in the token, and never leaves it.
+    #[arg(long, value_name = "MODULE", requires_all = ["token", "label", "pin_file", "pin"])]
+    pub pkcs11: Option<PathBuf>,
+    /// The label of the token.
+    #[arg(long, value_name = "LABEL", requires = "pkcs11")]
+    pub token: Option<String>,
+    /// The label of the key in the token. A key that is there already is used.
+    #[arg(long, value_name = "LABEL", requires = "pkcs11")]
+    pub label: Option<String>,
+    /// The kind of key: ed25519, p256 or rsa3072.
+    #[arg(long, value_name = "KIND", default_value = "ed25519", requires = "pkcs11")]
+    pub kind: String,
+    /// The file with the PIN of the token, for this command.
+    #[arg(long, value_name = "FILE", requires = "pkcs11")]
+    pub pin_file: Option<PathBuf>,
+    /// The name of the credential with the PIN, for the signer.
+    #[arg(long, value_name = "CREDENTIAL", requires = "pkcs11")]
+    pub pin: Option<String>,
+    /// A file, folder or socket that the module uses: its configuration, /run/pcscd. Repeatable.
+    #[arg(long = "module-path", value_name = "PATH", requires = "pkcs11")]
+    pub paths: Vec<PathBuf>,
+    /// An environment variable of the module, as NAME=VALUE. Repeatable.
+    #[arg(long = "module-variable", value_name = "NAME=VALUE", requires = "pkcs11")]
+    pub variables: Vec<String>,
+}
+
 /// What to do with keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysAction {
@@ -32,6 +62,8 @@ pub enum KeysAction {
         /// After how many days the key expires. Default: never.
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
         days: Option<u32>,
+        #[command(flatten)]
+        token: InToken,
     },
     /// Import a private key: one that a repository already has (of aptly, reprepro or pkgsrc: `gpg --export-secret-keys`), or,
     /// without a file, the one that an earlier version of Kilnyard left in state/key.asc.
@@ -45,6 +77,10 @@ pub enum KeysAction {
         /// The name of the credential with its passphrase.
         #[arg(long, value_name = "CREDENTIAL")]
         credential: Option<String>,
+        /// The file has the certificate of a key behind the gpg-agent with this socket, such as /run/user/1000/gnupg/S.gpg-agent
+        /// (`gpgconf --list-dirs agent-socket`).
+        #[arg(long, value_name = "SOCKET", requires = "file", conflicts_with = "credential")]
+        gpg_agent: Option<PathBuf>,
     },
     /// Sign with a further key, too, so that readers can learn it; or, with --finish, with that key alone.
     Rotate {

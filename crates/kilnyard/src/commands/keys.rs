@@ -1,15 +1,17 @@
 //! `kilnyard keys`: the keys of the signer, what it refused, and its account.
 
 use super::{print, print_json};
-use crate::cli::{Keys, KeysAction};
+use crate::cli::{InToken, Keys, KeysAction};
 use crate::error::{Context, Error, Kind, Result};
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_sign::{Keyring, YardKey};
 use kilnyard_signer::audit::{Audit, Outputs, audit};
-use kilnyard_signer::edit::{EditError, Folder};
+use kilnyard_signer::edit::{Device, EditError, Folder};
 use kilnyard_signer::memory::{ACCOUNT, Memory, Pending};
 use kilnyard_signer::message::KeyState;
+use kilnyard_signer::pkcs11::{self, NewKey};
+use kilnyard_signer::policy::Pkcs11;
 use kilnyard_signer::setup;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::signing::{ENDS_SOON, OLD_KEY, SIGNER, Signing};
@@ -33,7 +35,10 @@ pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> 
         None | Some(KeysAction::List) => {
             list(&folder, options.signer.is_none().then(yard), now, options.json)
         }
-        Some(KeysAction::Make { name, user_id, days }) => {
+        Some(KeysAction::Make { name, user_id, days, token }) if token.pkcs11.is_some() => {
+            make_in_token(&folder, name, user_id, *days, token, now)
+        }
+        Some(KeysAction::Make { name, user_id, days, .. }) => {
             let mut opened = open(&folder)?;
             let key = YardKey::generate_for(user_id, *days).context(Kind::Usage, "make the key")?;
             opened.add(now, "made", name, &key, None).map_err(failed)?;
@@ -42,7 +47,18 @@ pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> 
             Ok(ExitCode::SUCCESS)
         }
         Some(KeysAction::Import { file: None, .. }) => move_old(&yard()?, &folder),
-        Some(KeysAction::Import { file: Some(file), name, credential }) => {
+        Some(KeysAction::Import { file: Some(file), name, gpg_agent: Some(socket), .. }) => {
+            let certificate = String::from_utf8(read(file)?).map_err(|_| {
+                Error::usage(format!("{} is not armored: gpg --armor --export", file.display()))
+            })?;
+            let device = Device::Agent(socket);
+            open(&folder)?
+                .add_in_device(now, ("imported", name), &device, &certificate, None)
+                .map_err(failed)?;
+            say!("imported the key {name}; next: {}", words::command(&format!("keys rotate {name}")));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(KeysAction::Import { file: Some(file), name, credential, .. }) => {
             import(&folder, file, name, credential.as_deref(), now)
         }
         Some(KeysAction::Rotate { name, finish }) => {
@@ -108,6 +124,53 @@ fn move_old(yard: &Yard, folder: &Path) -> Result<ExitCode> {
     }
     fs_err::remove_file(&old).context(Kind::Machine, "remove the old key")?;
     say!("moved the key {fingerprint} to the signer; the repository stays the same");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a key in a token, or uses the one with the label, and makes its certificate.
+fn make_in_token(
+    folder: &Path,
+    name: &str,
+    user_id: &str,
+    days: Option<u32>,
+    token: &InToken,
+    now: i64,
+) -> Result<ExitCode> {
+    let kind = match token.kind.as_str() {
+        "ed25519" => NewKey::Ed25519,
+        "p256" => NewKey::P256,
+        "rsa3072" => NewKey::Rsa3072,
+        other => return Err(Error::usage(format!("{other:?} is no kind of key: ed25519, p256 or rsa3072"))),
+    };
+    let mut opened = open(folder)?;
+    opened.check_new(name).map_err(failed)?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let variable = |text: &String| {
+        let parts = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        parts.ok_or_else(|| Error::usage(format!("{text:?} is not NAME=VALUE")))
+    };
+    let place = Pkcs11 {
+        module: token.pkcs11.clone().unwrap_or_default(),
+        token: text(&token.token),
+        label: text(&token.label),
+        paths: token.paths.clone(),
+        environment: token.variables.iter().map(variable).collect::<Result<_>>()?,
+        network: false,
+    };
+    let pin = token.pin_file.as_deref().map(read).transpose()?;
+    let pin = pin.map(|pin| String::from_utf8_lossy(&pin).trim_end_matches('\n').to_owned());
+    let refused = |reason: String| Error::new(Kind::Machine, reason);
+    if !pkcs11::has(&place, pin.as_deref()).map_err(refused)? {
+        pkcs11::generate(&place, pin.as_deref(), kind).map_err(refused)?;
+    }
+    let made = u32::try_from(now).unwrap_or(u32::MAX);
+    let certificate = pkcs11::certificate(&place, pin.as_deref(), made, user_id, days).map_err(refused)?;
+    let device = Device::Pkcs11(&place);
+    opened
+        .add_in_device(now, ("made in a token", name), &device, &certificate, token.pin.as_deref())
+        .map_err(failed)?;
+    say!("made the key {name} in the token {}", place.token);
+    say!("next: {}", words::command(&format!("keys rotate {name}")));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -83,6 +83,9 @@ fn main() {
         "a_clock_that_moves_back_during_a_build_harms_nothing" => {
             case.needs(needs_faketime, "faketime is not installed")
         }
+        "a_token_signs_from_within_the_sandbox" => {
+            case.needs(std::path::Path::new(signing::MODULE).is_file(), "softhsm2 is not installed")
+        }
         "people_request_over_the_network" => case
             .needs(support::has("curl"), "curl is not installed")
             .needs(std::path::Path::new("/usr/sbin/nginx").is_file(), "nginx is not installed"),

@@ -11,6 +11,7 @@ pub const CASES: &[Trial] = &[
     ("a_trojan_stays_out_and_the_rest_is_published", trojan),
     ("keys_change_and_readers_follow", keys),
     ("the_signer_sees_its_keys_and_nothing_else", sandbox),
+    ("a_token_signs_from_within_the_sandbox", token),
     ("a_signer_on_another_machine_signs_and_may_be_away", elsewhere),
 ];
 
@@ -262,6 +263,68 @@ fn sandbox(shared: &Shared) {
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 }
+
+/// SoftHSM, whose module and tokens the sandbox has to show.
+fn token(shared: &Shared) {
+    let yard = shared.yard("signing-token", &[good("only", "")]);
+    let folder = shared.path("token");
+    fs::create_dir_all(folder.join("tokens")).unwrap();
+    let conf = folder.join("softhsm2.conf");
+    let text = format!(
+        "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
+        folder.join("tokens").display()
+    );
+    fs::write(&conf, text).unwrap();
+    let mut making = Command::new("softhsm2-util");
+    making.env("SOFTHSM2_CONF", &conf).args([
+        "--init-token",
+        "--free",
+        "--label",
+        "yard",
+        "--so-pin",
+        "0000",
+        "--pin",
+        "1234",
+    ]);
+    assert!(making.output().unwrap().status.success());
+    fs::write(folder.join("pin"), "1234\n").unwrap();
+    let (pin, folder_text) = (folder.join("pin").display().to_string(), folder.display().to_string());
+    let variable = format!("SOFTHSM2_CONF={}", conf.display());
+    let make = |name: &str, pin: &str, module: &str| {
+        let mut command = yard.command(&[
+            "keys", "make", name, "--pkcs11", module, "--token", "yard", "--label", "signing", "--pin", "pin",
+        ]);
+        command.args(["--pin-file", pin, "--module-path", &folder_text, "--module-variable", &variable]);
+        support::Ended::from(command.env("SOFTHSM2_CONF", &conf).output().unwrap())
+    };
+    make("vault", &pin, "/nonexistent.so").exits(3).says(&["the module /nonexistent.so cannot be used"]);
+    fs::write(folder.join("wrong"), "9999").unwrap();
+    make("vault", folder.join("wrong").to_str().unwrap(), MODULE)
+        .exits(3)
+        .says(&["the token yard refuses the PIN"]);
+    make("vault", &pin, MODULE).exits(0).says(&["made the key vault in the token yard", "keys rotate vault"]);
+    make("vault", &pin, MODULE).exits(2).says(&["there is a key vault"]);
+    yard.run(&["keys", "rotate", "vault"]).exits(0);
+    let with = |arguments: &[&str]| {
+        let mut command = yard.command(arguments);
+        support::Ended::from(command.env("CREDENTIALS_DIRECTORY", &folder).output().unwrap())
+    };
+    yard.run(&["publish"]).exits(3).says(&["the credential pin is missing"]);
+    with(&["build"]).exits(0);
+    assert_eq!(signers(&yard).len(), 2);
+    with(&["keys"]).exits(0).says(&["pkcs11", "file"]);
+    yard.run(&["keys", "rotate", "vault", "--finish"]).exits(0);
+    with(&["publish"]).exits(0).says(&["published"]);
+    apt_reads(&yard);
+    assert_eq!(signers(&yard).len(), 1);
+    // Pulled out.
+    fs::rename(folder.join("tokens"), folder.join("away")).unwrap();
+    fs::create_dir(folder.join("tokens")).unwrap();
+    with(&["publish"]).exits(3).says(&["the key vault cannot be used: the token yard is not there"]);
+}
+
+/// The module of SoftHSM.
+pub const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
 
 /// A signer in a mount namespace without the yard.
 fn start_signer(folder: &Path, yard: &Yard, arguments: &[&str]) -> Child {

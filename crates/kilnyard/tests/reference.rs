@@ -122,6 +122,11 @@ fn the_tables_in_the_documents_are_valid() {
     let mut count = 0;
     for (path, text) in documents() {
         for block in blocks(&text, "toml") {
+            // A signer's policy is a file of its own.
+            if block.contains("[repository.yard]") {
+                kilnyard_signer::policy::Policy::parse(&block.replace("5f…", &"5f".repeat(32))).unwrap();
+                continue;
+            }
             check(&block).unwrap_or_else(|error| panic!("{path}: {error}"));
             count += 1;
         }

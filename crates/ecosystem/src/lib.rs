@@ -37,7 +37,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The SHA-256 of a text, in hexadecimal.
-pub(crate) fn hash_of(text: &str) -> String {
+pub fn hash_of(text: &str) -> String {
     use sha2::Digest;
     hex(&sha2::Sha256::digest(text.as_bytes()))
 }

@@ -42,12 +42,13 @@ use kilnyard_yard::config::ALL;
 use kilnyard_yard::config::edit::{self, OnConflict};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::{
-    self, Family, NewYard, PublicationTerms, Recovered, Resolved, Scanned, Set, ToPublish,
+    self, Family, NewYard, PublicationTerms, Recovered, RefusedPackage, Resolved, Scanned, Set, ToPublish,
 };
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::helpers::{Helpers, NoHelpers};
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::signing::Signing;
 use kilnyard_yard::tries;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
@@ -336,6 +337,16 @@ impl TreeSet {
 impl Resolved for TreeSet {
     fn ecosystem(&self) -> Arc<dyn Ecosystem> {
         self.workshop.clone()
+    }
+
+    fn sign_packages(
+        &self,
+        yard: &Yard,
+        store: &dyn Store,
+        distfiles: &FileStore,
+        signing: &Signing,
+    ) -> Result<Vec<RefusedPackage>> {
+        publish::sign(yard, store, &self.workshop, distfiles, signing)
     }
 
     fn to_publish<'a>(

@@ -59,6 +59,15 @@ pub enum Entry {
         /// The number of packages.
         packages: u64,
     },
+    /// Packages of a pkgsrc tree were signed. Their digests are those of the texts `+PKG_HASH`.
+    Packages {
+        /// The repository whose keys signed.
+        repository: String,
+        /// The fingerprints of the keys.
+        keys: Vec<String>,
+        /// The packages.
+        packages: Vec<Package>,
+    },
     /// A `.dsc` or `.changes` file was signed.
     Document {
         /// The repository whose keys signed.

@@ -79,6 +79,7 @@ pub fn audit(
                 adopted.insert(series.as_str());
             }
             Entry::Document { .. } => audit.signatures += 1,
+            Entry::Packages { packages, .. } => audit.signatures += packages.len() as u64,
             Entry::Refused { .. } => audit.refusals += 1,
             _ => {}
         }

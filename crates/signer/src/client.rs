@@ -6,7 +6,7 @@ use crate::judge::checksums::SUMMARY;
 use crate::judge::release;
 use crate::memory::Name;
 use crate::message::{
-    self, Answer, Ask, Build, Change, Form, Generation, KeyState, Question, Refusal, VERSION,
+    self, Answer, Ask, Build, Change, Form, Generation, KeyState, PackageText, Question, Refusal, VERSION,
 };
 use kilnyard_publish::{Signatures, SignedText, ToSign};
 use std::collections::BTreeMap;
@@ -126,6 +126,20 @@ impl Client {
     pub fn sign_document(&mut self, text: &str) -> Result<String, ClientError> {
         match self.ask(Ask::Document { text: text.to_owned() })? {
             Answer::Signed { clear: Some(clear), .. } => Ok(clear),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Signs packages of a pkgsrc tree: a signature of each text, in their order, and why some are refused.
+    ///
+    /// # Errors
+    /// The signer is away, refuses all of them, or has no key that can be used.
+    pub fn sign_packages(
+        &mut self,
+        packages: Vec<PackageText>,
+    ) -> Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
+        match self.ask(Ask::Packages { packages })? {
+            Answer::Packages { signatures, refusals } => Ok((signatures, refusals)),
             other => Err(unexpected(other)),
         }
     }

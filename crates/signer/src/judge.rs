@@ -8,7 +8,7 @@ use crate::account;
 use crate::change;
 use crate::hash;
 use crate::memory::{Known, Memory, MemoryError, Name, Remembered};
-use crate::message::{Build, Built, Form, Generation, Refusal, Rule};
+use crate::message::{Build, Built, Form, Generation, PackageText, Refusal, Rule};
 use crate::policy::{Policy, Repository, matches};
 use crate::statement;
 use std::cmp::Ordering;
@@ -18,6 +18,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const INDEXES_BYTES_MAX: usize = 1 << 30;
 /// The most refusals of an answer. A coordinator whose every package is refused has one fault, not thousands.
 const REFUSALS_MAX: usize = 200;
+
+/// What signed packages are remembered under, apart from the series of a repository.
+pub const SIGNED_PACKAGES: &str = "+PKG_HASH";
 
 /// A package of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,6 +197,37 @@ impl Court<'_> {
         }))
     }
 
+    /// Judges packages of a pkgsrc tree, each by the text of its blocks.
+    ///
+    /// # Errors
+    /// The memory cannot be read.
+    pub fn judge_texts(&self, texts: &[PackageText]) -> Result<Judged, Fault> {
+        let in_last_hour = self.memory.signatures_since(self.now - 3600)?;
+        if let Some((rule, reason)) = self.repository.refuses(checksums::SERIES, self.now, in_last_hour) {
+            return Err(Fault::Refused(rule, reason));
+        }
+        let (mut packages, mut names) = (Vec::new(), HashSet::new());
+        for text in texts {
+            let package = checksums::package_of(text).map_err(|reason| Fault::Refused(Rule::Text, reason))?;
+            if !names.insert(package.name.clone()) {
+                let reason = format!("{} occurs twice", package.name.name);
+                return Err(Fault::Refused(Rule::Text, reason));
+            }
+            packages.push(package);
+        }
+        let builds: Vec<Build> = texts.iter().map(|text| text.build.clone()).collect();
+        let new = (0..packages.len()).collect();
+        let read = Read { date: self.now, packages, ..Read::default() };
+        let prepared = Prepared {
+            series: SIGNED_PACKAGES.to_owned(),
+            form: Form::Checksums,
+            indexes: Texts::new(),
+            read,
+            new,
+        };
+        Ok(self.judge(&prepared, &builds)?)
+    }
+
     /// Judges the new packages of a generation by the builds that they are from.
     ///
     /// # Errors
@@ -284,6 +318,13 @@ impl Court<'_> {
                 faults.push((Rule::NoBuild, reason));
             }
             Some((build, built)) => {
+                if let Some(signed) = &built.signed {
+                    let name = Name { architecture: String::new(), ..package.name.clone() };
+                    let known = self.memory.known(self.name, SIGNED_PACKAGES, &name)?;
+                    if known.is_none_or(|known| known.listed != *signed || known.version != package.version) {
+                        faults.push((Rule::NoBuild, "its own signature was not made here".to_owned()));
+                    }
+                }
                 if !is_declared(&build.declared, name) {
                     faults.push((Rule::Undeclared, format!("{} does not declare it", build.source)));
                 }

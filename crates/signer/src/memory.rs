@@ -243,6 +243,7 @@ impl Memory {
             if line.time < time {
                 break;
             }
+            // Packages that are signed one by one belong to a generation.
             count += u64::from(matches!(line.entry, Entry::Generation { .. } | Entry::Document { .. }));
         }
         Ok(count)

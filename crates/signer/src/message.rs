@@ -52,11 +52,28 @@ pub enum Ask {
         /// All builds of the packages that it named.
         builds: Vec<Build>,
     },
+    /// Sign packages of a pkgsrc tree, each by the text `+PKG_HASH` of its blocks.
+    Packages {
+        /// The packages.
+        packages: Vec<PackageText>,
+    },
     /// Sign a `.dsc` or `.changes` file.
     Document {
         /// Its text.
         text: String,
     },
+}
+
+/// A package to be signed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackageText {
+    /// The text that is signed.
+    pub text: String,
+    /// The name of its file.
+    pub file: String,
+    /// The build that it is from, with this output alone.
+    pub build: Build,
 }
 
 /// A generation of a repository.
@@ -133,6 +150,9 @@ pub struct Built {
     pub listed: String,
     /// The paths of its files, sorted; absent if they are not known.
     pub files: Option<Vec<String>>,
+    /// The SHA-256 of the text `+PKG_HASH` that the signer signed for it, if its file is a signed package.
+    #[serde(default)]
+    pub signed: Option<String>,
 }
 
 /// An answer of a signer.
@@ -164,6 +184,13 @@ pub enum Answer {
         clear: Option<String>,
         /// An armored detached signature.
         detached: String,
+    },
+    /// The packages that are signed.
+    Packages {
+        /// An armored detached signature of each text, in their order; none of one that is refused.
+        signatures: Vec<Option<String>>,
+        /// Why packages are refused.
+        refusals: Vec<Refusal>,
     },
     /// Not signed: the reasons, one for each package or fault.
     Refused {

@@ -1,15 +1,17 @@
 //! The signer itself: answers questions, one after another.
 
-use crate::account::{Entry, seal_text};
+use crate::account::{self, Entry, seal_text};
 use crate::hash;
 use crate::judge::release::document;
-use crate::judge::{self, Court, Fault, Prepared};
+use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES};
 use crate::keys::{Credentials, Keys, with_cause};
 use crate::memory::{Memory, MemoryError, Remembered, Signed};
-use crate::message::{self, Answer, Ask, Build, Form, Generation, Question, Refusal, Rule, VERSION};
+use crate::message::{
+    self, Answer, Ask, Build, Form, Generation, PackageText, Question, Refusal, Rule, VERSION,
+};
 use crate::policy::{POLICY, Policy, Repository};
 use kilnyard_sign::{sign_clear, sign_detached};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -93,6 +95,7 @@ impl Service {
                 }
                 _ => Ok(failed("no builds were asked for".to_owned())),
             },
+            Ask::Packages { packages } => self.packages(question, &repository, packages, now),
             Ask::Document { text } => self.document(question, &repository, text, now),
         };
         answered.unwrap_or_else(|error| failed(format!("the signer failed to {}", with_cause(&error))))
@@ -233,6 +236,62 @@ impl Service {
         // The signature leaves only after its line is on disk.
         self.record(now, vec![entry], repository, Some((name, generation, prepared, judged.packages)))?;
         Ok(Answer::Signed { clear, detached })
+    }
+
+    fn packages(
+        &mut self,
+        question: &Question,
+        repository: &Repository,
+        texts: &[PackageText],
+        now: i64,
+    ) -> Result<Answer, MemoryError> {
+        let name = &question.repository;
+        let judged = match self.court(name, repository, now).judge_texts(texts) {
+            Ok(judged) => judged,
+            Err(Fault::Memory(error)) => return Err(error),
+            Err(Fault::Refused(rule, reason)) => {
+                return Ok(self.refuse(question, now, vec![refusal(rule, reason)]));
+            }
+        };
+        let refused: HashSet<&str> =
+            judged.refusals.iter().filter_map(|refusal| refusal.package.as_deref()).collect();
+        let is_refused = |name: &str| refused.contains(name);
+        let signed = self.keys.named(&repository.keys).and_then(|keys| {
+            let sign = |(text, package): (&PackageText, &account::Package)| match is_refused(&package.name) {
+                true => Ok(None),
+                false => {
+                    sign_detached(&keys, text.text.as_bytes()).map(Some).map_err(|error| with_cause(&error))
+                }
+            };
+            let signatures = texts.iter().zip(&judged.explained).map(sign).collect::<Result<Vec<_>, _>>()?;
+            Ok((signatures, keys.iter().map(|key| key.fingerprint()).collect()))
+        });
+        let (signatures, keys) = match signed {
+            Ok(signed) => signed,
+            Err(reason) => return Ok(failed(reason)),
+        };
+        if !judged.refusals.is_empty() {
+            self.memory.refuse(now, name, &judged.refusals)?;
+        }
+        let explained: Vec<_> =
+            judged.explained.iter().filter(|package| !is_refused(&package.name)).cloned().collect();
+        let remembered: Vec<Remembered> =
+            judged.packages.into_iter().filter(|(package, ..)| !is_refused(&package.name)).collect();
+        if !explained.is_empty() {
+            let entry = Entry::Packages { repository: name.clone(), keys, packages: explained };
+            let none = BTreeMap::new();
+            let signed = Signed {
+                repository: name,
+                series: SIGNED_PACKAGES,
+                date: now,
+                text: "",
+                indexes: &none,
+                derived: &none,
+                packages: remembered,
+            };
+            self.memory.record(now, vec![entry], Some(&signed))?;
+        }
+        Ok(Answer::Packages { signatures, refusals: judged.refusals })
     }
 
     fn document(

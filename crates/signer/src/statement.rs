@@ -3,7 +3,7 @@
 use crate::hash;
 use crate::judge::Package;
 use crate::message::{Build, Built};
-use kilnyard_model::digests::{FILES, SHA512, text_of_files};
+use kilnyard_model::digests::{FILES, PKG_HASH, SHA512, text_of_files};
 use kilnyard_model::provenance::Signed;
 use serde_json::Value;
 
@@ -39,7 +39,11 @@ pub fn check(signed: &Signed, build: &Build, package: &Package, built: &Built) -
         return Err(format!("its worker built this content as {}, not as {}", subject["name"], package.file));
     }
     let annotations = &subject["annotations"];
-    if built.listed != built.sha256 && annotations[SHA512] != built.listed.as_str() {
+    // A signed package is listed by another digest than the one that its worker knows.
+    let listed = built.signed.as_ref().unwrap_or(&built.listed);
+    let is_known = *listed == built.sha256
+        || [SHA512, PKG_HASH].iter().any(|name| annotations[*name] == listed.as_str());
+    if !is_known {
         return Err("its worker did not sign this content".to_owned());
     }
     match &built.files {

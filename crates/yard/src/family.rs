@@ -351,6 +351,17 @@ pub trait Resolved: Any + Send + Sync {
         terms: &PublicationTerms,
     ) -> Result<ToPublish<'a>>;
 
+    /// Signs packages that have signatures of their own, as far as they are new. Returns those that the signer refuses.
+    fn sign_packages(
+        &self,
+        _yard: &Yard,
+        _store: &dyn Store,
+        _distfiles: &FileStore,
+        _signing: &Signing,
+    ) -> Result<Vec<RefusedPackage>> {
+        Ok(Vec::new())
+    }
+
     /// Writes the family's own reports of the last run.
     fn write_reports(&self, _yard: &Yard, _store: &dyn Store) -> Result<()> {
         Ok(())
@@ -395,7 +406,7 @@ impl Set {
         let _lock = yard.lock_repository()?;
         let mut terms =
             PublicationTerms { public_key: signing.public_armored().to_owned(), ..Default::default() };
-        let mut refused = Vec::new();
+        let mut refused = self.0.sign_packages(yard, store, distfiles, &signing)?;
         loop {
             let to_publish = self.0.to_publish(yard, store, distfiles, &terms)?;
             let error = match to_publish.publish(&signing) {
@@ -489,7 +500,8 @@ pub struct RefusedPackage {
 }
 
 impl RefusedPackage {
-    fn of(refusal: &Refusal) -> RefusedPackage {
+    /// What a refusal says.
+    pub fn of(refusal: &Refusal) -> RefusedPackage {
         RefusedPackage { reason: refusal.reason.clone(), id: refusal.id.clone() }
     }
 
@@ -512,6 +524,11 @@ pub struct PublicationTerms {
 }
 
 impl PublicationTerms {
+    /// Whether the signer refuses an output with this name, where a repository has each name once.
+    pub fn withholds_name(&self, name: &str) -> bool {
+        self.withheld.iter().any(|(withheld, _)| withheld == name)
+    }
+
     /// Whether the signer refuses an output.
     pub fn withholds(&self, output: &Output) -> bool {
         self.withheld.contains(&(output.name.clone(), output.architecture.clone()))

@@ -17,7 +17,7 @@ use kilnyard_farm::shell::{self, FromShell, PART_BYTES_MAX, ToShell};
 use kilnyard_publish::{Signatures, Signer, SignerError, ToSign};
 use kilnyard_signer::client::{Builds, Client, ClientError};
 use kilnyard_signer::keys::with_cause;
-use kilnyard_signer::message::{KeyState, VERSION};
+use kilnyard_signer::message::{KeyState, PackageText, Refusal, VERSION};
 use kilnyard_signer::policy::POLICY;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -142,6 +142,17 @@ impl Signing {
     /// The signer refuses, or cannot sign.
     pub fn sign_document(&self, text: &str) -> std::result::Result<String, ClientError> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_document(text)
+    }
+
+    /// Signs packages of a pkgsrc tree: see [`Client::sign_packages`].
+    ///
+    /// # Errors
+    /// The signer refuses all of them, or cannot sign.
+    pub fn sign_packages(
+        &self,
+        packages: Vec<PackageText>,
+    ) -> std::result::Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_packages(packages)
     }
 
     /// Signs generations whose builds are found like this.

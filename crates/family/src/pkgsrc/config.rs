@@ -34,6 +34,9 @@ pub struct Pkgsrc {
     /// Time limit for make in one directory during a scan.
     #[serde(default = "scan_minutes_max")]
     pub scan_minutes_max: f64,
+    /// Whether published packages have signatures of their own, which `pkg_add` verifies.
+    #[serde(default)]
+    pub sign_packages: bool,
     /// The base root of all builds.
     pub root: DebianRoot,
 }

@@ -3,7 +3,9 @@
 //! Packages that may not be redistributed (`NO_BIN_ON_FTP`), and all their dependents, are built but stay in the yard.
 
 mod builds;
+pub mod signed;
 
+use super::Pkgsrc;
 use builds::PackageBuilds;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
@@ -12,8 +14,10 @@ use kilnyard_model::order::Key as BuildKey;
 use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
-use kilnyard_yard::family::{PublicationTerms, Recovered, ToPublish, broken_output_note};
+use kilnyard_yard::family::{PublicationTerms, Recovered, RefusedPackage, ToPublish, broken_output_note};
+use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::{Yard, store_error};
+use signed::SignedPackages;
 use std::collections::HashSet;
 
 /// Plans the publication of all current outputs of the set that may be redistributed.
@@ -29,6 +33,7 @@ pub fn make<'a>(
     let (mut entries, mut withheld, mut remarks) = (Vec::new(), HashSet::new(), Vec::new());
     let mut published = None;
     let outputs = store.outputs().map_err(store_error)?;
+    let signed = signs(yard).then(|| SignedPackages::of(yard, &terms.public_key));
     for row in &outputs {
         let id = workshop.graph().find(&row.package);
         // Both the current recipe and the one that made the file must allow redistribution.
@@ -39,11 +44,11 @@ pub fn make<'a>(
             id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
         if is_restricted {
             withheld.insert(row.output.file.clone());
-        } else if is_in_set && terms.withholds(&row.output) {
+        } else if is_in_set && terms.withholds_name(&row.output.name) {
             let published = published.get_or_insert_with(|| PublishedPackages::read(&yard.repository()));
             entries.extend(published.find(|stanza| is_of(stanza, row)));
         } else if is_in_set {
-            let entry = entry(row, distfiles)?.or_else(|| {
+            let entry = entry(row, distfiles, signed.as_ref())?.or_else(|| {
                 let published = published.get_or_insert_with(|| PublishedPackages::read(&yard.repository()));
                 let entry = published.find(|stanza| is_of(stanza, row));
                 let file = entry.as_ref().map(|entry| entry.file_name.as_str());
@@ -56,12 +61,40 @@ pub fn make<'a>(
     let planned = plan_packages(&yard.repository(), &entries, &withheld, &terms.public_key);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
-        builds: Box::new(PackageBuilds { store, distfiles, outputs }),
+        builds: Box::new(PackageBuilds { store, distfiles, signed, outputs }),
         packages: entries.len() as u64,
         line_for: "pkg_add",
         remarks,
         line: format!("PKG_PATH=file://{}/packages/All", yard.repository().display()),
     })
+}
+
+/// Whether published packages have signatures of their own.
+fn signs(yard: &Yard) -> bool {
+    yard.config.family.of::<Pkgsrc>().is_some_and(|pkgsrc| pkgsrc.sign_packages)
+}
+
+/// Signs the packages that will be published, as far as they are new.
+pub fn sign(
+    yard: &Yard,
+    store: &dyn Store,
+    workshop: &Workshop,
+    distfiles: &FileStore,
+    signing: &Signing,
+) -> Result<Vec<RefusedPackage>> {
+    if !signs(yard) {
+        return Ok(Vec::new());
+    }
+    let mut outputs = store.outputs().map_err(store_error)?;
+    outputs.retain(|row| {
+        let id = workshop.graph().find(&row.package);
+        let is_restricted = description::is_restricted(&row.output.description)
+            || id.is_some_and(|id| workshop.restricted(id).is_some());
+        let is_there = Sha256Hex::parse(&row.output.sha256)
+            .is_ok_and(|hash| distfiles.size_bytes(&hash) == Some(row.output.size_bytes));
+        !is_restricted && is_there
+    });
+    signed::sign_missing(yard, store, distfiles, signing, &outputs)
 }
 
 /// Finds packages of the repository that the store does not have. Packages made from another version of the tree are
@@ -123,19 +156,32 @@ fn is_of(stanza: &str, row: &OutputRow) -> bool {
 }
 
 /// The entry of an output; `None` if its file is missing or truncated.
-fn entry(row: &OutputRow, distfiles: &FileStore) -> Result<Option<PackageEntry>> {
+fn entry(
+    row: &OutputRow,
+    distfiles: &FileStore,
+    signed: Option<&SignedPackages>,
+) -> Result<Option<PackageEntry>> {
     let output = &row.output;
     let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
     if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
         return Ok(None);
     }
-    let sha512 = description::sha512(&output.description).unwrap_or_default();
+    let (file, sha512, size_bytes) = match signed {
+        None => {
+            let sha512 = description::sha512(&output.description).unwrap_or_default();
+            (distfiles.path(&hash), sha512.to_owned(), output.size_bytes)
+        }
+        Some(signed) => {
+            let Some(facts) = signed.facts(&output.sha256) else { return Ok(None) };
+            (signed.path(&output.sha256), facts.sha512, facts.size_bytes)
+        }
+    };
     Ok(Some(PackageEntry {
         name: format!("{}-{}", output.name, output.version),
         file_name: output.file.clone(),
-        file: distfiles.path(&hash),
-        sha512: sha512.to_owned(),
-        size_bytes: output.size_bytes,
+        file,
+        sha512,
+        size_bytes,
         summary: description::summary(&output.description),
     }))
 }

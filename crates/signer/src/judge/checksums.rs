@@ -2,7 +2,8 @@
 
 use super::{Package, Read};
 use crate::memory::Name;
-use crate::message::Generation;
+use crate::message::{Generation, PackageText};
+use kilnyard_ecosystem::pkgsrc::signed;
 use kilnyard_ecosystem::pkgsrc::version::Version;
 use sha2::{Digest, Sha512};
 use std::cmp::Ordering;
@@ -101,6 +102,53 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
     }
     Ok(packages)
 }
+
+/// The package that a text `+PKG_HASH` is of: the text must be as pkg_admin(1) writes it.
+///
+/// # Errors
+/// A sentence that names the fault.
+pub fn package_of(text: &PackageText) -> Result<Package, String> {
+    let fault = || format!("the text of {} is not +PKG_HASH", text.file.escape_debug());
+    let mut lines = text.text.lines();
+    let mut field = |name: &str| lines.next().and_then(|line| line.strip_prefix(name));
+    let is_begun =
+        field("pkgsrc signature") == Some("") && field("") == Some("") && field("version: ") == Some("1");
+    let whole = field("pkgname: ").filter(|_| is_begun).ok_or_else(fault)?;
+    let is_known = field("algorithm: ") == Some("SHA512") && field("block size: ") == Some(BLOCK_SIZE);
+    let size: u64 =
+        field("file size: ").filter(|_| is_known).and_then(|size| size.parse().ok()).ok_or_else(fault)?;
+    if field("") != Some("") {
+        return Err(fault());
+    }
+    let blocks: Vec<String> = lines.map(str::to_owned).collect();
+    let (end, blocks) = blocks.split_last().ok_or_else(fault)?;
+    // The same text again, so that nothing else is in it.
+    let is_same = signed::text(whole, size, blocks) == text.text && end == "end pkgsrc signature";
+    let is_digest = |block: &String| {
+        block.len() == 128 && block.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    };
+    let count = size.div_ceil(signed::BLOCK_BYTES as u64);
+    let (name, version) = whole.rsplit_once('-').ok_or_else(fault)?;
+    let ending = text.file.strip_prefix(whole).and_then(|ending| ending.strip_prefix('.'));
+    let is_ending = ending
+        .is_some_and(|ending| !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    let is_named = !name.is_empty() && whole.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    if !is_same || blocks.len() as u64 != count || !blocks.iter().all(is_digest) || !is_ending || !is_named {
+        return Err(fault());
+    }
+    Ok(Package {
+        name: Name { name: name.to_owned(), architecture: String::new() },
+        version: version.to_owned(),
+        source: text.build.source.clone(),
+        source_version: version.to_owned(),
+        file: text.file.clone(),
+        listed: crate::hash(text.text.as_bytes()),
+        yields_to: Vec::new(),
+    })
+}
+
+/// The size of a block, as the text has it.
+const BLOCK_SIZE: &str = "65536";
 
 /// The only series of a pkgsrc repository.
 pub const SERIES: &str = "packages";

@@ -16,8 +16,19 @@ use std::time::{Duration, UNIX_EPOCH};
 use toml_edit::DocumentMut;
 
 /// Folders of a yard that are not part of its image: each machine has its own.
-const OWN: [&str; 10] =
-    ["distfiles", "layers", "logs", "report", "roots", "kept", "tools", TRIES, "lost+found", ".git"];
+const OWN: [&str; 11] = [
+    "distfiles",
+    "layers",
+    "logs",
+    "report",
+    "roots",
+    "kept",
+    "tools",
+    "signed",
+    TRIES,
+    "lost+found",
+    ".git",
+];
 /// The folder of layers, and that of the packed ones in it.
 const LAYERS: &str = "layers";
 const ARCHIVES: &str = "archives";

@@ -37,7 +37,7 @@ impl SourceBuilds<'_> {
         let built = |row: &&OutputRow| -> Result<Built, SignerError> {
             let sha256 = row.output.sha256.clone();
             let files = deb_file::read(&self.distfiles.path(&Sha256Hex::parse(&sha256)?))?.paths;
-            Ok(Built { listed: sha256.clone(), sha256, files: Some(files) })
+            Ok(Built { listed: sha256.clone(), sha256, files: Some(files), signed: None })
         };
         Ok(Build {
             source: source.to_owned(),

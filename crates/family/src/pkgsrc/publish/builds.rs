@@ -1,5 +1,6 @@
 //! The builds that packages of the repository are from, for the signer.
 
+use super::signed::SignedPackages;
 use kilnyard_ecosystem::pkgsrc::{description, package_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::SignerError;
@@ -13,6 +14,8 @@ use std::collections::HashSet;
 pub struct PackageBuilds<'a> {
     pub store: &'a dyn Store,
     pub distfiles: &'a FileStore,
+    /// The signed packages, if the repository has these.
+    pub signed: Option<SignedPackages>,
     pub outputs: Vec<OutputRow>,
 }
 
@@ -30,7 +33,11 @@ impl PackageBuilds<'_> {
         let output = &row.output;
         let files = package_file::read(&self.distfiles.path(&Sha256Hex::parse(&output.sha256)?))?.paths;
         let path = output.description.lines().find_map(|line| line.strip_prefix("PKGPATH="));
-        let listed = description::sha512(&output.description).unwrap_or_default();
+        let facts = self.signed.as_ref().and_then(|signed| signed.facts(&output.sha256));
+        let listed = match &facts {
+            Some(facts) => facts.sha512.as_str(),
+            None => description::sha512(&output.description).unwrap_or_default(),
+        };
         Ok(Build {
             source: path.unwrap_or_default().to_owned(),
             package: row.package.clone(),
@@ -39,6 +46,7 @@ impl PackageBuilds<'_> {
                 sha256: output.sha256.clone(),
                 listed: listed.to_owned(),
                 files: Some(files),
+                signed: facts.as_ref().map(|facts| facts.text.clone()),
             }],
             statement: self.store.provenance(&row.package)?.map(|found| found.signed),
         })

@@ -35,6 +35,7 @@ mod processes;
 mod publish;
 mod shown;
 mod signed;
+mod signer;
 mod version;
 
 /// A target: its name, which is also its folder of seeds, and the function that runs it on an input.
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     ("clear_signed", signed::clear_signed),
     ("detached", signed::detached),
     ("keyring", signed::keyring),
+    ("signer_messages", signer::messages),
     ("excerpt", shown::excerpt),
     ("line", shown::line),
     ("log", shown::log),

@@ -130,6 +130,8 @@ pub enum BenchName {
     Queries,
     /// The store of a run of 29,000 packages: its begin, the start of a new leader, decisions and events in a second.
     Store,
+    /// Signing 2,000 packages of 1 MiB one by one, as `pkg_add` verifies them, compared with hashing them.
+    Signing,
     /// Real builds whose cores follow rank, compared with a fixed number of jobs per build.
     Schedule,
     /// The scan of a pkgsrc tree: resolving it (compared with bob), the time to the first build, a rescan, a look-up.
@@ -186,6 +188,7 @@ pub fn measure(
         }
         BenchName::Schedule => schedule::measure(trial),
         BenchName::Queries => queries::measure(trial),
+        BenchName::Signing => pkgsrc::signing::measure(trial),
         BenchName::Store => store::measure(options, trial),
         BenchName::Tree => match &options.scan {
             Some(scan) => pkgsrc::tree::measure(scan, trial),

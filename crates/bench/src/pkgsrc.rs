@@ -1,3 +1,4 @@
 //! Benchmarks of pkgsrc trees.
 
+pub mod signing;
 pub mod tree;

@@ -3,12 +3,19 @@
 
 /// The SHA-512 of the file, in hexadecimal.
 pub const SHA512: &str = "sha512";
-/// The SHA-256 of the paths of its files: sorted, each with a line feed.
+/// The SHA-256 of the paths of its files, sorted: see [`text_of_files`].
 pub const FILES: &str = "files";
 /// The SHA-256 of the text that a signature of a pkgsrc package signs: `+PKG_HASH` (pkg_admin(1)).
 pub const PKG_HASH: &str = "pkg-hash";
 
-/// The text of a list of paths whose digest is [`FILES`].
+/// The SHA-256 of its entry for an index, without what the index adds about its file.
+pub const ENTRY: &str = "entry";
+/// The name of the binary package. Not a digest: the statement has it from the output.
+pub const NAME: &str = "name";
+/// The whole version of the binary package, as [`NAME`].
+pub const VERSION: &str = "version";
+
+/// The text of a list of paths whose digest is [`FILES`]. A path may have any character, so each has its length.
 pub fn text_of_files(paths: &[String]) -> String {
-    paths.iter().map(|path| format!("{path}\n")).collect()
+    paths.iter().map(|path| format!("{} {path}\n", path.len())).collect()
 }

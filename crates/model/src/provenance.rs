@@ -8,6 +8,7 @@
 //! <https://github.com/secure-systems-lab/dsse/blob/master/protocol.md>.
 
 use crate::attempt::Attempt;
+use crate::digests;
 use crate::order::{BuildOrder, FolderContent, Output};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -148,9 +149,11 @@ impl Account {
 
     /// The statement about these outputs, as JSON.
     pub fn statement(&self, outputs: &[Output]) -> String {
-        let described = |output: &Output| Resource {
-            annotations: output.digests.clone(),
-            ..resource(&output.file, &output.sha256)
+        let described = |output: &Output| {
+            let mut annotations = output.digests.clone();
+            annotations.insert(digests::NAME.to_owned(), output.name.clone());
+            annotations.insert(digests::VERSION.to_owned(), output.version.clone());
+            Resource { annotations, ..resource(&output.file, &output.sha256) }
         };
         let subject = outputs.iter().map(described).collect();
         // Strings alone: this cannot fail.
@@ -199,7 +202,7 @@ mod tests {
             size_bytes: 7,
             content: String::new(),
             description: String::new(),
-            digests: BTreeMap::from([(crate::digests::FILES.to_owned(), "3".repeat(64))]),
+            digests: BTreeMap::from([(digests::FILES.to_owned(), "3".repeat(64))]),
         };
         let attempt = Attempt::from_bytes([7; 16]);
         let account = Account::of(&order(), attempt, "far");

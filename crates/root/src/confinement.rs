@@ -1,6 +1,6 @@
 //! Confines a process of Kilnyard itself that holds secrets: it keeps one folder, and loses everything else.
 //!
-//! The process calls [`confine`] on itself, before it reads a secret. Then it has a root file system with only that folder
+//! The process calls [`confine`] on itself, before it reads a key. Then it has a root file system with only that folder
 //! and the paths that it named, no network, no privilege and no way to gain one; no process of its user can trace it, and no
 //! core file of it is written.
 

@@ -121,8 +121,8 @@ pub enum Entry {
 pub struct Package {
     /// Its name.
     pub name: String,
-    /// Its architecture.
-    pub architecture: String,
+    /// Its architecture, or its version in a pkgsrc repository.
+    pub variant: String,
     /// Its version.
     pub version: String,
     /// The digest of its file, as the index names it.

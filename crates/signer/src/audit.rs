@@ -69,8 +69,7 @@ pub fn audit(
                 audit.signatures += 1;
                 texts.entry(series).or_default().push(text);
                 for package in packages {
-                    let name =
-                        Name { name: package.name.clone(), architecture: package.architecture.clone() };
+                    let name = Name { name: package.name.clone(), variant: package.variant.clone() };
                     explained.insert((series, name), &package.listed);
                 }
             }
@@ -104,8 +103,8 @@ pub fn audit(
         }
         for package in &packages {
             audit.packages += 1;
-            let Package { name, version, listed, .. } = package;
-            let shown = format!("{series}: {} {version} ({})", name.name, name.architecture);
+            let Package { name, listed, .. } = package;
+            let shown = format!("{series}: {}", package.shown());
             match explained.get(&(series.as_str(), name.clone())) {
                 Some(signed) if *signed == listed => {}
                 // It was in the generation that the account began with.

@@ -170,7 +170,7 @@ impl Client {
         };
         let mut answer = self.ask(Ask::Generation(generation))?;
         if let Answer::Wanted { packages } = answer {
-            let name = |(name, architecture)| Name { name, architecture };
+            let name = |(name, variant)| Name { name, variant };
             let packages: Vec<Name> = packages.into_iter().map(name).collect();
             answer = self.ask(Ask::Builds { builds: builds.of(&packages)? })?;
         }

@@ -9,7 +9,7 @@ use crate::change;
 use crate::hash;
 use crate::memory::{Known, Memory, MemoryError, Name, Remembered};
 use crate::message::{Build, Built, Form, Generation, PackageText, Refusal, Rule};
-use crate::policy::{Policy, Repository, matches};
+use crate::policy::{Policy, Repository, Worker, matches};
 use crate::statement;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -37,8 +37,21 @@ pub struct Package {
     pub file: String,
     /// The digest of its file, as the index names it.
     pub listed: String,
+    /// The SHA-256 of its entry, without what the index adds about its file.
+    pub entry: String,
     /// The packages whose files it may take, or that it cannot be installed with.
     pub yields_to: Vec<String>,
+}
+
+impl Package {
+    /// Its name for people.
+    pub fn shown(&self) -> String {
+        let Name { name, variant } = &self.name;
+        match *variant == self.version {
+            true => format!("{name}-{variant}"),
+            false => format!("{name} {} ({variant})", self.version),
+        }
+    }
 }
 
 /// A text that is well-formed, with everything that it names.
@@ -68,8 +81,10 @@ pub struct Prepared {
 /// A generation that is judged.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// Why it is not signed. Empty if it is.
+    /// Why it is not signed: the first reasons. Empty if it is.
     pub refusals: Vec<Refusal>,
+    /// All packages that are refused.
+    pub refused: HashSet<Name>,
     /// The packages that are new, with the hashes of the paths of their files.
     pub packages: Vec<Remembered>,
     /// The same for the account.
@@ -110,6 +125,26 @@ pub struct Court<'a> {
 }
 
 impl Court<'_> {
+    fn check_policy(&self, series: &str) -> Result<(), Fault> {
+        let in_last_hour = self.memory.signatures_since(self.now - 3600)?;
+        match self.repository.refuses(series, self.now, in_last_hour) {
+            Some((rule, reason)) => Err(Fault::Refused(rule, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks what depends on the time: hours, rate, and the date of a text.
+    ///
+    /// # Errors
+    /// It is not signed now.
+    pub fn check_time(&self, generation: &Generation, date: i64) -> Result<(), Fault> {
+        self.check_policy(&generation.series)?;
+        match self.fault_of_date(generation, date)? {
+            Some(reason) => Err(Fault::Refused(Rule::Text, reason)),
+            None => Ok(()),
+        }
+    }
+
     /// Makes the indexes of a generation, and finds what is new. One that is `adopted` was signed before: only its form is
     /// judged, and nothing in it is new.
     ///
@@ -118,10 +153,7 @@ impl Court<'_> {
     pub fn prepare(&self, generation: &Generation, is_adopted: bool) -> Result<Prepared, Fault> {
         let series = &generation.series;
         if !is_adopted {
-            let in_last_hour = self.memory.signatures_since(self.now - 3600)?;
-            if let Some((rule, reason)) = self.repository.refuses(series, self.now, in_last_hour) {
-                return Err(Fault::Refused(rule, reason));
-            }
+            self.check_policy(series)?;
         }
         let (indexes, shown) = self.texts(generation)?;
         let read = match generation.form {
@@ -131,22 +163,24 @@ impl Court<'_> {
         let read = read.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
         let mut new = Vec::new();
         if !is_adopted {
-            if let Some(reason) = self.fault_of_date(generation, read.date)? {
-                return Err(Fault::Refused(Rule::Text, reason));
-            }
-            let mut listed: HashMap<&Name, &str> = HashMap::new();
+            self.check_time(generation, read.date)?;
+            let mut listed: HashMap<&Name, &Package> = HashMap::new();
             for (place, package) in read.packages.iter().enumerate() {
                 // An architecture-independent package is in the index of each architecture.
-                if let Some(first) = listed.insert(&package.name, &package.listed) {
-                    if first != package.listed {
-                        let reason = format!("{} has two contents in one generation", package.name.name);
+                if let Some(first) = listed.insert(&package.name, package) {
+                    if first != package {
+                        let reason = format!("{} is there twice, and differs", package.name.name);
                         return Err(Fault::Refused(Rule::Text, reason));
                     }
                     continue;
                 }
                 let known = self.memory.known(self.name, series, &package.name)?;
-                let is_same =
-                    |known: Known| known.listed == package.listed && known.version == package.version;
+                let is_same = |known: Known| {
+                    known.listed == package.listed
+                        && known.version == package.version
+                        && known.entry == package.entry
+                        && !known.is_gone
+                };
                 if !known.is_some_and(is_same) {
                     new.push(place);
                 }
@@ -202,10 +236,7 @@ impl Court<'_> {
     /// # Errors
     /// The memory cannot be read.
     pub fn judge_texts(&self, texts: &[PackageText]) -> Result<Judged, Fault> {
-        let in_last_hour = self.memory.signatures_since(self.now - 3600)?;
-        if let Some((rule, reason)) = self.repository.refuses(checksums::SERIES, self.now, in_last_hour) {
-            return Err(Fault::Refused(rule, reason));
-        }
+        self.check_policy(checksums::SERIES)?;
         let (mut packages, mut names) = (Vec::new(), HashSet::new());
         for text in texts {
             let package = checksums::package_of(text).map_err(|reason| Fault::Refused(Rule::Text, reason))?;
@@ -256,19 +287,28 @@ impl Court<'_> {
         for (package, rule, reason) in faults {
             let name = &package.name;
             let id = rule.is_approvable().then(|| {
-                let fields = [self.name, series, &name.name, &name.architecture, &package.listed];
-                hash(format!("{rule:?}\n{}", fields.join("\n")).as_bytes())[..16].to_owned()
+                let fields = [
+                    self.name,
+                    series,
+                    &name.name,
+                    &name.variant,
+                    &package.version,
+                    &package.source,
+                    &package.listed,
+                ];
+                hash(format!("{rule:?}\n{}\n{reason}", fields.join("\n")).as_bytes())[..16].to_owned()
             });
             if let Some(id) = &id
                 && self.memory.approved(id)?.is_some()
             {
                 continue;
             }
-            let reason = format!("{} {} ({}): {reason}", name.name, package.version, name.architecture);
+            let reason = format!("{}: {reason}", package.shown());
+            judged.refused.insert(name.clone());
             judged.refusals.push(Refusal {
                 id,
                 package: Some(name.name.clone()),
-                architecture: Some(name.architecture.clone()),
+                variant: Some(name.variant.clone()),
                 rule,
                 reason,
             });
@@ -280,7 +320,7 @@ impl Court<'_> {
             let signed = found.and_then(|(build, _)| build.statement.as_ref());
             judged.explained.push(account::Package {
                 name: name.name.clone(),
-                architecture: name.architecture.clone(),
+                variant: name.variant.clone(),
                 version: package.version.clone(),
                 listed: package.listed.clone(),
                 source: package.source.clone(),
@@ -302,29 +342,36 @@ impl Court<'_> {
         found: Option<(&Build, &Built)>,
     ) -> Result<Vec<(Rule, String)>, MemoryError> {
         let (series, name) = (&prepared.series, &package.name.name);
-        let known = self.memory.known(self.name, series, &package.name)?;
         let mut faults = Vec::new();
         if !matches(&self.repository.names, name) {
             faults.push((Rule::Policy, "the policy does not allow the name".to_owned()));
         }
         match found {
-            None => faults.push((Rule::NoBuild, "no build explains it".to_owned())),
-            Some((build, _)) if build.source != package.source => faults.push((
-                Rule::NoBuild,
-                format!("it says it is from {}, and the build was of {}", package.source, build.source),
-            )),
-            Some((build, _)) if prepared.form == Form::Release && build.package != build.source => {
-                let reason = format!("it is from {}, and the order was for {}", build.source, build.package);
-                faults.push((Rule::NoBuild, reason));
+            None => {
+                faults.push((Rule::NoBuild, "no build explains it".to_owned()));
+                if self.repository.workers_only {
+                    faults.push((Rule::Worker, "no worker signed it".to_owned()));
+                }
+                faults.extend(self.fault_of_core(package, None));
             }
             Some((build, built)) => {
-                if let Some(signed) = &built.signed {
-                    let name = Name { architecture: String::new(), ..package.name.clone() };
-                    let known = self.memory.known(self.name, SIGNED_PACKAGES, &name)?;
-                    if known.is_none_or(|known| known.listed != *signed || known.version != package.version) {
-                        faults.push((Rule::NoBuild, "its own signature was not made here".to_owned()));
-                    }
+                if build.source != package.source {
+                    let reason = format!(
+                        "it says it is from {}, and the build was of {}",
+                        package.source, build.source
+                    );
+                    faults.push((Rule::NoBuild, reason));
                 }
+                // A package of a tree may be one of several of its directory.
+                let of_source = build.package.strip_prefix(&build.source);
+                if !of_source.is_some_and(|rest| {
+                    rest.is_empty() || prepared.form == Form::Checksums && rest.starts_with(':')
+                }) {
+                    let reason =
+                        format!("it is from {}, and the order was for {}", build.source, build.package);
+                    faults.push((Rule::NoBuild, reason));
+                }
+                faults.extend(self.fault_of_digest(prepared, package, built)?);
                 if !is_declared(&build.declared, name) {
                     faults.push((Rule::Undeclared, format!("{} does not declare it", build.source)));
                 }
@@ -333,22 +380,11 @@ impl Court<'_> {
         }
         if self.memory.is_replaced(self.name, series, &package.name, &package.listed)? {
             faults.push((Rule::Replayed, "this content was signed before, and replaced".to_owned()));
-        } else if let Some(known) = known {
-            match compare(prepared.form, &package.version, &known.version) {
-                Ordering::Less => {
-                    faults.push((Rule::VersionBelow, format!("{} was signed before", known.version)));
-                }
-                Ordering::Equal if prepared.form == Form::Release && known.listed != package.listed => {
-                    faults.push((
-                        Rule::OtherContent,
-                        "this version was signed before, with another content".to_owned(),
-                    ));
-                }
-                _ => {}
-            }
+        } else {
+            faults.extend(self.faults_of_version(prepared, package)?);
         }
         let owners = self.memory.owners(self.name, series, name)?;
-        if let Some(owner) = owners.iter().find(|owner| **owner != package.source) {
+        if let Some(owner) = owners.first().filter(|_| !owners.contains(&package.source)) {
             faults.push((Rule::OtherOwner, format!("the name belongs to the source {owner}")));
         }
         if matches(&self.repository.approve, name) {
@@ -357,6 +393,87 @@ impl Court<'_> {
             faults.push((Rule::Approval, "the policy asks for an approval of new names".to_owned()));
         }
         Ok(faults)
+    }
+
+    /// What is wrong with a core package, by its worker.
+    fn fault_of_core(&self, package: &Package, worker: Option<(&str, &Worker)>) -> Option<(Rule, String)> {
+        let is_core = matches(&self.repository.core, &package.name.name);
+        (is_core && !worker.is_some_and(|(_, worker)| worker.core)).then(|| {
+            let reason = match worker {
+                Some((worker, _)) => format!("it is a core package, and {worker} may not build these"),
+                None => "it is a core package, and no worker that may build these has signed it".to_owned(),
+            };
+            (Rule::Core, reason)
+        })
+    }
+
+    /// What is wrong with the digests of a build, which depend on what is signed.
+    fn fault_of_digest(
+        &self,
+        prepared: &Prepared,
+        package: &Package,
+        built: &Built,
+    ) -> Result<Option<(Rule, String)>, MemoryError> {
+        let fault = |reason: &str| Ok(Some((Rule::Worker, reason.to_owned())));
+        match (&built.signed, prepared.form) {
+            (None, Form::Release) if built.listed != built.sha256 => fault("its digests differ"),
+            (None, _) => Ok(None),
+            (Some(_), Form::Release) => fault("packages of this kind have no signatures of their own"),
+            (Some(_), Form::Checksums) if prepared.series == SIGNED_PACKAGES => {
+                fault("what is signed now was not signed before")
+            }
+            (Some(signed), Form::Checksums) => {
+                let known = self.memory.known(self.name, SIGNED_PACKAGES, &package.name)?;
+                match known.is_some_and(|known| known.listed == *signed && known.version == package.version) {
+                    true => Ok(None),
+                    false => fault("its own signature was not made here"),
+                }
+            }
+        }
+    }
+
+    /// What is wrong with the version of a package.
+    fn faults_of_version(
+        &self,
+        prepared: &Prepared,
+        package: &Package,
+    ) -> Result<Vec<(Rule, String)>, MemoryError> {
+        let (series, form) = (&prepared.series, prepared.form);
+        let known = self.memory.known(self.name, series, &package.name)?;
+        let before = match (&known, form) {
+            // Packages of all machines and of one replace each other.
+            (_, Form::Release) => {
+                let versions = self.memory.versions(self.name, series, &package.name.name)?;
+                let variant = &package.name.variant;
+                let is_one = |other: &str| other == variant || other == "all" || variant == "all";
+                versions
+                    .into_iter()
+                    .filter(|(_, other, _)| is_one(other))
+                    .map(|(version, ..)| version)
+                    .collect()
+            }
+            // A version that is there already may be made again, together with others of its source.
+            (Some(_), Form::Checksums) => Vec::new(),
+            (None, Form::Checksums) => {
+                let versions = self.memory.versions(self.name, series, &package.name.name)?;
+                let is_own = |source: &str| source == package.source;
+                versions
+                    .into_iter()
+                    .filter(|(.., source)| is_own(source))
+                    .map(|(version, ..)| version)
+                    .collect()
+            }
+        };
+        let before: Vec<String> = before;
+        if let Some(higher) = before.iter().find(|before| compare(form, &package.version, before).is_lt()) {
+            return Ok(vec![(Rule::VersionBelow, format!("{higher} was signed before"))]);
+        }
+        let is_other = form == Form::Release
+            && known.is_some_and(|known| {
+                compare(form, &known.version, &package.version).is_eq() && known.listed != package.listed
+            });
+        let reason = "this version was signed before, with another content".to_owned();
+        Ok(is_other.then_some((Rule::OtherContent, reason)).into_iter().collect())
     }
 
     /// What is wrong with who built a package.
@@ -369,7 +486,9 @@ impl Court<'_> {
             }
             None => None,
             Some(signed) => {
-                if let Err(reason) = statement::check(signed, build, package, built) {
+                if let Err(reason) =
+                    statement::check(signed, build, package, built, self.repository.workers_only)
+                {
                     faults.push((Rule::Worker, reason));
                 }
                 let worker = self.policy.worker_of(&signed.key);
@@ -381,14 +500,7 @@ impl Court<'_> {
                 worker
             }
         };
-        let name = &package.name.name;
-        if matches(&self.repository.core, name) && !worker.is_some_and(|(_, worker)| worker.core) {
-            let reason = match worker {
-                Some((worker, _)) => format!("it is a core package, and {worker} may not build these"),
-                None => "it is a core package, and no worker that may build these has signed it".to_owned(),
-            };
-            faults.push((Rule::Core, reason));
-        }
+        faults.extend(self.fault_of_core(package, worker));
         faults
     }
 }
@@ -426,12 +538,19 @@ fn find_taken_files<'p>(
 /// The files of a package as they are remembered. Those of the installer's packages are apart from those of installed systems.
 fn files_of<'a>(package: &'a Package, built: &'a Built) -> impl Iterator<Item = u64> + 'a {
     let world = if package.file.ends_with(".udeb") { "udeb " } else { "" };
-    built.files.iter().flatten().map(move |path| short_hash(&format!("{world}{path}")))
+    built.files.iter().flatten().map(move |path| short_hash(&format!("{world}{}", merged(path))))
+}
+
+/// The path of a file where `/bin` and others are links to folders of `/usr`.
+fn merged(path: &str) -> String {
+    let is_merged =
+        ["bin/", "sbin/", "lib/", "lib32/", "lib64/", "libx32/"].iter().any(|top| path.starts_with(top));
+    if is_merged { format!("usr/{path}") } else { path.to_owned() }
 }
 
 fn known_of(package: &Package, files: Option<Vec<u64>>) -> Remembered {
-    let Package { name, version, source, listed, .. } = package.clone();
-    (name, Known { version, source, listed }, files)
+    let Package { name, version, source, listed, entry, .. } = package.clone();
+    (name, Known { version, source, listed, entry, is_gone: false }, files)
 }
 
 impl Prepared {

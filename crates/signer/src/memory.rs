@@ -6,8 +6,9 @@
 
 use crate::account::{Account, Entry, Line};
 use crate::hash;
+use crate::judge::SIGNED_PACKAGES;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -22,6 +23,11 @@ pub const ACCOUNT: &str = "account";
 const LOCK_STEPS: u32 = 100;
 const LOCK_STEP: Duration = Duration::from_millis(100);
 
+/// The most refusals without an id that a process records.
+const REFUSED_MAX: u32 = 1000;
+/// The longest text of a refusal in the account.
+const TEXT_CHARACTERS_MAX: usize = 500;
+
 /// The tables. Version 1.
 const TABLES: &str = "
 create table if not exists line (number integer primary key, text text not null) strict;
@@ -33,12 +39,13 @@ create table if not exists series (
     repository text not null, series text not null, date integer not null, text text not null,
     primary key (repository, series)) strict;
 create table if not exists package (
-    repository text not null, series text not null, name text not null, architecture text not null,
-    version text not null, source text not null, listed text not null, files blob,
-    primary key (repository, series, name, architecture)) strict;
+    repository text not null, series text not null, name text not null, variant text not null,
+    version text not null, source text not null, listed text not null, entry text not null,
+    is_gone integer not null default 0, files blob,
+    primary key (repository, series, name, variant)) strict;
 create table if not exists replaced (
-    repository text not null, series text not null, name text not null, architecture text not null, listed text not null,
-    primary key (repository, series, name, architecture, listed)) strict, without rowid;
+    repository text not null, series text not null, name text not null, variant text not null, listed text not null,
+    primary key (repository, series, name, variant, listed)) strict, without rowid;
 create table if not exists refusal (
     id text primary key, time integer not null, repository text not null, package text, rule text not null,
     reason text not null, approved_by text) strict;
@@ -52,6 +59,10 @@ pub struct Memory {
     account: File,
     last: String,
     next: u64,
+    /// Whether lines could not be written to the file.
+    is_behind: bool,
+    /// The number of refusals without an id that were recorded.
+    refused: u32,
 }
 
 /// An error of the memory. The text reads after "failed to".
@@ -69,6 +80,9 @@ pub enum MemoryError {
     /// Another process uses it.
     #[error("use the signer's memory: another process has it, such as a publication")]
     Busy,
+    /// An earlier write failed.
+    #[error("continue the account, since an earlier line could not be written; the next start repairs it")]
+    Behind,
     /// The account is damaged.
     #[error("continue the account: {0}; restore it from a copy")]
     Damaged(String),
@@ -83,6 +97,10 @@ pub struct Known {
     pub source: String,
     /// The digest of its file, as the index names it.
     pub listed: String,
+    /// The SHA-256 of its entry; empty if it is not known.
+    pub entry: String,
+    /// Whether the last generation does not have it.
+    pub is_gone: bool,
 }
 
 /// What a package is remembered by.
@@ -90,8 +108,8 @@ pub struct Known {
 pub struct Name {
     /// Its name.
     pub name: String,
-    /// Its architecture.
-    pub architecture: String,
+    /// Its architecture; in a pkgsrc repository, which may have a name in several versions, its version.
+    pub variant: String,
 }
 
 /// A package, and the hashes of the paths of its files, as far as they are known.
@@ -112,6 +130,8 @@ pub struct Signed<'a> {
     pub indexes: &'a BTreeMap<String, String>,
     /// The digests of files that follow from them, by path.
     pub derived: &'a BTreeMap<String, String>,
+    /// All packages of the generation; none if it is not one.
+    pub all: Option<HashSet<Name>>,
     /// The packages that are new or have changed, with the hashes of the paths of their files.
     pub packages: Vec<Remembered>,
 }
@@ -136,7 +156,7 @@ impl Memory {
         )?;
         database.execute_batch(TABLES)?;
         let (last, next) = catch_up(&mut database, &mut account)?;
-        Ok(Memory { database, account, last, next })
+        Ok(Memory { database, account, last, next, is_behind: false, refused: 0 })
     }
 
     /// The files that are remembered of a series: digests by path, SHA-256 for indexes.
@@ -173,16 +193,37 @@ impl Memory {
     /// A package in its highest version.
     pub fn known(&self, repository: &str, series: &str, name: &Name) -> Result<Option<Known>, MemoryError> {
         let mut query = self.database.prepare_cached(
-            "select version, source, listed from package
-             where repository = ? and series = ? and name = ? and architecture = ?",
+            "select version, source, listed, entry, is_gone from package
+             where repository = ? and series = ? and name = ? and variant = ?",
         )?;
-        let found = query.query_row(params![repository, series, name.name, name.architecture], |row| {
-            Ok(Known { version: row.get(0)?, source: row.get(1)?, listed: row.get(2)? })
+        let found = query.query_row(params![repository, series, name.name, name.variant], |row| {
+            Ok(Known {
+                version: row.get(0)?,
+                source: row.get(1)?,
+                listed: row.get(2)?,
+                entry: row.get(3)?,
+                is_gone: row.get(4)?,
+            })
         });
         Ok(found.optional()?)
     }
 
-    /// The sources that own a name, in any architecture of a series.
+    /// All variants of a name: version, variant and source of each.
+    pub fn versions(
+        &self,
+        repository: &str,
+        series: &str,
+        name: &str,
+    ) -> Result<Vec<(String, String, String)>, MemoryError> {
+        let mut query = self.database.prepare_cached(
+            "select version, variant, source from package where repository = ? and series = ? and name = ?",
+        )?;
+        let rows =
+            query.query_map([repository, series, name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The sources that own a name, in any variant of a series.
     pub fn owners(&self, repository: &str, series: &str, name: &str) -> Result<Vec<String>, MemoryError> {
         let mut query = self.database.prepare_cached(
             "select distinct source from package where repository = ? and series = ? and name = ?",
@@ -201,21 +242,21 @@ impl Memory {
     ) -> Result<bool, MemoryError> {
         let mut query = self.database.prepare_cached(
             "select 1 from replaced
-             where repository = ? and series = ? and name = ? and architecture = ? and listed = ?",
+             where repository = ? and series = ? and name = ? and variant = ? and listed = ?",
         )?;
-        Ok(query.exists(params![repository, series, name.name, name.architecture, listed])?)
+        Ok(query.exists(params![repository, series, name.name, name.variant, listed])?)
     }
 
     /// The files of all packages of a series, as hashes of their paths: the packages that have each.
     pub fn files(&self, repository: &str, series: &str) -> Result<HashMap<u64, Vec<Name>>, MemoryError> {
         let mut query = self.database.prepare_cached(
-            "select name, architecture, files from package
+            "select name, variant, files from package
              where repository = ? and series = ? and files is not null",
         )?;
         let mut rows = query.query([repository, series])?;
         let mut owners: HashMap<u64, Vec<Name>> = HashMap::new();
         while let Some(row) = rows.next()? {
-            let name = Name { name: row.get(0)?, architecture: row.get(1)? };
+            let name = Name { name: row.get(0)?, variant: row.get(1)? };
             let files: Vec<u8> = row.get(2)?;
             for file in files.chunks_exact(8) {
                 let file = u64::from_be_bytes(file.try_into().unwrap_or_default());
@@ -284,10 +325,10 @@ impl Memory {
         refusals: &[crate::message::Refusal],
     ) -> Result<(), MemoryError> {
         let entry = |refusal: &crate::message::Refusal| Entry::Refused {
-            repository: repository.to_owned(),
-            package: refusal.package.clone(),
+            repository: shortened(repository),
+            package: refusal.package.as_deref().map(shortened),
             rule: refusal.rule,
-            reason: refusal.reason.clone(),
+            reason: shortened(&refusal.reason),
         };
         // A coordinator that asks again gets the same answer, and adds nothing.
         let is_known = |refusal: &crate::message::Refusal| -> Result<bool, MemoryError> {
@@ -296,7 +337,12 @@ impl Memory {
         };
         let mut new = Vec::new();
         for refusal in refusals {
-            if !is_known(refusal)? {
+            if is_known(refusal)? {
+                continue;
+            }
+            // A coordinator cannot fill the disk with its mistakes.
+            self.refused += u32::from(refusal.id.is_none());
+            if refusal.id.is_some() || self.refused <= REFUSED_MAX {
                 new.push(refusal);
             }
         }
@@ -352,6 +398,9 @@ impl Memory {
         entries: Vec<Entry>,
         also: impl FnOnce(&Transaction<'_>) -> Result<(), MemoryError>,
     ) -> Result<(), MemoryError> {
+        if self.is_behind {
+            return Err(MemoryError::Behind);
+        }
         let transaction = self.database.transaction()?;
         let (mut last, mut next, mut texts) = (self.last.clone(), self.next, String::new());
         {
@@ -369,8 +418,12 @@ impl Memory {
         also(&transaction)?;
         transaction.commit()?;
         (self.last, self.next) = (last, next);
+        // Until it is opened again, which writes what is missing.
+        self.is_behind = true;
         self.account.write_all(texts.as_bytes())?;
-        Ok(self.account.sync_data()?)
+        self.account.sync_data()?;
+        self.is_behind = false;
+        Ok(())
     }
 }
 
@@ -401,8 +454,13 @@ fn lock(account: &File) -> Result<(), MemoryError> {
     Err(MemoryError::Busy)
 }
 
+/// The beginning of a text that another process wrote.
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_CHARACTERS_MAX).collect()
+}
+
 fn remember(transaction: &Transaction<'_>, signed: &Signed<'_>) -> Result<(), MemoryError> {
-    let Signed { repository, series, date, text, indexes, derived, packages } = signed;
+    let Signed { repository, series, date, text, indexes, derived, all, packages } = signed;
     transaction.execute(
         "insert or replace into series (repository, series, date, text) values (?, ?, ?, ?)",
         params![repository, series, date, text],
@@ -427,21 +485,60 @@ fn remember(transaction: &Transaction<'_>, signed: &Signed<'_>) -> Result<(), Me
         )?;
     }
     transaction.execute("delete from body where sha256 not in (select sha256 from shown)", [])?;
+    put(transaction, repository, series, packages)?;
+    if let Some(all) = all {
+        mark_gone(transaction, repository, series, all)?;
+    }
+    Ok(())
+}
+
+/// Remembers packages, and what they replace.
+fn put(
+    transaction: &Transaction<'_>,
+    repository: &str,
+    series: &str,
+    packages: &[Remembered],
+) -> Result<(), MemoryError> {
     let mut replaced = transaction.prepare_cached(
-        "insert or ignore into replaced (repository, series, name, architecture, listed)
-         select repository, series, name, architecture, listed from package
-         where repository = ? and series = ? and name = ? and architecture = ? and listed != ?",
+        "insert or ignore into replaced (repository, series, name, variant, listed)
+         select repository, series, name, variant, listed from package
+         where repository = ? and series = ? and name = ? and variant = ? and listed != ?",
     )?;
     let mut insert = transaction.prepare_cached(
-        "insert or replace into package (repository, series, name, architecture, version, source, listed, files)
-         values (?, ?, ?, ?, ?, ?, ?, ?)",
+        "insert or replace into package (repository, series, name, variant, version, source, listed, entry, files)
+         values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
-    for (Name { name, architecture }, known, files) in packages {
-        replaced.execute(params![repository, series, name, architecture, known.listed])?;
+    for (Name { name, variant }, known, files) in packages {
+        replaced.execute(params![repository, series, name, variant, known.listed])?;
         let files: Option<Vec<u8>> =
             files.as_ref().map(|files| files.iter().flat_map(|file| file.to_be_bytes()).collect());
-        let Known { version, source, listed } = known;
-        insert.execute(params![repository, series, name, architecture, version, source, listed, files])?;
+        let Known { version, source, listed, entry, .. } = known;
+        insert.execute(params![repository, series, name, variant, version, source, listed, entry, files])?;
+    }
+    Ok(())
+}
+
+/// Marks the packages that a generation does not have: one that returns is judged again.
+fn mark_gone(
+    transaction: &Transaction<'_>,
+    repository: &str,
+    series: &str,
+    all: &HashSet<Name>,
+) -> Result<(), MemoryError> {
+    let mut query = transaction
+        .prepare_cached("select name, variant, is_gone from package where repository = ? and series = ?")?;
+    let rows = query.query_map([repository, series], |row| {
+        Ok((Name { name: row.get(0)?, variant: row.get(1)? }, row.get::<_, bool>(2)?))
+    })?;
+    let rows = rows.collect::<Result<Vec<(Name, bool)>, _>>()?;
+    let mut mark = transaction.prepare_cached(
+        "update package set is_gone = ? where repository = ? and series = ? and name = ? and variant = ?",
+    )?;
+    for (name, was_gone) in rows {
+        let is_gone = !all.contains(&name);
+        if is_gone != was_gone {
+            mark.execute(params![is_gone, repository, series, name.name, name.variant])?;
+        }
     }
     Ok(())
 }
@@ -507,6 +604,18 @@ fn import(database: &mut Connection, text: &str, lines: &[Line]) -> Result<(), M
                 params![repository, series, line.time, text],
             )?;
         }
+        let (repository, series, packages) = match &line.entry {
+            Entry::Generation { repository, series, packages, .. } => (repository, series.as_str(), packages),
+            Entry::Packages { repository, packages, .. } => (repository, SIGNED_PACKAGES, packages),
+            _ => continue,
+        };
+        let known = |package: &crate::account::Package| {
+            let name = Name { name: package.name.clone(), variant: package.variant.clone() };
+            let (version, source) = (package.version.clone(), package.source.clone());
+            let (listed, entry) = (package.listed.clone(), String::new());
+            (name, Known { version, source, listed, entry, is_gone: false }, None)
+        };
+        put(&transaction, repository, series, &packages.iter().map(known).collect::<Vec<Remembered>>())?;
     }
     Ok(transaction.commit()?)
 }

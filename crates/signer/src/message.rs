@@ -175,7 +175,7 @@ pub enum Answer {
     Adopted,
     /// The signer wants the builds of these packages.
     Wanted {
-        /// Name and architecture of each.
+        /// The name of each, and its architecture, or version in a pkgsrc repository.
         packages: Vec<(String, String)>,
     },
     /// Signed.
@@ -226,9 +226,9 @@ pub struct Refusal {
     pub id: Option<String>,
     /// The binary package, if it is about one.
     pub package: Option<String>,
-    /// The architecture of that package.
+    /// The architecture of that package, or its version in a pkgsrc repository.
     #[serde(default)]
-    pub architecture: Option<String>,
+    pub variant: Option<String>,
     /// The rule.
     pub rule: Rule,
     /// A sentence without its full stop.

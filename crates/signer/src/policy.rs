@@ -56,6 +56,9 @@ pub struct Repository {
     /// Names whose new versions a person approves, as patterns.
     #[serde(default)]
     pub approve: Vec<Patterned>,
+    /// Whether `.dsc` and `.changes` files are signed.
+    #[serde(default)]
+    pub documents: bool,
     /// Whether names that the repository never had need an approval.
     #[serde(default)]
     pub approve_new_names: bool,

@@ -5,13 +5,13 @@ use crate::hash;
 use crate::judge::release::document;
 use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES};
 use crate::keys::{Credentials, Keys, with_cause};
-use crate::memory::{Memory, MemoryError, Remembered, Signed};
+use crate::memory::{Memory, MemoryError, Name, Remembered, Signed};
 use crate::message::{
     self, Answer, Ask, Build, Form, Generation, PackageText, Question, Refusal, Rule, VERSION,
 };
 use crate::policy::{POLICY, Policy, Repository};
 use kilnyard_sign::{sign_clear, sign_detached};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -77,9 +77,11 @@ impl Service {
             ));
         }
         let Some(repository) = self.policy.repository.get(&question.repository).cloned() else {
-            let reason = format!("the policy has no repository {:?}", question.repository);
+            let name: String = question.repository.chars().take(100).collect();
+            let reason = format!("the policy has no repository {name:?}");
             return self.refuse(question, now, vec![refusal(Rule::Policy, reason)]);
         };
+        let awaited = self.awaited.take();
         let answered = match &question.ask {
             Ask::Keys => Ok(self.tell_keys(&repository, now)),
             Ask::Memory { series } => {
@@ -89,9 +91,18 @@ impl Service {
                 self.adopt(&question.repository, &repository, generation, signature, now)
             }
             Ask::Generation(generation) => self.generation(question, &repository, generation, now),
-            Ask::Builds { builds } => match self.awaited.take() {
+            Ask::Builds { builds } => match awaited {
                 Some((name, generation, prepared)) if name == question.repository => {
-                    self.sign(question, &repository, &generation, prepared, builds, now)
+                    // Time has passed since it was prepared.
+                    let still =
+                        self.court(&name, &repository, now).check_time(&generation, prepared.read.date);
+                    match still {
+                        Ok(()) => self.sign(question, &repository, &generation, prepared, builds, now),
+                        Err(Fault::Memory(error)) => Err(error),
+                        Err(Fault::Refused(rule, reason)) => {
+                            Ok(self.refuse(question, now, vec![refusal(rule, reason)]))
+                        }
+                    }
                 }
                 _ => Ok(failed("no builds were asked for".to_owned())),
             },
@@ -186,8 +197,7 @@ impl Service {
                 return Ok(self.refuse(question, now, vec![refusal(rule, reason)]));
             }
         };
-        let name_of =
-            |package: &judge::Package| (package.name.name.clone(), package.name.architecture.clone());
+        let name_of = |package: &judge::Package| (package.name.name.clone(), package.name.variant.clone());
         let packages: Vec<_> = prepared.new_packages().map(name_of).collect();
         if packages.is_empty() {
             return self.sign(question, repository, generation, prepared, &[], now);
@@ -253,11 +263,12 @@ impl Service {
                 return Ok(self.refuse(question, now, vec![refusal(rule, reason)]));
             }
         };
-        let refused: HashSet<&str> =
-            judged.refusals.iter().filter_map(|refusal| refusal.package.as_deref()).collect();
-        let is_refused = |name: &str| refused.contains(name);
+        let refused = judged.refused;
+        let is_refused = |package: &account::Package| {
+            refused.contains(&Name { name: package.name.clone(), variant: package.variant.clone() })
+        };
         let signed = self.keys.named(&repository.keys).and_then(|keys| {
-            let sign = |(text, package): (&PackageText, &account::Package)| match is_refused(&package.name) {
+            let sign = |(text, package): (&PackageText, &account::Package)| match is_refused(package) {
                 true => Ok(None),
                 false => {
                     sign_detached(&keys, text.text.as_bytes()).map(Some).map_err(|error| with_cause(&error))
@@ -274,9 +285,9 @@ impl Service {
             self.memory.refuse(now, name, &judged.refusals)?;
         }
         let explained: Vec<_> =
-            judged.explained.iter().filter(|package| !is_refused(&package.name)).cloned().collect();
+            judged.explained.iter().filter(|package| !is_refused(package)).cloned().collect();
         let remembered: Vec<Remembered> =
-            judged.packages.into_iter().filter(|(package, ..)| !is_refused(&package.name)).collect();
+            judged.packages.into_iter().filter(|(package, ..)| !refused.contains(package)).collect();
         if !explained.is_empty() {
             let entry = Entry::Packages { repository: name.clone(), keys, packages: explained };
             let none = BTreeMap::new();
@@ -287,9 +298,13 @@ impl Service {
                 text: "",
                 indexes: &none,
                 derived: &none,
+                all: None,
                 packages: remembered,
             };
             self.memory.record(now, vec![entry], Some(&signed))?;
+            if self.memory.unsealed()? >= LINES_OF_A_SEAL {
+                self.seal(now, repository)?;
+            }
         }
         Ok(Answer::Packages { signatures, refusals: judged.refusals })
     }
@@ -302,6 +317,11 @@ impl Service {
         now: i64,
     ) -> Result<Answer, MemoryError> {
         let in_last_hour = self.memory.signatures_since(now - 3600)?;
+        if !repository.documents {
+            let reason =
+                "the policy does not allow to sign .dsc and .changes files (documents = true)".to_owned();
+            return Ok(self.refuse(question, now, vec![refusal(Rule::Policy, reason)]));
+        }
         let document = match document::read(text) {
             Ok(document) => document,
             Err(reason) => return Ok(self.refuse(question, now, vec![refusal(Rule::Text, reason)])),
@@ -352,7 +372,8 @@ impl Service {
                 let Prepared { indexes, read, .. } = &prepared;
                 let (date, derived, series) = (read.date, &read.derived, generation.series.as_str());
                 let text = &hash(generation.text.as_bytes());
-                let signed = Signed { repository, series, date, text, indexes, derived, packages };
+                let all = Some(read.packages.iter().map(|package| package.name.clone()).collect());
+                let signed = Signed { repository, series, date, text, indexes, derived, all, packages };
                 self.memory.record(now, entries, Some(&signed))?;
             }
         }
@@ -382,7 +403,7 @@ fn hashes(prepared: &Prepared) -> BTreeMap<String, String> {
 }
 
 fn refusal(rule: Rule, reason: String) -> Refusal {
-    Refusal { id: None, package: None, architecture: None, rule, reason }
+    Refusal { id: None, package: None, variant: None, rule, reason }
 }
 
 fn failed(reason: String) -> Answer {

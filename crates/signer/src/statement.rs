@@ -3,16 +3,22 @@
 use crate::hash;
 use crate::judge::Package;
 use crate::message::{Build, Built};
-use kilnyard_model::digests::{FILES, PKG_HASH, SHA512, text_of_files};
+use kilnyard_model::digests::{ENTRY, FILES, NAME, PKG_HASH, SHA512, VERSION, text_of_files};
 use kilnyard_model::provenance::Signed;
 use serde_json::Value;
 
 /// Checks that the worker with the key of a statement built a package under its name, with its content, for the order of a
-/// build.
+/// build. `is_strict` requires everything that workers of this version sign.
 ///
 /// # Errors
 /// A sentence that names what differs.
-pub fn check(signed: &Signed, build: &Build, package: &Package, built: &Built) -> Result<(), String> {
+pub fn check(
+    signed: &Signed,
+    build: &Build,
+    package: &Package,
+    built: &Built,
+    is_strict: bool,
+) -> Result<(), String> {
     if !kilnyard_farm::proof::is_signed(signed) {
         return Err("the signature of its worker is wrong".to_owned());
     }
@@ -41,16 +47,31 @@ pub fn check(signed: &Signed, build: &Build, package: &Package, built: &Built) -
     let annotations = &subject["annotations"];
     // A signed package is listed by another digest than the one that its worker knows.
     let listed = built.signed.as_ref().unwrap_or(&built.listed);
-    let is_known = *listed == built.sha256
-        || [SHA512, PKG_HASH].iter().any(|name| annotations[*name] == listed.as_str());
-    if !is_known {
+    let is_text = annotations[PKG_HASH] == listed.as_str();
+    if *listed != built.sha256 && annotations[SHA512] != listed.as_str() && !is_text {
         return Err("its worker did not sign this content".to_owned());
     }
+    for (name, found) in [(NAME, &package.name.name), (VERSION, &package.version)] {
+        let signed = &annotations[name];
+        if signed != found.as_str() && (is_strict || !signed.is_null()) {
+            return Err(format!("its worker built it with the {name} {signed}, not {found}"));
+        }
+    }
+    // A text of blocks has neither an entry in an index nor a list of files.
+    if is_text && built.signed.is_none() {
+        return Ok(());
+    }
+    let is_missing = |name: &str| annotations[name].is_null() && !is_strict;
+    if annotations[ENTRY] != package.entry.as_str() && !is_missing(ENTRY) {
+        return Err("its worker did not sign this entry of the index".to_owned());
+    }
     match &built.files {
+        _ if is_missing(FILES) => Ok(()),
+        None => Err("the list of its files, which its worker signed, is missing".to_owned()),
         Some(files) if annotations[FILES] != hash(text_of_files(files).as_bytes()).as_str() => {
             Err("its worker did not sign this list of files".to_owned())
         }
-        _ => Ok(()),
+        Some(_) => Ok(()),
     }
 }
 

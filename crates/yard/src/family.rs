@@ -421,7 +421,7 @@ impl Set {
             if let Some(refusals) = refusals_of(&error) {
                 for refusal in refusals {
                     let part = |text: &Option<String>| text.clone().unwrap_or_default();
-                    terms.withheld.insert((part(&refusal.package), part(&refusal.architecture)));
+                    terms.withheld.insert((part(&refusal.package), part(&refusal.variant)));
                     refused.push(RefusedPackage::of(refusal));
                 }
             }
@@ -519,19 +519,14 @@ impl RefusedPackage {
 pub struct PublicationTerms {
     /// The armored public keys that verify its signatures.
     pub public_key: String,
-    /// Packages whose new outputs the signer refuses, by name and architecture.
+    /// Packages whose new outputs the signer refuses, by name and variant.
     pub withheld: HashSet<(String, String)>,
 }
 
 impl PublicationTerms {
-    /// Whether the signer refuses an output with this name, where a repository has each name once.
-    pub fn withholds_name(&self, name: &str) -> bool {
-        self.withheld.iter().any(|(withheld, _)| withheld == name)
-    }
-
-    /// Whether the signer refuses an output.
-    pub fn withholds(&self, output: &Output) -> bool {
-        self.withheld.contains(&(output.name.clone(), output.architecture.clone()))
+    /// Whether the signer refuses an output. Its variant is its architecture, or its version where a repository may have several.
+    pub fn withholds(&self, output: &Output, variant: &str) -> bool {
+        self.withheld.contains(&(output.name.clone(), variant.to_owned()))
     }
 }
 

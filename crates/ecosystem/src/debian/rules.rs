@@ -6,8 +6,8 @@ use super::settings::Settings;
 use super::{deb_file, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::rules::{RulesError, fact};
-use crate::{CollectError, Layering, Manager, Stack, files_digest};
-use kilnyard_model::digests::FILES;
+use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
+use kilnyard_model::digests::{ENTRY, FILES};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -67,8 +67,11 @@ impl crate::Rules for Rules {
                 sha256: deb.sha256,
                 size_bytes: deb.size_bytes,
                 content: deb.content,
+                digests: BTreeMap::from([
+                    (FILES.to_owned(), files_digest(&deb.paths)),
+                    (ENTRY.to_owned(), hash_of(deb.control.trim_end())),
+                ]),
                 description: deb.control,
-                digests: BTreeMap::from([(FILES.to_owned(), files_digest(&deb.paths))]),
             })
         };
         paths.iter().map(|path| read(path)).collect()

@@ -6,7 +6,7 @@ use super::{description, signed, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::rules::{RulesError, fact};
 use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
-use kilnyard_model::digests::{FILES, PKG_HASH, SHA512};
+use kilnyard_model::digests::{ENTRY, FILES, PKG_HASH, SHA512};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -84,6 +84,7 @@ pub(super) fn output_of(architecture: &str, file: &str, read: &package_file::Pac
         digests: BTreeMap::from([
             (SHA512.to_owned(), read.sha512.clone()),
             (FILES.to_owned(), files_digest(&read.paths)),
+            (ENTRY.to_owned(), hash_of(read.summary.trim_end())),
             (PKG_HASH.to_owned(), hash_of(&signed::text(&read.name, read.size_bytes, &read.blocks))),
         ]),
     }

@@ -63,7 +63,7 @@ pub fn make<'a>(
         .retain(|row| workshop.is_owner(&row.output.name, &row.package) || !owned.contains(&row.output.name));
     let (mut binaries, mut remarks) = (Vec::new(), Vec::new());
     for row in &outputs {
-        if terms.withholds(&row.output) {
+        if terms.withholds(&row.output, &row.output.architecture) {
             binaries.extend(published_binary(yard, debian, row));
             continue;
         }

@@ -44,7 +44,7 @@ pub fn make<'a>(
             id.is_some() || left_out.contains(row.package.as_str()) || workshop.has_failed_scans();
         if is_restricted {
             withheld.insert(row.output.file.clone());
-        } else if is_in_set && terms.withholds_name(&row.output.name) {
+        } else if is_in_set && terms.withholds(&row.output, &row.output.version) {
             let published = published.get_or_insert_with(|| PublishedPackages::read(&yard.repository()));
             entries.extend(published.find(|stanza| is_of(stanza, row)));
         } else if is_in_set {

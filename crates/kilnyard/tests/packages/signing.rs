@@ -164,6 +164,9 @@ fn keys(shared: &Shared) {
     yard.run(&["publish"]).exits(3).says(&["the key next cannot be used"]);
     fs::write(yard.path("state/signer/keys/next.asc"), &key).unwrap();
     passphrase(&yard);
+    let policy = yard.read("state/signer/policy.toml");
+    let allowing = policy.replacen("keys = [", "documents = true\nkeys = [", 1);
+    fs::write(yard.path("state/signer/policy.toml"), allowing).unwrap();
     let dsc = yard.path("a.dsc");
     fs::write(
         &dsc,

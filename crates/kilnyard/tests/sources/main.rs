@@ -8,6 +8,7 @@ mod support;
 mod against;
 mod archives;
 mod git;
+mod killed;
 mod lock;
 mod neighbours;
 mod targets;
@@ -15,8 +16,12 @@ mod targets;
 use support::trials::{Case, case, run};
 
 fn main() {
-    let archives =
-        archives::CASES.iter().chain(against::CASES).chain(targets::CASES).map(|(name, run)| case(name, run));
+    let archives = archives::CASES
+        .iter()
+        .chain(against::CASES)
+        .chain(targets::CASES)
+        .chain(killed::CASES)
+        .map(|(name, run)| case(name, run));
     let git = git::CASES.iter().chain(lock::CASES).map(|(name, run)| {
         ["git", "dpkg-source", "patch", "xz"].into_iter().fold(case(name, run), |case: Case, tool| {
             case.needs(support::has(tool), &format!("{tool} is not installed"))

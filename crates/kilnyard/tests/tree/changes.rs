@@ -281,7 +281,7 @@ fn a_new_version(shared: &Shared) {
     // The signer has signed a later version, and wants to hear from a person that this one is meant.
     assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-1.1", "single-1.0"]);
     yard.run(&["publish"]).exits(1).says(&[
-        "the signer refuses lib 0.9",
+        "the signer refuses lib-0.9",
         "1.1 was signed before",
         "keys approve",
     ]);

@@ -70,6 +70,15 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
     for stanza in summary.split_terminator("\n\n").filter(|stanza| !stanza.is_empty()) {
         let field = |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         let whole = field("PKGNAME").ok_or("a stanza of the summary has no PKGNAME")?;
+        for key in ["PKGNAME", "PKGPATH", "FILE_NAME", "FILE_SIZE"] {
+            let count = stanza.lines().filter(|line| line.split('=').next() == Some(key)).count();
+            if count != 1 {
+                return Err(format!("the stanza of {} has {count} fields {key}", whole.escape_debug()));
+            }
+        }
+        if stanza.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) {
+            return Err(format!("the stanza of {} has control characters", whole.escape_debug()));
+        }
         let fault = |what: &str| format!("the stanza of {whole} {what}");
         let (name, version) = whole.rsplit_once('-').ok_or_else(|| fault("has no version"))?;
         let file = field("FILE_NAME").ok_or_else(|| fault("has no FILE_NAME"))?;
@@ -88,19 +97,24 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
             pattern[..end].trim_end_matches('-').to_owned()
         });
         packages.push(Package {
-            name: Name {
-                name: name.to_owned(),
-                architecture: field("MACHINE_ARCH").unwrap_or_default().to_owned(),
-            },
+            name: Name { name: name.to_owned(), variant: version.to_owned() },
             version: version.to_owned(),
             source: source.to_owned(),
             source_version: version.to_owned(),
             file: file.to_owned(),
             listed,
+            entry: entry(stanza),
             yields_to: yields_to.collect(),
         });
     }
     Ok(packages)
+}
+
+/// The SHA-256 of a stanza without what the index adds about the file.
+fn entry(stanza: &str) -> String {
+    let is_own = |line: &&str| line.starts_with("FILE_NAME=") || line.starts_with("FILE_SIZE=");
+    let lines: Vec<&str> = stanza.lines().filter(|line| !is_own(line)).collect();
+    crate::hash(lines.join("\n").trim_end().as_bytes())
 }
 
 /// The package that a text `+PKG_HASH` is of: the text must be as pkg_admin(1) writes it.
@@ -137,12 +151,13 @@ pub fn package_of(text: &PackageText) -> Result<Package, String> {
         return Err(fault());
     }
     Ok(Package {
-        name: Name { name: name.to_owned(), architecture: String::new() },
+        name: Name { name: name.to_owned(), variant: version.to_owned() },
         version: version.to_owned(),
         source: text.build.source.clone(),
         source_version: version.to_owned(),
         file: text.file.clone(),
         listed: crate::hash(text.text.as_bytes()),
+        entry: String::new(),
         yields_to: Vec::new(),
     })
 }

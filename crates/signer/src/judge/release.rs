@@ -41,6 +41,14 @@ pub fn read(
     shown: &BTreeMap<String, String>,
 ) -> Result<Read, String> {
     let text = &generation.text;
+    if !is_series(&generation.series) {
+        return Err(
+            "the name of the series has other characters than letters, digits, hyphens and dots".to_owned()
+        );
+    }
+    if has_control(text) {
+        return Err("Release has control characters".to_owned());
+    }
     if text.contains("\n\n") || text.contains('\r') || !text.ends_with('\n') {
         return Err("Release is not one stanza".to_owned());
     }
@@ -61,6 +69,9 @@ pub fn read(
     if field("Codename")? != generation.series {
         return Err(format!("Release is of {}, not of {}", field("Codename")?, generation.series));
     }
+    if stanza.get("Suite").is_some_and(|suite| suite != generation.series) {
+        return Err("the suite in Release is not its codename".to_owned());
+    }
     let date = date("Date", field("Date")?)?;
     if let Some(until) = stanza.get("Valid-Until") {
         let until = self::date("Valid-Until", until)?;
@@ -73,6 +84,9 @@ pub fn read(
     for (path, text) in indexes {
         let sha256 = hash(text.as_bytes());
         take(&mut listed, path, &sha256, Some(text.len()))?;
+        if has_control(text) {
+            return Err(format!("{path} has control characters"));
+        }
         let is_known = shown.get(path) == Some(&sha256);
         let forms = kilnyard_publish::packed_paths(path);
         match is_known && forms.iter().all(|form| shown.contains_key(form)) {
@@ -100,11 +114,27 @@ pub fn read(
     }
 }
 
+/// Whether a codename is one for every reader.
+fn is_series(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._+".contains(&byte);
+    name != super::checksums::SERIES
+        && name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && name.bytes().all(is_part)
+}
+
+/// Whether a text has characters that readers treat differently.
+fn has_control(text: &str) -> bool {
+    text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t'))
+}
+
 /// The files that `Release` names: SHA-256 and size by path.
 fn listing(field: &str) -> Result<BTreeMap<String, (String, usize)>, String> {
     let mut listed = BTreeMap::new();
     for line in field.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        if !line.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+            return Err("a line of the checksums in Release has characters that it must not have".to_owned());
+        }
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let [sha256, size, path] = words[..] else {
             return Err("a line of the checksums in Release does not have three words".to_owned());
         };
@@ -158,6 +188,8 @@ pub fn packages(path: &str, text: &str, packages: &mut Vec<Package>) -> Result<(
     if is_of_sources {
         return Ok(());
     }
+    // Packages of the installer are in indexes of their own.
+    let kind = if path.contains("/debian-installer/") { "udeb" } else { "deb" };
     for stanza in deb822::stanzas(text) {
         let fault = |what: &str| {
             format!(
@@ -184,8 +216,16 @@ pub fn packages(path: &str, text: &str, packages: &mut Vec<Package>) -> Result<(
         // The name of a file says what it is: that is what its worker signs.
         let file = pool_path.rsplit('/').next().unwrap_or_default();
         let expected = format!("{name}_{}_{}.", without_epoch(version), field("Architecture")?);
-        if !file.strip_prefix(&expected).is_some_and(|ending| ["deb", "udeb"].contains(&ending)) {
+        if file.strip_prefix(&expected) != Some(kind) {
             return Err(fault("has a file of another package"));
+        }
+        // What the index adds comes last, and nothing else with it.
+        let (entry, added) =
+            stanza.text().split_once("\nFilename: ").ok_or_else(|| fault("has no file at its end"))?;
+        let added: Vec<&str> =
+            added.trim_end().lines().skip(1).map(|line| line.split(':').next().unwrap_or(line)).collect();
+        if added != ["Size", "SHA256"] {
+            return Err(fault("has other fields after its file"));
         }
         let mut seen = HashSet::new();
         if let Some((field, _)) = stanza.fields().find(|(field, _)| !seen.insert(field.to_ascii_lowercase()))
@@ -203,12 +243,13 @@ pub fn packages(path: &str, text: &str, packages: &mut Vec<Package>) -> Result<(
             (!name.is_empty()).then(|| name.to_owned())
         });
         packages.push(Package {
-            name: Name { name: name.to_owned(), architecture: field("Architecture")?.to_owned() },
+            name: Name { name: name.to_owned(), variant: field("Architecture")?.to_owned() },
             version: version.to_owned(),
             source: source.to_owned(),
             source_version: source_version.to_owned(),
             file: file.to_owned(),
             listed: listed.to_owned(),
+            entry: hash(entry.as_bytes()),
             yields_to: yields_to.collect(),
         });
     }

@@ -97,7 +97,7 @@ fn a_copy_of_the_account_continues_where_the_repository_is() {
     is_refused(&other.ask(forged), Rule::Text, "not signed with a key of the repository");
     assert_eq!(other.ask(adopt(&new_texts)), Answer::Adopted);
     is_refused(&other.ask(adopt(&new_texts)), Rule::Policy, "the signer remembers the series");
-    is_refused(&other.publish(&old), Rule::VersionBelow, "1.1 was signed before");
+    is_refused(&other.publish(&old), Rule::Replayed, "replaced");
     signed(&other.publish(&new));
     assert!(other.account().starts_with(&signer.account()));
     Account::check(&other.account(), Some(&keyring)).unwrap();

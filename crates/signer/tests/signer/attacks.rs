@@ -1,6 +1,8 @@
 use crate::fixture::*;
 use kilnyard_signer::hash;
-use kilnyard_signer::message::{Answer, Ask, Change, Edit, Question, Rule, VERSION};
+use kilnyard_signer::message::{
+    Answer, Ask, Build, Built, Change, Edit, PackageText, Question, Rule, VERSION,
+};
 
 #[test]
 fn a_generation_is_signed_with_all_that_is_new_in_the_account() {
@@ -93,6 +95,146 @@ fn a_trojan_is_refused_by_each_rule_that_it_breaks() {
     signed(&signer.publish(&[libc, taking]));
 }
 
+/// What a review of this signer found.
+#[test]
+fn names_of_series_and_entries_have_one_meaning() {
+    let mut signer = Signer::new();
+    let debs = [deb("hello", "1.0")];
+    let good = texts(&debs, NOW);
+    for series in ["stable\u{b}", "stable\u{c}", "+PKG_HASH", "packages", "", "a b", "../x"] {
+        let mut asked = generation(&good);
+        series.clone_into(&mut asked.series);
+        asked.text = asked.text.replace("Codename: stable", &format!("Codename: {series}"));
+        is_refused(&signer.sign_with(asked, builds(&debs)), Rule::Text, "");
+    }
+    let mut asked = generation(&good);
+    asked.text = asked.text.replace("Suite: stable", "Suite: oldstable");
+    is_refused(
+        &signer.sign_with(asked, builds(&debs)),
+        Rule::Text,
+        "the suite in Release is not its codename",
+    );
+    // Fields after those that the index adds, and a package of the installer among others.
+    for (from, to, says) in [
+        ("Size: 1\n", "Size: 1\nConflicts: bash\n", "other fields after its file"),
+        ("_amd64.deb", "_amd64.udeb", "has a file of another package"),
+    ] {
+        let mut texts = good.clone();
+        let index = texts.indexes.get_mut(INDEX).unwrap();
+        *index = index.replacen(from, to, 1);
+        texts.release = release(&texts.indexes, NOW);
+        is_refused(&signer.sign_with(generation(&texts), builds(&debs)), Rule::Text, says);
+    }
+    // The same version for all machines, and for one.
+    signed(&signer.publish(&[deb("hello", "2.0")]));
+    let mut all = deb("hello", "1.0");
+    all.architecture = "all".to_owned();
+    is_refused(&signer.publish(&[all]), Rule::VersionBelow, "2.0 was signed before");
+}
+
+#[test]
+fn a_worker_vouches_for_versions_and_entries() {
+    let (_kept, worker) = worker();
+    let policy =
+        format!("keys = [\"main\"]\nworkers-only = true\n[worker.far]\nkey = \"{}\"", worker.public());
+    let mut signer = Signer::with_policy(|text| text.replace("keys = [\"main\"]", &policy));
+    let with = |debs: &[Deb], statement| {
+        let mut builds = builds(debs);
+        builds[0].statement = Some(statement);
+        builds
+    };
+    let honest = [deb("hello", "0.9-1")];
+    let signed_by = |debs: &[Deb]| statement(&worker, "hello", "0.9-1", debs);
+    // An epoch, which no file name has.
+    let mut epoch = honest.clone();
+    (epoch[0].version, epoch[0].content) = ("99:0.9-1".to_owned(), honest[0].content.clone());
+    epoch[0].source = "hello (0.9-1)".to_owned();
+    let mut lying = with(&epoch, signed_by(&honest));
+    (lying[0].source, lying[0].package) = ("hello".to_owned(), "hello".to_owned());
+    is_refused(&signer.publish_with(&epoch, lying), Rule::Worker, "with the version");
+    // Another dependency than the worker's package has, at once and later.
+    let mut changed = honest.clone();
+    changed[0].more = "Conflicts: bash\n".to_owned();
+    let answer = signer.publish_with(&changed, with(&changed, signed_by(&honest)));
+    is_refused(&answer, Rule::Worker, "did not sign this entry");
+    signed(&signer.publish_with(&honest, with(&honest, signed_by(&honest))));
+    let answer = signer.publish_with(&changed, with(&changed, signed_by(&honest)));
+    is_refused(&answer, Rule::Worker, "did not sign this entry");
+    // Without its build there is no worker; an approval of that does not help.
+    let answer = signer.publish_with(&[deb("other", "1")], Vec::new());
+    is_refused(&answer, Rule::Worker, "no worker signed it");
+    // Two files under one name.
+    let mut joined = deb("hello", "0.9-2");
+    joined.files = vec!["usr/bin/bash".to_owned(), "usr/bin/evil".to_owned()];
+    let statement = statement(&worker, "hello", "0.9-2", std::slice::from_ref(&joined));
+    let mut lying = with(std::slice::from_ref(&joined), statement);
+    lying[0].outputs[0].files = Some(vec!["usr/bin/bash\nusr/bin/evil".to_owned()]);
+    is_refused(&signer.publish_with(&[joined], lying), Rule::Worker, "this list of files");
+}
+
+#[test]
+fn a_package_that_returns_is_judged_again() {
+    let mut signer = Signer::new();
+    let (mut base, mut evil) = (deb("base", "1"), deb("evil", "1"));
+    base.files = vec!["bin/sh".to_owned()];
+    evil.files = vec!["usr/bin/sh".to_owned()];
+    signed(&signer.publish(std::slice::from_ref(&base)));
+    // Where /bin is a link to /usr/bin.
+    let answer = signer.publish(&[base.clone(), evil.clone()]);
+    is_refused(&answer, Rule::FileTakenOver, "it takes over usr/bin/sh of base");
+    signed(&signer.publish(std::slice::from_ref(&evil)));
+    is_refused(&signer.publish(&[base, evil]), Rule::FileTakenOver, "it takes over bin/sh of evil");
+}
+
+/// More packages than an answer names, and texts of blocks that reuse what was signed.
+#[test]
+fn no_signed_package_slips_through() {
+    let mut signer = Signer::new();
+    let text = |name: &str, block: u8, signed_before: Option<String>| {
+        let text = kilnyard_ecosystem::pkgsrc::signed::text(name, 1, &[format!("{block:02x}").repeat(64)]);
+        let (base, _) = name.rsplit_once('-').unwrap();
+        let built = Built {
+            sha256: hash(name.as_bytes()),
+            listed: hash(text.as_bytes()),
+            files: None,
+            signed: signed_before,
+        };
+        let (source, package) = (format!("cat/{base}"), format!("cat/{base}"));
+        let build =
+            Build { source, package, declared: vec![base.to_owned()], outputs: vec![built], statement: None };
+        PackageText { file: format!("{name}.tgz"), text, build }
+    };
+    let mut many: Vec<PackageText> =
+        (0..250).map(|number| text(&format!("junk{number}-1"), 1, None)).collect();
+    many.iter_mut().for_each(|asked| asked.build.declared.clear());
+    many.push(text("good-1", 1, None));
+    let Answer::Packages { signatures, refusals } = signer.ask(Ask::Packages { packages: many }) else {
+        panic!()
+    };
+    assert_eq!((refusals.len(), signatures.iter().flatten().count()), (200, 1));
+    assert!(signatures[250].is_some());
+    let before = hash(text("good-1", 1, None).text.as_bytes());
+    let answer = signer.ask(Ask::Packages { packages: vec![text("good-1", 2, Some(before))] });
+    let Answer::Packages { signatures, refusals } = answer else { panic!("{answer:?}") };
+    assert_eq!(signatures, [None]);
+    assert!(refusals[0].reason.contains("what is signed now was not signed before"), "{refusals:?}");
+    // Texts that are not quite what they must be.
+    let good = text("a-1", 1, None);
+    for (from, to) in [
+        ("version: 1", "version: 2"),
+        ("SHA512", "SHA1"),
+        ("file size: 1", "file size: 65537"),
+        ("end pkgsrc", "End pkgsrc"),
+        ("\n\n", "\n \n"),
+        ("pkgname: a-1", "pkgname: b-1"),
+    ] {
+        let mut bad = good.clone();
+        bad.text = bad.text.replacen(from, to, 1);
+        is_refused(&signer.ask(Ask::Packages { packages: vec![bad] }), Rule::Text, "is not +PKG_HASH");
+    }
+    is_refused(&signer.ask(Ask::Packages { packages: vec![good.clone(), good] }), Rule::Text, "occurs twice");
+}
+
 #[test]
 fn a_removed_package_does_not_return_in_an_old_version() {
     let mut signer = Signer::new();
@@ -146,6 +288,9 @@ fn results_count_with_the_signature_of_an_approved_worker() {
     let mut hiding = with(by(&worker, "hello", "1.0-1", &debs));
     hiding[0].outputs[0].files = Some(Vec::new());
     is_refused(&signer.publish_with(&debs, hiding), Rule::Worker, "did not sign this list of files");
+    hiding = with(by(&worker, "hello", "1.0-1", &debs));
+    hiding[0].outputs[0].files = None;
+    is_refused(&signer.publish_with(&debs, hiding), Rule::Worker, "the list of its files");
     // It lies about what a digest is called.
     let mut called = deb("libhello", "1.0-1").from("hello");
     called.content = hello.content.clone();
@@ -227,7 +372,7 @@ fn a_text_is_what_it_says_or_is_not_signed() {
         other.content = "other".to_owned();
         *texts = crate::fixture::texts(&[debs[0].clone(), other], NOW);
     };
-    ask(&change, Rule::Text, "has two contents");
+    ask(&change, Rule::Text, "is there twice, and differs");
 }
 
 #[test]
@@ -316,7 +461,7 @@ fn people_approve_what_the_policy_leaves_to_them() {
 
 #[test]
 fn documents_are_signed_as_what_they_are() {
-    let mut signer = Signer::new();
+    let mut signer = Signer::with("documents = true");
     let dsc = "Format: 3.0 (quilt)\nSource: hello\nVersion: 1.0\nFiles:\n 0 1 a\nChecksums-Sha256:\n 0 1 a\n";
     let answer = signer.ask(Ask::Document { text: dsc.to_owned() });
     signed(&answer);
@@ -331,4 +476,16 @@ fn documents_are_signed_as_what_they_are() {
         let answer = signer.ask(Ask::Document { text: text.to_owned() });
         is_refused(&answer, Rule::Text, "the text");
     }
+    // A text that is a Release file, too.
+    for more in [
+        "Codename: stable\n",
+        "SHA256:\n 0 1 main/binary-amd64/Packages\n",
+        "valid-until: a\n",
+        "SHA512: a\n",
+    ] {
+        let answer = signer.ask(Ask::Document { text: format!("{dsc}{more}") });
+        is_refused(&answer, Rule::Text, "which no .dsc or .changes file has");
+    }
+    let answer = Signer::new().ask(Ask::Document { text: dsc.to_owned() });
+    is_refused(&answer, Rule::Policy, "documents = true");
 }

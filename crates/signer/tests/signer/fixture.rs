@@ -28,6 +28,7 @@ pub struct Deb {
     pub source: String,
     pub content: String,
     pub files: Vec<String>,
+    pub architecture: String,
     /// Further fields of the stanza, each with its line feed.
     pub more: String,
 }
@@ -39,6 +40,7 @@ pub fn deb(name: &str, version: &str) -> Deb {
         source: name.to_owned(),
         content: format!("{name} {version}"),
         files: vec![format!("usr/share/{name}")],
+        architecture: "amd64".to_owned(),
         more: String::new(),
     }
 }
@@ -54,14 +56,15 @@ impl Deb {
     }
 
     pub fn file(&self) -> String {
-        format!("{}_{}_amd64.deb", self.name, self.version)
+        let upstream = self.version.rsplit(':').next().unwrap();
+        format!("{}_{upstream}_{}.deb", self.name, self.architecture)
     }
 
     fn stanza(&self) -> String {
-        let Deb { name, version, source, more, .. } = self;
+        let Deb { name, version, source, more, architecture, .. } = self;
         let (file, digest) = (self.file(), self.digest());
         format!(
-            "Package: {name}\nVersion: {version}\nArchitecture: amd64\nSource: {source}\n{more}Filename: \
+            "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nSource: {source}\n{more}Filename: \
              pool/main/{file}\nSize: 1\nSHA256: {digest}\n\n"
         )
     }
@@ -144,8 +147,11 @@ pub fn statement(worker: &WorkerKey, source: &str, version: &str, debs: &[Deb]) 
         .iter()
         .map(|deb| {
             let files = hash(kilnyard_model::digests::text_of_files(&deb.files).as_bytes());
+            let stanza = deb.stanza();
+            let entry = hash(stanza.split("\nFilename: ").next().unwrap().as_bytes());
             serde_json::json!({
-                "name": deb.file(), "digest": {"sha256": deb.digest()}, "annotations": {"files": files}
+                "name": deb.file(), "digest": {"sha256": deb.digest()},
+                "annotations": {"files": files, "entry": entry, "name": deb.name, "version": deb.version}
             })
         })
         .collect();

@@ -21,7 +21,7 @@ pub struct SourceBuilds<'a> {
 impl Builds for SourceBuilds<'_> {
     fn of(&self, packages: &[Name]) -> Result<Vec<Build>, SignerError> {
         let wanted: HashSet<(&str, &str)> =
-            packages.iter().map(|name| (name.name.as_str(), name.architecture.as_str())).collect();
+            packages.iter().map(|name| (name.name.as_str(), name.variant.as_str())).collect();
         let mut by_source: BTreeMap<&str, Vec<&OutputRow>> = BTreeMap::new();
         for row in &self.outputs {
             if wanted.contains(&(&row.output.name, &row.output.architecture)) {
@@ -36,8 +36,10 @@ impl SourceBuilds<'_> {
     fn build(&self, source: &str, rows: &[&OutputRow]) -> Result<Build, SignerError> {
         let built = |row: &&OutputRow| -> Result<Built, SignerError> {
             let sha256 = row.output.sha256.clone();
-            let files = deb_file::read(&self.distfiles.path(&Sha256Hex::parse(&sha256)?))?.paths;
-            Ok(Built { listed: sha256.clone(), sha256, files: Some(files), signed: None })
+            // What cannot be read has no list, and the signer decides.
+            let read = deb_file::read(&self.distfiles.path(&Sha256Hex::parse(&sha256)?));
+            let files = read.ok().map(|deb| deb.paths);
+            Ok(Built { listed: sha256.clone(), sha256, files, signed: None })
         };
         Ok(Build {
             source: source.to_owned(),

@@ -21,8 +21,11 @@ pub struct PackageBuilds<'a> {
 
 impl Builds for PackageBuilds<'_> {
     fn of(&self, packages: &[Name]) -> Result<Vec<Build>, SignerError> {
-        let wanted: HashSet<&str> = packages.iter().map(|name| name.name.as_str()).collect();
-        let rows = self.outputs.iter().filter(|row| wanted.contains(row.output.name.as_str()));
+        let wanted: HashSet<(&str, &str)> =
+            packages.iter().map(|name| (name.name.as_str(), name.variant.as_str())).collect();
+        let is_wanted =
+            |row: &&OutputRow| wanted.contains(&(row.output.name.as_str(), row.output.version.as_str()));
+        let rows = self.outputs.iter().filter(is_wanted);
         rows.map(|row| self.build(row)).collect()
     }
 }

@@ -1,0 +1,142 @@
+//! Signing packages of a tree one by one: the whole way, compared with hashing them once.
+
+use crate::child::{children_cpu_seconds, own_cpu_seconds};
+use crate::debian::empty_yard;
+use crate::error::{Context, Error, Kind, Result};
+use crate::figures::{Report, Series, Unit, ratios};
+use crate::scratch::Scratch;
+use crate::yard::store_error;
+use crate::{Trial, init, mirror};
+use kilnyard_family::pkgsrc::publish::signed::sign_missing;
+use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::order::Output;
+use kilnyard_store::{Holder, OutputRow};
+use kilnyard_yard::signing::Signing;
+use serde_json::{Map, json};
+use sha2::{Digest, Sha512};
+use std::io::Read;
+use std::time::Instant;
+
+/// Number of packages.
+const PACKAGES: usize = 2000;
+/// The size of a package, in bytes.
+const BYTES: usize = 1 << 20;
+/// The signatures of one second of the signer's CPU time that are the aim.
+const PER_SECOND_MIN: f64 = 2000.0;
+
+/// Runs the benchmark in a yard of its own.
+pub fn measure(trial: &Trial<'_>) -> Result<Report> {
+    let scratch = Scratch::within(trial.temporary, None)?;
+    let yard = empty_yard(&scratch, trial)?;
+    init::make_key(&yard.home)?;
+    let distfiles = mirror::open_files(&yard)?;
+    trial.say(format!("writing {PACKAGES} packages"));
+    let rows = (0..PACKAGES).map(|number| row(&distfiles, number)).collect::<Result<Vec<_>>>()?;
+    let mut store = yard.store()?;
+    store.lead(&Holder::named("benchmark")).map_err(store_error)?;
+    let (mut whole, mut hashing, mut rate, mut wall) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for pair in 1..=trial.pairs {
+        crate::check_interrupt()?;
+        trial.say(format!("pair {pair} of {}", trial.pairs));
+        let before = own_cpu_seconds();
+        for row in &rows {
+            hash(&distfiles, row)?;
+        }
+        hashing.push(own_cpu_seconds() - before);
+        // A new signer, which has signed none of them.
+        for folder in ["signed", "state/signer"] {
+            let removed = fs_err::remove_dir_all(yard.path(folder));
+            removed
+                .or_else(|error| if yard.path(folder).exists() { Err(error) } else { Ok(()) })
+                .or_internal("clean")?;
+        }
+        init::make_key(&yard.home)?;
+        let (own, children, started) = (own_cpu_seconds(), children_cpu_seconds(), Instant::now());
+        let signing = Signing::open(&yard)?;
+        let refused = sign_missing(&yard, &*store, &distfiles, &signing, &rows)?;
+        // Its CPU time counts once it has ended.
+        drop(signing);
+        let signer = children_cpu_seconds() - children;
+        wall.push(started.elapsed().as_secs_f64());
+        whole.push(own_cpu_seconds() - own + signer);
+        rate.push(PACKAGES as f64 / signer);
+        if !refused.is_empty() {
+            return Err(Error::new(Kind::Internal, format!("the signer refused {}", refused[0].reason)));
+        }
+    }
+    let ratio = ratios(&whole, &hashing);
+    let rate = Series::new(
+        "signed_per_cpu_second",
+        "signatures in a CPU second of the signer",
+        Unit::PerSecond,
+        rate,
+    );
+    let is_met = rate.median() >= PER_SECOND_MIN;
+    let mut facts = Map::new();
+    facts.insert("packages".to_owned(), json!(PACKAGES));
+    facts.insert("bytes".to_owned(), json!(BYTES));
+    Ok(Report {
+        name: "signing",
+        series: vec![
+            Series::new("hashing_cpu_seconds", "SHA-512 of all packages, CPU", Unit::Seconds, hashing),
+            Series::new("whole_cpu_seconds", "the whole way, CPU", Unit::Seconds, whole),
+            Series::new("whole_wall_seconds", "the whole way, wall", Unit::Seconds, wall),
+            Series::new("ratio", "CPU, the whole way / SHA-512", Unit::Ratio, ratio),
+            rate,
+        ],
+        facts,
+        notes: vec![format!("{PACKAGES} packages of {} KiB, signed and written", BYTES >> 10)],
+        target: format!("{PER_SECOND_MIN} signatures in a CPU second of the signer"),
+        is_met: Some(is_met),
+    })
+}
+
+/// Hashes a package once.
+fn hash(distfiles: &FileStore, row: &OutputRow) -> Result<()> {
+    let path = distfiles.path(&Sha256Hex::parse(&row.output.sha256).or_internal("read a package")?);
+    let mut file = fs_err::File::open(path).or_internal("read a package")?;
+    let (mut hash, mut part) = (Sha512::new(), vec![0; 256 << 10]);
+    loop {
+        match file.read(&mut part).or_internal("read a package")? {
+            0 => break,
+            count => hash.update(&part[..count]),
+        }
+    }
+    std::hint::black_box(hash.finalize());
+    Ok(())
+}
+
+/// A package that was never built, and its file.
+fn row(distfiles: &FileStore, number: usize) -> Result<OutputRow> {
+    let failed = "write the packages of the benchmark";
+    let mut bytes = vec![0_u8; BYTES];
+    // Different in each, and not compressible: xorshift (Marsaglia, 2003).
+    let mut state = number as u64 + 1;
+    for word in bytes.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+    let sha256 = Sha256Hex::of(&bytes);
+    let path = distfiles.path(&sha256);
+    if let Some(folder) = path.parent() {
+        fs_err::create_dir_all(folder).context(Kind::Machine, failed)?;
+    }
+    fs_err::write(path, &bytes).context(Kind::Machine, failed)?;
+    let name = format!("synthetic-{number:05}");
+    Ok(OutputRow {
+        package: format!("bench/{name}"),
+        output: Output {
+            file: format!("{name}-1.0.tgz"),
+            version: "1.0".to_owned(),
+            architecture: "x86_64".to_owned(),
+            sha256: sha256.as_str().to_owned(),
+            size_bytes: BYTES as u64,
+            content: String::new(),
+            description: format!("PKGNAME={name}-1.0\nPKGPATH=bench/{name}\n"),
+            digests: Default::default(),
+            name,
+        },
+    })
+}

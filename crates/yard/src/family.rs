@@ -506,8 +506,14 @@ impl RefusedPackage {
     }
 
     /// The reason, and what approves it.
-    pub fn line(&self) -> String {
+    pub fn line(&self, yard: &Yard) -> String {
         match &self.id {
+            Some(id) if yard.config.signer.is_some() => {
+                format!(
+                    "{} (on the signer's machine: kilnyard keys --signer FOLDER approve {id})",
+                    self.reason
+                )
+            }
             Some(id) => format!("{} ({})", self.reason, words::command(&format!("keys approve {id}"))),
             None => self.reason.clone(),
         }

@@ -205,7 +205,8 @@ pub fn template(filled: &Template) -> String {
 packages = {packages}
 {file}
 [pkgsrc]
-{lines}# scan-minutes-max = 15               # time limit for make in one directory during a scan
+{lines}# sign-packages = true                # each published package has a signature of its own (docs/signing.md)
+# scan-minutes-max = 15               # time limit for make in one directory during a scan
 # bootstrap-environment = {{ CFLAGS = "-O2" }} # for the tree's bootstrap/bootstrap, if it makes the kit
 
 # Builds run in a Debian root, so that every build sees the same system.

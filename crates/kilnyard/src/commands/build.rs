@@ -285,7 +285,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     }
     let refused = published?.map(|published| published.refused).unwrap_or_default();
     for refused in &refused {
-        say!("the signer refuses {}", refused.line());
+        say!("the signer refuses {}", refused.line(yard));
     }
     Ok(match outcome.state {
         RunState::Interrupted => ExitCode::from(Kind::Interrupted as u8),

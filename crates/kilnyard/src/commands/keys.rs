@@ -11,7 +11,7 @@ use kilnyard_signer::edit::{Device, EditError, Folder};
 use kilnyard_signer::memory::{ACCOUNT, Memory, Pending};
 use kilnyard_signer::message::KeyState;
 use kilnyard_signer::pkcs11::{self, NewKey};
-use kilnyard_signer::policy::Pkcs11;
+use kilnyard_signer::policy::{POLICY, Pkcs11};
 use kilnyard_signer::setup;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::signing::{ENDS_SOON, OLD_KEY, SIGNER, Signing};
@@ -184,7 +184,7 @@ fn import(folder: &Path, file: &Path, name: &str, credential: Option<&str>, now:
             ),
         ));
     }
-    if folder.join(kilnyard_signer::policy::POLICY).exists() {
+    if folder.join(POLICY).exists() {
         open(folder)?.add(now, "imported", name, &key, credential).map_err(failed)?;
         say!("imported the key {name}: {fingerprint}");
         say!("next: {}", words::command(&format!("keys rotate {name}")));
@@ -208,8 +208,15 @@ fn list(folder: &Path, yard: Option<Result<Yard>>, now: i64, as_json: bool) -> R
             keys.collect::<Result<Vec<Vec<KeyState>>>>()?.concat()
         }
     };
-    let pending = Memory::open(folder).context(Kind::Machine, "read what waits for an approval")?;
-    let pending = pending.pending().context(Kind::Machine, "read what waits for an approval")?;
+    // That of a signer on another machine is there.
+    let pending = match folder.join(POLICY).exists() {
+        true => {
+            let failed = "read what waits for an approval";
+            let memory = Memory::open(folder).context(Kind::Machine, failed)?;
+            memory.pending().context(Kind::Machine, failed)?
+        }
+        false => Vec::new(),
+    };
     if as_json {
         return print_json(&json!({ "keys": keys, "pending": pending }));
     }
@@ -285,6 +292,11 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 /// Checks account, store and repository against each other.
 fn check(yard: &Yard, folder: &Path, as_json: bool) -> Result<ExitCode> {
     let path: PathBuf = folder.join(ACCOUNT);
+    if yard.config.signer.is_some() && !path.exists() {
+        return Err(Error::usage("the account is on the signer's machine").hint(
+            "a copy of the file signer/account of its folder, in a folder here: kilnyard keys audit --signer FOLDER",
+        ));
+    }
     let account = match fs_err::read_to_string(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         text => text.context(Kind::Machine, "read the account")?,

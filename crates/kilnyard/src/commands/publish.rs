@@ -38,7 +38,7 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
         say!("note: {remark}");
     }
     for refused in &published.refused {
-        say!("the signer refuses {}", refused.line());
+        say!("the signer refuses {}", refused.line(yard));
     }
     let how = if published.is_changed { "published" } else { "unchanged" };
     say!("{how}: {}", words::count(published.packages, "package"));

@@ -374,6 +374,9 @@ fn elsewhere(shared: &Shared) {
     let account = fs::read_to_string(vault.join("account")).unwrap();
     assert!(account.contains("\"name\":\"one\""), "{account}");
     assert_eq!(yard.run(&["doctor"]).stdout.matches("signer: signs with").count(), 1);
+    yard.run(&["keys"]).exits(0).says(&["does not expire"]);
+    yard.run(&["keys", "audit"]).exits(2).says(&["the account is on the signer's machine"]);
+    yard.run(&["keys", "audit", "--signer", vault.to_str().unwrap()]).exits(0).says(&["0 findings"]);
     // A run does not wait for it as for a worker, and it gets no builds.
     yard.run(&["build", "--no-scan", "--force", "one"]).exits(0).says(&["1 unchanged"]);
     // Away again: a killed one, in the middle of nothing.

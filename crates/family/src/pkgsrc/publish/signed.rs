@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The folder of signed packages in the yard. Below it, there is one for each set of keys.
 const FOLDER: &str = "signed";
 /// The packages of one question to the signer.
-const BATCH: usize = 500;
+pub const BATCH: usize = 500;
 /// The size of a part that is copied, in bytes.
 const PART_BYTES: usize = 256 << 10;
 /// The name of the signature in the archive.

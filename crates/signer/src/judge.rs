@@ -465,8 +465,9 @@ impl Court<'_> {
             }
         };
         let before: Vec<String> = before;
-        if let Some(higher) = before.iter().find(|before| compare(form, &package.version, before).is_lt()) {
-            return Ok(vec![(Rule::VersionBelow, format!("{higher} was signed before"))]);
+        let highest = before.iter().max_by(|left, right| compare(form, left, right));
+        if let Some(highest) = highest.filter(|highest| compare(form, &package.version, highest).is_lt()) {
+            return Ok(vec![(Rule::VersionBelow, format!("{highest} was signed before"))]);
         }
         let is_other = form == Form::Release
             && known.is_some_and(|known| {

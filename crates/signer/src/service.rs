@@ -318,8 +318,7 @@ impl Service {
     ) -> Result<Answer, MemoryError> {
         let in_last_hour = self.memory.signatures_since(now - 3600)?;
         if !repository.documents {
-            let reason =
-                "the policy does not allow signatures of documents (documents = true)".to_owned();
+            let reason = "the policy does not allow signatures of documents (documents = true)".to_owned();
             return Ok(self.refuse(question, now, vec![refusal(Rule::Policy, reason)]));
         }
         let document = match document::read(text) {

@@ -13,7 +13,7 @@ pub struct Signer {
     /// The file with the token that `kilnyard serve` or `kilnyard workers token` printed.
     #[arg(long, value_name = "FILE", requires = "join")]
     pub token_file: Option<PathBuf>,
-    /// The name of this signer, unique among the workers of its farm: `name` in [signer] of the yard's kilnyard.toml. Default: the
+    /// The name of this signer, unique among the workers of its farm: `name` in `[signer]` of the yard's kilnyard.toml. Default: the
     /// name of the machine.
     #[arg(long, value_name = "NAME", requires = "join")]
     pub name: Option<String>,

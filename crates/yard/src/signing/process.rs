@@ -5,6 +5,7 @@ use kilnyard_signer::keys::{Credentials, with_cause};
 use kilnyard_signer::policy::{POLICY, Policy};
 use kilnyard_signer::service::Service;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +27,8 @@ pub fn command(folder: &Path) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command.arg(ARGUMENT).arg(std::path::absolute(folder)?);
     command.env_clear();
+    // Ctrl-C in a terminal ends what waits for a signature; the signer ends with its conversation.
+    command.process_group(0);
     // Modules of tokens are configured by variables. A policy that cannot be read is the signer's to report.
     let policy = fs_err::read_to_string(folder.join(POLICY)).ok().and_then(|text| Policy::parse(&text).ok());
     command.envs(policy.iter().flat_map(Policy::environment));

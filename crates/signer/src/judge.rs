@@ -163,7 +163,9 @@ impl Court<'_> {
         let read = read.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
         let mut new = Vec::new();
         if !is_adopted {
-            self.check_time(generation, read.date)?;
+            if let Some(reason) = self.fault_of_date(generation, read.date)? {
+                return Err(Fault::Refused(Rule::Text, reason));
+            }
             let mut listed: HashMap<&Name, &Package> = HashMap::new();
             for (place, package) in read.packages.iter().enumerate() {
                 // An architecture-independent package is in the index of each architecture.

@@ -219,6 +219,8 @@ impl Agent {
     /// Applies an event at this time, in seconds of a monotonic clock, and appends the actions that follow.
     pub fn apply(&mut self, now_seconds: f64, event: Event, actions: &mut Vec<Action>) {
         self.now_seconds = now_seconds;
+        // The core that it leaves may be another yard's by now.
+        let asks_for_share = self.share.is_some() && matches!(event, Event::Ended { .. });
         match event {
             Event::Received(message) => self.receive(*message, actions),
             Event::Prepared(attempt) => drop(self.announced.remove(&attempt)),
@@ -264,7 +266,9 @@ impl Agent {
             Event::Quit => self.quit(actions),
             Event::Tick => self.builds.forget(now_seconds),
         }
-        self.begin(actions);
+        if !asks_for_share {
+            self.begin(actions);
+        }
         self.allot(actions);
         self.speak(actions);
     }

@@ -488,4 +488,12 @@ fn a_share_of_the_machine_bounds_builds_and_cores() {
     assert_eq!((offer.cores, offer.takes_more), (Some(1), false));
     worker.after(0.0, Event::Share(3));
     assert_eq!(worker.agent.usage().building, 3);
+    // The core of a build that has ended may be another yard's: the next one waits for the new share.
+    worker.grant(4, 5.0);
+    worker.end(1);
+    assert_eq!(worker.agent.usage().building, 2);
+    worker.after(0.0, Event::Share(2));
+    assert_eq!(worker.agent.usage().building, 2);
+    worker.after(0.0, Event::Share(3));
+    assert_eq!(worker.agent.usage().building, 3);
 }

@@ -186,7 +186,7 @@ struct Talk<'a, 'scope, 'env> {
     /// Whether it ends by itself.
     quits: bool,
     /// The cores that it may use, as the agent knows them.
-    shared: u32,
+    shared: Option<u32>,
 }
 
 impl<'env> Client<'env> {
@@ -217,7 +217,7 @@ impl<'env> Client<'env> {
                 scope,
                 left: None,
                 quits: false,
-                shared: u32::MAX,
+                shared: None,
             };
             let ended = talk.run(&receiver);
             let Talk { agent, version, quits, running, preparing, .. } = talk;
@@ -285,6 +285,8 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.agent.usage().building != building {
+                // The agent begins nothing in place of a build that has ended until it has its share.
+                self.shared = None;
                 self.take_share()?;
             }
             if looked.elapsed() >= LOOK {
@@ -315,12 +317,12 @@ impl<'scope, 'env: 'scope> Talk<'_, 'scope, 'env> {
     /// Learns what may be used of a machine that several yards share.
     fn take_share(&mut self) -> Result<(), ClientError> {
         let cores = self.client.tenant.as_ref().map(|tenant| tenant.cores(self.agent.usage()));
-        match cores.filter(|cores| *cores != self.shared) {
-            None => Ok(()),
-            Some(cores) => {
-                self.shared = cores;
+        match cores {
+            Some(cores) if self.shared != Some(cores) => {
+                self.shared = Some(cores);
                 self.apply(Event::Share(cores))
             }
+            _ => Ok(()),
         }
     }
 

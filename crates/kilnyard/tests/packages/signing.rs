@@ -246,7 +246,14 @@ fn sandbox(shared: &Shared) {
     };
     let top = yard.folder.components().nth(1).unwrap().as_os_str().to_str().unwrap().to_owned();
     until("its root has nothing but the way to its folder", || names() == [top.as_str()]);
-    until("it waits for questions", || yard.path("state/signer/memory.sqlite").exists());
+    let open = || -> Vec<String> {
+        let entries = fs::read_dir(process("fd")).unwrap();
+        entries
+            .filter_map(|entry| Some(fs::read_link(entry.ok()?.path()).ok()?.display().to_string()))
+            .collect()
+    };
+    // It opens its memory once it is confined.
+    until("it waits for questions", || open().iter().any(|path| path.ends_with("/memory.sqlite")));
     let status = fs::read_to_string(process("status")).unwrap();
     let value =
         |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
@@ -256,10 +263,7 @@ fn sandbox(shared: &Shared) {
     );
     let network = fs::read_to_string(process("net/dev")).unwrap();
     assert_eq!(network.lines().filter(|line| line.contains(':')).count(), 1, "{network}");
-    let open: Vec<String> = fs::read_dir(process("fd"))
-        .unwrap()
-        .filter_map(|entry| Some(fs::read_link(entry.ok()?.path()).ok()?.display().to_string()))
-        .collect();
+    let open = open();
     let is_own = |path: &&String| path.contains("state/signer/") || path.starts_with("pipe:");
     let foreign: Vec<&String> = open.iter().filter(|path| !is_own(path) && !path.contains("/dev/")).collect();
     assert!(foreign.len() <= 1, "{open:?}");

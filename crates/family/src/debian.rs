@@ -338,7 +338,7 @@ impl Resolved for SourceSet {
 
     fn to_publish<'a>(
         &'a self,
-        yard: &Yard,
+        yard: &'a Yard,
         store: &'a dyn Store,
         distfiles: &'a FileStore,
         terms: &PublicationTerms,

@@ -33,6 +33,7 @@ use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
 use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
+use kilnyard_model::digests::PKG_HASH;
 use kilnyard_model::graph::Graph;
 use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
@@ -165,8 +166,9 @@ impl Family for Pkgsrc {
         self.root.target(rules::FAMILY)
     }
 
-    fn listed_digest(&self, output: &Output) -> Option<String> {
-        rules::description::sha512(&output.description).map(str::to_owned)
+    fn listed_digests(&self, output: &Output) -> Vec<String> {
+        let sha512 = rules::description::sha512(&output.description).map(str::to_owned);
+        sha512.into_iter().chain(output.digests.get(PKG_HASH).cloned()).collect()
     }
 
     fn check(&self) -> std::result::Result<(), String> {
@@ -351,7 +353,7 @@ impl Resolved for TreeSet {
 
     fn to_publish<'a>(
         &'a self,
-        yard: &Yard,
+        yard: &'a Yard,
         store: &'a dyn Store,
         distfiles: &'a FileStore,
         terms: &PublicationTerms,

@@ -8,6 +8,10 @@ pub const FILES: &str = "files";
 /// The SHA-256 of the text that a signature of a pkgsrc package signs: `+PKG_HASH` (pkg_admin(1)).
 pub const PKG_HASH: &str = "pkg-hash";
 
+/// The SHA-512 of each block of 64 KiB, one after another in hexadecimal: what [`PKG_HASH`] is made of. Absent for large files. Not
+/// signed by the worker, who signs what follows from it.
+pub const BLOCKS: &str = "blocks";
+
 /// The SHA-256 of its entry for an index, without what the index adds about its file.
 pub const ENTRY: &str = "entry";
 /// The name of the binary package. Not a digest: the statement has it from the output.

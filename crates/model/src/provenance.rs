@@ -151,6 +151,7 @@ impl Account {
     pub fn statement(&self, outputs: &[Output]) -> String {
         let described = |output: &Output| {
             let mut annotations = output.digests.clone();
+            annotations.remove(digests::BLOCKS);
             annotations.insert(digests::NAME.to_owned(), output.name.clone());
             annotations.insert(digests::VERSION.to_owned(), output.version.clone());
             Resource { annotations, ..resource(&output.file, &output.sha256) }

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256, Sha512};
 
+use crate::packages::signed::SignedPackage;
 use crate::state::hexadecimal;
 
 /// A checksum of a file, in lower-case hexadecimal.
@@ -11,14 +12,23 @@ pub enum Checksum {
     Sha256(String),
     /// SHA-512, used in pkgsrc's indexes.
     Sha512(String),
+    /// The SHA-256 of the text `+PKG_HASH` of a signed package, which names the hashes of its blocks.
+    PkgHash(String),
 }
 
 impl Checksum {
     /// The hexadecimal digits.
     pub fn digits(&self) -> &str {
         match self {
-            Self::Sha256(digits) | Self::Sha512(digits) => digits,
+            Self::Sha256(digits) | Self::Sha512(digits) | Self::PkgHash(digits) => digits,
         }
+    }
+
+    /// Whether bytes have this checksum.
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
+        let mut hasher = self.hasher();
+        hasher.update(bytes);
+        hasher.finish() == self.digits()
     }
 
     /// A hasher of the same kind, to compare bytes with this checksum.
@@ -26,6 +36,7 @@ impl Checksum {
         match self {
             Self::Sha256(_) => Hasher::Sha256(Sha256::new()),
             Self::Sha512(_) => Hasher::Sha512(Sha512::new()),
+            Self::PkgHash(_) => Hasher::PkgHash(Box::new(SignedPackage::new())),
         }
     }
 }
@@ -34,6 +45,7 @@ impl Checksum {
 pub(crate) enum Hasher {
     Sha256(Sha256),
     Sha512(Sha512),
+    PkgHash(Box<SignedPackage>),
 }
 
 impl Hasher {
@@ -41,6 +53,7 @@ impl Hasher {
         match self {
             Self::Sha256(hash) => hash.update(bytes),
             Self::Sha512(hash) => hash.update(bytes),
+            Self::PkgHash(package) => package.update(bytes),
         }
     }
 
@@ -49,6 +62,7 @@ impl Hasher {
         match self {
             Self::Sha256(hash) => hexadecimal(&hash.finalize()),
             Self::Sha512(hash) => hexadecimal(&hash.finalize()),
+            Self::PkgHash(package) => package.finish(),
         }
     }
 }

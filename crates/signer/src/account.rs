@@ -68,6 +68,15 @@ pub enum Entry {
         /// The packages.
         packages: Vec<Package>,
     },
+    /// An archive's index of sources was taken as what the archive has.
+    Sources {
+        /// The archive, by its name in the policy.
+        archive: String,
+        /// The SHA-256 of the index.
+        text: String,
+        /// The number of its sources.
+        sources: u64,
+    },
     /// A `.dsc` or `.changes` file was signed.
     Document {
         /// The repository whose keys signed.

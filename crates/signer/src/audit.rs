@@ -77,6 +77,7 @@ pub fn audit(
                 texts.entry(series).or_default().push(text);
                 adopted.insert(series.as_str());
             }
+            Entry::Sources { .. } => {}
             Entry::Document { .. } => audit.signatures += 1,
             Entry::Packages { packages, .. } => audit.signatures += packages.len() as u64,
             Entry::Refused { .. } => audit.refusals += 1,

@@ -6,7 +6,8 @@ use crate::judge::checksums::SUMMARY;
 use crate::judge::release;
 use crate::memory::Name;
 use crate::message::{
-    self, Answer, Ask, Build, Change, Form, Generation, KeyState, PackageText, Question, Refusal, VERSION,
+    self, Answer, Ask, Build, Change, Form, Generation, KeyState, PackageText, Question, Refusal,
+    SourceIndex, VERSION,
 };
 use kilnyard_publish::{Signatures, SignedText, ToSign};
 use std::collections::BTreeMap;
@@ -24,6 +25,22 @@ pub trait Builds {
     /// # Errors
     /// The store or a file cannot be read.
     fn of(&self, packages: &[Name]) -> Result<Vec<Build>, kilnyard_publish::SignerError>;
+
+    /// The SHA-256 of each index of sources that they may be from.
+    ///
+    /// # Errors
+    /// An index cannot be read.
+    fn indexes(&self) -> Result<Vec<String>, kilnyard_publish::SignerError> {
+        Ok(Vec::new())
+    }
+
+    /// An index of sources, by its SHA-256; none if what vouches for it is not there.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn index(&self, _sha256: &str) -> Result<Option<SourceIndex>, kilnyard_publish::SignerError> {
+        Ok(None)
+    }
 }
 
 /// A conversation with a signer.
@@ -168,6 +185,7 @@ impl Client {
             text: text.to_owned(),
             indexes: changes(new, &shown, to_sign),
         };
+        self.show_sources(builds)?;
         let mut answer = self.ask(Ask::Generation(generation))?;
         if let Answer::Wanted { packages } = answer {
             let name = |(name, variant)| Name { name, variant };
@@ -178,6 +196,22 @@ impl Client {
             Answer::Signed { clear, detached } => Ok(Signatures { clear, detached }),
             other => Err(unexpected(other).into()),
         }
+    }
+
+    /// Shows the indexes of sources that the signer has not seen.
+    fn show_sources(&mut self, builds: &dyn Builds) -> Result<(), kilnyard_publish::SignerError> {
+        let sha256 = builds.indexes()?;
+        if sha256.is_empty() {
+            return Ok(());
+        }
+        let Answer::Indexes { wanted } = self.ask(Ask::Indexes { sha256 })? else { return Ok(()) };
+        for sha256 in wanted {
+            if let Some(index) = builds.index(&sha256)? {
+                // What the signer makes of it is in its judgement of the packages.
+                self.ask(Ask::Sources(index))?;
+            }
+        }
+        Ok(())
     }
 
     fn memory(&mut self, series: &str) -> Result<BTreeMap<String, String>, ClientError> {

@@ -3,6 +3,7 @@
 
 pub mod checksums;
 pub mod release;
+mod source;
 
 use crate::account;
 use crate::change;
@@ -37,6 +38,8 @@ pub struct Package {
     pub file: String,
     /// The digest of its file, as the index names it.
     pub listed: String,
+    /// Whether that is the digest of the text which its own signature signs.
+    pub has_signature: bool,
     /// The SHA-256 of its entry, without what the index adds about its file.
     pub entry: String,
     /// The packages whose files it may take, or that it cannot be installed with.
@@ -120,6 +123,8 @@ pub struct Court<'a> {
     pub repository: &'a Repository,
     /// What was signed before.
     pub memory: &'a Memory,
+    /// Why an index of sources was not accepted; none if all were.
+    pub doubt: Option<&'a str>,
     /// The signer's time, in seconds since 1970.
     pub now: i64,
 }
@@ -315,6 +320,7 @@ impl Court<'_> {
                 reason,
             });
         }
+        self.judge_sources(prepared, &mut judged)?;
         judged.refusals.truncate(REFUSALS_MAX);
         for package in prepared.new_packages() {
             let name = &package.name;
@@ -374,9 +380,7 @@ impl Court<'_> {
                     faults.push((Rule::NoBuild, reason));
                 }
                 faults.extend(self.fault_of_digest(prepared, package, built)?);
-                if !is_declared(&build.declared, name) {
-                    faults.push((Rule::Undeclared, format!("{} does not declare it", build.source)));
-                }
+                faults.extend(self.fault_of_source(package, build)?);
                 faults.extend(self.faults_of_worker(package, build, built));
             }
         }
@@ -417,20 +421,17 @@ impl Court<'_> {
         built: &Built,
     ) -> Result<Option<(Rule, String)>, MemoryError> {
         let fault = |reason: &str| Ok(Some((Rule::Worker, reason.to_owned())));
-        match (&built.signed, prepared.form) {
-            (None, Form::Release) if built.listed != built.sha256 => fault("its digests differ"),
-            (None, _) => Ok(None),
-            (Some(_), Form::Release) => fault("packages of this kind have no signatures of their own"),
-            (Some(_), Form::Checksums) if prepared.series == SIGNED_PACKAGES => {
-                fault("what is signed now was not signed before")
-            }
-            (Some(signed), Form::Checksums) => {
-                let known = self.memory.known(self.name, SIGNED_PACKAGES, &package.name)?;
-                match known.is_some_and(|known| known.listed == *signed && known.version == package.version) {
-                    true => Ok(None),
-                    false => fault("its own signature was not made here"),
-                }
-            }
+        if prepared.form == Form::Release {
+            return if built.listed == built.sha256 { Ok(None) } else { fault("its digests differ") };
+        }
+        // What is signed now was not signed before.
+        if !package.has_signature || prepared.series == SIGNED_PACKAGES {
+            return Ok(None);
+        }
+        let known = self.memory.known(self.name, SIGNED_PACKAGES, &package.name)?;
+        match known.is_some_and(|known| known.listed == built.listed && known.version == package.version) {
+            true => Ok(None),
+            false => fault("its own signature was not made here"),
         }
     }
 

@@ -26,6 +26,7 @@
 
 pub mod account;
 pub mod agent;
+pub mod archives;
 pub mod audit;
 pub mod change;
 pub mod client;

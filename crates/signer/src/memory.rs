@@ -4,6 +4,8 @@
 //! has the same lines as the database, for people and for copies; a line that a killed signer did not write there is
 //! written when it starts.
 
+mod sources;
+
 use crate::account::{Account, Entry, Line};
 use crate::hash;
 use crate::judge::SIGNED_PACKAGES;
@@ -155,6 +157,7 @@ impl Memory {
             "pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory;",
         )?;
         database.execute_batch(TABLES)?;
+        database.execute_batch(sources::TABLES)?;
         let (last, next) = catch_up(&mut database, &mut account)?;
         Ok(Memory { database, account, last, next, is_behind: false, refused: 0 })
     }

@@ -45,6 +45,13 @@ pub enum Ask {
         /// The detached signature of its text.
         signature: String,
     },
+    /// Which of these indexes of sources, by SHA-256, the signer has not seen. Those that it wants are shown with [`Ask::Sources`].
+    Indexes {
+        /// The SHA-256 of each.
+        sha256: Vec<String>,
+    },
+    /// Remember what an archive's index of sources says.
+    Sources(SourceIndex),
     /// Sign a generation. If packages are new, the answer is [`Answer::Wanted`].
     Generation(Generation),
     /// The builds that the signer wanted; then it signs the generation.
@@ -62,6 +69,18 @@ pub enum Ask {
         /// Its text.
         text: String,
     },
+}
+
+/// An index of sources, with what vouches for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceIndex {
+    /// The archive's `InRelease`.
+    pub release: String,
+    /// The path of the index there, such as `main/source/Sources`.
+    pub path: String,
+    /// The text of the index.
+    pub text: String,
 }
 
 /// A package to be signed.
@@ -146,13 +165,11 @@ pub struct Build {
 pub struct Built {
     /// The SHA-256 of its file, in hexadecimal.
     pub sha256: String,
-    /// The digest of its file as the index names it: SHA-256 in an apt repository, SHA-512 in one of pkgsrc.
+    /// The digest of its file as the index names it: SHA-256 in an apt repository; in one of pkgsrc, SHA-512, or the SHA-256 of the
+    /// text `+PKG_HASH` that its own signature signs.
     pub listed: String,
     /// The paths of its files, sorted; absent if they are not known.
     pub files: Option<Vec<String>>,
-    /// The SHA-256 of the text `+PKG_HASH` that the signer signed for it, if its file is a signed package.
-    #[serde(default)]
-    pub signed: Option<String>,
 }
 
 /// An answer of a signer.
@@ -173,6 +190,11 @@ pub enum Answer {
     },
     /// The generation is remembered.
     Adopted,
+    /// The indexes of sources that the signer wants to see.
+    Indexes {
+        /// The SHA-256 of each.
+        wanted: Vec<String>,
+    },
     /// The signer wants the builds of these packages.
     Wanted {
         /// The name of each, and its architecture, or version in a pkgsrc repository.
@@ -245,6 +267,8 @@ pub enum Rule {
     Policy,
     /// No build explains the package, or its source is another one.
     NoBuild,
+    /// No archive of the policy has the source.
+    Source,
     /// The source does not declare the package.
     Undeclared,
     /// The version is below one that was signed.

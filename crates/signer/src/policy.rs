@@ -27,6 +27,9 @@ pub struct Policy {
     pub repository: BTreeMap<String, Repository>,
     /// The keys, by name.
     pub key: BTreeMap<String, Key>,
+    /// Archives whose sources may be built, by name.
+    #[serde(default)]
+    pub archive: BTreeMap<String, Archive>,
     /// Workers whose results count, by name.
     #[serde(default)]
     pub worker: BTreeMap<String, Worker>,
@@ -50,6 +53,12 @@ pub struct Repository {
     /// Names of binary packages, as patterns; all by default.
     #[serde(default = "all")]
     pub names: Vec<Patterned>,
+    /// The archives that have the sources of its packages, and say what each declares. Without any, the yard says so.
+    #[serde(default)]
+    pub archives: Vec<String>,
+    /// Sources that are in no archive, as patterns: the yard says what they declare.
+    #[serde(default)]
+    pub own_sources: Vec<Patterned>,
     /// Names that only workers with `core = true` may build, as patterns.
     #[serde(default)]
     pub core: Vec<Patterned>,
@@ -122,6 +131,14 @@ const LIBRARIES: [&str; 8] = [
     "/etc/ssl",
     "/usr/share/p11-kit",
 ];
+
+/// An archive of sources.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Archive {
+    /// The file with the keys that sign its `InRelease`, armored or binary, relative to the signer's folder.
+    pub keyring: PathBuf,
+}
 
 /// A worker.
 #[derive(Clone, Debug, Deserialize)]
@@ -211,6 +228,13 @@ impl Policy {
             if let Some(key) = unknown {
                 return Err(format!(
                     "[repository.{name}] names the key {key:?}, and there is no [key.{key}]"
+                ));
+            }
+        }
+        for (name, repository) in &policy.repository {
+            if let Some(archive) = repository.archives.iter().find(|one| !policy.archive.contains_key(*one)) {
+                return Err(format!(
+                    "[repository.{name}] names the archive {archive:?}, and there is no [archive.{archive}]"
                 ));
             }
         }
@@ -307,6 +331,7 @@ mod tests {
             ("\"main\"", "\"man\"", "names the key \"man\", and there is no [key.man]"),
             ("file =", "certificate =", "needs one of file, pkcs11 and gpg-agent"),
             ("keys = [\"main\"]", "keys = []", "has no keys"),
+            ("keys = [\"main\"]", "keys = [\"main\"]\narchives = [\"x\"]", "there is no [archive.x]"),
             ("keys = [\"main\"]", "keys = [\"main\"]\nhours = \"6\"", "is not two hours of the day"),
             ("keys = [\"main\"]", "keys = [\"main\"]\nnames = [\"[\"]", "is not a pattern"),
         ] {

@@ -1,13 +1,14 @@
 //! The signer itself: answers questions, one after another.
 
 use crate::account::{self, Entry, seal_text};
+use crate::archives::Archives;
 use crate::hash;
 use crate::judge::release::document;
 use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES};
 use crate::keys::{Credentials, Keys, with_cause};
 use crate::memory::{Memory, MemoryError, Name, Remembered, Signed};
 use crate::message::{
-    self, Answer, Ask, Build, Form, Generation, PackageText, Question, Refusal, Rule, VERSION,
+    self, Answer, Ask, Build, Form, Generation, PackageText, Question, Refusal, Rule, SourceIndex, VERSION,
 };
 use crate::policy::{POLICY, Policy, Repository};
 use kilnyard_sign::{sign_clear, sign_detached};
@@ -23,7 +24,10 @@ const LINES_OF_A_SEAL: u64 = 64;
 pub struct Service {
     policy: Policy,
     keys: Keys,
+    archives: Archives,
     memory: Memory,
+    /// Why an index of sources was not accepted since the last generation.
+    doubt: Option<String>,
     /// A generation whose builds are awaited, with its repository.
     awaited: Option<(String, Generation, Prepared)>,
 }
@@ -49,7 +53,8 @@ impl Service {
             .map_err(|error| StartError::Policy(error.to_string()))?;
         let policy = Policy::parse(&text).map_err(StartError::Policy)?;
         let keys = Keys::open(folder, &policy, credentials);
-        Ok(Service { keys, memory: Memory::open(folder)?, policy, awaited: None })
+        let archives = Archives::open(folder, &policy);
+        Ok(Service { keys, archives, memory: Memory::open(folder)?, policy, doubt: None, awaited: None })
     }
 
     /// Answers questions until the other end is gone. `now` is the time in seconds since 1970.
@@ -90,6 +95,8 @@ impl Service {
             Ask::Adopt { generation, signature } => {
                 self.adopt(&question.repository, &repository, generation, signature, now)
             }
+            Ask::Indexes { sha256 } => self.wanted_indexes(&repository, sha256),
+            Ask::Sources(index) => self.learn(&repository, index, now),
             Ask::Generation(generation) => self.generation(question, &repository, generation, now),
             Ask::Builds { builds } => match awaited {
                 Some((name, generation, prepared)) if name == question.repository => {
@@ -178,8 +185,41 @@ impl Service {
         Ok(Answer::Adopted)
     }
 
+    /// Remembers what an archive says of its sources. What is wrong with it is in the judgement of packages.
+    fn learn(
+        &mut self,
+        repository: &Repository,
+        index: &SourceIndex,
+        now: i64,
+    ) -> Result<Answer, MemoryError> {
+        match self.archives.learn(&mut self.memory, &repository.archives, index)? {
+            Ok(entry) => self.record(now, vec![entry], repository, None)?,
+            Err(doubt) => self.doubt = Some(doubt),
+        }
+        Ok(Answer::Indexes { wanted: Vec::new() })
+    }
+
+    /// The indexes of sources that it has not seen, if it has to know sources at all.
+    fn wanted_indexes(&mut self, repository: &Repository, sha256: &[String]) -> Result<Answer, MemoryError> {
+        self.doubt = None;
+        let mut wanted = Vec::new();
+        for sha256 in sha256.iter().filter(|_| !repository.archives.is_empty()) {
+            if !self.memory.knows_index(&repository.archives, sha256)? {
+                wanted.push(sha256.clone());
+            }
+        }
+        Ok(Answer::Indexes { wanted })
+    }
+
     fn court<'a>(&'a self, name: &'a str, repository: &'a Repository, now: i64) -> Court<'a> {
-        Court { policy: &self.policy, name, repository, memory: &self.memory, now }
+        Court {
+            policy: &self.policy,
+            name,
+            repository,
+            memory: &self.memory,
+            doubt: self.doubt.as_deref(),
+            now,
+        }
     }
 
     fn generation(

@@ -45,10 +45,10 @@ pub fn check(
         return Err(format!("its worker built this content as {}, not as {}", subject["name"], package.file));
     }
     let annotations = &subject["annotations"];
-    // A signed package is listed by another digest than the one that its worker knows.
-    let listed = built.signed.as_ref().unwrap_or(&built.listed);
+    let listed = &built.listed;
     let is_text = annotations[PKG_HASH] == listed.as_str();
-    if *listed != built.sha256 && annotations[SHA512] != listed.as_str() && !is_text {
+    let is_file = *listed == built.sha256 || annotations[SHA512] == listed.as_str();
+    if if package.has_signature { !is_text } else { !is_file } {
         return Err("its worker did not sign this content".to_owned());
     }
     for (name, found) in [(NAME, &package.name.name), (VERSION, &package.version)] {
@@ -58,7 +58,7 @@ pub fn check(
         }
     }
     // A text of blocks has neither an entry in an index nor a list of files.
-    if is_text && built.signed.is_none() {
+    if package.entry.is_empty() {
         return Ok(());
     }
     let is_missing = |name: &str| annotations[name].is_null() && !is_strict;
@@ -80,4 +80,12 @@ pub fn attempt(statement: &str) -> Option<String> {
     let statement: Value = serde_json::from_str(statement).ok()?;
     let id = &statement["predicate"]["runDetails"]["metadata"]["invocationId"];
     id.as_str().map(str::to_owned)
+}
+
+/// The SHA-256 of each file that a statement says it was built from.
+pub fn inputs(statement: &str) -> Vec<String> {
+    let statement: Value = serde_json::from_str(statement).unwrap_or_default();
+    let dependencies = &statement["predicate"]["buildDefinition"]["resolvedDependencies"];
+    let digests = dependencies.as_array().into_iter().flatten().map(|one| &one["digest"]["sha256"]);
+    digests.filter_map(|digest| digest.as_str().map(str::to_owned)).collect()
 }

@@ -143,9 +143,9 @@ pub trait Family: Any + Debug + Send + Sync {
     /// The target that the configuration asks for.
     fn target(&self) -> std::result::Result<Target, TargetError>;
 
-    /// The digest of an output's file, as indexes of the repository name it; absent if the output has none.
-    fn listed_digest(&self, output: &Output) -> Option<String> {
-        Some(output.sha256.clone())
+    /// The digests of an output that indexes of the repository may name.
+    fn listed_digests(&self, output: &Output) -> Vec<String> {
+        vec![output.sha256.clone()]
     }
 
     /// Checks the configuration. The error says what is invalid.
@@ -345,7 +345,7 @@ pub trait Resolved: Any + Send + Sync {
     /// The repository with all outputs that exist.
     fn to_publish<'a>(
         &'a self,
-        yard: &Yard,
+        yard: &'a Yard,
         store: &'a dyn Store,
         distfiles: &'a FileStore,
         terms: &PublicationTerms,

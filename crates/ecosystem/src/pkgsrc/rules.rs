@@ -6,7 +6,7 @@ use super::{description, signed, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::rules::{RulesError, fact};
 use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
-use kilnyard_model::digests::{ENTRY, FILES, PKG_HASH, SHA512};
+use kilnyard_model::digests::{BLOCKS, ENTRY, FILES, PKG_HASH, SHA512};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -69,6 +69,9 @@ impl crate::Rules for Rules {
     }
 }
 
+/// The most blocks whose hashes are kept: those of 64 MiB, which take 128 KiB of the database.
+const BLOCKS_MAX: usize = 1024;
+
 /// Converts a package file to an output.
 pub(super) fn output_of(architecture: &str, file: &str, read: &package_file::PackageFile) -> Output {
     let (name, version) = split(&read.name);
@@ -81,13 +84,27 @@ pub(super) fn output_of(architecture: &str, file: &str, read: &package_file::Pac
         size_bytes: read.size_bytes,
         content: read.content.clone(),
         description: description::write(read),
-        digests: BTreeMap::from([
-            (SHA512.to_owned(), read.sha512.clone()),
-            (FILES.to_owned(), files_digest(&read.paths)),
-            (ENTRY.to_owned(), hash_of(read.summary.trim_end())),
-            (PKG_HASH.to_owned(), hash_of(&signed::text(&read.name, read.size_bytes, &read.blocks))),
-        ]),
+        digests: with_blocks(
+            read,
+            BTreeMap::from([
+                (SHA512.to_owned(), read.sha512.clone()),
+                (FILES.to_owned(), files_digest(&read.paths)),
+                (ENTRY.to_owned(), hash_of(read.summary.trim_end())),
+                (PKG_HASH.to_owned(), hash_of(&signed::text(&read.name, read.size_bytes, &read.blocks))),
+            ]),
+        ),
     }
+}
+
+/// Adds the hashes of the blocks, so that a package is not read again when it is signed.
+fn with_blocks(
+    read: &package_file::PackageFile,
+    mut digests: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    if read.blocks.len() <= BLOCKS_MAX {
+        digests.insert(BLOCKS.to_owned(), read.blocks.concat());
+    }
+    digests
 }
 
 /// Splits a package's full name into name and version.

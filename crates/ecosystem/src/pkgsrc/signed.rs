@@ -9,6 +9,9 @@ use std::io::{self, Read};
 /// The size of a block in bytes: pkg_install's.
 pub const BLOCK_BYTES: usize = 65_536;
 
+/// The hexadecimal digits of the hash of a block.
+const HASH_DIGITS: usize = 128;
+
 /// The text of a package.
 pub fn text(name: &str, size_bytes: u64, blocks: &[String]) -> String {
     let mut text = format!(
@@ -20,6 +23,11 @@ pub fn text(name: &str, size_bytes: u64, blocks: &[String]) -> String {
     }
     text.push_str("end pkgsrc signature\n");
     text
+}
+
+/// The hashes of blocks that were kept one after another.
+pub fn split(kept: &str) -> Vec<String> {
+    kept.as_bytes().chunks(HASH_DIGITS).map(|hash| String::from_utf8_lossy(hash).into_owned()).collect()
 }
 
 /// A reader that hashes each block of the bytes passing through it.

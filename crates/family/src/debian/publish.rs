@@ -4,6 +4,7 @@ mod builds;
 mod neighbours;
 
 use crate::debian::Debian;
+use crate::debian::scan::Index;
 use builds::SourceBuilds;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
@@ -40,7 +41,7 @@ fn pool_folder(debian: &Debian, source: &str) -> String {
 
 /// Plans the publication of all current outputs of the set.
 pub fn make<'a>(
-    yard: &Yard,
+    yard: &'a Yard,
     debian: &Debian,
     store: &'a dyn Store,
     workshop: &'a Workshop,
@@ -79,9 +80,16 @@ pub fn make<'a>(
     let mut current = store.all_current().map_err(store_error)?;
     let built: HashSet<String> = current.iter().map(|current| current.package.clone()).collect();
     current.retain(|current| is_in_set(&current.package) && !is_test(&current.package));
+    // Where new packages are withheld, the source of those that are published stays.
+    let is_withheld = |current: &Current| {
+        current.outputs.iter().any(|output| terms.withholds(output, &output.architecture))
+    };
     let mut sources: Vec<SourceEntry> = current
         .iter()
-        .filter_map(|current| source(yard, debian, current, workshop, distfiles, &published))
+        .flat_map(|current| match is_withheld(current) {
+            true => published_sources_of(yard, current, &published),
+            false => source(yard, debian, current, workshop, distfiles, &published).into_iter().collect(),
+        })
         .collect();
     neighbours::add(yard, debian, &published, &built, &mut binaries, &mut sources)?;
     let facts = ReleaseFacts {
@@ -97,9 +105,11 @@ pub fn make<'a>(
     };
     let planned = kilnyard_publish::plan(&yard.repository(), &facts, &binaries, &sources, &terms.public_key);
     let repository = yard.repository();
+    // A yard that was never scanned has its recipes in folders.
+    let vouched = Index::open(yard).map(|index| index.vouched(yard)).unwrap_or_default();
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
-        builds: Box::new(SourceBuilds { store, workshop, distfiles, outputs }),
+        builds: Box::new(SourceBuilds { store, workshop, distfiles, outputs, yard, vouched }),
         packages: binaries.len() as u64,
         remarks,
         line_for: "sources.list",
@@ -220,6 +230,15 @@ fn source(
         });
     }
     Some(SourceEntry { stanza, component: COMPONENT.to_owned(), files })
+}
+
+/// The published sources of a package, in any version.
+fn published_sources_of(yard: &Yard, current: &Current, published: &str) -> Vec<SourceEntry> {
+    let sources = deb822::stanzas(published).map(Source::new);
+    sources
+        .filter(|source| source.name() == current.package)
+        .filter_map(|source| published_source(yard, &source))
+        .collect()
 }
 
 /// The entry of a source as it is published.

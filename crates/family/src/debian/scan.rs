@@ -9,7 +9,7 @@ mod update;
 
 use super::archives::{WantedSuite, wanted};
 use super::config::Debian;
-use super::lock::{self, Kept, LockedFile, LockedIndex};
+use super::lock::{self, Kept, LockedFile, LockedIndex, kept_name};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::suites::Suites;
 use kilnyard_ecosystem::debian::universe::{TooLarge, Universe};
@@ -63,12 +63,43 @@ struct IndexSuite {
     files: Vec<LockedFile>,
 }
 
+impl IndexSuite {
+    /// The name in `index` of our copy of the verified `InRelease`, which a signer reads; none if its hash is damaged.
+    fn release_name(&self) -> Option<String> {
+        Some(kept_name(&self.archive, &self.suite, "InRelease", &Sha256Hex::parse(&self.release).ok()?))
+    }
+}
+
 /// The archive index that a yard's last scan left.
 #[derive(Debug)]
 pub struct Index {
     /// A hash that changes whenever the index changes.
     pub identity: String,
     kept: IndexFile,
+}
+
+/// An index of sources that a signed `Release` file vouches for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vouched {
+    /// The `InRelease` of its suite.
+    pub release: String,
+    /// Its path there, without the ending of a compression.
+    pub path: String,
+    /// The SHA-256 of its text, as `InRelease` names it.
+    pub sha256: String,
+    /// The name in `index` of our copy.
+    name: String,
+}
+
+impl Vouched {
+    /// Reads its text.
+    ///
+    /// # Errors
+    /// The yard's copy cannot be read.
+    pub fn text(&self, yard: &Yard) -> std::io::Result<String> {
+        let bytes = text::unpacked(&yard.path("index").join(&self.name)).map_err(std::io::Error::other)?;
+        String::from_utf8(bytes).map_err(std::io::Error::other)
+    }
 }
 
 /// The uncompressed index files.
@@ -188,7 +219,9 @@ fn remove_others(yard: &Yard, kept: &IndexFile) {
     let Ok(locked) = lock::read(yard) else { return };
     let locked = locked.unwrap_or_default();
     let locked: Vec<String> = locked.index.iter().flat_map(LockedIndex::kept_names).collect();
-    let names = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources)).chain(&locked);
+    let releases: Vec<String> = kept.suites.iter().filter_map(IndexSuite::release_name).collect();
+    let names = kept.suites.iter().flat_map(|s| s.packages.iter().chain(&s.sources));
+    let names = names.chain(&locked).chain(&releases);
     let names: Vec<&String> = names.collect();
     for entry in fs_err::read_dir(yard.path("index")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -239,6 +272,30 @@ impl Index {
             self.kept.suites.iter().flat_map(names).map(|name| reader.read(name)).collect::<Result<_>>()
         };
         Ok(Texts { packages: read(|suite| &suite.packages)?, sources: read(|suite| &suite.sources)? })
+    }
+
+    /// The indexes of sources, as far as the `Release` files that vouch for them were kept.
+    pub fn vouched(&self, yard: &Yard) -> Vec<Vouched> {
+        let mut vouched = Vec::new();
+        for suite in &self.kept.suites {
+            let release =
+                suite.release_name().and_then(|name| text::unpacked(&yard.path("index").join(name)).ok());
+            let Some(release) = release.and_then(|bytes| String::from_utf8(bytes).ok()) else { continue };
+            for file in &suite.files {
+                let (path, _) = file.path.parts();
+                let name = kept_name(&suite.archive, &suite.suite, path, file.sha256.sha256());
+                let listed = release.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+                // A digest of an earlier kind is shorter.
+                let sha256 = listed.filter_map(|words| match words[..] {
+                    [sha256, _, named] if named == path && sha256.len() == 64 => Some(sha256.to_owned()),
+                    _ => None,
+                });
+                if let Some(sha256) = sha256.last().filter(|_| suite.sources.contains(&name)) {
+                    vouched.push(Vouched { release: release.clone(), path: path.to_owned(), sha256, name });
+                }
+            }
+        }
+        vouched
     }
 
     /// Adds the binary packages to `universe` and the source packages to `sources`, and returns the suites that they

@@ -11,7 +11,7 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::Key as BuildKey;
-use kilnyard_publish::{PackageEntry, PublishedPackages, plan_packages};
+use kilnyard_publish::{Checksum, PackageEntry, PublishedPackages, plan_packages};
 use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::family::{PublicationTerms, Recovered, RefusedPackage, ToPublish, broken_output_note};
@@ -166,21 +166,21 @@ fn entry(
     if distfiles.size_bytes(&hash) != Some(output.size_bytes) {
         return Ok(None);
     }
-    let (file, sha512, size_bytes) = match signed {
+    let (file, checksum, size_bytes) = match signed {
         None => {
             let sha512 = description::sha512(&output.description).unwrap_or_default();
-            (distfiles.path(&hash), sha512.to_owned(), output.size_bytes)
+            (distfiles.path(&hash), Checksum::Sha512(sha512.to_owned()), output.size_bytes)
         }
         Some(signed) => {
-            let Some(facts) = signed.facts(&output.sha256) else { return Ok(None) };
-            (signed.path(&output.sha256), facts.sha512, facts.size_bytes)
+            let Some(facts) = signed.facts(output) else { return Ok(None) };
+            (signed.path(&output.sha256), Checksum::PkgHash(facts.text), facts.size_bytes)
         }
     };
     Ok(Some(PackageEntry {
         name: format!("{}-{}", output.name, output.version),
         file_name: output.file.clone(),
         file,
-        sha512,
+        checksum,
         size_bytes,
         summary: description::summary(&output.description),
     }))

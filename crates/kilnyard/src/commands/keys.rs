@@ -311,7 +311,7 @@ fn check(yard: &Yard, folder: &Path, as_json: bool) -> Result<ExitCode> {
         let store = target.store()?;
         for row in store.outputs().map_err(store_error)? {
             let digests = outputs.entry(row.output.name.clone()).or_default();
-            digests.extend(yard.config.family.listed_digest(&row.output));
+            digests.extend(yard.config.family.listed_digests(&row.output));
         }
     }
     let found = audit(&account, keyring.as_ref(), &yard.repository(), Some(&outputs));

@@ -6,7 +6,7 @@ use super::checksums::Checksums;
 use super::indexes;
 use crate::layout::{ALL, CHECKSUMS, CHECKSUMS_PACKED, CHECKSUMS_SIGNATURE, KEYRING_FILE, Series};
 use crate::name::check_name;
-use crate::{Result, state};
+use crate::{Checksum, Result, state};
 
 pub(super) struct Current {
     /// The folder with the packages, relative to the repository.
@@ -33,7 +33,7 @@ impl Current {
     }
 
     /// The listed package files with their checksums. A name that cannot be that of a package file is ignored.
-    pub(super) fn packages(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(super) fn packages(&self) -> impl Iterator<Item = (&str, &Checksum)> {
         self.checksums.iter().filter(|(name, _)| Self::is_package(name))
     }
 
@@ -43,7 +43,7 @@ impl Current {
     }
 
     /// The listed checksum of a file.
-    pub(super) fn sha512(&self, name: &str) -> Option<&str> {
+    pub(super) fn checksum(&self, name: &str) -> Option<&Checksum> {
         self.checksums.get(name)
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::current::Current;
 use super::summary::Stanza;
-use crate::{PublishError, Result, compress, lookup, state};
+use crate::{Checksum, PublishError, Result, compress, lookup, state};
 
 const SUMMARY_GZIP: &str = "pkg_summary.gz";
 pub(super) const SUMMARY_ZSTD: &str = "pkg_summary.zst";
@@ -17,7 +17,7 @@ pub const NAMES: [&str; 3] = [LOOK_UP, SUMMARY_GZIP, SUMMARY_ZSTD];
 
 pub(super) struct Index {
     pub(super) name: &'static str,
-    pub(super) sha512: String,
+    pub(super) checksum: Checksum,
     pub(super) origin: Origin,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn make(
         stanzas.iter().map(|stanza| (stanza.name, stanza.text.as_bytes())).collect();
     let index = |(name, bytes): (&'static str, Vec<u8>)| Index {
         name,
-        sha512: state::sha512(&bytes),
+        checksum: Checksum::Sha512(state::sha512(&bytes)),
         origin: Origin::New(bytes),
     };
     Ok(pack(&text, &records)?.map(index).into())
@@ -102,16 +102,16 @@ fn of_current(repository: &Path, text: &[u8], current: &Current) -> Option<Vec<I
     for name in NAMES {
         let path = current.path(name);
         let bytes = fs_err::read(repository.join(&path)).ok()?;
-        let sha512 = current.sha512(name)?;
+        let checksum = current.checksum(name)?;
         let is_same = match name {
             SUMMARY_ZSTD => holds(&bytes, text),
             LOOK_UP => lookup::is_of_this_version(&bytes),
             _ => true,
         };
-        if state::sha512(&bytes) != sha512 || !is_same {
+        if !checksum.is_of(&bytes) || !is_same {
             return None;
         }
-        indexes.push(Index { name, sha512: sha512.to_owned(), origin: Origin::Current(path) });
+        indexes.push(Index { name, checksum: checksum.clone(), origin: Origin::Current(path) });
     }
     Some(indexes)
 }

@@ -30,6 +30,7 @@ mod checksums;
 mod current;
 mod indexes;
 mod published;
+pub(crate) mod signed;
 mod summary;
 
 pub use indexes::{NAMES as INDEXES_OF_SUMMARY, of_summary as indexes_of_summary};
@@ -59,8 +60,8 @@ pub struct PackageEntry {
     pub file_name: String,
     /// Current path of the file. Read only if the repository does not have the file yet.
     pub file: PathBuf,
-    /// SHA-512 of the content, in lower-case hexadecimal.
-    pub sha512: String,
+    /// The SHA-512 of the content, or that of the text which the signature of a signed package signs.
+    pub checksum: Checksum,
     /// Size of `file` in bytes, checked before it is placed.
     pub size_bytes: u64,
     /// Its stanza in the summary (pkg_summary(5)), without `FILE_NAME` and `FILE_SIZE`.
@@ -89,10 +90,10 @@ pub fn plan(
     let indexes = indexes::make(repository, &stanzas, current.as_ref())?;
     let mut checksums = Checksums::default();
     for entry in entries {
-        checksums.insert(&entry.file_name, &entry.sha512);
+        checksums.insert(&entry.file_name, entry.checksum.clone());
     }
     for index in &indexes {
-        checksums.insert(index.name, &index.sha512);
+        checksums.insert(index.name, index.checksum.clone());
     }
     let checksums = checksums.render();
 
@@ -173,9 +174,9 @@ impl<'a> Files<'a> {
             let file = fs_err::symlink_metadata(repository.join(path)).ok()?;
             file.is_file().then_some(file.len())
         };
-        let mut listed: BTreeMap<&str, &str> = current.packages().collect();
+        let mut listed: BTreeMap<&str, &Checksum> = current.packages().collect();
         for entry in entries {
-            let is_same = listed.remove(entry.file_name.as_str()) == Some(&entry.sha512);
+            let is_same = listed.remove(entry.file_name.as_str()) == Some(&entry.checksum);
             let from = current.path(&entry.file_name);
             match is_same && size_bytes(&from) == Some(entry.size_bytes) {
                 true => files.link(&entry.file_name, from, entry.size_bytes),
@@ -209,7 +210,7 @@ impl<'a> Files<'a> {
                 file: entry.file.clone(),
                 path: all.join(&entry.file_name),
                 size_bytes: entry.size_bytes,
-                checksum: Checksum::Sha512(entry.sha512.clone()),
+                checksum: entry.checksum.clone(),
                 replaces: false,
             });
         }

@@ -9,7 +9,7 @@ use super::indexes::SUMMARY_ZSTD;
 use super::summary::OWN;
 use crate::index::INDEX_BYTES_MAX;
 use crate::layout::{ALL, CHECKSUMS, PACKAGES};
-use crate::state::{read_text, sha512};
+use crate::state::read_text;
 use std::io::Read;
 
 /// The packages that the repository lists now.
@@ -44,13 +44,13 @@ impl PublishedPackages {
         let file_name = field("FILE_NAME")?;
         let expected = self.checksums.get(file_name).filter(|_| Current::is_package(file_name))?;
         let file = self.all.join(file_name);
-        let bytes = fs_err::read(&file).ok().filter(|bytes| sha512(bytes) == expected)?;
+        let bytes = fs_err::read(&file).ok().filter(|bytes| expected.is_of(bytes))?;
         let is_own = |line: &&str| line.split_once('=').is_some_and(|(key, _)| OWN.contains(&key));
         Some(PackageEntry {
             name: field("PKGNAME")?.to_owned(),
             file_name: file_name.to_owned(),
             file,
-            sha512: expected.to_owned(),
+            checksum: expected.clone(),
             size_bytes: bytes.len() as u64,
             summary: stanza.lines().filter(|line| !is_own(line)).map(|line| format!("{line}\n")).collect(),
         })

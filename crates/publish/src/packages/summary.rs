@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::PackageEntry;
 use crate::index::{ENTRY_COUNT_MAX, check_total};
-use crate::name::{check_name, check_sha512, shortened};
-use crate::{PublishError, Result};
+use crate::name::{check_name, check_sha256, check_sha512, shortened};
+use crate::{Checksum, PublishError, Result};
 
 /// The longest real stanzas, with thousands of `REQUIRES` lines, have a few hundred KiB.
 const STANZA_BYTES_MAX: usize = 4 << 20;
@@ -53,7 +53,10 @@ fn stanza(entry: &PackageEntry) -> Result<Stanza<'_>> {
     if !ending.is_some_and(is_ending) {
         return Err(refuse("file name", &entry.file_name, "it is not the package's name with an extension"));
     }
-    check_sha512(&entry.sha512)?;
+    match &entry.checksum {
+        Checksum::Sha512(digits) => check_sha512(digits)?,
+        Checksum::Sha256(digits) | Checksum::PkgHash(digits) => check_sha256(digits)?,
+    }
     let text = check(entry)?;
     // `pkg_info -X FILE` prints them at the same place.
     let before =

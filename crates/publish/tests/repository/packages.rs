@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use kilnyard_publish::{
-    KEYRING_FILE, LookUp, Operation, PackageEntry, Publication, PublishError, Published, plan, plan_packages,
+    Checksum, KEYRING_FILE, LookUp, Operation, PackageEntry, Publication, PublishError, Published, plan,
+    plan_packages,
 };
 use sha2::{Digest, Sha512};
 
@@ -32,7 +33,9 @@ fn package_with(files: &Path, name: &str, content: &str) -> PackageEntry {
         name: name.to_owned(),
         file_name: format!("{name}.tgz"),
         file,
-        sha512: Sha512::digest(content).iter().map(|byte| format!("{byte:02x}")).collect(),
+        checksum: Checksum::Sha512(
+            Sha512::digest(content).iter().map(|byte| format!("{byte:02x}")).collect(),
+        ),
         size_bytes: content.len() as u64,
         summary: format!(
             "PKGNAME={name}\nDEPENDS=b>=1\nCOMMENT=x\nDESCRIPTION=first\nDESCRIPTION=\nDESCRIPTION=last\n"
@@ -288,7 +291,7 @@ fn hostile_packages_are_rejected() {
         assert_eq!(refused(&|entry| entry.file_name = name.into()), "file name", "{name:?}");
     }
     for sum in ["", "0", &"0".repeat(127), &"A".repeat(128)] {
-        assert_eq!(refused(&|entry| entry.sha512 = sum.to_owned()), "SHA-512");
+        assert_eq!(refused(&|entry| entry.checksum = Checksum::Sha512(sum.to_owned())), "SHA-512");
     }
     for summary in [
         "",
@@ -325,7 +328,7 @@ fn a_copied_file_is_checked() {
     // A file that is not world-readable is copied, since a link would share its mode.
     fs::set_permissions(&good.file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let mut other = good.clone();
-    other.sha512 = "0".repeat(128);
+    other.checksum = Checksum::Sha512("0".repeat(128));
     let error = scratch.plan(&[other]).unwrap().execute(&PlainSigner).unwrap_err();
     assert!(matches!(error, PublishError::FileChanged { .. }), "{error}");
     assert!(!scratch.repository().join("packages").exists());

@@ -91,6 +91,7 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
         }
         let source = field("PKGPATH").ok_or_else(|| fault("has no PKGPATH"))?;
         let listed = listed.remove(file).ok_or_else(|| fault("has a file without a checksum"))?;
+        let has_signature = listed.len() == TEXT_DIGITS;
         let conflicts = stanza.lines().filter_map(|line| line.strip_prefix("CONFLICTS="));
         let yields_to = conflicts.map(|pattern| {
             let end = pattern.find(['<', '>', '=', '[', '{', '*']).unwrap_or(pattern.len());
@@ -103,6 +104,7 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
             source_version: version.to_owned(),
             file: file.to_owned(),
             listed,
+            has_signature,
             entry: entry(stanza),
             yields_to: yields_to.collect(),
         });
@@ -157,6 +159,7 @@ pub fn package_of(text: &PackageText) -> Result<Package, String> {
         source_version: version.to_owned(),
         file: text.file.clone(),
         listed: crate::hash(text.text.as_bytes()),
+        has_signature: true,
         entry: String::new(),
         yields_to: Vec::new(),
     })
@@ -168,16 +171,22 @@ const BLOCK_SIZE: &str = "65536";
 /// The only series of a pkgsrc repository.
 pub const SERIES: &str = "packages";
 
-/// The checksums of files, by name.
+/// The digits of the digest of a text `+PKG_HASH`: SHA-256, where other checksums are SHA-512.
+const TEXT_DIGITS: usize = 64;
+
+/// The checksums of files, by name: the SHA-512 of a file (`SHA512`), or the SHA-256 of what the signature of a signed package signs
+/// (`PKG_HASH`).
 ///
 /// # Errors
 /// A sentence that names the fault.
 pub fn listing(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut listed = BTreeMap::new();
     for line in text.lines() {
-        let parts = line.strip_prefix("SHA512 (").and_then(|rest| rest.split_once(") = "));
-        let is_digest =
-            |digest: &str| digest.len() == 128 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let digits = if line.starts_with("PKG_HASH (") { TEXT_DIGITS } else { 128 };
+        let rest = line.strip_prefix("SHA512 (").or_else(|| line.strip_prefix("PKG_HASH ("));
+        let parts = rest.and_then(|rest| rest.split_once(") = "));
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_digest = |digest: &str| digest.len() == digits && digest.bytes().all(is_digit);
         let Some((name, digest)) = parts.filter(|(_, digest)| is_digest(digest)) else {
             return Err("a line of the checksums is none".to_owned());
         };

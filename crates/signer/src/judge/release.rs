@@ -146,6 +146,17 @@ fn listing(field: &str) -> Result<BTreeMap<String, (String, usize)>, String> {
     Ok(listed)
 }
 
+/// The SHA-256 that the `Release` file of an archive names for a path.
+pub fn listed_digest(release: &str, path: &str) -> Option<String> {
+    let stanza = Stanza::new(release);
+    let is_sound = stanza.fault().is_none() && !release.trim_end().contains("\n\n");
+    let lines = stanza.get("SHA256").filter(|_| is_sound)?.lines();
+    lines.map(|line| line.split_whitespace().collect::<Vec<_>>()).find_map(|words| match words[..] {
+        [digest, _, named] if named == path => Some(digest.to_owned()),
+        _ => None,
+    })
+}
+
 fn take(
     listed: &mut BTreeMap<String, (String, usize)>,
     path: &str,
@@ -249,6 +260,7 @@ pub fn packages(path: &str, text: &str, packages: &mut Vec<Package>) -> Result<(
             source_version: source_version.to_owned(),
             file: file.to_owned(),
             listed: listed.to_owned(),
+            has_signature: false,
             entry: hash(entry.as_bytes()),
             yields_to: yields_to.collect(),
         });

@@ -1,7 +1,7 @@
 use crate::fixture::*;
 use kilnyard_signer::hash;
 use kilnyard_signer::message::{
-    Answer, Ask, Build, Built, Change, Edit, PackageText, Question, Rule, VERSION,
+    Answer, Ask, Build, Built, Change, Edit, Form, Generation, PackageText, Question, Rule, VERSION,
 };
 
 #[test]
@@ -190,36 +190,17 @@ fn a_package_that_returns_is_judged_again() {
 #[test]
 fn no_signed_package_slips_through() {
     let mut signer = Signer::new();
-    let text = |name: &str, block: u8, signed_before: Option<String>| {
-        let text = kilnyard_ecosystem::pkgsrc::signed::text(name, 1, &[format!("{block:02x}").repeat(64)]);
-        let (base, _) = name.rsplit_once('-').unwrap();
-        let built = Built {
-            sha256: hash(name.as_bytes()),
-            listed: hash(text.as_bytes()),
-            files: None,
-            signed: signed_before,
-        };
-        let (source, package) = (format!("cat/{base}"), format!("cat/{base}"));
-        let build =
-            Build { source, package, declared: vec![base.to_owned()], outputs: vec![built], statement: None };
-        PackageText { file: format!("{name}.tgz"), text, build }
-    };
-    let mut many: Vec<PackageText> =
-        (0..250).map(|number| text(&format!("junk{number}-1"), 1, None)).collect();
+    let text = tree_package;
+    let mut many: Vec<PackageText> = (0..250).map(|number| text(&format!("junk{number}-1"), 1)).collect();
     many.iter_mut().for_each(|asked| asked.build.declared.clear());
-    many.push(text("good-1", 1, None));
+    many.push(text("good-1", 1));
     let Answer::Packages { signatures, refusals } = signer.ask(Ask::Packages { packages: many }) else {
         panic!()
     };
     assert_eq!((refusals.len(), signatures.iter().flatten().count()), (200, 1));
     assert!(signatures[250].is_some());
-    let before = hash(text("good-1", 1, None).text.as_bytes());
-    let answer = signer.ask(Ask::Packages { packages: vec![text("good-1", 2, Some(before))] });
-    let Answer::Packages { signatures, refusals } = answer else { panic!("{answer:?}") };
-    assert_eq!(signatures, [None]);
-    assert!(refusals[0].reason.contains("what is signed now was not signed before"), "{refusals:?}");
     // Texts that are not quite what they must be.
-    let good = text("a-1", 1, None);
+    let good = text("a-1", 1);
     for (from, to) in [
         ("version: 1", "version: 2"),
         ("SHA512", "SHA1"),
@@ -233,6 +214,55 @@ fn no_signed_package_slips_through() {
         is_refused(&signer.ask(Ask::Packages { packages: vec![bad] }), Rule::Text, "is not +PKG_HASH");
     }
     is_refused(&signer.ask(Ask::Packages { packages: vec![good.clone(), good] }), Rule::Text, "occurs twice");
+}
+
+/// The text of a package of one block, and the package as the list of checksums and the summary have it.
+fn tree_package(name: &str, block: u8) -> PackageText {
+    let text = kilnyard_ecosystem::pkgsrc::signed::text(name, 1, &[format!("{block:02x}").repeat(64)]);
+    let (base, _) = name.rsplit_once('-').unwrap();
+    let built = Built { sha256: hash(name.as_bytes()), listed: hash(text.as_bytes()), files: None };
+    let (source, package) = (format!("cat/{base}"), format!("cat/{base}"));
+    let build =
+        Build { source, package, declared: vec![base.to_owned()], outputs: vec![built], statement: None };
+    PackageText { file: format!("{name}.tgz"), text, build }
+}
+
+/// A list of checksums names packages by what their own signatures sign: only what was signed here may be listed.
+#[test]
+fn a_signed_package_is_listed_as_it_was_signed() {
+    let mut signer = Signer::new();
+    let good = tree_package("good-1", 1);
+    let mut publish = |listed: &str, before: &[PackageText]| {
+        signer.now += 1;
+        for text in before {
+            let answer = signer.ask(Ask::Packages { packages: vec![text.clone()] });
+            assert!(matches!(answer, Answer::Packages { signatures, .. } if signatures[0].is_some()));
+        }
+        let summary = "PKGNAME=good-1\nPKGPATH=cat/good\nFILE_NAME=good-1.tgz\nFILE_SIZE=1\n\n".to_owned();
+        let mut text = String::new();
+        for (name, bytes) in kilnyard_publish::indexes_of_summary(&summary).unwrap() {
+            text.push_str(&format!("SHA512 ({name}) = {}\n", sha512(&bytes)));
+        }
+        text.push_str(&format!("PKG_HASH (good-1.tgz) = {listed}\n"));
+        let indexes =
+            vec![Change { path: "pkg_summary".to_owned(), base: None, edits: vec![Edit::Add(summary)] }];
+        let generation = Generation { series: "packages".to_owned(), form: Form::Checksums, text, indexes };
+        let mut build = good.build.clone();
+        listed.clone_into(&mut build.outputs[0].listed);
+        signer.sign_with(generation, vec![build])
+    };
+    let digest = hash(good.text.as_bytes());
+    is_refused(&publish(&digest, &[]), Rule::Worker, "its own signature was not made here");
+    let other = hash(tree_package("good-1", 2).text.as_bytes());
+    is_refused(&publish(&other, std::slice::from_ref(&good)), Rule::Worker, "was not made here");
+    let answer = publish(&digest, &[]);
+    assert!(matches!(answer, Answer::Signed { .. }), "{answer:?}");
+    is_refused(&publish(&digest[..63], &[]), Rule::Text, "a line of the checksums is none");
+}
+
+fn sha512(bytes: &[u8]) -> String {
+    use sha2::{Digest, Sha512};
+    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

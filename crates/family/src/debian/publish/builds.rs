@@ -1,13 +1,15 @@
 //! The builds that packages of the repository are from, for the signer.
 
+use crate::debian::scan::Vouched;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{Workshop, deb_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::SignerError;
 use kilnyard_signer::client::Builds;
 use kilnyard_signer::memory::Name;
-use kilnyard_signer::message::{Build, Built};
+use kilnyard_signer::message::{Build, Built, SourceIndex};
 use kilnyard_store::{OutputRow, Store};
+use kilnyard_yard::yard::Yard;
 use std::collections::{BTreeMap, HashSet};
 
 /// Finds builds in the store.
@@ -16,6 +18,9 @@ pub struct SourceBuilds<'a> {
     pub workshop: &'a Workshop,
     pub distfiles: &'a FileStore,
     pub outputs: Vec<OutputRow>,
+    pub yard: &'a Yard,
+    /// The indexes of sources of the last scan.
+    pub vouched: Vec<Vouched>,
 }
 
 impl Builds for SourceBuilds<'_> {
@@ -30,6 +35,16 @@ impl Builds for SourceBuilds<'_> {
         }
         by_source.into_iter().map(|(source, rows)| self.build(source, &rows)).collect()
     }
+
+    fn indexes(&self) -> Result<Vec<String>, SignerError> {
+        Ok(self.vouched.iter().map(|index| index.sha256.clone()).collect())
+    }
+
+    fn index(&self, sha256: &str) -> Result<Option<SourceIndex>, SignerError> {
+        let Some(index) = self.vouched.iter().find(|index| index.sha256 == sha256) else { return Ok(None) };
+        let text = index.text(self.yard)?;
+        Ok(Some(SourceIndex { release: index.release.clone(), path: index.path.clone(), text }))
+    }
 }
 
 impl SourceBuilds<'_> {
@@ -39,7 +54,7 @@ impl SourceBuilds<'_> {
             // What cannot be read has no list, and the signer decides.
             let read = deb_file::read(&self.distfiles.path(&Sha256Hex::parse(&sha256)?));
             let files = read.ok().map(|deb| deb.paths);
-            Ok(Built { listed: sha256.clone(), sha256, files, signed: None })
+            Ok(Built { listed: sha256.clone(), sha256, files })
         };
         Ok(Build {
             source: source.to_owned(),

@@ -29,9 +29,11 @@ const ZSTD_LEVEL: i32 = 1;
 
 /// Why an index file of the yard cannot be read.
 #[derive(Debug, thiserror::Error)]
-enum Unreadable {
+pub enum Unreadable {
+    /// It unpacks to too much.
     #[error("it has more than {INDEX_BYTES_MAX} bytes")]
     TooLong,
+    /// Error of the operating system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -94,7 +96,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn unpacked(path: &Path) -> std::result::Result<Vec<u8>, Unreadable> {
+pub fn unpacked(path: &Path) -> std::result::Result<Vec<u8>, Unreadable> {
     let mut bytes = Vec::new();
     let decoder = zstd::Decoder::new(fs_err::File::open(path)?)?;
     decoder.take(INDEX_BYTES_MAX + 1).read_to_end(&mut bytes)?;

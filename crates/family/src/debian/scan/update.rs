@@ -12,6 +12,7 @@ use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::files::write_whole;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::words::now_seconds;
 use kilnyard_yard::yard::Yard;
@@ -41,6 +42,11 @@ impl Update<'_> {
         // An index of an earlier version lacks the hashes of its files.
         let known = known.filter(|known| !known.files.is_empty());
         let known = known.filter(|known| known.wanted == wanted);
+        // One of a version that did not keep the Release file is fetched again.
+        let has_release = |known: &&IndexSuite| {
+            known.release_name().is_some_and(|name| self.yard.path("index").join(name).exists())
+        };
+        let known = known.filter(has_release);
         let condition = known
             .map(|known| Condition { etag: known.etag.clone(), last_modified: known.last_modified.clone() });
         let urls: Vec<String> =
@@ -91,6 +97,10 @@ impl Update<'_> {
             sources: Vec::new(),
             files: Vec::new(),
         };
+        if let Some(name) = kept.release_name() {
+            let packed = zstd::encode_all(&bytes[..], 0).or_internal("compress a Release file")?;
+            write_whole(&self.yard.path("index").join(name), &packed)?;
+        }
         for path in self.wanted.paths(self.architectures) {
             let (name, file) = self.file(stanza, &path)?;
             (if path.ends_with("/Packages") { &mut kept.packages } else { &mut kept.sources }).push(name);

@@ -36,9 +36,9 @@ impl PackageBuilds<'_> {
         let output = &row.output;
         let files = package_file::read(&self.distfiles.path(&Sha256Hex::parse(&output.sha256)?))?.paths;
         let path = output.description.lines().find_map(|line| line.strip_prefix("PKGPATH="));
-        let facts = self.signed.as_ref().and_then(|signed| signed.facts(&output.sha256));
+        let facts = self.signed.as_ref().and_then(|signed| signed.facts(output));
         let listed = match &facts {
-            Some(facts) => facts.sha512.as_str(),
+            Some(facts) => facts.text.as_str(),
             None => description::sha512(&output.description).unwrap_or_default(),
         };
         Ok(Build {
@@ -49,7 +49,6 @@ impl PackageBuilds<'_> {
                 sha256: output.sha256.clone(),
                 listed: listed.to_owned(),
                 files: Some(files),
-                signed: facts.as_ref().map(|facts| facts.text.clone()),
             }],
             statement: self.store.provenance(&row.package)?.map(|found| found.signed),
         })

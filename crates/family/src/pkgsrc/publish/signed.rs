@@ -4,44 +4,44 @@
 use kilnyard_ecosystem::hash_of;
 use kilnyard_ecosystem::pkgsrc::signed;
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::digests::{BLOCKS, PKG_HASH};
+use kilnyard_model::order::Output;
 use kilnyard_model::provenance::Signed;
 use kilnyard_signer::message::{Build, Built, PackageText};
 use kilnyard_store::{OutputRow, Store};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::RefusedPackage;
-use kilnyard_yard::files::write_whole;
 use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::{Yard, store_error};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha512};
 use std::collections::HashSet;
-use std::io::{self, BufWriter, Read, Write};
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The folder of signed packages in the yard. Below it, there is one for each set of keys.
 const FOLDER: &str = "signed";
 /// The packages of one question to the signer.
 pub const BATCH: usize = 500;
-/// The size of a part that is copied, in bytes.
+/// The size of a part that is read, in bytes.
 const PART_BYTES: usize = 256 << 10;
+/// What an archive begins with, and the size of a member's header (ar(5)).
+const MAGIC: &[u8] = b"!<arch>\n";
+const HEADER_BYTES: usize = 60;
 /// The name of the signature in the archive.
 const SIGNATURE: &str = "+PKG_GPG_SIGNATURE";
 /// The name of the text in the archive.
 const TEXT: &str = "+PKG_HASH";
 
 /// What is known of a signed package.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The SHA-512 of the archive, in hexadecimal.
-    pub sha512: String,
     /// The size of the archive in bytes.
     pub size_bytes: u64,
     /// The SHA-256 of the signed text, in hexadecimal.
     pub text: String,
 }
 
-/// The signed packages of a yard.
+/// The signed packages of a yard. A file that has its name is complete and on disk.
 #[derive(Debug)]
 pub struct SignedPackages {
     folder: PathBuf,
@@ -58,15 +58,13 @@ impl SignedPackages {
         self.folder.join(sha256)
     }
 
-    fn facts_path(&self, sha256: &str) -> PathBuf {
-        self.folder.join(format!("{sha256}.json"))
-    }
-
-    /// What is known of the archive of an output; none if it is missing or incomplete.
-    pub fn facts(&self, sha256: &str) -> Option<Facts> {
-        let facts: Facts = serde_json::from_slice(&fs_err::read(self.facts_path(sha256)).ok()?).ok()?;
-        let size_bytes = fs_err::metadata(self.path(sha256)).ok()?.len();
-        (size_bytes == facts.size_bytes).then_some(facts)
+    /// What is known of the archive of an output; none if there is none.
+    pub fn facts(&self, output: &Output) -> Option<Facts> {
+        let path = self.path(&output.sha256);
+        let size_bytes = fs_err::metadata(&path).ok()?.len();
+        // Outputs of earlier versions have no digest of the text.
+        let text = output.digests.get(PKG_HASH).cloned().or_else(|| text_in(&path).ok())?;
+        Some(Facts { size_bytes, text })
     }
 
     /// Removes the archives of all other outputs, and those of other keys.
@@ -80,9 +78,7 @@ impl SignedPackages {
         }
         for entry in fs_err::read_dir(&self.folder)? {
             let entry = entry?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if !sha256.contains(name.strip_suffix(".json").unwrap_or(&name)) {
+            if !sha256.contains(&*entry.file_name().to_string_lossy()) {
                 fs_err::remove_file(entry.path())?;
             }
         }
@@ -104,7 +100,7 @@ pub fn sign_missing(
     let packages = SignedPackages::of(yard, signing.public_armored());
     fs_err::create_dir_all(&packages.folder).context(Kind::Machine, "make the folder of signed packages")?;
     let missing: Vec<&OutputRow> =
-        outputs.iter().filter(|row| packages.facts(&row.output.sha256).is_none()).collect();
+        outputs.iter().filter(|row| packages.facts(&row.output).is_none()).collect();
     let mut refused = Vec::new();
     for batch in missing.chunks(BATCH) {
         // A store has one user.
@@ -123,10 +119,11 @@ pub fn sign_missing(
             .zip(signatures)
             .filter_map(|((row, text), signature)| Some((*row, text, signature?)))
             .collect();
-        in_parallel(&signed, |(row, text, signature)| {
+        let written = in_parallel(&signed, |(row, text, signature)| {
             write(&packages, distfiles, row, &text.text, signature)
                 .context(Kind::Machine, "write a signed package")
         })?;
+        packages.finish(&written).context(Kind::Machine, "write the signed packages")?;
     }
     let wanted = outputs.iter().map(|row| row.output.sha256.as_str()).collect();
     packages.keep(&wanted).context(Kind::Machine, "remove signed packages that are no longer needed")?;
@@ -159,19 +156,17 @@ fn in_parallel<I: Sync, T: Send>(items: &[I], work: impl Fn(&I) -> Result<T> + S
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-/// The text of an output, with its build.
+/// The text of an output, with its build. The package itself is read only if the hashes of its blocks were not kept.
 fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) -> Result<PackageText> {
     let output = &row.output;
-    let failed = || format!("read {}", output.file);
-    let path = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
-    let mut reader = signed::HashingBlocks::new(fs_err::File::open(path).context(Kind::Machine, failed())?);
-    let mut part = vec![0; PART_BYTES];
-    while reader.read(&mut part).context(Kind::Machine, failed())? > 0 {}
+    let blocks = match output.digests.get(BLOCKS) {
+        Some(kept) => signed::split(kept),
+        None => read_blocks(distfiles, output)?,
+    };
     let name = format!("{}-{}", output.name, output.version);
-    let text = signed::text(&name, output.size_bytes, &reader.finish());
+    let text = signed::text(&name, output.size_bytes, &blocks);
     let source = output.description.lines().find_map(|line| line.strip_prefix("PKGPATH="));
-    let listed = hash_of(&text);
-    let built = Built { sha256: output.sha256.clone(), listed, files: None, signed: None };
+    let built = Built { sha256: output.sha256.clone(), listed: hash_of(&text), files: None };
     Ok(PackageText {
         text,
         file: output.file.clone(),
@@ -185,67 +180,96 @@ fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) ->
     })
 }
 
-/// Writes the archive of an output, and then what is known of it.
+/// Hashes the blocks of an output.
+fn read_blocks(distfiles: &FileStore, output: &Output) -> Result<Vec<String>> {
+    let failed = || format!("read {}", output.file);
+    let path = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
+    let mut reader = signed::HashingBlocks::new(fs_err::File::open(path).context(Kind::Machine, failed())?);
+    let mut part = vec![0; PART_BYTES];
+    while reader.read(&mut part).context(Kind::Machine, failed())? > 0 {}
+    Ok(reader.finish())
+}
+
+/// The SHA-256 of the text in an archive, which is its first member.
+fn text_in(path: &Path) -> io::Result<String> {
+    let mut file = fs_err::File::open(path)?;
+    let mut header = [0; MAGIC.len() + HEADER_BYTES];
+    file.read_exact(&mut header)?;
+    let size = header[MAGIC.len() + 48..MAGIC.len() + 58].trim_ascii();
+    let size: u64 = std::str::from_utf8(size)
+        .ok()
+        .and_then(|size| size.parse().ok())
+        .ok_or(io::ErrorKind::InvalidData)?;
+    let mut text = String::new();
+    file.take(size).read_to_string(&mut text)?;
+    Ok(hash_of(&text))
+}
+
+/// Writes the archive of an output under a name of its own. Returns it and the final name.
 fn write(
     packages: &SignedPackages,
     distfiles: &FileStore,
     row: &OutputRow,
     text: &str,
     signature: &str,
-) -> io::Result<()> {
+) -> io::Result<(PathBuf, PathBuf)> {
     let output = &row.output;
     let from = distfiles.path(&Sha256Hex::parse(&output.sha256).map_err(io::Error::other)?);
     let path = packages.path(&output.sha256);
     let staged = path.with_extension("new");
-    let mut out =
-        Hashing { out: BufWriter::new(fs_err::File::create(&staged)?), hash: Sha512::new(), size_bytes: 0 };
-    out.write_all(b"!<arch>\n")?;
-    member(&mut out, TEXT, text.len() as u64, &mut text.as_bytes())?;
-    member(&mut out, SIGNATURE, signature.len() as u64, &mut signature.as_bytes())?;
-    member(&mut out, &output.file, output.size_bytes, &mut fs_err::File::open(from)?)?;
-    let Hashing { out, hash, size_bytes } = out;
-    out.into_inner()?.sync_all()?;
-    let sha512 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    fs_err::rename(&staged, &path)?;
-    let facts = Facts { sha512, size_bytes, text: hash_of(text) };
-    write_whole(&packages.facts_path(&output.sha256), &serde_json::to_vec(&facts)?)
-        .map_err(|error| io::Error::other(error.one_line()))
+    let mut head = MAGIC.to_vec();
+    member(&mut head, TEXT, text.as_bytes());
+    member(&mut head, SIGNATURE, signature.as_bytes());
+    header(&mut head, &output.file, output.size_bytes);
+    // The kernel copies between files, where the file system can.
+    let (mut out, _) = fs_err::File::create(&staged)?.into_parts();
+    out.write_all(&head)?;
+    let (from, _) = fs_err::File::open(from)?.into_parts();
+    if io::copy(&mut from.take(output.size_bytes), &mut out)? != output.size_bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    pad(&mut out, &output.file, output.size_bytes)?;
+    Ok((staged, path))
 }
 
-/// Writes a member of an archive in BSD's form: a name of more than 16 bytes precedes the content (ar(5)).
-fn member(out: &mut impl Write, name: &str, size_bytes: u64, content: &mut impl Read) -> io::Result<()> {
-    let (short, long) = match name.len() > 16 {
+impl SignedPackages {
+    /// Gives archives their names, once they are on disk. One flush for all of them is much less work than one for each.
+    fn finish(&self, written: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        let folder = fs_err::File::open(&self.folder)?;
+        rustix::fs::syncfs(folder.file())?;
+        for (staged, path) in written {
+            fs_err::rename(staged, path)?;
+        }
+        folder.sync_all()
+    }
+}
+
+/// Adds a member of an archive.
+fn member(out: &mut Vec<u8>, name: &str, content: &[u8]) {
+    header(out, name, content.len() as u64);
+    out.extend_from_slice(content);
+    // Writing to memory cannot fail.
+    let _ = pad(out, name, content.len() as u64);
+}
+
+/// Adds the header of a member in BSD's form: a name of more than 16 bytes precedes the content (ar(5)).
+fn header(out: &mut Vec<u8>, name: &str, size_bytes: u64) {
+    let (short, long) = match is_long(name) {
         true => (format!("#1/{}", name.len()), name),
         false => (name.to_owned(), ""),
     };
     let whole = size_bytes + long.len() as u64;
-    writeln!(out, "{short:<16}{:<12}{:<6}{:<6}{:<8}{whole:<10}`", 0, 0, 0, 100_644)?;
-    out.write_all(long.as_bytes())?;
-    let copied = io::copy(&mut content.take(size_bytes), out)?;
-    if copied != size_bytes {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    if whole % 2 == 1 {
-        out.write_all(b"\n")?;
-    }
-    Ok(())
+    out.extend_from_slice(
+        format!("{short:<16}{:<12}{:<6}{:<6}{:<8}{whole:<10}`\n{long}", 0, 0, 0, 100_644).as_bytes(),
+    );
 }
 
-/// A writer that hashes what passes.
-struct Hashing<W> {
-    out: W,
-    hash: Sha512,
-    size_bytes: u64,
+/// Members begin at even places.
+fn pad(out: &mut impl Write, name: &str, size_bytes: u64) -> io::Result<()> {
+    let long = if is_long(name) { name.len() as u64 } else { 0 };
+    if (size_bytes + long) % 2 == 1 { out.write_all(b"\n") } else { Ok(()) }
 }
 
-impl<W: Write> Write for Hashing<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.out.write(bytes)?;
-        self.hash.update(&bytes[..count]);
-        self.size_bytes += count as u64;
-        Ok(count)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+fn is_long(name: &str) -> bool {
+    name.len() > 16
 }

@@ -1,0 +1,121 @@
+//! Where sources are from: the archives that the policy names.
+
+use super::{Court, Judged, Package, Prepared, is_declared};
+use crate::archives::{self, ArchiveSource};
+use crate::memory::MemoryError;
+use crate::message::{Build, Form, Refusal, Rule};
+use crate::policy::matches;
+use crate::statement;
+use kilnyard_ecosystem::debian::deb822;
+use std::collections::HashSet;
+
+impl Court<'_> {
+    /// What is wrong with the source of a package: no archive of the policy has it, it does not declare the package, or its worker
+    /// built something else. Where the policy names no archive, or leaves this source to the yard, its order says what it
+    /// declares.
+    pub(super) fn fault_of_source(
+        &self,
+        package: &Package,
+        build: &Build,
+    ) -> Result<Option<(Rule, String)>, MemoryError> {
+        let Package { name, source, source_version, .. } = package;
+        let undeclared = || Some((Rule::Undeclared, format!("{source} does not declare it")));
+        let repository = self.repository;
+        if repository.archives.is_empty() || matches(&repository.own_sources, source) {
+            return Ok(if is_declared(&build.declared, &name.name) { None } else { undeclared() });
+        }
+        let mut known = Vec::new();
+        for version in [Some(source_version.as_str()), without_number(source_version)].into_iter().flatten() {
+            known.extend(self.memory.sources(&repository.archives, source, version)?);
+        }
+        if known.is_empty() {
+            let doubt = self.doubt.map(|doubt| format!(" ({doubt})")).unwrap_or_default();
+            let reason = format!("no archive of the policy has the source {source} {source_version}{doubt}");
+            return Ok(Some((Rule::Source, reason)));
+        }
+        if let Some(signed) = &build.statement {
+            let used = statement::inputs(&signed.statement);
+            known.retain(|known| used.contains(&known.dsc));
+            if known.is_empty() {
+                let reason = format!("its worker did not build the source {source} that the archive has");
+                return Ok(Some((Rule::Source, reason)));
+            }
+        }
+        let is_declared = known.iter().any(|known| is_declared(&known.declared, &name.name));
+        Ok(if is_declared { None } else { undeclared() })
+    }
+
+    /// Refuses sources of the repository that are not what the archives have. Those of packages that are refused anyway will not be
+    /// there when it is asked again.
+    pub(super) fn judge_sources(&self, prepared: &Prepared, judged: &mut Judged) -> Result<(), MemoryError> {
+        if self.repository.archives.is_empty() || prepared.form != Form::Release {
+            return Ok(());
+        }
+        let refused: HashSet<&str> = prepared
+            .read
+            .packages
+            .iter()
+            .filter(|package| judged.refused.contains(&package.name))
+            .map(|package| package.source.as_str())
+            .collect();
+        let shown = self.memory.shown(self.name, &prepared.series)?;
+        let mut refusals = Vec::new();
+        for (path, text) in prepared.indexes.iter().filter(|(path, _)| path.ends_with("/Sources")) {
+            let before = match shown.get(path) {
+                Some(sha256) if *sha256 == crate::hash(text.as_bytes()) => continue,
+                Some(sha256) => self.memory.body(sha256)?.unwrap_or_default(),
+                None => String::new(),
+            };
+            let before: HashSet<&str> = deb822::stanzas(&before).map(|stanza| stanza.text()).collect();
+            let new: Vec<&str> = deb822::stanzas(text)
+                .map(|stanza| stanza.text())
+                .filter(|stanza| !before.contains(stanza))
+                .collect();
+            match archives::sources(&new.join("\n\n")) {
+                Err(reason) => refusals.push(format!("{path}: {reason}")),
+                Ok(sources) => {
+                    for source in sources {
+                        let is_judged = !matches(&self.repository.own_sources, &source.name)
+                            && !refused.contains(source.name.as_str());
+                        if !is_judged {
+                            continue;
+                        }
+                        let ArchiveSource { name, version, .. } = &source;
+                        let known = self.memory.sources(&self.repository.archives, name, version)?;
+                        if !known.iter().any(|known| known.files == source.files) {
+                            refusals.push(format!(
+                                "{path}: no archive of the policy has the source {name} {version} with these files"
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+        let refusal = |reason| Refusal { id: None, package: None, variant: None, rule: Rule::Source, reason };
+        judged.refusals.extend(refusals.into_iter().map(refusal));
+        Ok(())
+    }
+}
+
+/// A version without the number of a rebuild, such as `+bk3`.
+fn without_number(version: &str) -> Option<&str> {
+    let (before, number) = version.rsplit_once('+')?;
+    let digits = number.trim_start_matches(|character: char| character.is_ascii_lowercase());
+    let is_number =
+        digits.len() < number.len() && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rebuild_is_of_the_version_without_its_number() {
+        assert_eq!(without_number("1:2.0-1+bk12"), Some("1:2.0-1"));
+        assert_eq!(without_number("2+b1"), Some("2"));
+        for other in ["2", "2+1", "2+bk", "2+bk1x", "2+dfsg-1"] {
+            assert_eq!(without_number(other), None, "{other}");
+        }
+    }
+}

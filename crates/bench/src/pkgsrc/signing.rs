@@ -10,6 +10,7 @@ use crate::{Trial, init, mirror};
 use kilnyard_ecosystem::pkgsrc::signed;
 use kilnyard_family::pkgsrc::publish::signed::{BATCH, sign_missing};
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::digests::BLOCKS;
 use kilnyard_model::order::Output;
 use kilnyard_signer::message::{self, Ask, Build, Built, PackageText, Question, VERSION};
 use kilnyard_store::{Holder, OutputRow};
@@ -139,6 +140,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The hashes of the blocks of a package, as they are kept when it is adopted.
+fn blocks(bytes: &[u8]) -> String {
+    let mut reader = signed::HashingBlocks::new(bytes);
+    // Reading from memory cannot fail.
+    let _ = std::io::copy(&mut reader, &mut std::io::sink());
+    reader.finish().concat()
+}
+
 /// Hashes a package once.
 fn hash(distfiles: &FileStore, row: &OutputRow) -> Result<()> {
     let path = distfiles.path(&Sha256Hex::parse(&row.output.sha256).or_internal("read a package")?);
@@ -183,7 +192,7 @@ fn row(distfiles: &FileStore, number: usize) -> Result<OutputRow> {
             size_bytes: BYTES as u64,
             content: String::new(),
             description: format!("PKGNAME={name}-1.0\nPKGPATH=bench/{name}\n"),
-            digests: Default::default(),
+            digests: std::collections::BTreeMap::from([(BLOCKS.to_owned(), blocks(&bytes))]),
             name,
         },
     })

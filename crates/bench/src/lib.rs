@@ -72,6 +72,15 @@ pub struct BenchOptions {
     /// Time to measure, for `farm-logs`.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
+    /// Number of packages, for `signing`.
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub packages: u32,
+    /// The size of a package in KiB, for `signing`.
+    #[arg(long, default_value_t = 1024, value_name = "KIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub kib: u32,
+    /// The folder of a signer whose keys sign, for `signing`: with keys in a token, for instance. Default: a new one.
+    #[arg(long, value_name = "FOLDER")]
+    pub signer: Option<PathBuf>,
     /// URL of a PostgreSQL database for `store`, which makes a schema of its own there and removes it. Default: a file.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
@@ -188,7 +197,7 @@ pub fn measure(
         }
         BenchName::Schedule => schedule::measure(trial),
         BenchName::Queries => queries::measure(trial),
-        BenchName::Signing => pkgsrc::signing::measure(trial),
+        BenchName::Signing => pkgsrc::signing::measure(options, trial),
         BenchName::Store => store::measure(options, trial),
         BenchName::Tree => match &options.scan {
             Some(scan) => pkgsrc::tree::measure(scan, trial),

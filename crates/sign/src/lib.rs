@@ -42,10 +42,12 @@ mod judge;
 mod keyring;
 mod material;
 mod token;
+mod x509;
 mod yard_key;
 
 pub use error::{KeyName, Moment, SignError, SignatureProblem};
 pub use keyring::{Keyring, Signer, Verified};
 pub use material::{Material, certify, keys_of};
 pub use token::{Token, TokenSignature};
+pub use x509::{DigestSigner, PackageKey};
 pub use yard_key::{YardKey, sign_clear, sign_detached};

@@ -125,13 +125,14 @@ impl Client {
         Ok(answer.ok_or_else(|| io::Error::other("it ended"))?)
     }
 
-    /// The certificates of the repository's keys, armored, and the state of each key.
+    /// The certificates of the repository's keys, armored, the state of each key, and the certificates of the X.509 key that signs
+    /// packages, if there is one.
     ///
     /// # Errors
     /// The signer is away, refuses, or has no key that can be used.
-    pub fn keys(&mut self) -> Result<(String, Vec<KeyState>), ClientError> {
+    pub fn keys(&mut self) -> Result<(String, Vec<KeyState>, Option<String>), ClientError> {
         match self.ask(Ask::Keys)? {
-            Answer::Keys { armored, keys } => Ok((armored, keys)),
+            Answer::Keys { armored, keys, packages } => Ok((armored, keys, packages)),
             other => Err(unexpected(other)),
         }
     }

@@ -134,6 +134,59 @@ impl Folder {
         self.insert(now, (action, name, &fingerprint), table, credential)
     }
 
+    /// Adds an X.509 key of a file, with its certificates, both in PEM.
+    ///
+    /// # Errors
+    /// There is a key of this name, the key or a certificate cannot be used, or a file cannot be written.
+    pub fn add_x509(
+        &mut self,
+        now: i64,
+        name: &str,
+        (key, certificates): (&str, &str),
+        (credential, passphrase): (Option<&str>, Option<&str>),
+    ) -> Result<String, EditError> {
+        self.check_new(name)?;
+        // With a passphrase that is not at hand, the certificates alone are checked.
+        let fingerprint = match kilnyard_sign::PackageKey::open(key, passphrase, certificates) {
+            Ok(key) => key.fingerprint(),
+            Err(_) if credential.is_some() && passphrase.is_none() => String::new(),
+            Err(reason) => return Err(EditError::Usage(reason)),
+        };
+        let (file, certificate) = (format!("{KEYS}/{name}.pem"), format!("{KEYS}/{name}.certificate.pem"));
+        write_private(&self.path.join(&file), key.as_bytes())?;
+        write_private(&self.path.join(&certificate), certificates.as_bytes())?;
+        let mut table = Table::new();
+        table.insert("file", value(file));
+        table.insert("certificate", value(certificate));
+        if let Some(credential) = credential {
+            table.insert("credential", value(credential));
+        }
+        let keys = self.document.entry("x509").or_insert(Item::Table(Table::new()));
+        if let Some(keys) = keys.as_table_mut() {
+            keys.set_implicit(true);
+            keys.insert(name, Item::Table(table));
+        }
+        self.write()?;
+        self.note(now, "imported for packages", name, &fingerprint)?;
+        Ok(fingerprint)
+    }
+
+    /// Has an X.509 key sign the packages of all repositories from now on.
+    ///
+    /// # Errors
+    /// It does already, or the policy cannot be written.
+    pub fn sign_packages_with(&mut self, now: i64, name: &str) -> Result<(), EditError> {
+        let is_it = |rules: &crate::policy::Repository| rules.package_key.as_deref() == Some(name);
+        if self.policy.repository.values().all(is_it) {
+            return Err(EditError::Usage(format!("{name} signs packages already")));
+        }
+        for repository in self.policy.repository.keys() {
+            self.document["repository"][repository]["package-key"] = value(name);
+        }
+        self.write()?;
+        self.note(now, "signs packages", name, "")
+    }
+
     /// Checks the name of a new key.
     ///
     /// # Errors
@@ -147,7 +200,7 @@ impl Folder {
                 "{name:?} is not a name of a key: letters, digits, hyphens and underscores"
             )));
         }
-        match self.policy.key.contains_key(name) {
+        match self.policy.key.contains_key(name) || self.policy.x509.contains_key(name) {
             true => Err(EditError::Usage(format!("there is a key {name}"))),
             false => Ok(()),
         }

@@ -4,7 +4,7 @@ use crate::agent;
 use crate::message::KeyState;
 use crate::pkcs11;
 use crate::policy::{self, Policy};
-use kilnyard_sign::{Keyring, YardKey};
+use kilnyard_sign::{Keyring, PackageKey, YardKey};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,6 +13,15 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug)]
 pub struct Keys {
     keys: BTreeMap<String, Opened>,
+    x509: BTreeMap<String, OpenedX509>,
+}
+
+#[derive(Debug)]
+struct OpenedX509 {
+    kind: &'static str,
+    /// Its certificates, in PEM.
+    certificates: String,
+    key: Result<PackageKey, String>,
 }
 
 #[derive(Debug)]
@@ -40,7 +49,43 @@ impl Keys {
             };
             (name.clone(), Opened { kind, key: opened })
         });
-        Keys { keys: keys.collect() }
+        let x509 = policy.x509.iter().map(|(name, key)| {
+            let kind = if key.pkcs11.is_some() { "x509-pkcs11" } else { "x509-file" };
+            let certificates = fs_err::read_to_string(folder.join(&key.certificate));
+            let opened = match &certificates {
+                Ok(certificates) => open_x509(folder, key, certificates, credentials),
+                Err(error) => Err(with_cause(error)),
+            };
+            (name.clone(), OpenedX509 { kind, certificates: certificates.unwrap_or_default(), key: opened })
+        });
+        Keys { keys: keys.collect(), x509: x509.collect() }
+    }
+
+    /// The X.509 key of this name, and its certificates in PEM.
+    ///
+    /// # Errors
+    /// A clause that says why it cannot be used at this time, in seconds since 1970.
+    pub fn of_packages(&self, name: &str, now: i64) -> Result<(&PackageKey, &str), String> {
+        let opened = self.x509.get(name).ok_or_else(|| format!("there is no X.509 key {name}"))?;
+        let usable = opened.key.as_ref().map_err(Clone::clone);
+        let usable = usable.and_then(|key| key.trouble(now).map_or(Ok(key), Err));
+        match usable {
+            Ok(key) => Ok((key, &opened.certificates)),
+            Err(reason) => Err(format!("the X.509 key {name} cannot be used: {reason}")),
+        }
+    }
+
+    /// The state of an X.509 key at a time, in seconds since 1970.
+    pub fn state_of_packages(&self, name: &str, now: i64) -> KeyState {
+        let opened = self.x509.get(name);
+        let key = opened.and_then(|opened| opened.key.as_ref().ok());
+        KeyState {
+            name: name.to_owned(),
+            fingerprint: key.map(PackageKey::fingerprint).unwrap_or_default(),
+            kind: opened.map(|opened| opened.kind.to_owned()).unwrap_or_default(),
+            expires: key.map(PackageKey::expires),
+            trouble: self.of_packages(name, now).err(),
+        }
     }
 
     /// The keys with these names, all of which can sign.
@@ -115,13 +160,31 @@ fn open_token(
     credentials: &Credentials,
 ) -> Result<YardKey, String> {
     let certificate = certificate(folder, key)?;
-    let pin = match &key.credential {
-        Some(name) => {
-            Some(credentials.get(name).ok_or_else(|| format!("the credential {name} is missing"))?.as_str())
+    pkcs11::open(place, secret_of(key.credential.as_deref(), credentials)?, &certificate)
+}
+
+/// The passphrase or PIN that a credential of this name has; none without a name.
+fn secret_of<'a>(name: Option<&str>, credentials: &'a Credentials) -> Result<Option<&'a str>, String> {
+    let Some(name) = name else { return Ok(None) };
+    let found = credentials.get(name).ok_or_else(|| format!("the credential {name} is missing"))?;
+    Ok(Some(found.as_str()))
+}
+
+fn open_x509(
+    folder: &Path,
+    key: &policy::X509Key,
+    certificates: &str,
+    credentials: &Credentials,
+) -> Result<PackageKey, String> {
+    let secret = secret_of(key.credential.as_deref(), credentials)?;
+    match (&key.pkcs11, &key.file) {
+        (Some(place), _) => PackageKey::in_device(pkcs11::open_signer(place, secret)?, certificates),
+        (None, Some(file)) => {
+            let text = fs_err::read_to_string(folder.join(file)).map_err(|error| with_cause(&error))?;
+            PackageKey::open(&text, secret, certificates)
         }
-        None => None,
-    };
-    pkcs11::open(place, pin, &certificate)
+        (None, None) => Err("it has no file".to_owned()),
+    }
 }
 
 fn certificate(folder: &Path, key: &policy::Key) -> Result<Vec<u8>, String> {

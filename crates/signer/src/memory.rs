@@ -65,6 +65,8 @@ pub struct Memory {
     is_behind: bool,
     /// The number of refusals without an id that were recorded.
     refused: u32,
+    /// The number of lines after the last seal.
+    unsealed: u64,
 }
 
 /// An error of the memory. The text reads after "failed to".
@@ -159,7 +161,8 @@ impl Memory {
         database.execute_batch(TABLES)?;
         database.execute_batch(sources::TABLES)?;
         let (last, next) = catch_up(&mut database, &mut account)?;
-        Ok(Memory { database, account, last, next, is_behind: false, refused: 0 })
+        let unsealed = lines_since_seal(&database)?;
+        Ok(Memory { database, account, last, next, is_behind: false, refused: 0, unsealed })
     }
 
     /// The files that are remembered of a series: digests by path, SHA-256 for indexes.
@@ -177,6 +180,14 @@ impl Memory {
         let packed: Option<Vec<u8>> = query.query_row([sha256], |row| row.get(0)).optional()?;
         let Some(packed) = packed else { return Ok(None) };
         Ok(Some(String::from_utf8(zstd::decode_all(&packed[..])?).map_err(io::Error::other)?))
+    }
+
+    /// The time of the first line of the account, in seconds since 1970; none without a line.
+    pub fn began(&self) -> Result<Option<i64>, MemoryError> {
+        let mut query = self.database.prepare_cached("select text from line where number = 1")?;
+        let text: Option<String> = query.query_row([], |row| row.get(0)).optional()?;
+        let line = text.and_then(|text| serde_json::from_str::<Line>(&text).ok());
+        Ok(line.map(|line| line.time))
     }
 
     /// The date of the last signed text of a series, in seconds since 1970.
@@ -294,12 +305,8 @@ impl Memory {
     }
 
     /// The number of lines after the last seal.
-    pub fn unsealed(&self) -> Result<u64, MemoryError> {
-        let mut query = self.database.prepare_cached(
-            "select count(*) from line where number > coalesce(
-                (select max(number) from line where text like '%\"entry\":{\"seal\":%'), 0)",
-        )?;
-        Ok(query.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+    pub fn unsealed(&self) -> u64 {
+        self.unsealed
     }
 
     /// The number and hash of the last line.
@@ -404,11 +411,12 @@ impl Memory {
         if self.is_behind {
             return Err(MemoryError::Behind);
         }
-        let transaction = self.database.transaction()?;
+        let (mut unsealed, transaction) = (self.unsealed, self.database.transaction()?);
         let (mut last, mut next, mut texts) = (self.last.clone(), self.next, String::new());
         {
             let mut insert = transaction.prepare_cached("insert into line (number, text) values (?, ?)")?;
             for entry in entries {
+                unsealed = if matches!(entry, Entry::Seal { .. }) { 0 } else { unsealed + 1 };
                 let line = Line { number: next, time, previous: last, entry };
                 let text = serde_json::to_string(&line).map_err(io::Error::other)?;
                 insert.execute(params![next as i64, text])?;
@@ -420,7 +428,7 @@ impl Memory {
         }
         also(&transaction)?;
         transaction.commit()?;
-        (self.last, self.next) = (last, next);
+        (self.last, self.next, self.unsealed) = (last, next, unsealed);
         // Until it is opened again, which writes what is missing.
         self.is_behind = true;
         self.account.write_all(texts.as_bytes())?;
@@ -460,6 +468,21 @@ fn lock(account: &File) -> Result<(), MemoryError> {
 /// The beginning of a text that another process wrote.
 fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARACTERS_MAX).collect()
+}
+
+/// The number of lines after the last seal, which is one of the last lines.
+fn lines_since_seal(database: &Connection) -> Result<u64, MemoryError> {
+    let mut query = database.prepare("select text from line order by number desc")?;
+    let mut rows = query.query([])?;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        let line = serde_json::from_str::<Line>(row.get_ref(0)?.as_str().unwrap_or_default());
+        if line.is_ok_and(|line| matches!(line.entry, Entry::Seal { .. })) {
+            break;
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn remember(transaction: &Transaction<'_>, signed: &Signed<'_>) -> Result<(), MemoryError> {

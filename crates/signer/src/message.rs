@@ -182,6 +182,9 @@ pub enum Answer {
         armored: String,
         /// Each key, in the order of the policy.
         keys: Vec<KeyState>,
+        /// The certificates of the X.509 key that signs packages, in PEM; absent if the keys of the repository do.
+        #[serde(default)]
+        packages: Option<String>,
     },
     /// What is remembered of a series: the SHA-256 of each index, by path. Empty before the first signature.
     Memory {
@@ -209,7 +212,7 @@ pub enum Answer {
     },
     /// The packages that are signed.
     Packages {
-        /// An armored detached signature of each text, in their order; none of one that is refused.
+        /// An armored detached signature of each text, or one of PKCS #7 in PEM, in their order; none of one that is refused.
         signatures: Vec<Option<String>>,
         /// Why packages are refused.
         refusals: Vec<Refusal>,
@@ -233,7 +236,7 @@ pub struct KeyState {
     pub name: String,
     /// The fingerprint of its primary key, in upper-case hexadecimal.
     pub fingerprint: String,
-    /// Where the private key is: `file`, `pkcs11` or `gpg-agent`.
+    /// Where the private key is: `file`, `pkcs11`, `gpg-agent`, or `x509-file` and `x509-pkcs11` for packages.
     pub kind: String,
     /// When it can no longer sign, in seconds since 1970; absent if it does not expire.
     pub expires: Option<i64>,

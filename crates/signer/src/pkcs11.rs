@@ -9,12 +9,17 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
 use cryptoki::types::AuthPin;
-use kilnyard_sign::{Material, Token, TokenSignature, YardKey, certify, keys_of};
+use kilnyard_sign::{DigestSigner, Material, Token, TokenSignature, YardKey, certify, keys_of};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+/// What precedes a SHA-256 in a signature of RSA.
+const DIGEST_INFO_SHA256: [u8; 19] = [
+    0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00,
+    0x04, 0x20,
+];
 /// What precedes a SHA-512 in a signature of RSA (RFC 8017, 9.2, note 1).
 const DIGEST_INFO: [u8; 19] = [
     0x30, 0x51, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03, 0x05, 0x00,
@@ -72,6 +77,27 @@ pub fn open(place: &Place, pin: Option<&str>, certificate: &[u8]) -> Result<Yard
         open: Mutex::new(Some((session, key))),
     };
     YardKey::with_token(certificate, Box::new(token)).map_err(|error| error.to_string())
+}
+
+/// Opens the key of a token that signs by X.509.
+///
+/// # Errors
+/// A clause: no module, token or key, a wrong PIN, or a key that pkg_add does not verify.
+pub fn open_signer(place: &Place, pin: Option<&str>) -> Result<Box<dyn DigestSigner>, String> {
+    let (session, key, material) = connect(place, pin)?;
+    match material {
+        Material::Rsa { .. } | Material::P256(_) => Ok(Box::new(TokenKey {
+            place: place.clone(),
+            pin: pin.map(str::to_owned),
+            fingerprint: String::new(),
+            material,
+            open: Mutex::new(Some((session, key))),
+        })),
+        _ => Err(format!(
+            "the key {} of the token is neither RSA nor P-256, which pkg_add verifies",
+            place.label
+        )),
+    }
 }
 
 /// Whether a token has a key with the label.
@@ -141,9 +167,22 @@ impl Token for TokenKey {
     }
 
     fn sign(&self, sha512: &[u8]) -> Result<TokenSignature, String> {
+        self.sign_digest(&DIGEST_INFO, sha512)
+    }
+}
+
+impl DigestSigner for TokenKey {
+    fn sign_sha256(&self, sha256: &[u8]) -> Result<TokenSignature, String> {
+        self.sign_digest(&DIGEST_INFO_SHA256, sha256)
+    }
+}
+
+impl TokenKey {
+    /// Signs a digest. `info` is what precedes it in a signature of RSA.
+    fn sign_digest(&self, info: &[u8], digest: &[u8]) -> Result<TokenSignature, String> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((session, key)) = &*open {
-            match sign(session, *key, &self.material, sha512) {
+            match sign(session, *key, &self.material, info, digest) {
                 Ok(signature) => return Ok(signature),
                 // The token was pulled out, and perhaps put in again.
                 Err(_) => *open = None,
@@ -153,7 +192,8 @@ impl Token for TokenKey {
         if material != self.material {
             return Err(format!("the token {} has another key {} now", self.place.token, self.place.label));
         }
-        let signature = sign(&session, key, &material, sha512).map_err(|error| said(&self.place, &error));
+        let signature =
+            sign(&session, key, &material, info, digest).map_err(|error| said(&self.place, &error));
         *open = Some((session, key));
         signature
     }
@@ -163,20 +203,21 @@ fn sign(
     session: &Session,
     key: ObjectHandle,
     material: &Material,
-    sha512: &[u8],
+    info: &[u8],
+    digest: &[u8],
 ) -> Result<TokenSignature, Error> {
     Ok(match material {
         Material::Rsa { .. } => {
-            let text = [&DIGEST_INFO[..], sha512].concat();
+            let text = [info, digest].concat();
             TokenSignature::Rsa(session.sign(&Mechanism::RsaPkcs, key, &text)?)
         }
         // ECDSA takes the leftmost bits of a digest (FIPS 186-5, 6.4.1), and not every token does it itself.
-        Material::P256(_) => TokenSignature::Pair(session.sign(&Mechanism::Ecdsa, key, &sha512[..32])?),
-        Material::P384(_) => TokenSignature::Pair(session.sign(&Mechanism::Ecdsa, key, &sha512[..48])?),
+        Material::P256(_) => TokenSignature::Pair(session.sign(&Mechanism::Ecdsa, key, &digest[..32])?),
+        Material::P384(_) => TokenSignature::Pair(session.sign(&Mechanism::Ecdsa, key, &digest[..48])?),
         // OpenPGP's EdDSA signs the digest as a text.
         Material::Ed25519(_) => {
             let mechanism = Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Pure));
-            TokenSignature::Pair(session.sign(&mechanism, key, sha512)?)
+            TokenSignature::Pair(session.sign(&mechanism, key, digest)?)
         }
     })
 }

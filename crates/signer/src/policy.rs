@@ -27,6 +27,9 @@ pub struct Policy {
     pub repository: BTreeMap<String, Repository>,
     /// The keys, by name.
     pub key: BTreeMap<String, Key>,
+    /// X.509 keys for the packages of pkgsrc trees, by name.
+    #[serde(default)]
+    pub x509: BTreeMap<String, X509Key>,
     /// Archives whose sources may be built, by name.
     #[serde(default)]
     pub archive: BTreeMap<String, Archive>,
@@ -47,6 +50,8 @@ pub struct Repository {
     /// Keys that were revoked: their certificates are published, so that readers learn it.
     #[serde(default)]
     pub revoked: Vec<String>,
+    /// The X.509 key that signs packages of a pkgsrc tree one by one. Without it, the keys of the repository do.
+    pub package_key: Option<String>,
     /// Codenames, as patterns; all by default. A pkgsrc repository has the one series `packages`.
     #[serde(default = "all")]
     pub series: Vec<Patterned>,
@@ -97,6 +102,20 @@ pub struct Key {
     pub gpg_agent: Option<PathBuf>,
     /// The file with the certificate of a key that is in a token or an agent, relative to the signer's folder.
     pub certificate: Option<PathBuf>,
+}
+
+/// An X.509 key.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct X509Key {
+    /// The file with the private key in PEM, relative to the signer's folder.
+    pub file: Option<PathBuf>,
+    /// A PKCS#11 token that has the private key.
+    pub pkcs11: Option<Pkcs11>,
+    /// The file with its certificate in PEM, and those that lead to one that readers trust.
+    pub certificate: PathBuf,
+    /// The name of the credential with the passphrase of the file, or the PIN of the token.
+    pub credential: Option<String>,
 }
 
 /// A key in a token.
@@ -247,6 +266,18 @@ impl Policy {
                 return Err(format!("[key.{name}] needs the certificate of the key"));
             }
         }
+        for (name, key) in &policy.x509 {
+            if key.file.is_some() == key.pkcs11.is_some() {
+                return Err(format!("[x509.{name}] needs one of file and pkcs11"));
+            }
+        }
+        for (name, repository) in &policy.repository {
+            if let Some(key) = repository.package_key.as_ref().filter(|key| !policy.x509.contains_key(*key)) {
+                return Err(format!(
+                    "[repository.{name}] names the X.509 key {key:?}, and there is no [x509.{key}]"
+                ));
+            }
+        }
         for (name, worker) in &policy.worker {
             let is_key = worker.key.len() == 64 && worker.key.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !is_key {
@@ -258,11 +289,13 @@ impl Policy {
 
     /// The names of the credentials that its keys need.
     pub fn credentials(&self) -> impl Iterator<Item = &str> {
-        self.key.values().filter_map(|key| key.credential.as_deref())
+        let of_packages = self.x509.values().filter_map(|key| key.credential.as_deref());
+        self.key.values().filter_map(|key| key.credential.as_deref()).chain(of_packages)
     }
 
     fn tokens(&self) -> impl Iterator<Item = &Pkcs11> {
-        self.key.values().filter_map(|key| key.pkcs11.as_ref())
+        let of_packages = self.x509.values().filter_map(|key| key.pkcs11.as_ref());
+        self.key.values().filter_map(|key| key.pkcs11.as_ref()).chain(of_packages)
     }
 
     /// Files and folders outside of the signer's folder that its keys need to read.
@@ -332,6 +365,7 @@ mod tests {
             ("file =", "certificate =", "needs one of file, pkcs11 and gpg-agent"),
             ("keys = [\"main\"]", "keys = []", "has no keys"),
             ("keys = [\"main\"]", "keys = [\"main\"]\narchives = [\"x\"]", "there is no [archive.x]"),
+            ("keys = [\"main\"]", "keys = [\"main\"]\npackage-key = \"x\"", "there is no [x509.x]"),
             ("keys = [\"main\"]", "keys = [\"main\"]\nhours = \"6\"", "is not two hours of the day"),
             ("keys = [\"main\"]", "keys = [\"main\"]\nnames = [\"[\"]", "is not a pattern"),
         ] {

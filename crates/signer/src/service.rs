@@ -32,6 +32,12 @@ pub struct Service {
     awaited: Option<(String, Generation, Prepared)>,
 }
 
+/// How long a new account takes over generations that were signed before it, in seconds.
+const ADOPTION_SECONDS: i64 = 86_400;
+
+/// Makes the signature of a text.
+type SignText<'a> = dyn Fn(&[u8]) -> Result<String, String> + 'a;
+
 /// Why a signer cannot start. The text reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -130,14 +136,20 @@ impl Service {
     }
 
     fn tell_keys(&self, repository: &Repository, now: i64) -> Answer {
-        let keys = repository.keys.iter().map(|name| self.keys.state(name, now)).collect();
+        let mut keys: Vec<_> = repository.keys.iter().map(|name| self.keys.state(name, now)).collect();
+        keys.extend(repository.package_key.iter().map(|name| self.keys.state_of_packages(name, now)));
+        let of_packages = repository.package_key.as_ref().map(|name| self.keys.of_packages(name, now));
+        let packages = match of_packages.transpose() {
+            Ok(found) => found.map(|(_, certificates)| certificates.to_owned()),
+            Err(reason) => return failed(reason),
+        };
         let names = [&repository.keys[..], &repository.revoked].concat();
         let armored = self.keys.named(&names).and_then(|keys| {
             let armored = keys.into_iter().map(|key| key.public_armored().map_err(|error| error.to_string()));
             armored.collect::<Result<String, String>>()
         });
         match armored {
-            Ok(armored) => Answer::Keys { armored, keys },
+            Ok(armored) => Answer::Keys { armored, keys, packages },
             Err(reason) => failed(reason),
         }
     }
@@ -165,6 +177,10 @@ impl Service {
         if !matches!(verified, Some(Ok(_))) {
             let reason = "the generation to remember is not signed with a key of the repository".to_owned();
             return Ok(Answer::Refused { refusals: vec![refusal(Rule::Text, reason)] });
+        }
+        if let Some(refusal) = self.fault_of_adoption(name, generation, now)? {
+            self.memory.refuse(now, name, std::slice::from_ref(&refusal))?;
+            return Ok(Answer::Refused { refusals: vec![refusal] });
         }
         let prepared = match self.court(name, repository, now).prepare(generation, true) {
             Ok(prepared) => prepared,
@@ -209,6 +225,28 @@ impl Service {
             }
         }
         Ok(Answer::Indexes { wanted })
+    }
+
+    /// Why a person has to approve that a generation is taken as what is published. An account that has just begun belongs to a
+    /// repository that is moved to the signer; later, an old generation could be offered as the present one.
+    fn fault_of_adoption(
+        &self,
+        name: &str,
+        generation: &Generation,
+        now: i64,
+    ) -> Result<Option<Refusal>, MemoryError> {
+        let (series, text) = (&generation.series, hash(generation.text.as_bytes()));
+        let is_new = self.memory.began()?.is_none_or(|began| now - began < ADOPTION_SECONDS);
+        // The account itself ends with this generation.
+        let is_known = self.memory.text(name, series)?.is_some();
+        let id = hash(format!("adopt\n{name}\n{series}\n{text}").as_bytes())[..16].to_owned();
+        if is_new || is_known || self.memory.approved(&id)?.is_some() {
+            return Ok(None);
+        }
+        let reason = format!(
+            "the account knows nothing of {series}: a person approves that what is published now is the present generation"
+        );
+        Ok(Some(Refusal { id: Some(id), package: None, variant: None, rule: Rule::Approval, reason }))
     }
 
     fn court<'a>(&'a self, name: &'a str, repository: &'a Repository, now: i64) -> Court<'a> {
@@ -307,15 +345,13 @@ impl Service {
         let is_refused = |package: &account::Package| {
             refused.contains(&Name { name: package.name.clone(), variant: package.variant.clone() })
         };
-        let signed = self.keys.named(&repository.keys).and_then(|keys| {
+        let signed = self.signer_of_packages(repository, now).and_then(|(keys, sign)| {
             let sign = |(text, package): (&PackageText, &account::Package)| match is_refused(package) {
                 true => Ok(None),
-                false => {
-                    sign_detached(&keys, text.text.as_bytes()).map(Some).map_err(|error| with_cause(&error))
-                }
+                false => sign(text.text.as_bytes()).map(Some),
             };
             let signatures = texts.iter().zip(&judged.explained).map(sign).collect::<Result<Vec<_>, _>>()?;
-            Ok((signatures, keys.iter().map(|key| key.fingerprint()).collect()))
+            Ok((signatures, keys))
         });
         let (signatures, keys) = match signed {
             Ok(signed) => signed,
@@ -342,11 +378,27 @@ impl Service {
                 packages: remembered,
             };
             self.memory.record(now, vec![entry], Some(&signed))?;
-            if self.memory.unsealed()? >= LINES_OF_A_SEAL {
+            if self.memory.unsealed() >= LINES_OF_A_SEAL {
                 self.seal(now, repository)?;
             }
         }
         Ok(Answer::Packages { signatures, refusals: judged.refusals })
+    }
+
+    /// What signs packages one by one: the fingerprints of its keys, and the way.
+    fn signer_of_packages<'a>(
+        &'a self,
+        repository: &Repository,
+        now: i64,
+    ) -> Result<(Vec<String>, Box<SignText<'a>>), String> {
+        if let Some(name) = &repository.package_key {
+            let (key, _) = self.keys.of_packages(name, now)?;
+            return Ok((vec![key.fingerprint()], Box::new(|text| key.sign(text))));
+        }
+        let keys = self.keys.named(&repository.keys)?;
+        let fingerprints = keys.iter().map(|key| key.fingerprint()).collect();
+        let sign = move |text: &[u8]| sign_detached(&keys, text).map_err(|error| with_cause(&error));
+        Ok((fingerprints, Box::new(sign)))
     }
 
     fn document(
@@ -416,7 +468,7 @@ impl Service {
                 self.memory.record(now, entries, Some(&signed))?;
             }
         }
-        if self.memory.unsealed()? < LINES_OF_A_SEAL {
+        if self.memory.unsealed() < LINES_OF_A_SEAL {
             return Ok(());
         }
         self.seal(now, repository)

@@ -404,8 +404,11 @@ impl Set {
             Reached::Away(reason) => return Ok(Publishing::Delayed(reason)),
         };
         let _lock = yard.lock_repository()?;
-        let mut terms =
-            PublicationTerms { public_key: signing.public_armored().to_owned(), ..Default::default() };
+        let mut terms = PublicationTerms {
+            public_key: signing.public_armored().to_owned(),
+            package_key: signing.public_of_packages().to_owned(),
+            ..Default::default()
+        };
         let mut refused = self.0.sign_packages(yard, store, distfiles, &signing)?;
         loop {
             let to_publish = self.0.to_publish(yard, store, distfiles, &terms)?;
@@ -525,6 +528,8 @@ impl RefusedPackage {
 pub struct PublicationTerms {
     /// The armored public keys that verify its signatures.
     pub public_key: String,
+    /// What verifies the signatures of packages that are signed one by one; empty if it is not known.
+    pub package_key: String,
     /// Packages whose new outputs the signer refuses, by name and variant.
     pub withheld: HashSet<(String, String)>,
 }

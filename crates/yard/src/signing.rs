@@ -49,6 +49,8 @@ pub struct Signing {
     child: Option<Mutex<Child>>,
     public: String,
     keys: Vec<KeyState>,
+    /// The certificates of the X.509 key that signs packages.
+    packages: Option<String>,
 }
 
 /// What an attempt to reach a signer leads to.
@@ -108,9 +110,13 @@ impl Signing {
         };
         let mut client = Client::new(BufReader::new(from), BufWriter::new(to), repository);
         match client.keys() {
-            Ok((public, keys)) => {
-                Ok(Signing { client: Mutex::new(client), child: Some(Mutex::new(child)), public, keys })
-            }
+            Ok((public, keys, packages)) => Ok(Signing {
+                client: Mutex::new(client),
+                child: Some(Mutex::new(child)),
+                public,
+                keys,
+                packages,
+            }),
             Err(error) => Err(not_started(child, &error)),
         }
     }
@@ -118,6 +124,11 @@ impl Signing {
     /// The public keys, which readers of the repository need.
     pub fn public_armored(&self) -> &str {
         &self.public
+    }
+
+    /// What verifies the signatures of packages that are signed one by one: public keys, or the certificates of an X.509 key.
+    pub fn public_of_packages(&self) -> &str {
+        self.packages.as_deref().unwrap_or(&self.public)
     }
 
     /// The fingerprint of the first key, in hexadecimal.
@@ -258,8 +269,9 @@ fn remote(yard: &Yard, signer: &SignerTable) -> Result<Reached> {
     };
     let begun = begin().map_err(ClientError::Away).and_then(|mut client| Ok((client.keys()?, client)));
     match begun {
-        Ok(((public, keys), client)) => {
-            Ok(Reached::Here(Signing { client: Mutex::new(client), child: None, public, keys }))
+        Ok(((public, keys, packages), client)) => {
+            let client = Mutex::new(client);
+            Ok(Reached::Here(Signing { client, child: None, public, keys, packages }))
         }
         Err(ClientError::Away(error)) => Ok(Reached::Away(error.to_string())),
         Err(error) => Err(Error::new(Kind::Machine, format!("the signer {}: {error}", signer.name))),

@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::figures::{Report, Series, Unit, ratios};
 use crate::scratch::Scratch;
 use crate::yard::store_error;
-use crate::{Trial, init, mirror};
+use crate::{BenchOptions, Trial, init, mirror};
 use kilnyard_ecosystem::pkgsrc::signed;
 use kilnyard_family::pkgsrc::publish::signed::{BATCH, sign_missing};
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -14,16 +14,12 @@ use kilnyard_model::digests::BLOCKS;
 use kilnyard_model::order::Output;
 use kilnyard_signer::message::{self, Ask, Build, Built, PackageText, Question, VERSION};
 use kilnyard_store::{Holder, OutputRow};
-use kilnyard_yard::signing::Signing;
+use kilnyard_yard::signing::{OWN_REPOSITORY, Signing};
 use serde_json::{Map, json};
 use sha2::{Digest, Sha512};
 use std::io::Read;
 use std::time::Instant;
 
-/// Number of packages.
-const PACKAGES: usize = 2000;
-/// The size of a package, in bytes.
-const BYTES: usize = 1 << 20;
 /// The signatures of one second of the signer's CPU time that are the aim.
 const PER_SECOND_MIN: f64 = 2000.0;
 
@@ -33,13 +29,14 @@ const TREE: (usize, usize) = (30_000, 117_000);
 const SENT_BYTES_MAX: f64 = 10e6;
 
 /// Runs the benchmark in a yard of its own.
-pub fn measure(trial: &Trial<'_>) -> Result<Report> {
+pub fn measure(options: &BenchOptions, trial: &Trial<'_>) -> Result<Report> {
+    let (packages, bytes) = (options.packages as usize, options.kib as usize * 1024);
     let scratch = Scratch::within(trial.temporary, None)?;
     let yard = empty_yard(&scratch, trial)?;
     init::make_key(&yard.home)?;
     let distfiles = mirror::open_files(&yard)?;
-    trial.say(format!("writing {PACKAGES} packages"));
-    let rows = (0..PACKAGES).map(|number| row(&distfiles, number)).collect::<Result<Vec<_>>>()?;
+    trial.say(format!("writing {packages} packages"));
+    let rows = (0..packages).map(|number| row(&distfiles, number, bytes)).collect::<Result<Vec<_>>>()?;
     let mut store = yard.store()?;
     store.lead(&Holder::named("benchmark")).map_err(store_error)?;
     let (mut whole, mut hashing, mut rate, mut wall) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -51,23 +48,28 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
             hash(&distfiles, row)?;
         }
         hashing.push(own_cpu_seconds() - before);
-        // A new signer, which has signed none of them.
+        // A new signer, which has signed none of them, or the given one.
         for folder in ["signed", "state/signer"] {
             let removed = fs_err::remove_dir_all(yard.path(folder));
             removed
                 .or_else(|error| if yard.path(folder).exists() { Err(error) } else { Ok(()) })
                 .or_internal("clean")?;
         }
-        init::make_key(&yard.home)?;
+        if options.signer.is_none() {
+            init::make_key(&yard.home)?;
+        }
         let (own, children, started) = (own_cpu_seconds(), children_cpu_seconds(), Instant::now());
-        let signing = Signing::open(&yard)?;
+        let signing = match &options.signer {
+            Some(folder) => Signing::open_folder(folder, OWN_REPOSITORY)?,
+            None => Signing::open(&yard)?,
+        };
         let refused = sign_missing(&yard, &*store, &distfiles, &signing, &rows)?;
         // Its CPU time counts once it has ended.
         drop(signing);
         let signer = children_cpu_seconds() - children;
         wall.push(started.elapsed().as_secs_f64());
         whole.push(own_cpu_seconds() - own + signer);
-        rate.push(PACKAGES as f64 / signer);
+        rate.push(packages as f64 / signer);
         if !refused.is_empty() {
             return Err(Error::new(Kind::Internal, format!("the signer refused {}", refused[0].reason)));
         }
@@ -80,10 +82,11 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
         rate,
     );
     let sent = sent_bytes()? as f64;
+    let wall_each = wall.iter().map(|seconds| packages as f64 / seconds).collect();
     let is_met = rate.median() >= PER_SECOND_MIN && sent <= SENT_BYTES_MAX;
     let mut facts = Map::new();
-    facts.insert("packages".to_owned(), json!(PACKAGES));
-    facts.insert("bytes".to_owned(), json!(BYTES));
+    facts.insert("packages".to_owned(), json!(packages));
+    facts.insert("bytes".to_owned(), json!(bytes));
     Ok(Report {
         name: "signing",
         series: vec![
@@ -92,10 +95,16 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
             Series::new("whole_wall_seconds", "the whole way, wall", Unit::Seconds, wall),
             Series::new("ratio", "CPU, the whole way / SHA-512", Unit::Ratio, ratio),
             rate,
+            Series::new(
+                "packages_per_second",
+                "packages signed and written in a second",
+                Unit::PerSecond,
+                wall_each,
+            ),
             Series::new("sent_bytes", "sent for 3.5 GB in 30,000 packages", Unit::Bytes, vec![sent]),
         ],
         facts,
-        notes: vec![format!("{PACKAGES} packages of {} KiB, signed and written", BYTES >> 10)],
+        notes: vec![format!("{packages} packages of {} KiB, signed and written", options.kib)],
         target: format!(
             "{PER_SECOND_MIN} signatures in a CPU second of the signer, and {} MB for 30,000 packages",
             SENT_BYTES_MAX / 1e6
@@ -164,9 +173,9 @@ fn hash(distfiles: &FileStore, row: &OutputRow) -> Result<()> {
 }
 
 /// A package that was never built, and its file.
-fn row(distfiles: &FileStore, number: usize) -> Result<OutputRow> {
+fn row(distfiles: &FileStore, number: usize, size: usize) -> Result<OutputRow> {
     let failed = "write the packages of the benchmark";
-    let mut bytes = vec![0_u8; BYTES];
+    let mut bytes = vec![0_u8; size];
     // Different in each, and not compressible: xorshift (Marsaglia, 2003).
     let mut state = number as u64 + 1;
     for word in bytes.chunks_exact_mut(8) {
@@ -189,7 +198,7 @@ fn row(distfiles: &FileStore, number: usize) -> Result<OutputRow> {
             version: "1.0".to_owned(),
             architecture: "x86_64".to_owned(),
             sha256: sha256.as_str().to_owned(),
-            size_bytes: BYTES as u64,
+            size_bytes: size as u64,
             content: String::new(),
             description: format!("PKGNAME={name}-1.0\nPKGPATH=bench/{name}\n"),
             digests: std::collections::BTreeMap::from([(BLOCKS.to_owned(), blocks(&bytes))]),

@@ -33,7 +33,7 @@ pub fn make<'a>(
     let (mut entries, mut withheld, mut remarks) = (Vec::new(), HashSet::new(), Vec::new());
     let mut published = None;
     let outputs = store.outputs().map_err(store_error)?;
-    let signed = signs(yard).then(|| SignedPackages::of(yard, &terms.public_key));
+    let signed = signs(yard).then(|| SignedPackages::of(yard, &terms.package_key));
     for row in &outputs {
         let id = workshop.graph().find(&row.package);
         // Both the current recipe and the one that made the file must allow redistribution.
@@ -111,11 +111,20 @@ pub fn recover(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(recovered),
         Err(error) => return Err(error).context(Kind::Machine, "list the repository"),
     };
+    let scratch = tempfile::tempdir_in(yard.path("state")).context(Kind::Machine, "make a folder")?;
     for entry in entries {
         let path = entry.context(Kind::Machine, "list the repository")?.path();
         if path.extension().is_none_or(|ending| ending != "tgz") {
             continue;
         }
+        // A signed package contains the one that was built.
+        let path = match signed::unpacked(&path, scratch.path()) {
+            Ok(unpacked) => unpacked.unwrap_or(path),
+            Err(error) => {
+                recovered.remarks.push(format!("{} is lost: {error}", path.display()));
+                continue;
+            }
+        };
         let (package, output) = match workshop.published_output(&path) {
             Ok(Some(found)) => found,
             Ok(None) => {
@@ -133,6 +142,9 @@ pub fn recover(
             continue;
         }
         distfiles.insert(&path).context(Kind::Machine, "keep a published package")?;
+        if path.starts_with(scratch.path()) {
+            fs_err::remove_file(&path).context(Kind::Machine, "remove a copy")?;
+        }
         recovered.packages.push(Current {
             package,
             build: 0,

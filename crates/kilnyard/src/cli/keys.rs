@@ -81,6 +81,13 @@ pub enum KeysAction {
         /// (`gpgconf --list-dirs agent-socket`).
         #[arg(long, value_name = "SOCKET", requires = "file", conflicts_with = "credential")]
         gpg_agent: Option<PathBuf>,
+        /// The file has an X.509 key in PEM, for signatures of the packages of a pkgsrc tree, and this one its certificate, with
+        /// those of authorities that readers need.
+        #[arg(long, value_name = "CERTIFICATE", requires = "file", conflicts_with = "gpg_agent")]
+        x509: Option<PathBuf>,
+        /// The file with the passphrase of the X.509 key, for this command alone: to check it.
+        #[arg(long, value_name = "FILE", requires = "x509")]
+        passphrase_file: Option<PathBuf>,
     },
     /// Sign with a further key, too, so that readers can learn it; or, with --finish, with that key alone.
     Rotate {

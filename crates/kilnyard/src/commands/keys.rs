@@ -58,8 +58,35 @@ pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> 
             say!("imported the key {name}; next: {}", words::command(&format!("keys rotate {name}")));
             Ok(ExitCode::SUCCESS)
         }
+        Some(KeysAction::Import {
+            file: Some(file),
+            name,
+            credential,
+            x509: Some(certificate),
+            passphrase_file,
+            ..
+        }) => {
+            let text = |path: &Path| {
+                String::from_utf8(read(path)?).map_err(|_| {
+                    Error::usage(format!("{} is not PEM", path.display())).hint("openssl's -outform PEM")
+                })
+            };
+            let passphrase = passphrase_file.as_deref().map(text).transpose()?;
+            let passphrase = passphrase.as_deref().map(|text| text.trim_end_matches('\n'));
+            let (key, certificate) = (text(file)?, text(certificate)?);
+            open(&folder)?
+                .add_x509(now, name, (&key, &certificate), (credential.as_deref(), passphrase))
+                .map_err(failed)?;
+            say!("imported the X.509 key {name}; next: {}", words::command(&format!("keys rotate {name}")));
+            Ok(ExitCode::SUCCESS)
+        }
         Some(KeysAction::Import { file: Some(file), name, credential, .. }) => {
             import(&folder, file, name, credential.as_deref(), now)
+        }
+        Some(KeysAction::Rotate { name, .. }) if open(&folder)?.policy().x509.contains_key(name) => {
+            open(&folder)?.sign_packages_with(now, name).map_err(failed)?;
+            say!("from the next publication on, {name} signs packages; all of them get its signature");
+            Ok(ExitCode::SUCCESS)
         }
         Some(KeysAction::Rotate { name, finish }) => {
             open(&folder)?.rotate(now, name, *finish).map_err(failed)?;

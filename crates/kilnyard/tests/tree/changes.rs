@@ -14,7 +14,6 @@ pub const CASES: &[Trial] = &[
     ("a_rules_change_rebuilds_everything", a_rules_change),
     ("a_setting_affects_only_the_packages_that_it_concerns", affected_by_a_setting),
     ("a_new_version_replaces_the_old_one", a_new_version),
-    ("packages_have_signatures_of_their_own", signed_packages),
     ("a_base_root_change_keeps_a_kit_that_still_runs", another_base),
     ("the_requested_set_can_grow_and_shrink", the_requested_set),
     ("a_part_of_a_tree_is_planned_and_built_alone", a_part),
@@ -29,7 +28,7 @@ pub const CASES: &[Trial] = &[
 ];
 
 /// A chain of three packages, one package with a source, and one without dependencies.
-fn tree() -> MiniTree {
+pub fn tree() -> MiniTree {
     let tree = MiniTree::new(&[
         ("chain/base", "do-build:\n\t@if test -f files/greeting; then cat files/greeting; fi\n"),
         ("chain/lib", "BUILD_DEPENDS= base-[0-9]*:../../chain/base"),
@@ -288,75 +287,6 @@ fn a_new_version(shared: &Shared) {
     yard.approve_all();
     yard.run(&["publish"]).exits(0);
     assert_eq!(yard.published(), ["alone-1.0", "app-1.0", "base-1.0", "lib-0.9", "single-1.0"]);
-}
-
-/// A member of a signed package.
-fn member(file: &std::path::Path, name: &str) -> Vec<u8> {
-    let ended = Command::new("ar").arg("p").args([file, std::path::Path::new(name)]).output().unwrap();
-    assert!(ended.status.success(), "{ended:?}");
-    ended.stdout
-}
-
-fn signed_packages(shared: &Shared) {
-    let tree = tree();
-    let _server = serve(&tree);
-    let yard = shared.yard("signed", &tree, &[]);
-    let text = yard.read("kilnyard.toml").replacen("[pkgsrc]\n", "[pkgsrc]\nsign-packages = true\n", 1);
-    yard.configure(&text);
-    yard.build().exits(0).says(&["5 built", "repository (published, 5 packages)"]);
-    let scratch = tempfile::tempdir().unwrap();
-    let path = |name: &str| scratch.path().join(name);
-    let ring = yard.path("repository/kilnyard-archive-keyring.asc");
-    let dearmored = Command::new("gpg")
-        .args(["--batch", "--dearmor", "--output"])
-        .args([&path("ring.gpg"), &ring])
-        .output();
-    assert!(dearmored.unwrap().status.success());
-    for name in yard.published() {
-        let file = yard.path(ALL).join(format!("{name}.tgz"));
-        let listed = Command::new("ar").arg("t").arg(&file).output().unwrap().stdout;
-        assert_eq!(
-            String::from_utf8(listed).unwrap(),
-            format!("+PKG_HASH\n+PKG_GPG_SIGNATURE\n{name}.tgz\n")
-        );
-        let (hash, package) = (member(&file, "+PKG_HASH"), member(&file, &format!("{name}.tgz")));
-        fs::write(path("text"), &hash).unwrap();
-        fs::write(path("signature"), member(&file, "+PKG_GPG_SIGNATURE")).unwrap();
-        let mut gpgv = Command::new("gpgv");
-        gpgv.arg("--keyring").args([path("ring.gpg"), path("signature"), path("text")]);
-        let verified = gpgv.output().unwrap();
-        assert!(verified.status.success(), "{verified:?}");
-        // What pkg_add checks: the name, the size, and each block.
-        let hash = String::from_utf8(hash).unwrap();
-        assert!(
-            hash.starts_with(&format!(
-                "pkgsrc signature\n\nversion: 1\npkgname: {name}\nalgorithm: SHA512\n"
-            ))
-        );
-        assert!(
-            hash.contains(&format!("file size: {}\n", package.len()))
-                && hash.ends_with("end pkgsrc signature\n")
-        );
-        fs::write(path("package"), &package[..package.len().min(65_536)]).unwrap();
-        let block = Command::new("sha512sum").arg(path("package")).output().unwrap().stdout;
-        assert!(hash.contains(std::str::from_utf8(&block[..128]).unwrap()), "{hash}");
-    }
-    let sums =
-        Command::new("sha512sum").args(["--check", "--quiet", "SHA512"]).current_dir(yard.path(ALL)).output();
-    assert!(sums.unwrap().status.success());
-    // Unchanged packages are not signed again; a changed one is.
-    let signed = || yard.read("state/signer/account").matches("\"packages\":{\"repository\"").count();
-    assert_eq!(signed(), 1);
-    yard.run(&["publish"]).exits(0).says(&["unchanged: 5 packages"]);
-    assert_eq!(signed(), 1);
-    add_line(&tree, "lone/alone/Makefile", "COMMENT= Changed");
-    yard.build().exits(0).says(&["1 built"]);
-    assert_eq!(signed(), 2);
-    // Removed or damaged ones are made again.
-    fs::remove_dir_all(yard.path("signed")).unwrap();
-    yard.run(&["publish"]).exits(0);
-    assert_eq!(yard.published().len(), 5);
-    yard.run(&["keys", "audit"]).exits(0).says(&["0 findings"]);
 }
 
 /// A package added to the base root does not affect the kit, as long as the kit runs there.

@@ -2,7 +2,7 @@ use crate::fixture::*;
 use kilnyard_sign::Keyring;
 use kilnyard_signer::account::Account;
 use kilnyard_signer::memory::Memory;
-use kilnyard_signer::message::{Answer, Ask, Rule};
+use kilnyard_signer::message::{Answer, Ask, Generation, Rule};
 use std::fs;
 
 fn keyring(signer: &mut Signer) -> Keyring {
@@ -101,6 +101,39 @@ fn a_copy_of_the_account_continues_where_the_repository_is() {
     signed(&other.publish(&new));
     assert!(other.account().starts_with(&signer.account()));
     Account::check(&other.account(), Some(&keyring)).unwrap();
+}
+
+/// A series that the account does not know is taken over while the account is new; later, a person approves it.
+#[test]
+fn an_old_generation_of_an_unknown_series_needs_an_approval() {
+    let other_series = |texts: Texts| {
+        let release = texts.release.replace(SERIES, "older");
+        Ask::Adopt {
+            generation: Generation { series: "older".to_owned(), text: release, ..generation(&texts) },
+            signature: String::new(),
+        }
+    };
+    let signed_by = |ask: Ask, signer: &Signer| {
+        let key = kilnyard_sign::YardKey::read(&signer.folder.path().join("keys/main.asc")).unwrap();
+        let Ask::Adopt { generation, .. } = ask else { panic!() };
+        let signature = key.sign_detached(generation.text.as_bytes()).unwrap();
+        Ask::Adopt { generation, signature }
+    };
+    let hello = [deb("hello", "1.0")];
+    let mut signer = Signer::new();
+    signed(&signer.publish(&hello));
+    let ask = signed_by(other_series(texts(&hello, signer.now)), &signer);
+    signer.now += 86_400;
+    let answer = signer.ask(ask.clone());
+    is_refused(&answer, Rule::Approval, "the account knows nothing of older");
+    let id = refused(&answer)[0].id.clone().unwrap();
+    assert!(signer.service.memory().approve(signer.now, &id, "person").unwrap());
+    assert_eq!(signer.ask(ask), Answer::Adopted);
+    // Within a day, it is taken as it is.
+    let mut signer = Signer::new();
+    signed(&signer.publish(&hello));
+    let ask = signed_by(other_series(texts(&hello, signer.now)), &signer);
+    assert_eq!(signer.ask(ask), Answer::Adopted);
 }
 
 #[test]

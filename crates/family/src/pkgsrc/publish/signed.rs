@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 /// The folder of signed packages in the yard. Below it, there is one for each set of keys.
 const FOLDER: &str = "signed";
@@ -27,8 +28,10 @@ const PART_BYTES: usize = 256 << 10;
 /// What an archive begins with, and the size of a member's header (ar(5)).
 const MAGIC: &[u8] = b"!<arch>\n";
 const HEADER_BYTES: usize = 60;
-/// The name of the signature in the archive.
-const SIGNATURE: &str = "+PKG_GPG_SIGNATURE";
+/// The blocks of file systems.
+const ALIGNMENT_BYTES: usize = 4096;
+/// The names of the signature in the archive: of OpenPGP, and of X.509.
+const SIGNATURES: [&str; 2] = ["+PKG_GPG_SIGNATURE", "+PKG_SIGNATURE"];
 /// The name of the text in the archive.
 const TEXT: &str = "+PKG_HASH";
 
@@ -48,7 +51,7 @@ pub struct SignedPackages {
 }
 
 impl SignedPackages {
-    /// Those that these public keys verify.
+    /// Those that these public keys or certificates verify.
     pub fn of(yard: &Yard, public_key: &str) -> SignedPackages {
         SignedPackages { folder: yard.path(FOLDER).join(&hash_of(public_key)[..16]) }
     }
@@ -97,37 +100,69 @@ pub fn sign_missing(
     signing: &Signing,
     outputs: &[OutputRow],
 ) -> Result<Vec<RefusedPackage>> {
-    let packages = SignedPackages::of(yard, signing.public_armored());
+    let packages = SignedPackages::of(yard, signing.public_of_packages());
     fs_err::create_dir_all(&packages.folder).context(Kind::Machine, "make the folder of signed packages")?;
     let missing: Vec<&OutputRow> =
         outputs.iter().filter(|row| packages.facts(&row.output).is_none()).collect();
-    let mut refused = Vec::new();
-    for batch in missing.chunks(BATCH) {
-        // A store has one user.
-        let mut built: Vec<(&OutputRow, Option<Signed>)> = Vec::new();
-        for row in batch {
-            let found = store.provenance(&row.package).map_err(store_error)?;
-            built.push((row, found.map(|found| found.signed)));
-        }
-        let texts = in_parallel(&built, |(row, statement)| text_of(statement.clone(), distfiles, row))?;
-        let (signatures, refusals) =
-            signing.sign_packages(texts.clone()).context(Kind::Machine, "sign packages")?;
-        refused.extend(refusals.iter().map(RefusedPackage::of));
-        let signed: Vec<(&OutputRow, &PackageText, String)> = batch
-            .iter()
-            .zip(&texts)
-            .zip(signatures)
-            .filter_map(|((row, text), signature)| Some((*row, text, signature?)))
-            .collect();
-        let written = in_parallel(&signed, |(row, text, signature)| {
-            write(&packages, distfiles, row, &text.text, signature)
-                .context(Kind::Machine, "write a signed package")
-        })?;
-        packages.finish(&written).context(Kind::Machine, "write the signed packages")?;
-    }
+    let refused = std::thread::scope(|scope| {
+        // A batch is written while the next one is signed, so that a token is not idle.
+        let (sender, batches) = mpsc::sync_channel::<Vec<SignedOutput<'_>>>(1);
+        let packages = &packages;
+        let writer = scope.spawn(move || {
+            batches.into_iter().try_for_each(|batch| write_batch(packages, distfiles, &batch))
+        });
+        let mut refused = Vec::new();
+        let mut sign = || -> Result<()> {
+            for batch in missing.chunks(BATCH) {
+                let (signed, refusals) = sign_batch(store, distfiles, signing, batch)?;
+                refused.extend(refusals);
+                // A writer that ended has failed, and says why.
+                if sender.send(signed).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let signed = sign();
+        drop(sender);
+        let written = writer.join().unwrap_or_else(|_| {
+            Err(Error::new(Kind::Internal, "a thread that writes signed packages panicked"))
+        });
+        written.and(signed).map(|()| refused)
+    })?;
     let wanted = outputs.iter().map(|row| row.output.sha256.as_str()).collect();
     packages.keep(&wanted).context(Kind::Machine, "remove signed packages that are no longer needed")?;
     Ok(refused)
+}
+
+/// An output, the text that was signed, and its signature.
+type SignedOutput<'a> = (&'a OutputRow, String, String);
+
+fn sign_batch<'a>(
+    store: &dyn Store,
+    distfiles: &FileStore,
+    signing: &Signing,
+    batch: &[&'a OutputRow],
+) -> Result<(Vec<SignedOutput<'a>>, Vec<RefusedPackage>)> {
+    // A store has one user.
+    let mut built: Vec<(&OutputRow, Option<Signed>)> = Vec::new();
+    for row in batch {
+        let found = store.provenance(&row.package).map_err(store_error)?;
+        built.push((row, found.map(|found| found.signed)));
+    }
+    let texts = in_parallel(&built, |(row, statement)| text_of(statement.clone(), distfiles, row))?;
+    let (signatures, refusals) =
+        signing.sign_packages(texts.clone()).context(Kind::Machine, "sign packages")?;
+    let signed = batch.iter().zip(texts).zip(signatures);
+    let signed = signed.filter_map(|((row, text), signature)| Some((*row, text.text, signature?)));
+    Ok((signed.collect(), refusals.iter().map(RefusedPackage::of).collect()))
+}
+
+fn write_batch(packages: &SignedPackages, distfiles: &FileStore, signed: &[SignedOutput<'_>]) -> Result<()> {
+    let written = in_parallel(signed, |(row, text, signature)| {
+        write(packages, distfiles, row, text, signature).context(Kind::Machine, "write a signed package")
+    })?;
+    packages.finish(&written).context(Kind::Machine, "write the signed packages")
 }
 
 /// Performs work on all items, on a thread for each core. Results are in the order of the items.
@@ -205,6 +240,37 @@ fn text_in(path: &Path) -> io::Result<String> {
     Ok(hash_of(&text))
 }
 
+/// The package in a signed package, written to a file of the same name in `scratch`; none if the file is not signed.
+pub fn unpacked(path: &Path, scratch: &Path) -> io::Result<Option<PathBuf>> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its archive is damaged");
+    let (mut file, _) = fs_err::File::open(path)?.into_parts();
+    let mut magic = [0; MAGIC.len()];
+    if file.read(&mut magic)? < MAGIC.len() || magic != *MAGIC {
+        return Ok(None);
+    }
+    // The text, its signature, and the package.
+    for member in 0..3 {
+        let mut header = [0; HEADER_BYTES];
+        file.read_exact(&mut header)?;
+        let field = |range: std::ops::Range<usize>| std::str::from_utf8(header[range].trim_ascii()).ok();
+        let size: u64 = field(48..58).and_then(|size| size.parse().ok()).ok_or_else(damaged)?;
+        let named = field(0..16).and_then(|name| name.strip_prefix("#1/")).map(str::parse::<u64>);
+        let named = named.transpose().map_err(|_| damaged())?.unwrap_or(0);
+        let content = size.checked_sub(named).ok_or_else(damaged)?;
+        io::copy(&mut (&file).take(named), &mut io::sink())?;
+        if member == 2 {
+            let to = scratch.join(path.file_name().unwrap_or_default());
+            let (mut out, _) = fs_err::File::create(&to)?.into_parts();
+            return match io::copy(&mut file.take(content), &mut out)? == content {
+                true => Ok(Some(to)),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
+        io::copy(&mut (&file).take(content + size % 2), &mut io::sink())?;
+    }
+    Err(damaged())
+}
+
 /// Writes the archive of an output under a name of its own. Returns it and the final name.
 fn write(
     packages: &SignedPackages,
@@ -217,10 +283,7 @@ fn write(
     let from = distfiles.path(&Sha256Hex::parse(&output.sha256).map_err(io::Error::other)?);
     let path = packages.path(&output.sha256);
     let staged = path.with_extension("new");
-    let mut head = MAGIC.to_vec();
-    member(&mut head, TEXT, text.as_bytes());
-    member(&mut head, SIGNATURE, signature.as_bytes());
-    header(&mut head, &output.file, output.size_bytes);
+    let head = head(text, signature, &output.file, output.size_bytes);
     // The kernel copies between files, where the file system can.
     let (mut out, _) = fs_err::File::create(&staged)?.into_parts();
     out.write_all(&head)?;
@@ -228,7 +291,7 @@ fn write(
     if io::copy(&mut from.take(output.size_bytes), &mut out)? != output.size_bytes {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    pad(&mut out, &output.file, output.size_bytes)?;
+    pad(&mut out, output.size_bytes)?;
     Ok((staged, path))
 }
 
@@ -244,32 +307,69 @@ impl SignedPackages {
     }
 }
 
+/// What precedes the package in its archive. The package begins at a multiple of a block, so that a file system can share its blocks
+/// with the file that it is copied from (XFS, Btrfs): a signature may have empty lines after its end.
+fn head(text: &str, signature: &str, file: &str, size_bytes: u64) -> Vec<u8> {
+    let is_x509 = signature.starts_with("-----BEGIN PKCS7-----");
+    let with = |lines: usize| {
+        let mut head = MAGIC.to_vec();
+        member(&mut head, TEXT, text.as_bytes());
+        let signature = format!("{signature}{}", "\n".repeat(lines));
+        member(&mut head, SIGNATURES[usize::from(is_x509)], signature.as_bytes());
+        header(&mut head, file, size_bytes);
+        head
+    };
+    let missing = with(0).len().next_multiple_of(ALIGNMENT_BYTES) - with(0).len();
+    // A member is filled up to an even size, so that one line less may be enough.
+    let heads = [missing, missing.saturating_sub(1)].map(with);
+    heads.into_iter().find(|head| head.len() % ALIGNMENT_BYTES == 0).unwrap_or_else(|| with(0))
+}
+
 /// Adds a member of an archive.
 fn member(out: &mut Vec<u8>, name: &str, content: &[u8]) {
     header(out, name, content.len() as u64);
     out.extend_from_slice(content);
     // Writing to memory cannot fail.
-    let _ = pad(out, name, content.len() as u64);
+    let _ = pad(out, content.len() as u64);
 }
 
-/// Adds the header of a member in BSD's form: a name of more than 16 bytes precedes the content (ar(5)).
+/// Adds the header of a member in BSD's form: a name of more than 16 bytes precedes the content, filled up to an even size (ar(5)).
 fn header(out: &mut Vec<u8>, name: &str, size_bytes: u64) {
-    let (short, long) = match is_long(name) {
-        true => (format!("#1/{}", name.len()), name),
-        false => (name.to_owned(), ""),
-    };
+    let mut long = String::new();
+    if is_long(name) {
+        name.clone_into(&mut long);
+        long.extend(std::iter::repeat_n('\0', name.len() % 2));
+    }
+    let short = if long.is_empty() { name.to_owned() } else { format!("#1/{}", long.len()) };
     let whole = size_bytes + long.len() as u64;
     out.extend_from_slice(
         format!("{short:<16}{:<12}{:<6}{:<6}{:<8}{whole:<10}`\n{long}", 0, 0, 0, 100_644).as_bytes(),
     );
 }
 
-/// Members begin at even places.
-fn pad(out: &mut impl Write, name: &str, size_bytes: u64) -> io::Result<()> {
-    let long = if is_long(name) { name.len() as u64 } else { 0 };
-    if (size_bytes + long) % 2 == 1 { out.write_all(b"\n") } else { Ok(()) }
+/// Members begin at even places, and so does what follows their names.
+fn pad(out: &mut impl Write, size_bytes: u64) -> io::Result<()> {
+    if size_bytes % 2 == 1 { out.write_all(b"\n") } else { Ok(()) }
 }
 
 fn is_long(name: &str) -> bool {
     name.len() > 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_begin_at_a_block_whatever_their_names() {
+        for file in ["a-1.tgz", "ab-1.tgz", "a-package-with-a-name-1.0.tgz", "a-package-with-names-1.0.tgz"] {
+            for lines in 0..3 {
+                let signature = format!("-----BEGIN PGP SIGNATURE-----\n{}", "x\n".repeat(lines * 700));
+                for odd in ["", "x"] {
+                    let head = head("text", &format!("{signature}{odd}"), file, 7);
+                    assert_eq!(head.len() % ALIGNMENT_BYTES, 0, "{file} {lines} {odd}");
+                }
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@
 
 mod file;
 
-pub use file::{Lock, LockedFile, LockedIndex, NAME, kept_name, read};
+pub use file::{Lock, LockedFile, LockedIndex, NAME, RELEASE, kept_name, read};
 
 use super::autopkgtest;
 use super::scan::Index;

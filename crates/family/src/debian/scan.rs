@@ -9,7 +9,7 @@ mod update;
 
 use super::archives::{WantedSuite, wanted};
 use super::config::Debian;
-use super::lock::{self, Kept, LockedFile, LockedIndex, kept_name};
+use super::lock::{self, Kept, LockedFile, LockedIndex, RELEASE, kept_name};
 use kilnyard_ecosystem::debian::source::Sources;
 use kilnyard_ecosystem::debian::suites::Suites;
 use kilnyard_ecosystem::debian::universe::{TooLarge, Universe};
@@ -66,7 +66,7 @@ struct IndexSuite {
 impl IndexSuite {
     /// The name in `index` of our copy of the verified `InRelease`, which a signer reads; none if its hash is damaged.
     fn release_name(&self) -> Option<String> {
-        Some(kept_name(&self.archive, &self.suite, "InRelease", &Sha256Hex::parse(&self.release).ok()?))
+        Some(kept_name(&self.archive, &self.suite, RELEASE, &Sha256Hex::parse(&self.release).ok()?))
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 pub const CASES: &[Trial] = &[
     ("a_trojan_stays_out_and_the_rest_is_published", trojan),
+    ("an_archive_says_which_sources_there_are", archive),
     ("keys_change_and_readers_follow", keys),
     ("the_signer_sees_its_keys_and_nothing_else", sandbox),
     ("a_token_signs_from_within_the_sandbox", token),
@@ -120,6 +121,43 @@ fn trojan(shared: &Shared) {
     yard.run(&["publish"]).exits(3).says(&["failed to start the signer", "account"]);
     fs::write(yard.path("state/signer/account"), account).unwrap();
     yard.run(&["publish"]).exits(0).says(&["unchanged"]);
+}
+
+/// The index of sources of a real archive, as the scan verified it.
+fn archive(shared: &Shared) {
+    let yard = shared.yard("signing-archive", &[good("only", "")]);
+    let policy = yard.read("state/signer/policy.toml");
+    let with = |rules: &str| {
+        let keys = format!("keys = [\"main\"]\narchives = [\"debian\"]\n{rules}");
+        let table = "\n[archive.debian]\nkeyring = \"debian.gpg\"\n";
+        fs::write(yard.path("state/signer/policy.toml"), policy.replace("keys = [\"main\"]", &keys) + table)
+            .unwrap();
+    };
+    with("");
+    yard.build().exits(1).says(&["no archive of the policy has the source only 1.0", "debian.gpg"]);
+    let keyring = yard.read("kilnyard.toml");
+    let keyring = keyring.lines().find_map(|line| line.strip_prefix("keyring = \"")).map(str::to_owned);
+    let keyring = keyring.map_or_else(
+        || "/usr/share/keyrings/debian-archive-keyring.gpg".to_owned(),
+        |line| line.split('"').next().unwrap().to_owned(),
+    );
+    fs::copy(keyring, yard.path("state/signer/debian.gpg")).unwrap();
+    yard.run(&["publish"]).exits(1).says(&["no archive of the policy has the source only 1.0"]);
+    // It was shown all sources of the release, once.
+    let account = yard.read("state/signer/account");
+    let shown: Vec<&str> = account.split("{\"sources\":{\"archive\":\"debian\"").skip(1).collect();
+    assert!(!shown.is_empty(), "{account}");
+    let count = |text: &str| -> u64 {
+        let (_, rest) = text.split_once("\"sources\":").unwrap();
+        rest.split('}').next().unwrap().parse().unwrap()
+    };
+    assert!(shown.iter().map(|text| count(text)).sum::<u64>() > 30_000, "{account}");
+    with("own-sources = [\"only\"]");
+    yard.run(&["publish"]).exits(0).says(&["published: 1 package"]);
+    let again = yard.read("state/signer/account");
+    assert_eq!(again.matches("{\"sources\":").count(), shown.len());
+    apt_reads(&yard);
+    yard.run(&["keys", "audit"]).exits(0).says(&["0 findings"]);
 }
 
 fn keys(shared: &Shared) {

@@ -178,7 +178,12 @@ impl<'a> Files<'a> {
         for entry in entries {
             let is_same = listed.remove(entry.file_name.as_str()) == Some(&entry.checksum);
             let from = current.path(&entry.file_name);
-            match is_same && size_bytes(&from) == Some(entry.size_bytes) {
+            let is_same = is_same && size_bytes(&from) == Some(entry.size_bytes);
+            // A signed package is listed by what is signed, and not by its signature.
+            let is_same = is_same
+                && (!matches!(entry.checksum, Checksum::PkgHash(_))
+                    || signed::have_one_signature(&repository.join(&from), &entry.file));
+            match is_same {
                 true => files.link(&entry.file_name, from, entry.size_bytes),
                 false => files.miss(entry)?,
             }

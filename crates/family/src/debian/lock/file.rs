@@ -203,6 +203,9 @@ impl std::fmt::Display for IndexPath {
     }
 }
 
+/// The path of the signed `Release` file of a suite.
+pub const RELEASE: &str = "InRelease";
+
 /// The name in `index` of our copy of an index file. `path` is without the ending of a compression. No archive and no
 /// suite has a comma in its name.
 pub fn kept_name(archive: &str, suite: &str, path: &str, sha256: &Sha256Hex) -> String {
@@ -211,9 +214,10 @@ pub fn kept_name(archive: &str, suite: &str, path: &str, sha256: &Sha256Hex) -> 
 }
 
 impl LockedIndex {
-    /// The names in `index` of its files.
+    /// The names in `index` of its files, and of the `InRelease` that vouches for them.
     pub fn kept_names(&self) -> Vec<String> {
-        self.files.iter().map(|file| self.kept_name(file)).collect()
+        let release = kept_name(&self.archive, &self.suite.0, RELEASE, self.release.sha256());
+        self.files.iter().map(|file| self.kept_name(file)).chain([release]).collect()
     }
 
     /// The name in `index` of one of its files.
@@ -359,7 +363,9 @@ mod tests {
         let text = lock().to_text().unwrap();
         assert_eq!(Lock::parse(&text).unwrap(), lock(), "{text}");
         assert!(lock().differences(&lock()).is_empty());
-        assert_eq!(lock().index[0].kept_names(), ["bookworm-main-source-Sources-aaaaaaaaaaaaaaaa.zst"]);
+        let kept = lock().index[0].kept_names();
+        assert_eq!(kept[0], "bookworm-main-source-Sources-aaaaaaaaaaaaaaaa.zst");
+        assert!(kept[1].starts_with("bookworm-InRelease-"), "{kept:?}");
     }
 
     #[test]

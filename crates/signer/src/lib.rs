@@ -16,10 +16,10 @@
 //!   `Release` names its fields, a list of checksums its files; a seal of the account begins with a word of its own.
 //! - What it is sent is hostile: sizes and counts are bounded, nothing is run, no path is followed.
 //!
-//! Out of scope: X.509 signatures of pkgsrc packages, and those of RPM.
+//! Out of scope: signatures of RPM.
 //!
-//! Known downside: it believes the coordinator about facts that no worker signs, above all which names a source declares; and
-//! without `workers-only`, about all others. `docs/signing.md` says what a coordinator that lies can do.
+//! Known downside: without `archives` in the policy, it believes the coordinator about which names a source declares; without
+//! `workers-only`, about all that workers sign. `docs/signing.md` says what a coordinator that lies can do.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -7,7 +7,7 @@ mod check;
 pub mod config;
 mod demo;
 mod doctor;
-mod git;
+pub mod git;
 pub mod init;
 mod lock;
 pub mod mirror;

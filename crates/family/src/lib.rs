@@ -15,6 +15,7 @@ macro_rules! say {
 }
 
 mod arguments;
+mod commit;
 pub mod debian;
 pub mod pkgsrc;
 

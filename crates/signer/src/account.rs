@@ -68,11 +68,11 @@ pub enum Entry {
         /// The packages.
         packages: Vec<Package>,
     },
-    /// An archive's index of sources was taken as what the archive has.
+    /// An archive's index of sources, or a commit of a tree, was taken as what the archive or the tree has.
     Sources {
-        /// The archive, by its name in the policy.
+        /// The archive by its name in the policy, or the tree: `tree NAME`.
         archive: String,
-        /// The SHA-256 of the index.
+        /// The SHA-256 of the index, or the id of the commit.
         text: String,
         /// The number of its sources.
         sources: u64,

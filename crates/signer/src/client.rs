@@ -6,8 +6,8 @@ use crate::judge::checksums::SUMMARY;
 use crate::judge::release;
 use crate::memory::Name;
 use crate::message::{
-    self, Answer, Ask, Build, Change, Form, Generation, KeyState, PackageText, Question, Refusal,
-    SourceIndex, VERSION,
+    self, Answer, Ask, Build, Change, Evidence, Form, Generation, KeyState, PackageText, Question, Refusal,
+    VERSION,
 };
 use kilnyard_publish::{Signatures, SignedText, ToSign};
 use std::collections::BTreeMap;
@@ -18,29 +18,28 @@ use std::path::{Path, PathBuf};
 /// The file of a pkgsrc generation that has its summary.
 const SUMMARY_FILE: &str = "pkg_summary.zst";
 
+/// What vouches for the sources that packages are from.
+pub trait Sources {
+    /// What it is asked for by: the indexes of archives if no packages are named, else the commits that these packages are from.
+    ///
+    /// # Errors
+    /// An index or a repository cannot be read.
+    fn keys(&self, packages: &[Name]) -> Result<Vec<String>, kilnyard_publish::SignerError>;
+
+    /// What has this key; none if a signature of it is not there.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn shown(&self, key: &str) -> Result<Option<Evidence>, kilnyard_publish::SignerError>;
+}
+
 /// Finds the builds that packages are from.
-pub trait Builds {
+pub trait Builds: Sources {
     /// The builds of these packages. A package without one is left out.
     ///
     /// # Errors
     /// The store or a file cannot be read.
     fn of(&self, packages: &[Name]) -> Result<Vec<Build>, kilnyard_publish::SignerError>;
-
-    /// The SHA-256 of each index of sources that they may be from.
-    ///
-    /// # Errors
-    /// An index cannot be read.
-    fn indexes(&self) -> Result<Vec<String>, kilnyard_publish::SignerError> {
-        Ok(Vec::new())
-    }
-
-    /// An index of sources, by its SHA-256; none if what vouches for it is not there.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn index(&self, _sha256: &str) -> Result<Option<SourceIndex>, kilnyard_publish::SignerError> {
-        Ok(None)
-    }
 }
 
 /// A conversation with a signer.
@@ -186,11 +185,12 @@ impl Client {
             text: text.to_owned(),
             indexes: changes(new, &shown, to_sign),
         };
-        self.show_sources(builds)?;
+        self.show_sources(&[], builds)?;
         let mut answer = self.ask(Ask::Generation(generation))?;
         if let Answer::Wanted { packages } = answer {
             let name = |(name, variant)| Name { name, variant };
             let packages: Vec<Name> = packages.into_iter().map(name).collect();
+            self.show_sources(&packages, builds)?;
             answer = self.ask(Ask::Builds { builds: builds.of(&packages)? })?;
         }
         match answer {
@@ -199,17 +199,25 @@ impl Client {
         }
     }
 
-    /// Shows the indexes of sources that the signer has not seen.
-    fn show_sources(&mut self, builds: &dyn Builds) -> Result<(), kilnyard_publish::SignerError> {
-        let sha256 = builds.indexes()?;
-        if sha256.is_empty() {
+    /// Shows what vouches for the sources of packages, as far as the signer has not seen it; without packages, the indexes of
+    /// archives.
+    ///
+    /// # Errors
+    /// The signer is away, or something cannot be read.
+    pub fn show_sources(
+        &mut self,
+        packages: &[Name],
+        sources: &(impl Sources + ?Sized),
+    ) -> Result<(), kilnyard_publish::SignerError> {
+        let keys = sources.keys(packages)?;
+        if keys.is_empty() {
             return Ok(());
         }
-        let Answer::Indexes { wanted } = self.ask(Ask::Indexes { sha256 })? else { return Ok(()) };
-        for sha256 in wanted {
-            if let Some(index) = builds.index(&sha256)? {
+        let Answer::Evidence { wanted } = self.ask(Ask::Evidence { keys })? else { return Ok(()) };
+        for key in wanted {
+            if let Some(evidence) = sources.shown(&key)? {
                 // What the signer makes of it is in its judgement of the packages.
-                self.ask(Ask::Sources(index))?;
+                self.ask(Ask::Sources(evidence))?;
             }
         }
         Ok(())

@@ -123,7 +123,7 @@ pub struct Court<'a> {
     pub repository: &'a Repository,
     /// What was signed before.
     pub memory: &'a Memory,
-    /// Why an index of sources was not accepted; none if all were.
+    /// Why an index or a commit was not accepted; none if all were.
     pub doubt: Option<&'a str>,
     /// The signer's time, in seconds since 1970.
     pub now: i64,
@@ -571,8 +571,15 @@ impl Prepared {
 
 /// Whether a source that declares these names may make a package: debhelper makes packages of debugging symbols unasked.
 fn is_declared(declared: &[String], name: &str) -> bool {
-    let is = |name: &str| declared.iter().any(|declared| declared == name);
+    let is = |name: &str| declared.iter().any(|declared| is_name(declared, name));
     is(name) || name.strip_suffix("-dbgsym").is_some_and(is)
+}
+
+/// Whether a name is the declared one, in which a `#` stands for digits.
+fn is_name(declared: &str, name: &str) -> bool {
+    let Some((before, after)) = declared.split_once('#') else { return declared == name };
+    let middle = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    middle.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn compare(form: Form, left: &str, right: &str) -> Ordering {

@@ -26,7 +26,6 @@
 
 pub mod account;
 pub mod agent;
-pub mod archives;
 pub mod audit;
 pub mod change;
 pub mod client;
@@ -39,6 +38,7 @@ pub mod pkcs11;
 pub mod policy;
 pub mod service;
 pub mod setup;
+pub mod sources;
 pub mod statement;
 
 use sha2::{Digest, Sha256};

@@ -45,13 +45,13 @@ pub enum Ask {
         /// The detached signature of its text.
         signature: String,
     },
-    /// Which of these indexes of sources, by SHA-256, the signer has not seen. Those that it wants are shown with [`Ask::Sources`].
-    Indexes {
-        /// The SHA-256 of each.
-        sha256: Vec<String>,
+    /// Which of these indexes and commits the signer has not seen. Those that it wants are shown with [`Ask::Sources`].
+    Evidence {
+        /// What each is asked for by: the SHA-256 of an index, or that of a commit's id and a folder in it.
+        keys: Vec<String>,
     },
-    /// Remember what an archive's index of sources says.
-    Sources(SourceIndex),
+    /// Remember what vouches for sources.
+    Sources(Evidence),
     /// Sign a generation. If packages are new, the answer is [`Answer::Wanted`].
     Generation(Generation),
     /// The builds that the signer wanted; then it signs the generation.
@@ -69,6 +69,28 @@ pub enum Ask {
         /// Its text.
         text: String,
     },
+}
+
+/// What vouches for sources.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// An archive's index.
+    Index(SourceIndex),
+    /// A commit of a tree.
+    Commit(SourceCommit),
+}
+
+/// A folder with a source in a signed commit of git.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceCommit {
+    /// The text of the commit.
+    pub commit: String,
+    /// The folder, below the root of the tree: empty for the root.
+    pub path: String,
+    /// The trees and files that lead to what the folder says of its source, each in hexadecimal.
+    pub objects: Vec<String>,
 }
 
 /// An index of sources, with what vouches for it.
@@ -193,9 +215,9 @@ pub enum Answer {
     },
     /// The generation is remembered.
     Adopted,
-    /// The indexes of sources that the signer wants to see.
-    Indexes {
-        /// The SHA-256 of each.
+    /// What the signer wants to see of what vouches for sources.
+    Evidence {
+        /// The key of each.
         wanted: Vec<String>,
     },
     /// The signer wants the builds of these packages.
@@ -270,7 +292,7 @@ pub enum Rule {
     Policy,
     /// No build explains the package, or its source is another one.
     NoBuild,
-    /// No archive of the policy has the source.
+    /// No archive or tree of the policy has the source.
     Source,
     /// The source does not declare the package.
     Undeclared,

@@ -32,7 +32,10 @@ pub struct Policy {
     pub x509: BTreeMap<String, X509Key>,
     /// Archives whose sources may be built, by name.
     #[serde(default)]
-    pub archive: BTreeMap<String, Archive>,
+    pub archive: BTreeMap<String, Voucher>,
+    /// Trees in git whose signed commits vouch for sources, by name.
+    #[serde(default)]
+    pub tree: BTreeMap<String, Voucher>,
     /// Workers whose results count, by name.
     #[serde(default)]
     pub worker: BTreeMap<String, Worker>,
@@ -61,7 +64,10 @@ pub struct Repository {
     /// The archives that have the sources of its packages, and say what each declares. Without any, the yard says so.
     #[serde(default)]
     pub archives: Vec<String>,
-    /// Sources that are in no archive, as patterns: the yard says what they declare.
+    /// The trees whose signed commits have sources of its packages, and say what each declares.
+    #[serde(default)]
+    pub trees: Vec<String>,
+    /// Sources that are in no archive or tree, as patterns: the yard says what they declare.
     #[serde(default)]
     pub own_sources: Vec<Patterned>,
     /// Names that only workers with `core = true` may build, as patterns.
@@ -151,11 +157,11 @@ const LIBRARIES: [&str; 8] = [
     "/usr/share/p11-kit",
 ];
 
-/// An archive of sources.
+/// An archive or a tree of sources.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Archive {
-    /// The file with the keys that sign its `InRelease`, armored or binary, relative to the signer's folder.
+pub struct Voucher {
+    /// The file with the keys that sign its `InRelease` or its commits, armored or binary, relative to the signer's folder.
     pub keyring: PathBuf,
 }
 
@@ -251,6 +257,11 @@ impl Policy {
             }
         }
         for (name, repository) in &policy.repository {
+            if let Some(tree) = repository.trees.iter().find(|one| !policy.tree.contains_key(*one)) {
+                return Err(format!(
+                    "[repository.{name}] names the tree {tree:?}, and there is no [tree.{tree}]"
+                ));
+            }
             if let Some(archive) = repository.archives.iter().find(|one| !policy.archive.contains_key(*one)) {
                 return Err(format!(
                     "[repository.{name}] names the archive {archive:?}, and there is no [archive.{archive}]"

@@ -1,16 +1,16 @@
 //! The signer itself: answers questions, one after another.
 
 use crate::account::{self, Entry, seal_text};
-use crate::archives::Archives;
 use crate::hash;
 use crate::judge::release::document;
 use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES};
 use crate::keys::{Credentials, Keys, with_cause};
 use crate::memory::{Memory, MemoryError, Name, Remembered, Signed};
 use crate::message::{
-    self, Answer, Ask, Build, Form, Generation, PackageText, Question, Refusal, Rule, SourceIndex, VERSION,
+    self, Answer, Ask, Build, Evidence, Form, Generation, PackageText, Question, Refusal, Rule, VERSION,
 };
 use crate::policy::{POLICY, Policy, Repository};
+use crate::sources::{Vouchers, vouchers_of};
 use kilnyard_sign::{sign_clear, sign_detached};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -24,9 +24,9 @@ const LINES_OF_A_SEAL: u64 = 64;
 pub struct Service {
     policy: Policy,
     keys: Keys,
-    archives: Archives,
+    vouchers: Vouchers,
     memory: Memory,
-    /// Why an index of sources was not accepted since the last generation.
+    /// Why an index or a commit was not accepted since the last question for them.
     doubt: Option<String>,
     /// A generation whose builds are awaited, with its repository.
     awaited: Option<(String, Generation, Prepared)>,
@@ -59,8 +59,8 @@ impl Service {
             .map_err(|error| StartError::Policy(error.to_string()))?;
         let policy = Policy::parse(&text).map_err(StartError::Policy)?;
         let keys = Keys::open(folder, &policy, credentials);
-        let archives = Archives::open(folder, &policy);
-        Ok(Service { keys, archives, memory: Memory::open(folder)?, policy, doubt: None, awaited: None })
+        let vouchers = Vouchers::open(folder, &policy);
+        Ok(Service { keys, vouchers, memory: Memory::open(folder)?, policy, doubt: None, awaited: None })
     }
 
     /// Answers questions until the other end is gone. `now` is the time in seconds since 1970.
@@ -101,8 +101,15 @@ impl Service {
             Ask::Adopt { generation, signature } => {
                 self.adopt(&question.repository, &repository, generation, signature, now)
             }
-            Ask::Indexes { sha256 } => self.wanted_indexes(&repository, sha256),
-            Ask::Sources(index) => self.learn(&repository, index, now),
+            // These come between a generation and its builds.
+            Ask::Evidence { keys } => {
+                self.awaited = awaited;
+                self.wanted_evidence(&repository, keys)
+            }
+            Ask::Sources(evidence) => {
+                self.awaited = awaited;
+                self.learn(&repository, evidence, now)
+            }
             Ask::Generation(generation) => self.generation(question, &repository, generation, now),
             Ask::Builds { builds } => match awaited {
                 Some((name, generation, prepared)) if name == question.repository => {
@@ -201,30 +208,31 @@ impl Service {
         Ok(Answer::Adopted)
     }
 
-    /// Remembers what an archive says of its sources. What is wrong with it is in the judgement of packages.
+    /// Remembers what vouches for sources. What is wrong with it is in the judgement of packages.
     fn learn(
         &mut self,
         repository: &Repository,
-        index: &SourceIndex,
+        evidence: &Evidence,
         now: i64,
     ) -> Result<Answer, MemoryError> {
-        match self.archives.learn(&mut self.memory, &repository.archives, index)? {
+        match self.vouchers.learn(&mut self.memory, repository, evidence)? {
             Ok(entry) => self.record(now, vec![entry], repository, None)?,
             Err(doubt) => self.doubt = Some(doubt),
         }
-        Ok(Answer::Indexes { wanted: Vec::new() })
+        Ok(Answer::Evidence { wanted: Vec::new() })
     }
 
-    /// The indexes of sources that it has not seen, if it has to know sources at all.
-    fn wanted_indexes(&mut self, repository: &Repository, sha256: &[String]) -> Result<Answer, MemoryError> {
+    /// What it has not seen, if it has to know sources at all.
+    fn wanted_evidence(&mut self, repository: &Repository, keys: &[String]) -> Result<Answer, MemoryError> {
         self.doubt = None;
+        let vouchers = vouchers_of(repository);
         let mut wanted = Vec::new();
-        for sha256 in sha256.iter().filter(|_| !repository.archives.is_empty()) {
-            if !self.memory.knows_index(&repository.archives, sha256)? {
-                wanted.push(sha256.clone());
+        for key in keys.iter().filter(|_| !vouchers.is_empty()) {
+            if !self.memory.knows_evidence(&vouchers, key)? {
+                wanted.push(key.clone());
             }
         }
-        Ok(Answer::Indexes { wanted })
+        Ok(Answer::Evidence { wanted })
     }
 
     /// Why a person has to approve that a generation is taken as what is published. An account that has just begun belongs to a

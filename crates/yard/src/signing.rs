@@ -15,8 +15,9 @@ use crate::yard::Yard;
 use kilnyard_farm::relay::{self, First};
 use kilnyard_farm::shell::{self, FromShell, PART_BYTES_MAX, ToShell};
 use kilnyard_publish::{Signatures, Signer, SignerError, ToSign};
-use kilnyard_signer::client::{Builds, Client, ClientError};
+use kilnyard_signer::client::{Builds, Client, ClientError, Sources};
 use kilnyard_signer::keys::with_cause;
+use kilnyard_signer::memory::Name;
 use kilnyard_signer::message::{KeyState, PackageText, Refusal, VERSION};
 use kilnyard_signer::policy::POLICY;
 use serde::{Deserialize, Serialize};
@@ -164,6 +165,18 @@ impl Signing {
         packages: Vec<PackageText>,
     ) -> std::result::Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_packages(packages)
+    }
+
+    /// Shows the signer what vouches for the sources of packages: see [`Client::show_sources`].
+    ///
+    /// # Errors
+    /// The signer is away, or something cannot be read.
+    pub fn show_sources(
+        &self,
+        packages: &[Name],
+        sources: &impl Sources,
+    ) -> std::result::Result<(), SignerError> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).show_sources(packages, sources)
     }
 
     /// Signs generations whose builds are found like this.

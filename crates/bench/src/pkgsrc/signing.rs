@@ -8,6 +8,7 @@ use crate::scratch::Scratch;
 use crate::yard::store_error;
 use crate::{BenchOptions, Trial, init, mirror};
 use kilnyard_ecosystem::pkgsrc::signed;
+use kilnyard_family::pkgsrc::publish::builds::TreeCommits;
 use kilnyard_family::pkgsrc::publish::signed::{BATCH, sign_missing};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::digests::BLOCKS;
@@ -62,7 +63,7 @@ pub fn measure(options: &BenchOptions, trial: &Trial<'_>) -> Result<Report> {
             Some(folder) => Signing::open_folder(folder, OWN_REPOSITORY)?,
             None => Signing::open(&yard)?,
         };
-        let refused = sign_missing(&yard, &*store, &distfiles, &signing, &rows)?;
+        let refused = sign_missing(&yard, &*store, &distfiles, &signing, (&rows, &TreeCommits::default()))?;
         // Its CPU time counts once it has ended.
         drop(signing);
         let signer = children_cpu_seconds() - children;

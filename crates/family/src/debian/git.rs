@@ -10,13 +10,15 @@ mod repository;
 
 use super::config::Debian;
 use super::rules::{Rule, Selection};
+use crate::commit::CommitFolder;
 use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_mirror::without_password;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::yard::Yard;
 use pack::Pack;
-use repository::{Copy, Failed, name_of};
+pub use repository::Copy;
+use repository::{Failed, name_of};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -99,6 +101,19 @@ pub fn sources(yard: &Yard, rules: &[Rule]) -> Vec<GitSource> {
         GitSource { rule: shown(rule), found, dsc }
     };
     rules.into_iter().map(source).collect()
+}
+
+/// The commits of the git rules, according to the last scan, by the names of their sources.
+pub fn commits(yard: &Yard, rules: &[Rule]) -> BTreeMap<String, CommitFolder> {
+    let rules = git_rules(rules);
+    let record = if rules.is_empty() { Record::default() } else { read(yard) };
+    let commit = |rule: &&GitRule| {
+        let found = record.rules.get(&key(yard, rule)).filter(|found| !found.commit.is_empty())?;
+        let git = yard.path(FOLDER).join(format!("{}.git", name_of(&yard.home, rule)));
+        let folder = CommitFolder { git, commit: found.commit.clone(), path: String::new() };
+        Some((found.name.clone(), folder))
+    };
+    rules.iter().filter_map(commit).collect()
 }
 
 /// Fetches the repositories of the rules and makes their source packages. `locked` has the commits that a lock names,

@@ -5,6 +5,7 @@ mod neighbours;
 
 use crate::debian::Debian;
 use crate::debian::scan::Index;
+use crate::debian::{git, set};
 use builds::SourceBuilds;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::Workshop;
@@ -107,9 +108,10 @@ pub fn make<'a>(
     let repository = yard.repository();
     // A yard that was never scanned has its recipes in folders.
     let vouched = Index::open(yard).map(|index| index.vouched(yard)).unwrap_or_default();
+    let commits = git::commits(yard, &set::rules(yard)?);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
-        builds: Box::new(SourceBuilds { store, workshop, distfiles, outputs, yard, vouched }),
+        builds: Box::new(SourceBuilds { store, workshop, distfiles, outputs, yard, vouched, commits }),
         packages: binaries.len() as u64,
         remarks,
         line_for: "sources.list",

@@ -2,11 +2,11 @@
 //!
 //! Packages that may not be redistributed (`NO_BIN_ON_FTP`), and all their dependents, are built but stay in the yard.
 
-mod builds;
+pub mod builds;
 pub mod signed;
 
 use super::Pkgsrc;
-use builds::PackageBuilds;
+use builds::{PackageBuilds, TreeCommits};
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::pkgsrc::{Workshop, description};
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -19,6 +19,7 @@ use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::{Yard, store_error};
 use signed::SignedPackages;
 use std::collections::HashSet;
+use std::path::Path;
 
 /// Plans the publication of all current outputs of the set that may be redistributed.
 pub fn make<'a>(
@@ -58,15 +59,21 @@ pub fn make<'a>(
             entries.extend(entry);
         }
     }
+    let commits = tree(yard).map(|tree| TreeCommits::of(tree, &outputs)).unwrap_or_default();
     let planned = plan_packages(&yard.repository(), &entries, &withheld, &terms.public_key);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
-        builds: Box::new(PackageBuilds { store, distfiles, signed, outputs }),
+        builds: Box::new(PackageBuilds { store, distfiles, signed, outputs, commits }),
         packages: entries.len() as u64,
         line_for: "pkg_add",
         remarks,
         line: format!("PKG_PATH=file://{}/packages/All", yard.repository().display()),
     })
+}
+
+/// The folder of the tree.
+fn tree(yard: &Yard) -> Option<&Path> {
+    yard.config.family.of::<Pkgsrc>().map(|pkgsrc| pkgsrc.tree.as_path())
 }
 
 /// Whether published packages have signatures of their own.
@@ -94,7 +101,8 @@ pub fn sign(
             .is_ok_and(|hash| distfiles.size_bytes(&hash) == Some(row.output.size_bytes));
         !is_restricted && is_there
     });
-    signed::sign_missing(yard, store, distfiles, signing, &outputs)
+    let commits = tree(yard).map(|tree| TreeCommits::of(tree, &outputs)).unwrap_or_default();
+    signed::sign_missing(yard, store, distfiles, signing, (&outputs, &commits))
 }
 
 /// Finds packages of the repository that the store does not have. Packages made from another version of the tree are

@@ -2,12 +2,44 @@
 
 use crate::fixtures::{Fixture, Packages, Shared, Trial, deb, good, run, unpacked};
 use crate::support::archive::Archive;
+use crate::support::committer::Committer;
 use crate::support::server::Server;
 use kilnyard_sign::YardKey;
 use std::collections::BTreeMap;
 use std::fs;
 
-pub const CASES: &[Trial] = &[("a_locked_git_source_is_built_with_a_second_archive", git_vendor_and_lock)];
+pub const CASES: &[Trial] = &[
+    ("a_locked_git_source_is_built_with_a_second_archive", git_vendor_and_lock),
+    ("a_signed_commit_vouches_for_its_source", signed_commit),
+];
+
+/// The signer believes a commit whose signature it knows, and what that says of its source.
+fn signed_commit(shared: &Shared) {
+    let yard = shared.yard("own-signed", &[]);
+    let scratch = shared.path("own-signed-scratch");
+    fs::create_dir(&scratch).unwrap();
+    let dsc = good("from-tree", "").write(&scratch);
+    run(&scratch, "dpkg-source", &["--extract", &dsc, "repository"]);
+    let repository = scratch.join("repository");
+    let committer = Committer::new(&scratch);
+    run(&repository, "git", &["init", "--quiet", "--initial-branch=main"]).exits(0);
+    run(&repository, "git", &["add", "--all"]).exits(0);
+    committer.commit(&repository, &["--no-gpg-sign", "--message=first"]);
+    let config = yard.read("kilnyard.toml");
+    let rule = format!("packages = [\n  \"git:{}\",\n]", repository.display());
+    yard.configure(&config.replace("packages = [\n]", &rule));
+    committer.trusted_by(&yard);
+    yard.run(&["scan"]).exits(0);
+    let refused = "no archive or tree of the policy has the source from-tree 1.0";
+    yard.build().exits(1).says(&[refused]);
+    // The same files, in a commit that is signed.
+    committer.commit(&repository, &["--amend", "--no-edit", "--gpg-sign=committer@example.org"]);
+    yard.run(&["scan"]).exits(0);
+    yard.build().exits(0);
+    assert!(yard.published().iter().any(|line| line.contains("from-tree")), "{:?}", yard.published());
+    assert!(yard.read("state/signer/account").contains("\"archive\":\"tree own\""));
+    yard.run(&["keys", "audit"]).exits(0).says(&["0 findings"]);
+}
 
 fn git_vendor_and_lock(shared: &Shared) {
     let yard = shared.yard("own", &[]);

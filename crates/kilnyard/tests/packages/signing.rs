@@ -134,7 +134,7 @@ fn archive(shared: &Shared) {
             .unwrap();
     };
     with("");
-    yard.build().exits(1).says(&["no archive of the policy has the source only 1.0", "debian.gpg"]);
+    yard.build().exits(1).says(&["no archive or tree of the policy has the source only 1.0", "debian.gpg"]);
     let keyring = yard.read("kilnyard.toml");
     let keyring = keyring.lines().find_map(|line| line.strip_prefix("keyring = \"")).map(str::to_owned);
     let keyring = keyring.map_or_else(
@@ -142,7 +142,7 @@ fn archive(shared: &Shared) {
         |line| line.split('"').next().unwrap().to_owned(),
     );
     fs::copy(keyring, yard.path("state/signer/debian.gpg")).unwrap();
-    yard.run(&["publish"]).exits(1).says(&["no archive of the policy has the source only 1.0"]);
+    yard.run(&["publish"]).exits(1).says(&["no archive or tree of the policy has the source only 1.0"]);
     // It was shown all sources of the release, once.
     let account = yard.read("state/signer/account");
     let shown: Vec<&str> = account.split("{\"sources\":{\"archive\":\"debian\"").skip(1).collect();

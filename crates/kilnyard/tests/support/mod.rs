@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod committer;
 pub mod elsewhere;
 pub mod farm;
 pub mod ordinary;

@@ -3,11 +3,46 @@
 use crate::changes::tree;
 use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, serve};
 use crate::support::Yard;
+use crate::support::committer::Committer;
+use crate::support::tree::MiniTree;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub const CASES: &[Trial] = &[("packages_have_signatures_of_their_own", signed_packages)];
+pub const CASES: &[Trial] = &[
+    ("packages_have_signatures_of_their_own", signed_packages),
+    ("a_signed_commit_vouches_for_packages_of_its_tree", signed_commit),
+];
+
+/// The signer signs packages of folders that a signed commit has, under the names that their makefiles give.
+fn signed_commit(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/good", "DISTNAME= good-1.0"), ("a/odd", "DISTNAME= ${NAME}-${VERSION}")]);
+    let yard = shared.yard("signed-commit", &tree, &[]);
+    let text = yard.read("kilnyard.toml").replacen("[pkgsrc]\n", "[pkgsrc]\nsign-packages = true\n", 1);
+    yard.configure(&text);
+    let scratch = tempfile::tempdir().unwrap();
+    let committer = Committer::new(scratch.path());
+    committer.trusted_by(&yard);
+    let git = |arguments: &[&str]| {
+        let ended = Command::new("git").arg("-C").arg(tree.path()).args(arguments).output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "--all"]);
+    committer.commit(&tree.path(), &["--no-gpg-sign", "--message=first"]);
+    yard.build().exits(1).says(&["no archive or tree of the policy has the source a/good"]);
+    assert!(yard.published().is_empty());
+    committer.commit(&tree.path(), &["--amend", "--no-edit", "--gpg-sign=committer@example.org"]);
+    // A name that depends on other variables is for a person.
+    yard.run(&["publish"]).exits(1).says(&["odd-1.0: a/odd does not declare it"]);
+    assert_eq!(yard.published(), ["good-1.0"]);
+    yard.approve_all();
+    yard.run(&["publish"]).exits(1);
+    yard.approve_all();
+    yard.run(&["publish"]).exits(0);
+    assert_eq!(yard.published(), ["good-1.0", "odd-1.0"]);
+    yard.run(&["keys", "audit"]).exits(0).says(&["0 findings"]);
+}
 
 /// A member of a signed package.
 fn member(file: &Path, name: &str) -> Vec<u8> {

@@ -1,10 +1,10 @@
-//! Where sources are from: the archives that the policy names.
+//! Where sources are from: the archives and trees that the policy names.
 
 use super::{Court, Judged, Package, Prepared, is_declared};
-use crate::archives::{self, ArchiveSource};
 use crate::memory::MemoryError;
 use crate::message::{Build, Form, Refusal, Rule};
 use crate::policy::matches;
+use crate::sources::{self, ArchiveSource, vouchers_of};
 use crate::statement;
 use kilnyard_ecosystem::debian::deb822;
 use std::collections::HashSet;
@@ -21,21 +21,25 @@ impl Court<'_> {
         let Package { name, source, source_version, .. } = package;
         let undeclared = || Some((Rule::Undeclared, format!("{source} does not declare it")));
         let repository = self.repository;
-        if repository.archives.is_empty() || matches(&repository.own_sources, source) {
+        let vouchers = vouchers_of(repository);
+        if vouchers.is_empty() || matches(&repository.own_sources, source) {
             return Ok(if is_declared(&build.declared, &name.name) { None } else { undeclared() });
         }
         let mut known = Vec::new();
-        for version in [Some(source_version.as_str()), without_number(source_version)].into_iter().flatten() {
-            known.extend(self.memory.sources(&repository.archives, source, version)?);
+        // A folder of a tree has no version.
+        let versions = [Some(source_version.as_str()), without_number(source_version), Some("")];
+        for version in versions.into_iter().flatten() {
+            known.extend(self.memory.sources(&vouchers, source, version)?);
         }
         if known.is_empty() {
             let doubt = self.doubt.map(|doubt| format!(" ({doubt})")).unwrap_or_default();
-            let reason = format!("no archive of the policy has the source {source} {source_version}{doubt}");
+            let reason =
+                format!("no archive or tree of the policy has the source {source} {source_version}{doubt}");
             return Ok(Some((Rule::Source, reason)));
         }
         if let Some(signed) = &build.statement {
             let used = statement::inputs(&signed.statement);
-            known.retain(|known| used.contains(&known.dsc));
+            known.retain(|known| known.dsc.is_empty() || used.contains(&known.dsc));
             if known.is_empty() {
                 let reason = format!("its worker did not build the source {source} that the archive has");
                 return Ok(Some((Rule::Source, reason)));
@@ -48,7 +52,8 @@ impl Court<'_> {
     /// Refuses sources of the repository that are not what the archives have. Those of packages that are refused anyway will not be
     /// there when it is asked again.
     pub(super) fn judge_sources(&self, prepared: &Prepared, judged: &mut Judged) -> Result<(), MemoryError> {
-        if self.repository.archives.is_empty() || prepared.form != Form::Release {
+        let vouchers = vouchers_of(self.repository);
+        if vouchers.is_empty() || prepared.form != Form::Release {
             return Ok(());
         }
         let refused: HashSet<&str> = prepared
@@ -71,7 +76,7 @@ impl Court<'_> {
                 .map(|stanza| stanza.text())
                 .filter(|stanza| !before.contains(stanza))
                 .collect();
-            match archives::sources(&new.join("\n\n")) {
+            match sources::sources(&new.join("\n\n")) {
                 Err(reason) => refusals.push(format!("{path}: {reason}")),
                 Ok(sources) => {
                     for source in sources {
@@ -81,10 +86,13 @@ impl Court<'_> {
                             continue;
                         }
                         let ArchiveSource { name, version, .. } = &source;
-                        let known = self.memory.sources(&self.repository.archives, name, version)?;
-                        if !known.iter().any(|known| known.files == source.files) {
+                        let known = self.memory.sources(&vouchers, name, version)?;
+                        // The files of one that a tree has are made from its commit.
+                        let is_it =
+                            |known: &ArchiveSource| known.files.is_empty() || known.files == source.files;
+                        if !known.iter().any(is_it) {
                             refusals.push(format!(
-                                "{path}: no archive of the policy has the source {name} {version} with these files"
+                                "{path}: no archive or tree of the policy has the source {name} {version} with these files"
                             ));
                         }
                     }

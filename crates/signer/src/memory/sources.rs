@@ -1,7 +1,7 @@
 //! The sources of archives that a signer has seen.
 
 use super::{Memory, MemoryError};
-use crate::archives::ArchiveSource;
+use crate::sources::ArchiveSource;
 use rusqlite::params;
 
 /// The tables, which earlier versions do not have.
@@ -15,8 +15,8 @@ create table if not exists source (
 ";
 
 impl Memory {
-    /// Whether an index of sources was seen with the signature of one of these archives.
-    pub fn knows_index(&self, archives: &[String], sha256: &str) -> Result<bool, MemoryError> {
+    /// Whether what has this key was seen with the signature of one of these archives or trees.
+    pub fn knows_evidence(&self, archives: &[String], sha256: &str) -> Result<bool, MemoryError> {
         let mut query =
             self.database.prepare_cached("select 1 from source_index where archive = ? and sha256 = ?")?;
         for archive in archives {
@@ -65,7 +65,7 @@ impl Memory {
         for archive in archives {
             let rows = query.query_map([archive.as_str(), name, version], |row| {
                 let declared: String = row.get(2)?;
-                let declared = declared.split(' ').map(str::to_owned).collect();
+                let declared = declared.split_whitespace().map(str::to_owned).collect();
                 let (name, version) = (name.to_owned(), version.to_owned());
                 Ok(ArchiveSource { name, version, files: row.get(0)?, dsc: row.get(1)?, declared })
             })?;

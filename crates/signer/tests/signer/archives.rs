@@ -1,7 +1,7 @@
 use crate::fixture::*;
 use kilnyard_sign::{YardKey, sign_clear};
 use kilnyard_signer::hash;
-use kilnyard_signer::message::{Answer, Ask, Rule, SourceIndex};
+use kilnyard_signer::message::{Answer, Ask, Evidence, Rule, SourceIndex};
 use std::fmt::Write;
 
 /// An archive with a key of its own.
@@ -55,12 +55,12 @@ fn source(name: &str, version: &str, binaries: &str) -> String {
 }
 
 fn show(signer: &mut Signer, index: SourceIndex) {
-    assert!(matches!(signer.ask(Ask::Sources(index)), Answer::Indexes { .. }));
+    assert!(matches!(signer.ask(Ask::Sources(Evidence::Index(index))), Answer::Evidence { .. }));
 }
 
 fn wanted(signer: &mut Signer, text: &str) -> usize {
-    match signer.ask(Ask::Indexes { sha256: vec![hash(text.as_bytes())] }) {
-        Answer::Indexes { wanted } => wanted.len(),
+    match signer.ask(Ask::Evidence { keys: vec![hash(text.as_bytes())] }) {
+        Answer::Evidence { wanted } => wanted.len(),
         other => panic!("{other:?}"),
     }
 }
@@ -73,18 +73,22 @@ fn an_archive_says_which_sources_there_are_and_what_they_declare() {
     let sources = source("hello", "1.0", "hello, hello-doc") + &source("base", "2", "base");
     // Nobody has shown it an index.
     let answer = signer.publish(std::slice::from_ref(&hello));
-    is_refused(&answer, Rule::Source, "no archive of the policy has the source hello 1.0");
+    is_refused(&answer, Rule::Source, "no archive or tree of the policy has the source hello 1.0");
     // One that another key vouches for, one whose text is another one, and one that no Release names.
     show(&mut signer, Archive::new().index(&sources));
     let answer = signer.publish(std::slice::from_ref(&hello));
-    is_refused(&answer, Rule::Source, "the Release file is not of [archive.debian]");
+    is_refused(&answer, Rule::Source, "it is not signed for [archive.debian]");
     let mut other = archive.index(&sources);
     other.text = sources.replace("hello-doc", "libc6");
     show(&mut signer, other);
     other = archive.index(&sources);
     other.path = "contrib/source/Sources".to_owned();
     show(&mut signer, other);
-    is_refused(&signer.publish(std::slice::from_ref(&hello)), Rule::Source, "no archive of the policy");
+    is_refused(
+        &signer.publish(std::slice::from_ref(&hello)),
+        Rule::Source,
+        "no archive or tree of the policy",
+    );
     assert_eq!(wanted(&mut signer, &sources), 1);
     show(&mut signer, archive.index(&sources));
     assert_eq!(wanted(&mut signer, &sources), 0, "it is shown once");
@@ -145,7 +149,7 @@ fn sources_are_published_as_the_archive_has_them() {
     signed(&publish(&changed.replace("pool/hello", "pool/main/h/hello")));
     for (from, to) in [(&*dsc("hello", "1.0"), &*dsc("hello", "evil")), ("Version: 1.0", "Version: 1.1")] {
         let answer = publish(&changed.replace(from, to));
-        is_refused(&answer, Rule::Source, "no archive of the policy has the source hello");
+        is_refused(&answer, Rule::Source, "no archive or tree of the policy has the source hello");
     }
     is_refused(&publish(&changed.replace("Version: 1.0\n", "")), Rule::Source, "hello has no version");
 }

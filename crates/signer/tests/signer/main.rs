@@ -3,6 +3,7 @@
 mod account;
 mod archives;
 mod attacks;
+mod commits;
 mod fixture;
 mod keys;
 mod tokens;

@@ -97,6 +97,18 @@ impl<'a> Copy<'a> {
         Ok(copy)
     }
 
+    /// A repository for queries, as it is.
+    pub fn at(folder: PathBuf, cancel: &'a AtomicBool) -> Copy<'a> {
+        Copy { folder, cancel }
+    }
+
+    /// The content of an object of this kind (`commit`, `tree` or `blob`); absent if there is none.
+    pub fn object(&self, kind: &str, name: &str) -> Option<Vec<u8>> {
+        let mut command = self.asking();
+        command.args(["cat-file", kind, name]);
+        self.perform(&mut command, "read").ok()
+    }
+
     /// Fetches all branches and tags, and `HEAD` if no reference is named.
     pub fn fetch(&self, yard: &Path, rule: &GitRule) -> Result<()> {
         let mut command = Command::new("git");

@@ -1,13 +1,14 @@
 //! The builds that packages of the repository are from, for the signer.
 
+use crate::commit::CommitFolder;
 use crate::debian::scan::Vouched;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{Workshop, deb_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_publish::SignerError;
-use kilnyard_signer::client::Builds;
+use kilnyard_signer::client::{Builds, Sources};
 use kilnyard_signer::memory::Name;
-use kilnyard_signer::message::{Build, Built, SourceIndex};
+use kilnyard_signer::message::{Build, Built, Evidence, SourceIndex};
 use kilnyard_store::{OutputRow, Store};
 use kilnyard_yard::yard::Yard;
 use std::collections::{BTreeMap, HashSet};
@@ -21,6 +22,8 @@ pub struct SourceBuilds<'a> {
     pub yard: &'a Yard,
     /// The indexes of sources of the last scan.
     pub vouched: Vec<Vouched>,
+    /// The commits of sources from git, by the name of the source.
+    pub commits: BTreeMap<String, CommitFolder>,
 }
 
 impl Builds for SourceBuilds<'_> {
@@ -35,15 +38,28 @@ impl Builds for SourceBuilds<'_> {
         }
         by_source.into_iter().map(|(source, rows)| self.build(source, &rows)).collect()
     }
+}
 
-    fn indexes(&self) -> Result<Vec<String>, SignerError> {
-        Ok(self.vouched.iter().map(|index| index.sha256.clone()).collect())
+impl Sources for SourceBuilds<'_> {
+    fn keys(&self, packages: &[Name]) -> Result<Vec<String>, SignerError> {
+        if packages.is_empty() {
+            return Ok(self.vouched.iter().map(|index| index.sha256.clone()).collect());
+        }
+        let names: HashSet<&str> = packages.iter().map(|name| name.name.as_str()).collect();
+        let rows = self.outputs.iter().filter(|row| names.contains(row.output.name.as_str()));
+        let sources: HashSet<&str> = rows.map(|row| row.package.as_str()).collect();
+        let commits = self.commits.iter().filter(|(source, _)| sources.contains(source.as_str()));
+        Ok(commits.map(|(_, commit)| commit.key()).collect())
     }
 
-    fn index(&self, sha256: &str) -> Result<Option<SourceIndex>, SignerError> {
-        let Some(index) = self.vouched.iter().find(|index| index.sha256 == sha256) else { return Ok(None) };
+    fn shown(&self, key: &str) -> Result<Option<Evidence>, SignerError> {
+        if let Some(commit) = self.commits.values().find(|commit| commit.key() == key) {
+            return Ok(commit.shown().map(Evidence::Commit));
+        }
+        let Some(index) = self.vouched.iter().find(|index| index.sha256 == key) else { return Ok(None) };
         let text = index.text(self.yard)?;
-        Ok(Some(SourceIndex { release: index.release.clone(), path: index.path.clone(), text }))
+        let (release, path) = (index.release.clone(), index.path.clone());
+        Ok(Some(Evidence::Index(SourceIndex { release, path, text })))
     }
 }
 

@@ -1,22 +1,72 @@
 //! The builds that packages of the repository are from, for the signer.
 
 use super::signed::SignedPackages;
+use crate::commit::{CommitFolder, head};
 use kilnyard_ecosystem::pkgsrc::{description, package_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::order::Output;
 use kilnyard_publish::SignerError;
-use kilnyard_signer::client::Builds;
+use kilnyard_signer::client::{Builds, Sources};
 use kilnyard_signer::memory::Name;
-use kilnyard_signer::message::{Build, Built};
+use kilnyard_signer::message::{Build, Built, Evidence};
 use kilnyard_store::{OutputRow, Store};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
 
 /// Finds builds in the store.
 pub struct PackageBuilds<'a> {
+    /// The store, with what workers signed.
     pub store: &'a dyn Store,
+    /// The files of outputs.
     pub distfiles: &'a FileStore,
     /// The signed packages, if the repository has these.
     pub signed: Option<SignedPackages>,
+    /// All outputs.
     pub outputs: Vec<OutputRow>,
+    /// The folders that they are from.
+    pub commits: TreeCommits,
+}
+
+/// The folders of packages in the commit that the tree is at; none if the tree is not one of git.
+#[derive(Clone, Debug, Default)]
+pub struct TreeCommits(Vec<(Name, CommitFolder)>);
+
+impl TreeCommits {
+    /// Those of outputs.
+    pub fn of<'a>(tree: &Path, outputs: impl IntoIterator<Item = &'a OutputRow>) -> TreeCommits {
+        let Some((git, commit)) = head(tree) else { return TreeCommits::default() };
+        let folder = |row: &OutputRow| {
+            let Output { name, version, description, .. } = &row.output;
+            let path = description.lines().find_map(|line| line.strip_prefix("PKGPATH="))?.to_owned();
+            let name = Name { name: name.clone(), variant: version.clone() };
+            Some((name, CommitFolder { git: git.clone(), commit: commit.clone(), path }))
+        };
+        TreeCommits(outputs.into_iter().filter_map(folder).collect())
+    }
+}
+
+impl Sources for TreeCommits {
+    fn keys(&self, packages: &[Name]) -> Result<Vec<String>, SignerError> {
+        let wanted: HashSet<&Name> = packages.iter().collect();
+        let folders = self.0.iter().filter(|(name, _)| wanted.contains(name));
+        let keys: BTreeSet<String> = folders.map(|(_, folder)| folder.key()).collect();
+        Ok(keys.into_iter().collect())
+    }
+
+    fn shown(&self, key: &str) -> Result<Option<Evidence>, SignerError> {
+        let found = self.0.iter().find(|(_, folder)| folder.key() == key);
+        Ok(found.and_then(|(_, folder)| folder.shown()).map(Evidence::Commit))
+    }
+}
+
+impl Sources for PackageBuilds<'_> {
+    fn keys(&self, packages: &[Name]) -> Result<Vec<String>, SignerError> {
+        self.commits.keys(packages)
+    }
+
+    fn shown(&self, key: &str) -> Result<Option<Evidence>, SignerError> {
+        self.commits.shown(key)
+    }
 }
 
 impl Builds for PackageBuilds<'_> {

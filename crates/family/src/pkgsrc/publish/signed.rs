@@ -1,12 +1,14 @@
 //! Signed packages: each is an `ar` archive of the text `+PKG_HASH`, its signature and the package (pkg_admin(1)), which `pkg_add`
 //! verifies. They are kept in the yard, so that a package that has not changed is not signed again.
 
+use super::builds::TreeCommits;
 use kilnyard_ecosystem::hash_of;
 use kilnyard_ecosystem::pkgsrc::signed;
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::digests::{BLOCKS, PKG_HASH};
 use kilnyard_model::order::Output;
 use kilnyard_model::provenance::Signed;
+use kilnyard_signer::memory::Name;
 use kilnyard_signer::message::{Build, Built, PackageText};
 use kilnyard_store::{OutputRow, Store};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -89,7 +91,7 @@ impl SignedPackages {
     }
 }
 
-/// Signs the outputs that have no signed package yet. Returns those that the signer refuses.
+/// Signs the outputs that have no signed package yet, and shows the signer the folders that they are from. Returns those that the signer refuses.
 ///
 /// # Errors
 /// The signer is away or cannot sign, or a file cannot be read or written.
@@ -98,7 +100,7 @@ pub fn sign_missing(
     store: &dyn Store,
     distfiles: &FileStore,
     signing: &Signing,
-    outputs: &[OutputRow],
+    (outputs, commits): (&[OutputRow], &TreeCommits),
 ) -> Result<Vec<RefusedPackage>> {
     let packages = SignedPackages::of(yard, signing.public_of_packages());
     fs_err::create_dir_all(&packages.folder).context(Kind::Machine, "make the folder of signed packages")?;
@@ -114,7 +116,7 @@ pub fn sign_missing(
         let mut refused = Vec::new();
         let mut sign = || -> Result<()> {
             for batch in missing.chunks(BATCH) {
-                let (signed, refusals) = sign_batch(store, distfiles, signing, batch)?;
+                let (signed, refusals) = sign_batch(store, distfiles, (signing, commits), batch)?;
                 refused.extend(refusals);
                 // A writer that ended has failed, and says why.
                 if sender.send(signed).is_err() {
@@ -141,7 +143,7 @@ type SignedOutput<'a> = (&'a OutputRow, String, String);
 fn sign_batch<'a>(
     store: &dyn Store,
     distfiles: &FileStore,
-    signing: &Signing,
+    (signing, commits): (&Signing, &TreeCommits),
     batch: &[&'a OutputRow],
 ) -> Result<(Vec<SignedOutput<'a>>, Vec<RefusedPackage>)> {
     // A store has one user.
@@ -151,6 +153,10 @@ fn sign_batch<'a>(
         built.push((row, found.map(|found| found.signed)));
     }
     let texts = in_parallel(&built, |(row, statement)| text_of(statement.clone(), distfiles, row))?;
+    let name = |row: &&OutputRow| Name { name: row.output.name.clone(), variant: row.output.version.clone() };
+    let names: Vec<Name> = batch.iter().map(name).collect();
+    let failed = |error| Error::new(Kind::Machine, format!("failed to show the signer the tree: {error}"));
+    signing.show_sources(&names, commits).map_err(failed)?;
     let (signatures, refusals) =
         signing.sign_packages(texts.clone()).context(Kind::Machine, "sign packages")?;
     let signed = batch.iter().zip(texts).zip(signatures);

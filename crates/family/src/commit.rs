@@ -1,0 +1,65 @@
+//! What a commit of git shows of a source, for the signer: the commit, and the trees and files that lead to what the source
+//! declares.
+
+use crate::debian::git::Copy;
+use kilnyard_signer::message::SourceCommit;
+use kilnyard_signer::sources::commit_key;
+use kilnyard_yard::interrupt;
+use std::path::{Path, PathBuf};
+
+/// A folder with a source, in a commit.
+#[derive(Clone, Debug)]
+pub struct CommitFolder {
+    /// The repository: a bare one, or the folder `.git` of another one.
+    pub git: PathBuf,
+    /// The id of the commit.
+    pub commit: String,
+    /// The folder, below the root of the tree: empty for the root.
+    pub path: String,
+}
+
+/// The commit that a tree is at, if it is one of git.
+pub fn head(tree: &Path) -> Option<(PathBuf, String)> {
+    let git = tree.join(".git");
+    let commit = Copy::at(git.clone(), interrupt::cancel()).commit("HEAD").filter(|_| git.is_dir())?;
+    Some((git, commit))
+}
+
+impl CommitFolder {
+    /// What a signer asks for it by.
+    pub fn key(&self) -> String {
+        commit_key(&self.commit, &self.path)
+    }
+
+    /// The commit and its objects; none if it is not signed, or has no such folder.
+    pub fn shown(&self) -> Option<SourceCommit> {
+        let copy = Copy::at(self.git.clone(), interrupt::cancel());
+        let commit = String::from_utf8(copy.object("commit", &self.commit)?).ok()?;
+        if !commit.contains("\ngpgsig") {
+            return None;
+        }
+        let at = |path: &str| format!("{}:{path}", self.commit);
+        let mut objects = vec![copy.object("tree", &at(""))?];
+        let mut folder = String::new();
+        for part in self.path.split('/').filter(|part| !part.is_empty()) {
+            folder.push_str(part);
+            objects.push(copy.object("tree", &at(&folder))?);
+            folder.push('/');
+        }
+        match copy.object("tree", &at(&format!("{folder}debian"))) {
+            Some(debian) => {
+                objects.push(debian);
+                for file in ["control", "changelog"] {
+                    objects.push(copy.object("blob", &at(&format!("{folder}debian/{file}")))?);
+                }
+            }
+            None => objects.push(copy.object("blob", &at(&format!("{folder}Makefile")))?),
+        }
+        let objects = objects.iter().map(|bytes| hexadecimal(bytes)).collect();
+        Some(SourceCommit { commit, path: self.path.clone(), objects })
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

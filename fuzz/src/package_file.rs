@@ -5,7 +5,7 @@ use crate::deb::{BLOCK_BYTES, SCRATCH, tar, with_checksums};
 use crate::{parts, text};
 use kilnyard_ecosystem::pkgsrc::package_file::{self, PackageFile};
 use kilnyard_ecosystem::pkgsrc::summary;
-use kilnyard_publish::{PackageEntry, plan_packages};
+use kilnyard_publish::{Checksum, PackageEntry, plan_packages};
 use sha2::{Digest, Sha256};
 
 /// The facts read are those of the file, with one stanza that names it. The build date does not affect its content
@@ -45,7 +45,7 @@ fn publish(package: &PackageFile, file: &std::path::Path) {
         name: package.name.clone(),
         file_name: format!("{}.tgz", package.name),
         file: file.to_owned(),
-        sha512: package.sha512.clone(),
+        checksum: Checksum::Sha512(package.sha512.clone()),
         size_bytes: package.size_bytes,
         summary: package.summary.clone(),
     };

@@ -15,7 +15,6 @@ macro_rules! say {
 }
 
 mod arguments;
-mod commit;
 pub mod debian;
 pub mod pkgsrc;
 

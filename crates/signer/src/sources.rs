@@ -16,7 +16,7 @@ use commit::Commit;
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_ecosystem::debian::source::{Source, SourceFile};
 use kilnyard_sign::{Keyring, SignError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 /// The most sources of an index. Debian has some 40,000.
@@ -40,8 +40,8 @@ pub struct ArchiveSource {
     pub version: String,
     /// The SHA-256 of the list of its files: see [`files_of`]. Empty for one of a tree.
     pub files: String,
-    /// The SHA-256 of its `.dsc`, which names all others. Empty for one of a tree.
-    pub dsc: String,
+    /// The SHA-256 of the file that names all others, its `.dsc`. Empty for one of a tree.
+    pub control: String,
     /// The names of the binary packages that it declares. A `#` stands for digits.
     pub declared: Vec<String>,
 }
@@ -153,6 +153,17 @@ fn find<T>(
     Err(reasons.join("; "))
 }
 
+/// The sources of an index that an earlier text of it does not have like this.
+///
+/// # Errors
+/// A clause that names a stanza that is none.
+pub fn new_sources(before: &str, text: &str) -> Result<Vec<ArchiveSource>, String> {
+    let before: HashSet<&str> = deb822::stanzas(before).map(|stanza| stanza.text()).collect();
+    let stanzas = deb822::stanzas(text).map(|stanza| stanza.text());
+    let new: Vec<&str> = stanzas.filter(|stanza| !before.contains(stanza)).collect();
+    sources(&new.join("\n\n"))
+}
+
 /// The sources of an index.
 ///
 /// # Errors
@@ -172,14 +183,14 @@ pub fn sources(text: &str) -> Result<Vec<ArchiveSource>, String> {
         let source = Source::new(stanza);
         let listed = source.files().map_err(|_| fault("has no list of files"))?;
         let dsc = listed.iter().find(|file| file.name.ends_with(".dsc"));
-        let dsc = dsc.ok_or_else(|| fault("has no .dsc"))?.sha256.clone();
+        let control = dsc.ok_or_else(|| fault("has no .dsc"))?.sha256.clone();
         let files = files_of(&listed);
         let declared = source.declared().iter().map(|declared| declared.name.to_owned()).collect();
         sources.push(ArchiveSource {
             name: name.to_owned(),
             version: version.to_owned(),
             files,
-            dsc,
+            control,
             declared,
         });
     }

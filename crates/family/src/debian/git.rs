@@ -5,20 +5,20 @@
 //! `index/git` has the copies (`NAME.git`), the source packages (`NAME/COMMIT`) and `record.json`, the result of each
 //! rule.
 
+mod commit;
 mod pack;
 mod repository;
 
 use super::config::Debian;
 use super::rules::{Rule, Selection};
-use crate::commit::CommitFolder;
+pub use commit::{CommitFolder, head};
 use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_mirror::without_password;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::yard::Yard;
 use pack::Pack;
-pub use repository::Copy;
-use repository::{Failed, name_of};
+use repository::{Copy, Failed, name_of};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

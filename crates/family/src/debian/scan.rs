@@ -284,13 +284,13 @@ impl Index {
             for file in &suite.files {
                 let (path, _) = file.path.parts();
                 let name = kept_name(&suite.archive, &suite.suite, path, file.sha256.sha256());
-                let listed = release.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-                // A digest of an earlier kind is shorter.
-                let sha256 = listed.filter_map(|words| match words[..] {
+                let mut listed = release.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+                // Digests of other kinds have other lengths.
+                let sha256 = listed.find_map(|words| match words[..] {
                     [sha256, _, named] if named == path && sha256.len() == 64 => Some(sha256.to_owned()),
                     _ => None,
                 });
-                if let Some(sha256) = sha256.last().filter(|_| suite.sources.contains(&name)) {
+                if let Some(sha256) = sha256.filter(|_| suite.sources.contains(&name)) {
                     vouched.push(Vouched { release: release.clone(), path: path.to_owned(), sha256, name });
                 }
             }

@@ -8,7 +8,7 @@ const NAMES: [&str; 11] =
     ["debian", "deb", "debs", "dpkg", "apt", "mmdebstrap", "dsc", "sbuild", "pkgsrc", "pbulk", "bmake"];
 
 /// The folders of the families. The file with the same name and `.rs` also counts.
-const HOMES: [&str; 8] = [
+const HOMES: [&str; 9] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
     "crates/bench/src/debian",
@@ -17,6 +17,7 @@ const HOMES: [&str; 8] = [
     "crates/family/src/pkgsrc",
     "crates/signer/src/judge/checksums",
     "crates/signer/src/judge/release",
+    "crates/signer/src/sources",
 ];
 
 /// The files that list the families.

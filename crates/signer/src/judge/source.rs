@@ -6,7 +6,6 @@ use crate::message::{Build, Form, Refusal, Rule};
 use crate::policy::matches;
 use crate::sources::{self, ArchiveSource, vouchers_of};
 use crate::statement;
-use kilnyard_ecosystem::debian::deb822;
 use std::collections::HashSet;
 
 impl Court<'_> {
@@ -39,7 +38,7 @@ impl Court<'_> {
         }
         if let Some(signed) = &build.statement {
             let used = statement::inputs(&signed.statement);
-            known.retain(|known| known.dsc.is_empty() || used.contains(&known.dsc));
+            known.retain(|known| known.control.is_empty() || used.contains(&known.control));
             if known.is_empty() {
                 let reason = format!("its worker did not build the source {source} that the archive has");
                 return Ok(Some((Rule::Source, reason)));
@@ -71,12 +70,7 @@ impl Court<'_> {
                 Some(sha256) => self.memory.body(sha256)?.unwrap_or_default(),
                 None => String::new(),
             };
-            let before: HashSet<&str> = deb822::stanzas(&before).map(|stanza| stanza.text()).collect();
-            let new: Vec<&str> = deb822::stanzas(text)
-                .map(|stanza| stanza.text())
-                .filter(|stanza| !before.contains(stanza))
-                .collect();
-            match sources::sources(&new.join("\n\n")) {
+            match sources::new_sources(&before, text) {
                 Err(reason) => refusals.push(format!("{path}: {reason}")),
                 Ok(sources) => {
                     for source in sources {

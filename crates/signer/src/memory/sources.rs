@@ -10,7 +10,7 @@ create table if not exists source_index (
     archive text not null, sha256 text not null, primary key (archive, sha256)) strict, without rowid;
 create table if not exists source (
     archive text not null, name text not null, version text not null, files text not null,
-    dsc text not null, declared text not null,
+    control text not null, declared text not null,
     primary key (archive, name, version, files)) strict, without rowid;
 ";
 
@@ -37,11 +37,11 @@ impl Memory {
         let transaction = self.database.transaction()?;
         {
             let mut insert = transaction.prepare_cached(
-                "insert or ignore into source (archive, name, version, files, dsc, declared) values (?, ?, ?, ?, ?, ?)",
+                "insert or ignore into source (archive, name, version, files, control, declared) values (?, ?, ?, ?, ?, ?)",
             )?;
             for source in sources {
-                let ArchiveSource { name, version, files, dsc, declared } = source;
-                insert.execute(params![archive, name, version, files, dsc, declared.join(" ")])?;
+                let ArchiveSource { name, version, files, control, declared } = source;
+                insert.execute(params![archive, name, version, files, control, declared.join(" ")])?;
             }
             transaction.execute(
                 "insert or ignore into source_index (archive, sha256) values (?, ?)",
@@ -59,7 +59,7 @@ impl Memory {
         version: &str,
     ) -> Result<Vec<ArchiveSource>, MemoryError> {
         let mut query = self.database.prepare_cached(
-            "select files, dsc, declared from source where archive = ? and name = ? and version = ?",
+            "select files, control, declared from source where archive = ? and name = ? and version = ?",
         )?;
         let mut found = Vec::new();
         for archive in archives {
@@ -67,7 +67,7 @@ impl Memory {
                 let declared: String = row.get(2)?;
                 let declared = declared.split_whitespace().map(str::to_owned).collect();
                 let (name, version) = (name.to_owned(), version.to_owned());
-                Ok(ArchiveSource { name, version, files: row.get(0)?, dsc: row.get(1)?, declared })
+                Ok(ArchiveSource { name, version, files: row.get(0)?, control: row.get(1)?, declared })
             })?;
             for row in rows {
                 found.push(row?);

@@ -86,7 +86,7 @@ impl Commit {
             name: path.to_owned(),
             version: String::new(),
             files: String::new(),
-            dsc: String::new(),
+            control: String::new(),
             declared: name_of_makefile(&text(&known, &makefile, "Makefile")?).into_iter().collect(),
         })
     }
@@ -113,7 +113,7 @@ fn of_debian(control: &str, changelog: &str) -> Result<ArchiveSource, String> {
         name: changelog.source,
         version: changelog.version,
         files: String::new(),
-        dsc: String::new(),
+        control: String::new(),
         declared,
     })
 }
@@ -163,8 +163,8 @@ fn entry(
             rest[..end].split_at(rest[..end].iter().position(|byte| *byte == b' ').ok_or_else(damaged)?);
         let id = rest.get(end + 1..end + 1 + size).ok_or_else(damaged)?;
         if found.get(1..) == Some(name.as_bytes()) {
-            let is_right = if is_folder { mode == b"40000" } else { mode == b"100644" || mode == b"100755" };
-            return Ok(is_right.then(|| hexadecimal(id)));
+            let fits = if is_folder { mode == b"40000" } else { mode == b"100644" || mode == b"100755" };
+            return Ok(fits.then(|| hexadecimal(id)));
         }
         rest = &rest[end + 1 + size..];
     }
@@ -208,6 +208,29 @@ fn unhexadecimal(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What a coordinator sends is no cause to end.
+        #[test]
+        fn damaged_commits_and_objects_are_refused(
+            text in "(tree [0-9a-f]{40}\n)?([a-z]{1,8} .{0,40}\n| .{0,9}\n|gpgsig .{0,9}\n){0,6}(\n.{0,9})?",
+            mut objects in prop::collection::vec("[0-9a-f]{0,160}", 0..4),
+            path in "(a|a/b|)",
+            at in 0_usize..200,
+        ) {
+            let tree: String = "34303030302061".chars().chain("00".chars()).chain("11".repeat(20).chars()).collect();
+            objects.push(tree[..at.min(tree.len())].to_owned());
+            let _ = Commit::parse(&text);
+            for object in &objects {
+                let Some(bytes) = unhexadecimal(object) else { continue };
+                let tree = id("tree", &bytes, 40).unwrap();
+                let commit =
+                    Commit { id: String::new(), signed: String::new(), signature: String::new(), tree };
+                prop_assert!(commit.source(&path, &objects).is_err());
+            }
+        }
+    }
 
     #[test]
     fn names_of_makefiles_are_read_where_they_are_plain() {

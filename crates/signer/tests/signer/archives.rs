@@ -71,7 +71,7 @@ fn an_archive_says_which_sources_there_are_and_what_they_declare() {
     let mut signer = archive.signer("own-sources = [\"own-*\"]");
     let hello = deb("hello", "1.0");
     let sources = source("hello", "1.0", "hello, hello-doc") + &source("base", "2", "base");
-    // Nobody has shown it an index.
+    // No index was shown to it.
     let answer = signer.publish(std::slice::from_ref(&hello));
     is_refused(&answer, Rule::Source, "no archive or tree of the policy has the source hello 1.0");
     // One that another key vouches for, one whose text is another one, and one that no Release names.

@@ -1,6 +1,6 @@
 //! The builds that packages of the repository are from, for the signer.
 
-use crate::commit::CommitFolder;
+use crate::debian::git::CommitFolder;
 use crate::debian::scan::Vouched;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{Workshop, deb_file};

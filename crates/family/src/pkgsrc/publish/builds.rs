@@ -1,7 +1,7 @@
 //! The builds that packages of the repository are from, for the signer.
 
 use super::signed::SignedPackages;
-use crate::commit::{CommitFolder, head};
+use crate::debian::git::{CommitFolder, head};
 use kilnyard_ecosystem::pkgsrc::{description, package_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::Output;

@@ -1,7 +1,7 @@
 //! What a commit of git shows of a source, for the signer: the commit, and the trees and files that lead to what the source
 //! declares.
 
-use crate::debian::git::Copy;
+use super::repository::Copy;
 use kilnyard_signer::message::SourceCommit;
 use kilnyard_signer::sources::commit_key;
 use kilnyard_yard::interrupt;

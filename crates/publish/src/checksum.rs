@@ -1,6 +1,8 @@
 //! Checksums of files.
 
 use sha2::{Digest, Sha256, Sha512};
+use std::io::{self, Read};
+use std::path::Path;
 
 use crate::packages::signed::SignedPackage;
 use crate::state::hexadecimal;
@@ -29,6 +31,20 @@ impl Checksum {
         let mut hasher = self.hasher();
         hasher.update(bytes);
         hasher.finish() == self.digits()
+    }
+
+    /// Whether a file has this checksum. One that cannot be read has none.
+    pub fn is_of_file(&self, path: &Path) -> bool {
+        let Ok(mut file) = fs_err::File::open(path) else { return false };
+        let (mut hasher, mut part) = (self.hasher(), vec![0; 256 << 10]);
+        loop {
+            match file.read(&mut part) {
+                Ok(0) => return hasher.finish() == self.digits(),
+                Ok(count) => hasher.update(&part[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
     }
 
     /// A hasher of the same kind, to compare bytes with this checksum.

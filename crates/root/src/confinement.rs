@@ -51,6 +51,10 @@ pub fn confine(confinement: &Confinement) -> io::Result<Confined> {
     let user = confinement.user.filter(|_| is_root && unshare(spaces).is_ok());
     if user.is_none() {
         let (user, group) = own_ids();
+        // A user of the signer that is gone leaves it its files.
+        if is_root {
+            give(&confinement.folder, user, group)?;
+        }
         // The maps of a process that cannot be traced belong to root.
         // SAFETY: prctl with these arguments touches no memory.
         check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) })?;

@@ -166,18 +166,33 @@ impl YardKey {
     /// The private key is in a device, or needs a passphrase.
     pub fn revoke(&mut self, reason: &str) -> Result<(), SignError> {
         let fail = |reason: String| SignError::Sign { action: "revoke the key", reason };
-        let Secret::Software { key, passphrase } = &mut self.secret else {
-            return Err(fail("it is in a device".to_owned()));
-        };
-        let revocation = || -> Result<Signature, pgp::errors::Error> {
-            let code = RevocationCode::NoReason;
-            let reason = SubpacketData::RevocationReason(code, reason.as_bytes().to_vec().into());
-            let config = own_config(&key.primary_key, SignatureType::KeyRevocation, vec![reason])?;
-            config.sign_key(&key.primary_key, passphrase, key.primary_key.public_key())
-        };
-        let revocation = revocation().map_err(|error| fail(error.to_string()))?;
-        key.details.revocation_signatures.push(revocation);
-        self.certificate = key.to_public_key();
+        let reason =
+            SubpacketData::RevocationReason(RevocationCode::NoReason, reason.as_bytes().to_vec().into());
+        let kind = SignatureType::KeyRevocation;
+        match &mut self.secret {
+            Secret::Software { key, passphrase } => {
+                let revocation = || -> Result<Signature, pgp::errors::Error> {
+                    let config = own_config(&key.primary_key, kind, vec![reason])?;
+                    config.sign_key(&key.primary_key, passphrase, key.primary_key.public_key())
+                };
+                let revocation = revocation().map_err(|error| fail(error.to_string()))?;
+                key.details.revocation_signatures.push(revocation);
+                self.certificate = key.to_public_key();
+            }
+            Secret::Token(token) => {
+                let primary = self.certificate.primary_key.clone();
+                if upper(&primary.fingerprint()) != token.fingerprint() {
+                    return Err(fail("its primary key, which revokes it, is elsewhere".to_owned()));
+                }
+                let device = InDevice { key: &primary, token: &**token };
+                let revocation = || -> Result<Signature, pgp::errors::Error> {
+                    let config = own_config(&device, kind, vec![reason])?;
+                    config.sign_key(&device, &Password::empty(), &primary)
+                };
+                let revocation = revocation().map_err(|error| fail(error.to_string()))?;
+                self.certificate.details.revocation_signatures.push(revocation);
+            }
+        }
         self.keyring = ring(&self.certificate);
         Ok(())
     }

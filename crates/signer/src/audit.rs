@@ -1,8 +1,10 @@
 //! Checks account, repository and store against each other.
 
+mod files;
+
 use crate::account::{Account, Entry, Fault};
 use crate::hash;
-use crate::judge::{Package, checksums, release};
+use crate::judge::Package;
 use crate::memory::Name;
 use kilnyard_sign::Keyring;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -43,7 +45,8 @@ struct Published {
 /// The digests of outputs in the store, by the name of the binary package.
 pub type Outputs = HashMap<String, HashSet<String>>;
 
-/// Checks an account, the repository in a folder, and all outputs in the store. Without a store, it is left out.
+/// Checks an account, the repository in a folder, and all outputs in the store. Without a store, it is left out. With `reads_all`,
+/// the files of packages are read, too, and not only their sizes.
 ///
 /// # Errors
 /// The chain is broken, or a file cannot be read.
@@ -52,6 +55,7 @@ pub fn audit(
     keyring: Option<&Keyring>,
     repository: &Path,
     outputs: Option<&Outputs>,
+    reads_all: bool,
 ) -> Result<Audit, AuditError> {
     let account = Account::check(account, keyring)?;
     let mut audit = Audit {
@@ -84,7 +88,8 @@ pub fn audit(
             _ => {}
         }
     }
-    for Published { series, text, signature, packages } in published(repository)? {
+    let published = published(repository, keyring, reads_all, &mut audit.findings)?;
+    for Published { series, text, signature, packages } in published {
         let signed = texts.remove(series.as_str()).unwrap_or_default();
         let hash = hash(text.as_bytes());
         match signed.iter().rposition(|signed| *signed == hash) {
@@ -139,7 +144,12 @@ pub enum AuditError {
     Repository(#[from] io::Error),
 }
 
-fn published(repository: &Path) -> Result<Vec<Published>, AuditError> {
+fn published(
+    repository: &Path,
+    keyring: Option<&Keyring>,
+    reads_all: bool,
+    findings: &mut Vec<String>,
+) -> Result<Vec<Published>, AuditError> {
     let mut found = Vec::new();
     let dists = repository.join("dists");
     let entries = match fs_err::read_dir(&dists) {
@@ -151,30 +161,14 @@ fn published(repository: &Path) -> Result<Vec<Published>, AuditError> {
         folders.push(entry?.path());
     }
     folders.sort_unstable();
-    let damaged = |reason: String| AuditError::Repository(io::Error::other(reason));
     for folder in folders {
-        let series = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = fs_err::read_to_string(folder.join("Release"))?;
-        let signature = fs_err::read_to_string(folder.join("Release.gpg"))?;
-        let mut packages = Vec::new();
-        for path in release::indexes_of(&text) {
-            release::packages(path, &fs_err::read_to_string(folder.join(path))?, &mut packages)
-                .map_err(damaged)?;
-        }
-        // An architecture-independent package is in the index of each architecture.
-        let mut seen = HashSet::new();
-        packages.retain(|package| seen.insert((package.name.clone(), package.listed.clone())));
-        found.push(Published { series, text, signature, packages });
+        let mut files = files::Files { root: repository, folder: &folder, keyring, reads_all, findings };
+        found.push(files.of_release()?);
     }
     let all = repository.join("packages/All");
     if all.is_dir() {
-        let text = fs_err::read_to_string(all.join("SHA512"))?;
-        let signature = fs_err::read_to_string(all.join("SHA512.asc"))?;
-        let summary = zstd::decode_all(fs_err::File::open(all.join("pkg_summary.zst"))?)?;
-        let summary = String::from_utf8(summary).map_err(io::Error::other)?;
-        let packages = checksums::packages(&summary, &mut checksums::listing(&text).map_err(damaged)?);
-        let packages = packages.map_err(damaged)?;
-        found.push(Published { series: checksums::SERIES.to_owned(), text, signature, packages });
+        let mut files = files::Files { root: repository, folder: &all, keyring, reads_all, findings };
+        found.push(files.of_checksums()?);
     }
     Ok(found)
 }

@@ -131,7 +131,19 @@ impl Client {
     /// The signer is away, refuses, or has no key that can be used.
     pub fn keys(&mut self) -> Result<(String, Vec<KeyState>, Option<String>), ClientError> {
         match self.ask(Ask::Keys)? {
-            Answer::Keys { armored, keys, packages } => Ok((armored, keys, packages)),
+            Answer::Keys { trouble: Some(trouble), .. } => Err(ClientError::Failed(trouble)),
+            Answer::Keys { armored, keys, packages, .. } => Ok((armored, keys, packages)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The state of each key, whether it can sign or not.
+    ///
+    /// # Errors
+    /// The signer is away, or refuses.
+    pub fn states(&mut self) -> Result<Vec<KeyState>, ClientError> {
+        match self.ask(Ask::Keys)? {
+            Answer::Keys { keys, .. } => Ok(keys),
             other => Err(unexpected(other)),
         }
     }

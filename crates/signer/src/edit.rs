@@ -1,12 +1,14 @@
 //! Changes of a signer's keys and policy by the person who runs it. Comments and order of the policy stay.
 
 use crate::account::Entry;
+use crate::keys::Credentials;
 use crate::memory::{Memory, MemoryError};
 use crate::policy::{POLICY, Pkcs11, Policy};
 use crate::setup::{KEYS, write_private};
 use kilnyard_sign::{Keyring, SignError, YardKey};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 /// An error of a change. The text reads after "failed to", except for those of [`EditError::Usage`].
@@ -225,12 +227,28 @@ impl Folder {
         self.note(now, action, name, fingerprint)
     }
 
+    /// Refuses a key that is revoked or has expired.
+    fn check_signs(&self, now: i64, name: &str) -> Result<(), EditError> {
+        let key = self.require(name)?;
+        if self.policy.repository.values().any(|rules| rules.revoked.iter().any(|one| one == name)) {
+            return Err(EditError::Usage(format!("{name} is revoked")));
+        }
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(now.max(0).unsigned_abs());
+        match &key.file {
+            Some(file) => match YardKey::read(&self.path.join(file))?.expires(time) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(EditError::Usage(format!("{name} cannot sign: {error}"))),
+            },
+            None => Ok(()),
+        }
+    }
+
     /// Has the repositories signed by a key, too; or by it alone.
     ///
     /// # Errors
     /// There is no such key, or it signs already.
     pub fn rotate(&mut self, now: i64, name: &str, is_alone: bool) -> Result<(), EditError> {
-        self.require(name)?;
+        self.check_signs(now, name)?;
         let mut changed = false;
         for (repository, rules) in &self.policy.repository {
             let mut keys = rules.keys.clone();
@@ -257,17 +275,23 @@ impl Folder {
         self.note(now, action, name, &fingerprint)
     }
 
-    /// Revokes a key in a file. Its certificate is published with the others from then on.
+    /// Revokes a key. Its certificate is published with the others from then on. `credentials` open a key that needs it.
     ///
     /// # Errors
-    /// It is the only key of a repository, or its private key is not in a file without a passphrase.
-    pub fn revoke(&mut self, now: i64, name: &str, reason: &str) -> Result<(), EditError> {
-        let key = self.require(name)?;
-        let Some(file) = key.file.clone() else {
+    /// It is the only key of a repository, or it cannot revoke itself.
+    pub fn revoke(
+        &mut self,
+        now: i64,
+        name: &str,
+        reason: &str,
+        credentials: &Credentials,
+    ) -> Result<(), EditError> {
+        if self.policy.x509.contains_key(name) {
             return Err(EditError::Usage(format!(
-                "{name} is not in a file: revoke it with the program that manages it, and replace its certificate"
+                "{name} is an X.509 key: its authority revokes the certificate; rotate to another key"
             )));
-        };
+        }
+        let key = self.require(name)?.clone();
         for (repository, rules) in &self.policy.repository {
             if rules.keys.iter().all(|key| key == name) {
                 return Err(EditError::Usage(format!(
@@ -275,22 +299,64 @@ impl Folder {
                 )));
             }
         }
-        let path = self.path.join(file);
-        let mut key = YardKey::read(&path)?;
-        key.revoke(reason)?;
-        let fingerprint = key.fingerprint();
-        write_private(&path, key.to_armored()?.as_bytes())?;
+        let mut opened = crate::keys::open(&self.path, &key, credentials).map_err(|reason| {
+            EditError::Usage(format!("{name} cannot be used, and a key revokes itself: {reason}"))
+        })?;
+        let elsewhere = |error: SignError| match key.file {
+            Some(_) => EditError::Key(error),
+            None => EditError::Usage(format!(
+                "{}: revoke it where its primary key is, and give the signer the new certificate: keys update {name} FILE",
+                crate::keys::with_cause(&error)
+            )),
+        };
+        if key.gpg_agent.is_some() {
+            return Err(elsewhere(SignError::Sign {
+                action: "revoke the key",
+                reason: "gpg manages it (gpg --generate-revocation)".to_owned(),
+            }));
+        }
+        opened.revoke(reason).map_err(elsewhere)?;
+        let fingerprint = opened.fingerprint();
+        match (&key.file, &key.certificate) {
+            (Some(file), _) => write_private(&self.path.join(file), opened.to_armored()?.as_bytes())?,
+            (None, Some(file)) => {
+                write_private(&self.path.join(file), opened.public_armored()?.as_bytes())?;
+            }
+            (None, None) => {}
+        }
         for (repository, rules) in self.policy.repository.clone() {
             let keys: Vec<String> = rules.keys.iter().filter(|key| *key != name).cloned().collect();
             set_keys(&mut self.document, &repository, &keys);
+            // Also one that signs no more: readers may have it.
             let mut revoked = rules.revoked.clone();
-            if rules.keys.iter().any(|key| key == name) {
+            if !revoked.iter().any(|key| key == name) {
                 revoked.push(name.to_owned());
             }
             set_array(&mut self.document, &repository, "revoked", &revoked);
         }
         self.write()?;
         self.note(now, "revoked", name, &fingerprint)
+    }
+
+    /// Replaces the certificate of a key in a device: one that was revoked or extended elsewhere.
+    ///
+    /// # Errors
+    /// There is no such key, or the certificate is of another one.
+    pub fn update(&mut self, now: i64, name: &str, certificate: &str) -> Result<(), EditError> {
+        let key = self.require(name)?;
+        let Some(file) = key.certificate.as_ref().map(|file| self.path.join(file)) else {
+            return Err(EditError::Usage(format!("the certificate of {name} is in the file with its key")));
+        };
+        let before = kilnyard_sign::keys_of(&fs_err::read(&file)?)?;
+        let after = kilnyard_sign::keys_of(certificate.as_bytes())?;
+        if before.first().map(|(fingerprint, _)| fingerprint)
+            != after.first().map(|(fingerprint, _)| fingerprint)
+        {
+            return Err(EditError::Usage(format!("the certificate is of another key than {name}")));
+        }
+        write_private(&file, certificate.as_bytes())?;
+        let fingerprint = after.into_iter().next().map(|(fingerprint, _)| fingerprint).unwrap_or_default();
+        self.note(now, "has a new certificate", name, &fingerprint)
     }
 
     /// Approves what was refused. Returns the ids that name no refusal.

@@ -88,6 +88,8 @@ pub struct Judged {
     pub refusals: Vec<Refusal>,
     /// All packages that are refused.
     pub refused: HashSet<Name>,
+    /// The sources that no archive or tree has, and that a person approved.
+    pub approved_sources: HashSet<String>,
     /// The packages that are new, with the hashes of the paths of their files.
     pub packages: Vec<Remembered>,
     /// The same for the account.
@@ -308,6 +310,9 @@ impl Court<'_> {
             if let Some(id) = &id
                 && self.memory.approved(id)?.is_some()
             {
+                if rule == Rule::Source {
+                    judged.approved_sources.insert(package.source.clone());
+                }
                 continue;
             }
             let reason = format!("{}: {reason}", package.shown());

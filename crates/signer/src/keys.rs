@@ -37,17 +37,12 @@ impl Keys {
     /// Opens all keys. One that cannot be used is kept with the reason: the others can still sign.
     pub fn open(folder: &Path, policy: &Policy, credentials: &Credentials) -> Keys {
         let keys = policy.key.iter().map(|(name, key)| {
-            let (kind, opened) = match key {
-                policy::Key { pkcs11: Some(place), .. } => {
-                    ("pkcs11", open_token(folder, key, place, credentials))
-                }
-                policy::Key { gpg_agent: Some(socket), .. } => {
-                    let opened = certificate(folder, key);
-                    ("gpg-agent", opened.and_then(|certificate| agent::open(socket, &certificate)))
-                }
-                _ => ("file", open_file(folder, key, credentials)),
+            let kind = match key {
+                policy::Key { pkcs11: Some(_), .. } => "pkcs11",
+                policy::Key { gpg_agent: Some(_), .. } => "gpg-agent",
+                _ => "file",
             };
-            (name.clone(), Opened { kind, key: opened })
+            (name.clone(), Opened { kind, key: open(folder, key, credentials) })
         });
         let x509 = policy.x509.iter().map(|(name, key)| {
             let kind = if key.pkcs11.is_some() { "x509-pkcs11" } else { "x509-file" };
@@ -137,6 +132,20 @@ impl Keys {
     }
 }
 
+/// Opens a key.
+///
+/// # Errors
+/// A clause that says why it cannot be used.
+pub fn open(folder: &Path, key: &policy::Key, credentials: &Credentials) -> Result<YardKey, String> {
+    match key {
+        policy::Key { pkcs11: Some(place), .. } => open_token(folder, key, place, credentials),
+        policy::Key { gpg_agent: Some(socket), .. } => {
+            certificate(folder, key).and_then(|certificate| agent::open(socket, &certificate))
+        }
+        _ => open_file(folder, key, credentials),
+    }
+}
+
 fn system_time(seconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.max(0).unsigned_abs())
 }
@@ -147,7 +156,7 @@ fn open_file(folder: &Path, key: &policy::Key, credentials: &Credentials) -> Res
     if opened.is_locked() {
         let name = key.credential.as_ref();
         let name = name.ok_or("it has a passphrase, and the policy names no credential for it")?;
-        let passphrase = credentials.get(name).ok_or_else(|| format!("the credential {name} is missing"))?;
+        let passphrase = credentials.get(name).ok_or_else(|| missing_credential(name))?;
         opened.unlock(passphrase).map_err(|error| error.to_string())?;
     }
     Ok(opened)
@@ -163,10 +172,14 @@ fn open_token(
     pkcs11::open(place, secret_of(key.credential.as_deref(), credentials)?, &certificate)
 }
 
+fn missing_credential(name: &str) -> String {
+    format!("the credential {name} is missing (a file of this name in the folder CREDENTIALS_DIRECTORY)")
+}
+
 /// The passphrase or PIN that a credential of this name has; none without a name.
 fn secret_of<'a>(name: Option<&str>, credentials: &'a Credentials) -> Result<Option<&'a str>, String> {
     let Some(name) = name else { return Ok(None) };
-    let found = credentials.get(name).ok_or_else(|| format!("the credential {name} is missing"))?;
+    let found = credentials.get(name).ok_or_else(|| missing_credential(name))?;
     Ok(Some(found.as_str()))
 }
 

@@ -512,6 +512,12 @@ fn remember(transaction: &Transaction<'_>, signed: &Signed<'_>) -> Result<(), Me
     }
     transaction.execute("delete from body where sha256 not in (select sha256 from shown)", [])?;
     put(transaction, repository, series, packages)?;
+    // What was refused before is signed now, by another rule of the policy or in another version.
+    let mut settled = transaction
+        .prepare_cached("delete from refusal where repository = ? and package = ? and approved_by is null")?;
+    for (name, ..) in packages {
+        settled.execute([repository, &name.name.as_str()])?;
+    }
     if let Some(all) = all {
         mark_gone(transaction, repository, series, all)?;
     }

@@ -207,6 +207,9 @@ pub enum Answer {
         /// The certificates of the X.509 key that signs packages, in PEM; absent if the keys of the repository do.
         #[serde(default)]
         packages: Option<String>,
+        /// Why not all keys can sign now; absent if they can.
+        #[serde(default)]
+        trouble: Option<String>,
     },
     /// What is remembered of a series: the SHA-256 of each index, by path. Empty before the first signature.
     Memory {

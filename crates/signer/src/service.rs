@@ -146,19 +146,16 @@ impl Service {
         let mut keys: Vec<_> = repository.keys.iter().map(|name| self.keys.state(name, now)).collect();
         keys.extend(repository.package_key.iter().map(|name| self.keys.state_of_packages(name, now)));
         let of_packages = repository.package_key.as_ref().map(|name| self.keys.of_packages(name, now));
-        let packages = match of_packages.transpose() {
-            Ok(found) => found.map(|(_, certificates)| certificates.to_owned()),
-            Err(reason) => return failed(reason),
-        };
+        let packages =
+            of_packages.transpose().map(|found| found.map(|(_, certificates)| certificates.to_owned()));
         let names = [&repository.keys[..], &repository.revoked].concat();
         let armored = self.keys.named(&names).and_then(|keys| {
             let armored = keys.into_iter().map(|key| key.public_armored().map_err(|error| error.to_string()));
             armored.collect::<Result<String, String>>()
         });
-        match armored {
-            Ok(armored) => Answer::Keys { armored, keys, packages },
-            Err(reason) => failed(reason),
-        }
+        let trouble = armored.as_ref().err().or(packages.as_ref().err()).cloned();
+        let (armored, packages) = (armored.unwrap_or_default(), packages.unwrap_or_default());
+        Answer::Keys { armored, keys, packages, trouble }
     }
 
     fn adopt(

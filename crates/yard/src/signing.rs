@@ -105,11 +105,7 @@ impl Signing {
     /// # Errors
     /// It cannot start, or a key of the repository cannot be used.
     pub fn open_folder(folder: &Path, repository: &str) -> Result<Signing> {
-        let mut child = spawn(folder).context(Kind::Machine, "start the signer")?;
-        let (Some(from), Some(to)) = (child.stdout.take(), child.stdin.take()) else {
-            return Err(Error::new(Kind::Internal, "failed to start the signer: it has no streams"));
-        };
-        let mut client = Client::new(BufReader::new(from), BufWriter::new(to), repository);
+        let (mut client, child) = converse(folder, repository)?;
         match client.keys() {
             Ok((public, keys, packages)) => Ok(Signing {
                 client: Mutex::new(client),
@@ -118,6 +114,22 @@ impl Signing {
                 keys,
                 packages,
             }),
+            Err(error) => Err(not_started(child, &error)),
+        }
+    }
+
+    /// The keys of a repository of the signer in a folder, whether they can sign or not.
+    ///
+    /// # Errors
+    /// The signer cannot start.
+    pub fn states(folder: &Path, repository: &str) -> Result<Vec<KeyState>> {
+        let (mut client, mut child) = converse(folder, repository)?;
+        match client.states() {
+            Ok(keys) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Ok(keys)
+            }
             Err(error) => Err(not_started(child, &error)),
         }
     }
@@ -196,17 +208,35 @@ impl Drop for Signing {
     }
 }
 
+/// Starts the signer in a folder, and begins a conversation about a repository of its policy.
+fn converse(folder: &Path, repository: &str) -> Result<(Client, Child)> {
+    let mut child = spawn(folder).context(Kind::Machine, "start the signer")?;
+    let (Some(from), Some(to)) = (child.stdout.take(), child.stdin.take()) else {
+        return Err(Error::new(Kind::Internal, "failed to start the signer: it has no streams"));
+    };
+    Ok((Client::new(BufReader::new(from), BufWriter::new(to), repository), child))
+}
+
 /// What people must do about a key soon.
 fn warning(key: &KeyState, now: i64) -> Option<String> {
-    let left = key.expires? - now;
-    let remedy = words::command("keys make NAME");
-    (left < ENDS_SOON).then(|| {
-        let (name, days) = (&key.name, left.max(0) / 86_400);
-        format!(
-            "the key {name} of the repository expires in {}: {remedy}, and rotate",
-            words::count(days.unsigned_abs(), "day")
-        )
-    })
+    let remedy = match key.kind.starts_with("x509") {
+        true => {
+            format!("have its certificate renewed, then {}", words::command("keys import FILE --x509 FILE"))
+        }
+        false => words::command("keys make NAME"),
+    };
+    let when = ends(key.expires?, now)?;
+    Some(format!("the key {} of the repository {when}: {remedy}, and rotate", key.name))
+}
+
+/// When a key ends that ends soon, as the end of a sentence; none if it does not.
+pub fn ends(expires: i64, now: i64) -> Option<String> {
+    let left = expires - now;
+    if left <= 0 {
+        return Some("has expired".to_owned());
+    }
+    let days = (left as u64).div_ceil(86_400);
+    (left < ENDS_SOON).then(|| format!("expires within {}", words::count(days, "day")))
 }
 
 /// A signer that knows where new packages are from.

@@ -8,13 +8,14 @@ const NAMES: [&str; 11] =
     ["debian", "deb", "debs", "dpkg", "apt", "mmdebstrap", "dsc", "sbuild", "pkgsrc", "pbulk", "bmake"];
 
 /// The folders of the families. The file with the same name and `.rs` also counts.
-const HOMES: [&str; 9] = [
+const HOMES: [&str; 10] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
     "crates/bench/src/debian",
     "crates/bench/src/pkgsrc",
     "crates/family/src/debian",
     "crates/family/src/pkgsrc",
+    "crates/signer/src/audit/files",
     "crates/signer/src/judge/checksums",
     "crates/signer/src/judge/release",
     "crates/signer/src/sources",

@@ -107,8 +107,21 @@ pub enum KeysAction {
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
     },
+    /// Replace the certificate of a key in a token or behind gpg-agent: one that was revoked or extended elsewhere.
+    Update {
+        /// The name of the key in the policy.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The file with the new certificate, armored.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Check the account of the signer, the store and the repository against each other.
-    Audit,
+    Audit {
+        /// Read the files of all packages, too. By default, their sizes are compared, and all indexes are read.
+        #[arg(long)]
+        files: bool,
+    },
     /// Approve what the signer refused, by the ids that `keys list` shows.
     Approve {
         /// The ids.

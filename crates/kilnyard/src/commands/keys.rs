@@ -14,7 +14,7 @@ use kilnyard_signer::pkcs11::{self, NewKey};
 use kilnyard_signer::policy::{POLICY, Pkcs11};
 use kilnyard_signer::setup;
 use kilnyard_yard::remedy::Remedy;
-use kilnyard_yard::signing::{ENDS_SOON, OLD_KEY, SIGNER, Signing};
+use kilnyard_yard::signing::{OLD_KEY, SIGNER, Signing, ends};
 use serde_json::json;
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -28,7 +28,20 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> {
     let folder = match &options.signer {
         Some(folder) => folder.clone(),
-        None => yard()?.home.join(SIGNER),
+        None => {
+            let yard = yard()?;
+            let is_elsewhere =
+                yard.config.signer.as_ref().filter(|_| !yard.home.join(SIGNER).join(POLICY).exists());
+            let stays_here = matches!(
+                options.action,
+                None | Some(KeysAction::List | KeysAction::Audit { .. } | KeysAction::Sign { .. })
+            );
+            if let Some(signer) = is_elsewhere.filter(|_| !stays_here) {
+                return Err(Error::usage(format!("the signer {} is on another machine", signer.name))
+                    .hint("kilnyard keys --signer FOLDER, on that machine"));
+            }
+            yard.home.join(SIGNER)
+        }
     };
     let now = words::now_seconds() as i64;
     match &options.action {
@@ -102,12 +115,23 @@ pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> 
             }
             Ok(ExitCode::SUCCESS)
         }
+        Some(KeysAction::Update { name, file }) => {
+            let certificate = String::from_utf8(read(file)?).map_err(|_| {
+                Error::usage(format!("{} is not armored: gpg --armor --export", file.display()))
+            })?;
+            open(&folder)?.update(now, name, &certificate).map_err(failed)?;
+            say!("the next publication has the new certificate of {name}");
+            Ok(ExitCode::SUCCESS)
+        }
         Some(KeysAction::Revoke { name, reason }) => {
-            open(&folder)?.revoke(now, name, reason).map_err(failed)?;
+            let mut opened = open(&folder)?;
+            let credentials = kilnyard_yard::signing::process::credentials(opened.policy());
+            let credentials = credentials.map_err(Error::usage)?;
+            opened.revoke(now, name, reason, &credentials).map_err(failed)?;
             say!("revoked {name}: it signs nothing more, and the next publication tells readers");
             Ok(ExitCode::SUCCESS)
         }
-        Some(KeysAction::Audit) => check(&yard()?, &folder, options.json),
+        Some(KeysAction::Audit { files }) => check(&yard()?, &folder, *files, options.json),
         Some(KeysAction::Approve { ids, signed }) => approve(&folder, ids, signed.as_deref(), now),
         Some(KeysAction::Sign { file }) => sign(&yard()?, file),
     }
@@ -223,20 +247,18 @@ fn import(folder: &Path, file: &Path, name: &str, credential: Option<&str>, now:
 }
 
 fn list(folder: &Path, yard: Option<Result<Yard>>, now: i64, as_json: bool) -> Result<ExitCode> {
+    let is_here = folder.join(POLICY).exists();
     let keys: Vec<KeyState> = match yard {
-        Some(yard) => Signing::open(&yard?)?.keys().to_vec(),
-        None => {
+        Some(yard) if !is_here => Signing::open(&yard?)?.keys().to_vec(),
+        _ => {
             let policy = open(folder)?;
-            let keys = policy
-                .policy()
-                .repository
-                .keys()
-                .map(|repository| Ok(Signing::open_folder(folder, repository)?.keys().to_vec()));
+            let keys =
+                policy.policy().repository.keys().map(|repository| Signing::states(folder, repository));
             keys.collect::<Result<Vec<Vec<KeyState>>>>()?.concat()
         }
     };
     // That of a signer on another machine is there.
-    let pending = match folder.join(POLICY).exists() {
+    let pending = match is_here {
         true => {
             let failed = "read what waits for an approval";
             let memory = Memory::open(folder).context(Kind::Machine, failed)?;
@@ -252,16 +274,28 @@ fn list(folder: &Path, yard: Option<Result<Yard>>, now: i64, as_json: bool) -> R
         let ends = match (&key.trouble, key.expires) {
             (Some(trouble), _) => trouble.clone(),
             (None, None) => "does not expire".to_owned(),
-            (None, Some(expires)) if expires - now < ENDS_SOON => {
-                format!(
-                    "expires on {}, in {} days: make another one, and rotate",
-                    words::time(expires as f64),
-                    (expires - now) / 86_400
-                )
+            (None, Some(expires)) if ends(expires, now).is_some() => {
+                let when = ends(expires, now).unwrap_or_default();
+                format!("{when}, on {}: make another one, and rotate", words::time(expires as f64))
             }
             (None, Some(expires)) => format!("expires on {}", words::time(expires as f64)),
         };
         let _ = writeln!(text, "{}  {}  {}  {ends}", key.name, key.fingerprint, key.kind);
+    }
+    // Keys of the policy that sign nothing.
+    if is_here {
+        let policy = open(folder)?;
+        let policy = policy.policy();
+        let mut unused = policy.key.keys().chain(policy.x509.keys()).collect::<Vec<_>>();
+        unused.retain(|name| !keys.iter().any(|key| key.name == **name));
+        for name in unused {
+            let is_revoked = policy.repository.values().any(|rules| rules.revoked.contains(name));
+            let _ = writeln!(
+                text,
+                "{name}  {}",
+                if is_revoked { "revoked" } else { "signs nothing: keys rotate" }
+            );
+        }
     }
     for Pending { id, time, package, reason, .. } in &pending {
         let about = if package.is_some() { "" } else { "the repository: " };
@@ -317,7 +351,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 }
 
 /// Checks account, store and repository against each other.
-fn check(yard: &Yard, folder: &Path, as_json: bool) -> Result<ExitCode> {
+fn check(yard: &Yard, folder: &Path, reads_all: bool, as_json: bool) -> Result<ExitCode> {
     let path: PathBuf = folder.join(ACCOUNT);
     if yard.config.signer.is_some() && !path.exists() {
         return Err(Error::usage("the account is on the signer's machine").hint(
@@ -341,7 +375,7 @@ fn check(yard: &Yard, folder: &Path, as_json: bool) -> Result<ExitCode> {
             digests.extend(yard.config.family.listed_digests(&row.output));
         }
     }
-    let found = audit(&account, keyring.as_ref(), &yard.repository(), Some(&outputs));
+    let found = audit(&account, keyring.as_ref(), &yard.repository(), Some(&outputs), reads_all);
     let found = found.map_err(|error| {
         let mut failed = Error::new(Kind::Machine, "the audit failed");
         failed.causes.push(error.to_string());

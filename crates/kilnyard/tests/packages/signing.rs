@@ -115,6 +115,32 @@ fn trojan(shared: &Shared) {
         .exits(1)
         .says(&["bookworm: the account has no signature of what is published"]);
     fs::write(yard.path(release), &whole).unwrap();
+    // So is one of what apt reads: the signed text, an index, a package.
+    let deb = fs::read_dir(yard.path("repository/pool/main/t/third")).unwrap();
+    let deb =
+        deb.map(|file| file.unwrap().path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let deb = deb.unwrap().strip_prefix(&yard.folder).unwrap().display().to_string();
+    let dists = |name: &str| format!("repository/dists/bookworm/{name}");
+    for (file, says) in [
+        (dists("InRelease"), "InRelease"),
+        (dists("main/binary-amd64/Packages.xz"), "is not the one that Release names"),
+        (dists("main/binary-amd64/Packages"), "is not the one that Release names"),
+        (deb, "has another content than its index says"),
+    ] {
+        let path = yard.path(&file);
+        let whole = fs::read(&path).unwrap();
+        let mut changed = whole.clone();
+        let at = if file.ends_with("InRelease") { 60 } else { changed.len() / 2 };
+        changed[at] ^= 1;
+        // A pool file may be a link to the yard's own copy.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, changed).unwrap();
+        yard.run(&["keys", "audit", "--files"]).exits(1).says(&[says]);
+        fs::remove_file(&path).unwrap();
+        yard.run(&["keys", "audit"]).exits(1);
+        fs::write(&path, whole).unwrap();
+    }
+    yard.run(&["keys", "audit", "--files"]).exits(0).says(&["0 findings"]);
     let account = yard.read("state/signer/account");
     fs::write(yard.path("state/signer/account"), account.replacen("base", "bass", 1)).unwrap();
     yard.run(&["keys", "audit"]).exits(3).says(&["of the account does not continue the line before it"]);
@@ -152,8 +178,10 @@ fn archive(shared: &Shared) {
         rest.split('}').next().unwrap().parse().unwrap()
     };
     assert!(shown.iter().map(|text| count(text)).sum::<u64>() > 30_000, "{account}");
-    with("own-sources = [\"only\"]");
+    yard.approve_all();
     yard.run(&["publish"]).exits(0).says(&["published: 1 package"]);
+    with("own-sources = [\"only\"]");
+    yard.run(&["publish"]).exits(0);
     let again = yard.read("state/signer/account");
     assert_eq!(again.matches("{\"sources\":").count(), shown.len());
     apt_reads(&yard);

@@ -112,6 +112,15 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
     Ok(packages)
 }
 
+/// The sizes of the files that a summary names, by name.
+pub fn sizes(summary: &str) -> impl Iterator<Item = (String, u64)> + '_ {
+    let stanzas = summary.split_terminator("\n\n");
+    stanzas.filter_map(|stanza| {
+        let field = |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        Some((field("FILE_NAME")?.to_owned(), field("FILE_SIZE")?.parse().ok()?))
+    })
+}
+
 /// The SHA-256 of a stanza without what the index adds about the file.
 fn entry(stanza: &str) -> String {
     let is_own = |line: &&str| line.starts_with("FILE_NAME=") || line.starts_with("FILE_SIZE=");

@@ -7,6 +7,7 @@ use crate::hash;
 use crate::memory::Name;
 use crate::message::Generation;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
+use kilnyard_ecosystem::debian::source::Source;
 pub use kilnyard_ecosystem::debian::version::compare;
 use kilnyard_ecosystem::debian::version::without_epoch;
 use std::collections::{BTreeMap, HashSet};
@@ -185,6 +186,27 @@ fn date(name: &str, text: &str) -> Result<i64, String> {
 pub fn indexes_of(release: &str) -> impl Iterator<Item = &str> {
     let paths = release.lines().filter_map(|line| line.strip_prefix(' ')?.split_whitespace().nth(2));
     paths.filter(|path| path.ends_with("/Packages") || path.ends_with("/Sources"))
+}
+
+/// The files that `Release` names: SHA-256 and size, by path.
+///
+/// # Errors
+/// A sentence that names the fault.
+pub fn listed_files(release: &str) -> Result<BTreeMap<String, (String, usize)>, String> {
+    listing(Stanza::new(release).get("SHA256").unwrap_or_default())
+}
+
+/// The files in the pool that a stanza of an index names: SHA-256 and size, by path.
+pub fn files_of(stanza: &Stanza<'_>) -> Vec<(String, (String, u64))> {
+    if let Some(path) = stanza.get("Filename") {
+        let size = stanza.get("Size").and_then(|size| size.parse().ok()).unwrap_or_default();
+        return vec![(path.to_owned(), (stanza.get("SHA256").unwrap_or_default().to_owned(), size))];
+    }
+    let source = Source::new(*stanza);
+    let files = source.files().unwrap_or_default().into_iter();
+    files
+        .map(|file| (format!("{}/{}", source.directory(), file.name), (file.sha256, file.size_bytes)))
+        .collect()
 }
 
 /// Reads the packages of an index.

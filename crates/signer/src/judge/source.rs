@@ -71,11 +71,13 @@ impl Court<'_> {
                 None => String::new(),
             };
             match sources::new_sources(&before, text) {
-                Err(reason) => refusals.push(format!("{path}: {reason}")),
+                Err(reason) => refusals.push((None, format!("{path}: {reason}"))),
                 Ok(sources) => {
                     for source in sources {
+                        // A person who approves a package of a source approves the source.
                         let is_judged = !matches(&self.repository.own_sources, &source.name)
-                            && !refused.contains(source.name.as_str());
+                            && !refused.contains(source.name.as_str())
+                            && !judged.approved_sources.contains(&source.name);
                         if !is_judged {
                             continue;
                         }
@@ -84,16 +86,19 @@ impl Court<'_> {
                         // The files of one that a tree has are made from its commit.
                         let is_it =
                             |known: &ArchiveSource| known.files.is_empty() || known.files == source.files;
-                        if !known.iter().any(is_it) {
-                            refusals.push(format!(
-                                "{path}: no archive or tree of the policy has the source {name} {version} with these files"
-                            ));
+                        let names = [self.name, &prepared.series, name, version, &source.files].join("\n");
+                        let id = crate::hash(format!("source\n{names}").as_bytes())[..16].to_owned();
+                        if !known.iter().any(is_it) && self.memory.approved(&id)?.is_none() {
+                            let reason = format!(
+                                "{path}: no archive or tree of the policy has the source {name} {version} with these files, and own-sources does not name it"
+                            );
+                            refusals.push((Some(id), reason));
                         }
                     }
                 }
             }
         }
-        let refusal = |reason| Refusal { id: None, package: None, variant: None, rule: Rule::Source, reason };
+        let refusal = |(id, reason)| Refusal { id, package: None, variant: None, rule: Rule::Source, reason };
         judged.refusals.extend(refusals.into_iter().map(refusal));
         Ok(())
     }

@@ -51,7 +51,9 @@ fn keys_rotate_with_an_overlap_and_are_revoked() {
             folder.add(NOW, "made", "../x", &next, None).unwrap_err().to_string().contains("is not a name")
         );
         assert!(folder.rotate(NOW, "next", true).unwrap_err().to_string().contains("does not sign yard yet"));
-        assert!(folder.revoke(NOW, "main", "").unwrap_err().to_string().contains("the only key of yard"));
+        assert!(
+            folder.revoke(NOW, "main", "", &none()).unwrap_err().to_string().contains("the only key of yard")
+        );
         folder.rotate(NOW, "next", false).unwrap();
     });
     assert_eq!(names(&mut signer), ["main", "next"]);
@@ -69,7 +71,9 @@ fn keys_rotate_with_an_overlap_and_are_revoked() {
     // A revoked key is published as such, and its old signatures count no more.
     change(&mut signer, |folder| {
         folder.rotate(NOW, "main", false).unwrap();
-        folder.revoke(NOW, "main", "lost").unwrap();
+        folder.revoke(NOW, "main", "lost", &none()).unwrap();
+        let again = folder.rotate(NOW, "main", false).unwrap_err().to_string();
+        assert!(again.contains("main is revoked"), "{again}");
     });
     let (count, published) = signatures(&mut signer, "5");
     assert_eq!((count, names(&mut signer)), (1, vec!["next".to_owned()]));
@@ -87,6 +91,59 @@ fn keys_rotate_with_an_overlap_and_are_revoked() {
     assert!(policy.starts_with("# What this signer signs"), "{policy}");
 }
 
+fn none() -> Credentials {
+    Credentials::new()
+}
+
+/// Readers learn that a key is revoked, also if it signed no more, or has a passphrase.
+#[test]
+fn keys_that_sign_no_more_are_revoked() {
+    let mut signer = Signer::new();
+    let (_, first) = signatures(&mut signer, "1");
+    let answer = signer.publish(&[deb("hello", "2")]);
+    let clear = signed(&answer).0.to_owned();
+    let next = YardKey::generate("Next <next@example.org>").unwrap();
+    change(&mut signer, |folder| {
+        folder.add(NOW, "made", "next", &next, None).unwrap();
+        folder.rotate(NOW, "next", false).unwrap();
+    });
+    change(&mut signer, |folder| {
+        folder.rotate(NOW, "next", true).unwrap();
+        folder.revoke(NOW, "main", "stolen", &none()).unwrap();
+    });
+    let (_, published) = signatures(&mut signer, "3");
+    assert_eq!(first.verify_clearsigned(clear.as_bytes()).unwrap().signers.len(), 1);
+    assert!(published.verify_clearsigned(clear.as_bytes()).is_err(), "a reader would still take it");
+    // A key with a passphrase.
+    let scratch = tempfile::tempdir().unwrap();
+    let gpg = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("gpg");
+        command.args(["--batch", "--pinentry-mode", "loopback", "--passphrase", "words"]).args(arguments);
+        let output = command.env("GNUPGHOME", scratch.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    gpg(&["--quick-generate-key", "Locked <locked@example.org>", "ed25519", "sign", "never"]);
+    fs::write(scratch.path().join("locked.asc"), gpg(&["--armor", "--export-secret-keys"])).unwrap();
+    let locked = YardKey::read(&scratch.path().join("locked.asc")).unwrap();
+    let mut folder = Folder::open(signer.folder.path()).unwrap();
+    drop(std::mem::replace(&mut signer.service, Signer::new().service));
+    folder.add(NOW, "imported", "locked", &locked, Some("words")).unwrap();
+    let error = folder.revoke(NOW, "locked", "", &none()).unwrap_err().to_string();
+    assert!(error.contains("the credential words is missing"), "{error}");
+    let with = |words: &str| Credentials::from([("words".to_owned(), words.to_owned())]);
+    let error = folder.revoke(NOW, "locked", "", &with("other")).unwrap_err().to_string();
+    assert!(error.contains("does not open it"), "{error}");
+    folder.revoke(NOW, "locked", "", &with("words")).unwrap();
+    let revoked = YardKey::read(&signer.folder.path().join("keys/locked.asc")).unwrap();
+    assert!(revoked.expires(std::time::SystemTime::now()).unwrap_err().to_string().contains("revoked"));
+    let _ = std::process::Command::new("gpgconf")
+        .arg("--homedir")
+        .arg(scratch.path())
+        .args(["--kill", "all"])
+        .output();
+}
+
 #[test]
 fn keys_that_cannot_be_used_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,7 +156,8 @@ fn keys_that_cannot_be_used_are_named() {
         fs::write(&path, content).unwrap();
         let service = Service::open(folder.path(), &Credentials::new()).unwrap();
         let mut signer = Signer { folder: tempfile::tempdir().unwrap(), service, now: NOW };
-        let Answer::Failed { reason } = signer.ask(Ask::Keys) else { panic!() };
+        let Answer::Keys { trouble: Some(reason), keys, .. } = signer.ask(Ask::Keys) else { panic!() };
+        assert!(keys[0].trouble.is_some());
         assert!(reason.contains("the key main cannot be used") && reason.contains(says), "{reason}");
         assert!(matches!(signer.publish(&[deb("hello", "1")]), Answer::Failed { .. }));
         // What was not signed is not in the account.

@@ -1,7 +1,7 @@
 //! Keys in SoftHSM, which keeps tokens in files.
 
 use crate::fixture::*;
-use kilnyard_sign::Keyring;
+use kilnyard_sign::{Keyring, PackageKey};
 use kilnyard_signer::keys::Credentials;
 use kilnyard_signer::message::{Answer, Ask};
 use kilnyard_signer::pkcs11::{self, NewKey};
@@ -68,6 +68,12 @@ fn tokens_sign_and_say_what_is_wrong() {
         let keyring = Keyring::from_bytes(certificate.as_bytes()).unwrap();
         keyring.verify_clearsigned(text.as_bytes()).unwrap();
         verified_by_others(folder.path(), &certificate, &text);
+        // It revokes itself.
+        let mut gone = pkcs11::open(&place(label), Some(PIN), certificate.as_bytes()).unwrap();
+        gone.revoke("lost").unwrap();
+        let revoked = Keyring::from_bytes(gone.public_armored().unwrap().as_bytes()).unwrap();
+        assert!(revoked.verify_clearsigned(text.as_bytes()).is_err(), "{label}");
+        certified(folder.path(), &place(label), label == "ed");
         // The whole signer with it.
         let policy = format!(
             "[repository.yard]\nkeys = [\"main\"]\n[key.main]\ncertificate = \"main.asc\"\ncredential = \"pin\"\n\
@@ -118,6 +124,47 @@ fn tokens_sign_and_say_what_is_wrong() {
     signed(&signer.publish(&[deb("hello", "2")]));
     let Answer::Keys { keys, .. } = signer.ask(Ask::Keys) else { panic!() };
     assert_eq!(keys[0].kind, "pkcs11");
+}
+
+/// A certificate of X.509 for a key of the token, by an authority that has the public key.
+fn certified(folder: &Path, place: &Pkcs11, is_refused: bool) {
+    let opened = pkcs11::open_signer(place, Some(PIN));
+    if is_refused {
+        assert!(opened.unwrap_err().contains("neither RSA nor P-256"));
+        return;
+    }
+    // The public key, as the token's own tool writes it.
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    };
+    let module = place.module.display().to_string();
+    let read = ["--module", &module, "--token-label", TOKEN, "--read-object", "--type", "pubkey"];
+    run("pkcs11-tool", &[&read[..], &["--label", &place.label, "-o", "public.der"]].concat());
+    run("openssl", &["pkey", "-pubin", "-inform", "DER", "-in", "public.der", "-out", "public.pem"]);
+    let text = "[req]\ndistinguished_name=dn\n[dn]\n[v3]\nextendedKeyUsage=codeSigning,emailProtection\n";
+    fs::write(folder.join("x509.cnf"), text).unwrap();
+    run("openssl", &["genpkey", "-algorithm", "RSA", "-out", "authority.pem"]);
+    let authority = ["req", "-x509", "-config", "x509.cnf", "-key", "authority.pem", "-subj", "/CN=A"];
+    run("openssl", &[&authority[..], &["-out", "authority-certificate.pem"]].concat());
+    let request = ["x509", "-new", "-force_pubkey", "public.pem", "-subj", "/CN=Packages"];
+    let with = ["-extfile", "x509.cnf", "-extensions", "v3", "-CA", "authority-certificate.pem"];
+    let from = ["-CAkey", "authority.pem", "-days", "30", "-out", "made.pem"];
+    run("openssl", &[&request[..], &with, &from].concat());
+    let certificate = fs::read_to_string(folder.join("made.pem")).unwrap();
+    let key = PackageKey::in_device(opened.unwrap(), &certificate).unwrap();
+    fs::write(folder.join("text"), "a text\n").unwrap();
+    fs::write(folder.join("signature.pem"), key.sign(b"a text\n").unwrap()).unwrap();
+    let verify =
+        ["smime", "-verify", "-binary", "-inform", "PEM", "-in", "signature.pem", "-content", "text"];
+    run("openssl", &[&verify[..], &["-CAfile", "authority-certificate.pem", "-purpose", "any"]].concat());
+    // The certificate of another key.
+    let other = pkcs11::open_signer(place, Some(PIN)).unwrap();
+    run("openssl", &["pkey", "-in", "authority.pem", "-pubout", "-out", "other.pem"]);
+    let own = ["x509", "-new", "-force_pubkey", "other.pem", "-subj", "/CN=Other"];
+    run("openssl", &[&own[..], &with, &from].concat());
+    let wrong = PackageKey::in_device(other, &fs::read_to_string(folder.join("made.pem")).unwrap());
+    assert!(wrong.unwrap_err().contains("another key than the device's"));
 }
 
 fn other_certificate() -> String {

@@ -82,8 +82,11 @@ fn serve(folder: &Path) -> Result<(), String> {
 }
 
 /// The credentials that the policy names, as far as they are there.
+///
+/// # Errors
+/// One cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a service's credentials are found by this variable")]
-fn credentials(policy: &Policy) -> Result<Credentials, String> {
+pub fn credentials(policy: &Policy) -> Result<Credentials, String> {
     let Some(folder) = std::env::var_os(CREDENTIALS).map(PathBuf::from) else {
         return Ok(Credentials::new());
     };

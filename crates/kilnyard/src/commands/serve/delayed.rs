@@ -2,6 +2,7 @@
 
 use crate::signals;
 use crate::yard::Yard;
+use kilnyard_family::FAMILIES;
 use kilnyard_farm::door::Control;
 use kilnyard_yard::signing::delayed::delayed;
 use std::process::{Command, Stdio};
@@ -16,11 +17,13 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 /// Publishes what waits, until this process ends.
 pub fn watch(yard: Yard, control: Control) {
-    let Some(signer) = yard.config.signer.clone() else { return };
     std::thread::spawn(move || {
         let mut tried: Option<Instant> = None;
         while signals::count() == 0 {
             std::thread::sleep(STEP);
+            // The signer may have been named after this started.
+            let Ok(yard) = Yard::open(&yard.home, FAMILIES, &yard.environment) else { continue };
+            let Some(signer) = yard.config.signer.clone() else { continue };
             let targets = yard.targets().unwrap_or_default();
             let waiting = targets.iter().filter(|target| delayed(target).is_some() && !target.is_locked());
             let waiting: Vec<&Yard> = waiting.collect();

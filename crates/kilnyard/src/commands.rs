@@ -74,6 +74,9 @@ pub fn run(given: Given) -> Result<ExitCode> {
     }
     let arguments = Arguments::from_arg_matches(&given.arguments).unwrap_or_else(|error| error.exit());
     let yard = || console.yard();
+    if matches!(arguments.command, Command::Publish(_) | Command::Signer(_) | Command::Keys(_)) {
+        kilnyard_yard::signing::process::ask_with(input::secret);
+    }
     match arguments.command {
         Command::Demo(ref options) => demo::run(&console.folder, options),
         Command::Init(options) => init::run(&console.folder, &options, &console),

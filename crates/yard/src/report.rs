@@ -218,7 +218,9 @@ impl Facts<'_> {
     }
 
     fn report(mut self, published: Option<&Published>) -> Report {
-        let notes = self.judgement().successes.iter().map(|name| success_note(name)).collect();
+        let successes = self.judgement().successes;
+        let remarks = published.into_iter().flat_map(|published| published.remarks.iter().cloned());
+        let notes = successes.iter().map(|name| success_note(name)).chain(remarks).collect();
         let failed = self.rows.iter().filter(|row| row.state == State::Failed);
         let is_expected = |row: &&PackageRow| self.yard.config.expects_failure(&row.name);
         let failed_as_expected = failed.filter(is_expected).count() as u64;

@@ -288,9 +288,32 @@ fn passphrase(yard: &Yard) {
     };
     with("wrong\n").exits(3).says(&["the passphrase does not open it"]);
     with("secret words\n").exits(0);
+    asked(yard);
     assert_eq!(signers(yard).len(), 2);
     yard.run(&["keys", "rotate", "next", "--finish"]).exits(0);
     let _ = Command::new("gpgconf").args(["--homedir", &home_path, "--kill", "all"]).output();
+}
+
+/// On a terminal, a person is asked for a passphrase that is missing, and it is not shown.
+fn asked(yard: &Yard) {
+    let command = yard.command(&["publish"]);
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"]);
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut typed = child.stdin.take().unwrap();
+    // As a person would, once the question is there.
+    let answer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let _ = std::io::Write::write_all(&mut typed, b"secret wordsx\x7f\r");
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    });
+    let ended = child.wait_with_output().unwrap();
+    answer.join().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success() && said.contains("words (a passphrase or PIN"), "{said}");
+    assert!(!said.contains("secret words"), "{said}");
 }
 
 /// The process that holds the keys, while a person would look at it.

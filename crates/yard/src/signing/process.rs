@@ -8,6 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The hidden argument that starts this program as a signer.
 const ARGUMENT: &str = "kilnyard-signer-process";
@@ -15,6 +16,8 @@ const ARGUMENT: &str = "kilnyard-signer-process";
 const USER: &str = "kilnyard-signer";
 /// The exit code of a signer that cannot start. Its standard error says why.
 const CANNOT_START: i32 = 125;
+/// Where the process with the keys finds what a person was asked for.
+const ASKED_AT: &str = "KILNYARD_SIGNER_CREDENTIALS";
 /// The folder with credentials of a systemd service (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
@@ -35,7 +38,47 @@ pub fn command(folder: &Path) -> io::Result<Command> {
     if let Some(credentials) = std::env::var_os(CREDENTIALS) {
         command.env(CREDENTIALS, credentials);
     }
+    let asked = policy.as_ref().map(asked).unwrap_or_default();
+    if !asked.is_empty() {
+        let text = serde_json::to_vec(&asked)?;
+        let path = kilnyard_process::hand_over(&mut command, &text)?;
+        command.env(ASKED_AT, path);
+    }
     Ok(command)
+}
+
+/// Asks a person for a passphrase or PIN, by the name of the credential; none if it is not given.
+pub type Ask = fn(&str) -> Option<String>;
+
+static ASK: OnceLock<Ask> = OnceLock::new();
+/// What was asked for, for as long as this process lives.
+static ASKED: Mutex<Credentials> = Mutex::new(Credentials::new());
+
+/// Has this process ask a person for credentials that are missing: once for each.
+pub fn ask_with(ask: Ask) {
+    let _ = ASK.set(ask);
+}
+
+/// The credentials of a policy that a person gave.
+fn asked(policy: &Policy) -> Credentials {
+    let Some(ask) = ASK.get() else { return Credentials::new() };
+    let known = credentials(policy).unwrap_or_default();
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in policy.credentials().filter(|name| !known.contains_key(*name)) {
+        if !asked.contains_key(name)
+            && let Some(secret) = ask(name)
+        {
+            asked.insert(name.to_owned(), secret);
+        }
+    }
+    asked.clone()
+}
+
+/// The credentials that the process which started this one was given, if there are any.
+#[expect(clippy::disallowed_methods, reason = "the parent process names the place by this variable")]
+fn handed_over() -> Credentials {
+    let bytes = std::env::var_os(ASKED_AT).and_then(|path| fs_err::read(PathBuf::from(path)).ok());
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// Becomes a signer if this program was started as one; in that case it does not return. Call it first in `main`, while the
@@ -59,12 +102,14 @@ pub fn become_signer_if_asked() {
 
 /// Confines this process to the folder, and answers questions on standard input.
 fn serve(folder: &Path) -> Result<(), String> {
+    let asked = handed_over();
     kilnyard_root::sandbox::close_descriptors()
         .map_err(|error| format!("failed to close descriptors: {error}"))?;
     let text = fs_err::read_to_string(folder.join(POLICY)).map_err(|error| format!("failed to {error}"))?;
     let policy =
         Policy::parse(&text).map_err(|reason| format!("{}: {reason}", folder.join(POLICY).display()))?;
-    let credentials = credentials(&policy)?;
+    let mut credentials = credentials(&policy)?;
+    credentials.extend(asked);
     let confinement = Confinement {
         folder: folder.to_owned(),
         readable: policy.readable(),

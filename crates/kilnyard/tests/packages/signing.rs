@@ -207,7 +207,7 @@ fn keys(shared: &Shared) {
     yard.run(&["keys", "rotate", "next"]).exits(0).says(&["signs too", "--finish"]);
     yard.run(&["publish"])
         .exits(0)
-        .says(&["published", "note: the key next of the repository expires in 19 days"]);
+        .says(&["published", "note: the key next of the repository expires within 20 days"]);
     let both = fingerprints(&yard);
     assert_eq!((signers(&yard), both.len()), (both.clone(), 2));
     apt_reads(&yard);

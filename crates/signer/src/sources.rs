@@ -38,7 +38,7 @@ pub struct ArchiveSource {
     pub name: String,
     /// Its version; empty for a folder of a pkgsrc tree.
     pub version: String,
-    /// The SHA-256 of the list of its files: see [`files_of`]. Empty for one of a tree.
+    /// The SHA-256 of the sorted list of its files, with digest, size and name of each. Empty for one of a tree.
     pub files: String,
     /// The SHA-256 of the file that names all others, its `.dsc`. Empty for one of a tree.
     pub control: String,

@@ -1,0 +1,357 @@
+//! The folder of the mirror: complete files under their paths, what is known of each, and those on their way.
+
+use crate::growing::{Follower, Growing};
+use kilnyard_model::sha256::Sha256Hex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Complete files, below the mirror's folder.
+const FILES: &str = "files";
+/// What is known of each, under the same paths with `.json`.
+const FACTS: &str = "facts";
+/// Files on their way.
+const PARTS: &str = "parts";
+/// How often the use of a file is noted on disk, in seconds: it decides which file is removed first.
+const NOTED_EVERY_SECONDS: u64 = 3600;
+
+/// What is known of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Its size in bytes.
+    #[serde(default)]
+    pub size: u64,
+    /// Its SHA-256, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
+    /// The origin's name for this content.
+    pub etag: Option<String>,
+    /// When the origin changed it, as it says so.
+    pub last_modified: Option<String>,
+    /// The origin's type of it.
+    pub content_type: Option<String>,
+}
+
+/// A file of the mirror.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its path.
+    pub key: String,
+    /// What is known of it.
+    pub facts: Facts,
+    /// When it was used last, in seconds since 1970.
+    pub used: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Cache {
+    folder: PathBuf,
+    keep_bytes: Option<u64>,
+    known: Mutex<Known>,
+    parts: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Complete files: when each was used last, and its size.
+    files: HashMap<String, (u64, u64)>,
+    /// The same by age.
+    by_age: BTreeSet<(u64, String)>,
+    bytes: u64,
+    growing: HashMap<String, Arc<Growing>>,
+    /// Files that an origin was asked about in the last seconds.
+    asked: HashMap<String, SystemTime>,
+}
+
+/// A complete file, opened.
+#[derive(Debug)]
+pub struct Whole {
+    /// The file.
+    pub file: File,
+    /// What is known of it.
+    pub facts: Facts,
+}
+
+/// The place of a file that is to be fetched.
+#[derive(Debug)]
+pub struct Part {
+    /// What followers read.
+    pub growing: Arc<Growing>,
+    path: PathBuf,
+    key: String,
+}
+
+/// A file as a request finds it.
+#[derive(Debug)]
+pub enum Found {
+    /// It is there.
+    Whole(Whole),
+    /// It is on its way.
+    Growing(Follower),
+    /// It is this request's task to fetch it.
+    Absent(Part, Follower),
+}
+
+impl Cache {
+    /// Opens the folder, and makes it if there is none. Files on their way of an earlier process are removed.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written.
+    pub fn open(folder: &Path, keep_bytes: Option<u64>) -> io::Result<Cache> {
+        for name in [FILES, FACTS] {
+            fs_err::create_dir_all(folder.join(name))?;
+        }
+        match fs_err::remove_dir_all(folder.join(PARTS)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => fs_err::create_dir_all(folder.join(PARTS))?,
+        }
+        let cache = Cache {
+            folder: folder.to_owned(),
+            keep_bytes,
+            known: Mutex::default(),
+            parts: AtomicU64::new(0),
+        };
+        let mut known = Known::default();
+        for Listed { key, facts, used } in cache.list()? {
+            known.insert(key, used, facts.size);
+        }
+        *cache.known() = known;
+        Ok(cache)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.folder.join(FILES).join(key)
+    }
+
+    fn facts_file(&self, key: &str) -> PathBuf {
+        self.folder.join(FACTS).join(format!("{key}.json"))
+    }
+
+    /// All complete files.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn list(&self) -> io::Result<Vec<Listed>> {
+        let (mut found, mut folders) = (Vec::new(), vec![self.folder.join(FACTS)]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs_err::read_dir(folder)? {
+                let entry = entry?;
+                let path = entry.path();
+                if entry.file_type()?.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let key = path.strip_prefix(self.folder.join(FACTS)).ok().and_then(Path::to_str);
+                let Some(key) = key.and_then(|key| key.strip_suffix(".json")) else { continue };
+                let Ok(facts) = read_facts(&path) else { continue };
+                let used = entry.metadata()?.modified().map_or(0, seconds);
+                found.push(Listed { key: key.to_owned(), facts, used });
+            }
+        }
+        Ok(found)
+    }
+
+    /// A complete file; none if there is none, or if it is damaged in its size.
+    pub fn whole(&self, key: &str) -> Option<Whole> {
+        let facts = read_facts(&self.facts_file(key)).ok()?;
+        let (file, _) = fs_err::File::open(self.file(key)).ok()?.into_parts();
+        (file.metadata().ok()?.len() == facts.size).then_some(Whole { file, facts })
+    }
+
+    /// Finds a file. If it is neither there nor on its way, this request fetches it. One that is there and `must_ask` is on its way, too:
+    /// its fetch may find that it is unchanged.
+    ///
+    /// # Errors
+    /// A file for it cannot be made.
+    pub fn find(&self, key: &str, must_ask: bool, is_verified_last: bool) -> io::Result<Found> {
+        let mut known = self.known();
+        if let Some(growing) = known.growing.get(key) {
+            return Ok(Found::Growing(growing.follow()));
+        }
+        if !must_ask && let Some(whole) = self.whole(key) {
+            self.note_use(&mut known, key);
+            return Ok(Found::Whole(whole));
+        }
+        let path = self.folder.join(PARTS).join(self.parts.fetch_add(1, Ordering::Relaxed).to_string());
+        let mut options = fs_err::OpenOptions::new();
+        let (file, _) = options.read(true).write(true).create_new(true).open(&path)?.into_parts();
+        let growing = Arc::new(Growing::new(file, is_verified_last));
+        known.growing.insert(key.to_owned(), growing.clone());
+        let follower = growing.follow();
+        Ok(Found::Absent(Part { growing, path, key: key.to_owned() }, follower))
+    }
+
+    /// Whether an origin was asked about a file within this time, in seconds.
+    pub fn was_asked(&self, key: &str, seconds: u64) -> bool {
+        let known = self.known();
+        known.asked.get(key).is_some_and(|asked| asked.elapsed().is_ok_and(|past| past.as_secs() < seconds))
+    }
+
+    /// Notes that an origin was asked about a file.
+    pub fn note_asked(&self, key: &str) {
+        let mut known = self.known();
+        if known.asked.len() > 10_000 {
+            known.asked.clear();
+        }
+        known.asked.insert(key.to_owned(), SystemTime::now());
+    }
+
+    /// Gives a complete file its name, with what is known of it, and removes what is too much then.
+    ///
+    /// # Errors
+    /// The disk is full, or the folder cannot be written.
+    pub fn keep(&self, part: &Part, facts: &Facts) -> io::Result<()> {
+        let (file, noted) = (self.file(&part.key), self.facts_file(&part.key));
+        for path in [&file, &noted] {
+            if let Some(folder) = path.parent() {
+                fs_err::create_dir_all(folder)?;
+            }
+        }
+        // What is known of it comes last: without that, it counts as missing.
+        let text = serde_json::to_vec(facts)?;
+        let staged = part.path.with_extension("json");
+        let (mut out, _) = fs_err::File::create(&staged)?.into_parts();
+        io::Write::write_all(&mut out, &text)?;
+        out.sync_all()?;
+        let _ = fs_err::remove_file(&noted);
+        fs_err::rename(&part.path, &file)?;
+        fs_err::rename(&staged, &noted)?;
+        let mut known = self.known();
+        known.insert(part.key.clone(), seconds(SystemTime::now()), facts.size);
+        self.remove_oldest(&mut known, &part.key);
+        Ok(())
+    }
+
+    /// Ends the way of a file. Who asks next finds what there is.
+    pub fn forget(&self, part: &Part) {
+        self.known().growing.remove(&part.key);
+        // After `keep`, it has another name.
+        let _ = fs_err::remove_file(&part.path);
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(&self, key: &str) -> io::Result<()> {
+        self.known().remove(key);
+        for path in [self.facts_file(key), self.file(key)] {
+            match fs_err::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the least recently used files beyond the size that is kept, and files that nothing is known of. Returns their number.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn collect(&self) -> io::Result<u64> {
+        let mut removed = 0;
+        let known: HashSet<String> = self.list()?.into_iter().map(|listed| listed.key).collect();
+        let mut folders = vec![self.folder.join(FILES)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs_err::read_dir(folder)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    folders.push(entry.path());
+                    continue;
+                }
+                let path = entry.path();
+                let key = path.strip_prefix(self.folder.join(FILES)).ok().and_then(Path::to_str);
+                if key.is_none_or(|key| !known.contains(key)) {
+                    fs_err::remove_file(&path)?;
+                    removed += 1;
+                }
+            }
+        }
+        let mut known = self.known();
+        let before = known.files.len();
+        self.remove_oldest(&mut known, "");
+        Ok(removed + (before - known.files.len()) as u64)
+    }
+
+    /// Reads a file, and says whether it has the digest that is known of it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn verify(&self, listed: &Listed) -> io::Result<bool> {
+        let mut file = fs_err::File::open(self.file(&listed.key))?;
+        let (mut hash, mut part) = (Sha256::new(), vec![0; 256 << 10]);
+        loop {
+            match file.read(&mut part)? {
+                0 => break,
+                count => hash.update(&part[..count]),
+            }
+        }
+        let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Sha256Hex::parse(&listed.facts.sha256).is_ok_and(|known| known.as_str() == found))
+    }
+
+    /// Files and bytes.
+    pub fn size(&self) -> (u64, u64) {
+        let known = self.known();
+        (known.files.len() as u64, known.bytes)
+    }
+
+    fn note_use(&self, known: &mut Known, key: &str) {
+        let now = seconds(SystemTime::now());
+        let Some((used, size)) = known.files.get(key).copied() else { return };
+        if now.saturating_sub(used) >= NOTED_EVERY_SECONDS {
+            known.insert(key.to_owned(), now, size);
+            // What fails here makes the file older than it is.
+            if let Ok(file) = fs_err::File::open(self.facts_file(key)) {
+                let _ = file.into_parts().0.set_modified(SystemTime::now());
+            }
+        }
+    }
+
+    fn remove_oldest(&self, known: &mut Known, but: &str) {
+        let Some(keep) = self.keep_bytes else { return };
+        while known.bytes > keep {
+            let oldest = known.by_age.iter().find(|(_, key)| key != but).map(|(_, key)| key.clone());
+            let Some(oldest) = oldest else { return };
+            known.remove(&oldest);
+            // Readers that have it open read to its end.
+            let _ = fs_err::remove_file(self.facts_file(&oldest));
+            let _ = fs_err::remove_file(self.file(&oldest));
+        }
+    }
+}
+
+impl Known {
+    fn insert(&mut self, key: String, used: u64, size: u64) {
+        self.remove(&key);
+        self.by_age.insert((used, key.clone()));
+        self.files.insert(key, (used, size));
+        self.bytes += size;
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some((used, size)) = self.files.remove(key) {
+            self.by_age.remove(&(used, key.to_owned()));
+            self.bytes -= size;
+        }
+    }
+}
+
+fn read_facts(path: &Path) -> io::Result<Facts> {
+    Ok(serde_json::from_slice(&fs_err::read(path)?)?)
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,224 @@
+//! Fetches a file from its origins, once for all who ask. A connection that breaks is resumed, at another origin if need be.
+
+use crate::cache::{Cache, Facts, Part};
+use crate::growing::End;
+use crate::route::{Rule, Wanted};
+use kilnyard_sign::Keyring;
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
+};
+use reqwest::{Client, Response, StatusCode};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often each origin is tried.
+const ROUNDS: usize = 3;
+/// The pause before another round.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long an origin may take to connect, and to send something.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+const SILENT_MAX: Duration = Duration::from_secs(30);
+/// The largest signed file that is held in memory to verify it.
+const SIGNED_BYTES_MAX: u64 = 16 << 20;
+
+/// The client for all origins.
+///
+/// # Errors
+/// The TLS library refuses its own defaults.
+pub fn client() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+    let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client = Client::builder().use_preconfigured_tls(tls).no_proxy();
+    Ok(client.connect_timeout(CONNECT_MAX).read_timeout(SILENT_MAX).build()?)
+}
+
+/// Performs the fetch of a file that no one else fetches, and ends its way.
+pub async fn perform(
+    cache: &Cache,
+    client: &Client,
+    keyrings: &BTreeMap<String, Keyring>,
+    wanted: &Wanted,
+    part: Part,
+) {
+    let known = cache.whole(&wanted.key).map(|whole| whole.facts);
+    let mut way = Way { client, wanted, part: &part, known, hash: Sha256::new(), written: 0, facts: None };
+    let end = match way.run().await {
+        Ok(End::Whole) => way.finish(cache, keyrings),
+        Ok(end) => end,
+        Err(reason) => End::Failed(reason),
+    };
+    let written = way.written;
+    if matches!(end, End::Whole | End::Unchanged) {
+        cache.note_asked(&wanted.key);
+    }
+    // Who asks from now on finds the file itself, and who followed reads to its end.
+    cache.forget(&part);
+    part.growing.end(end, written);
+}
+
+struct Way<'a> {
+    client: &'a Client,
+    wanted: &'a Wanted,
+    part: &'a Part,
+    /// What the mirror has of it.
+    known: Option<Facts>,
+    hash: Sha256,
+    written: u64,
+    /// What the origin said that the bytes so far are from.
+    facts: Option<(Facts, Option<u64>)>,
+}
+
+impl Way<'_> {
+    async fn run(&mut self) -> Result<End, String> {
+        let (mut reasons, mut is_absent) = (Vec::new(), !self.wanted.urls.is_empty());
+        for round in 0..ROUNDS {
+            if round > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            for url in &self.wanted.urls {
+                match self.attempt(url).await {
+                    Ok(Some(end)) => return Ok(end),
+                    Ok(None) => {}
+                    Err(reason) => {
+                        is_absent = false;
+                        reasons.push(format!("{url}: {reason}"));
+                    }
+                }
+            }
+            if is_absent {
+                return Ok(End::Absent);
+            }
+        }
+        match self.wanted.urls.is_empty() {
+            true => Ok(End::Absent),
+            false => Err(reasons.pop().unwrap_or_default()),
+        }
+    }
+
+    /// One exchange with an origin; `None` if it does not have the file.
+    async fn attempt(&mut self, url: &str) -> Result<Option<End>, String> {
+        let said = |error: reqwest::Error| error.without_url().to_string();
+        // An encoding on the way would be another file.
+        let mut request = self.client.get(url).header(ACCEPT_ENCODING, "identity");
+        if self.written > 0 {
+            request = request.header(RANGE, format!("bytes={}-", self.written));
+            if let Some(etag) = self.facts.as_ref().and_then(|(facts, _)| facts.etag.as_ref()) {
+                request = request.header(IF_RANGE, etag);
+            }
+        } else if let Some(known) = self.known.as_ref().filter(|_| self.wanted.rule == Rule::Asked) {
+            if let Some(etag) = &known.etag {
+                request = request.header(IF_NONE_MATCH, etag);
+            }
+            if let Some(modified) = &known.last_modified {
+                request = request.header(IF_MODIFIED_SINCE, modified);
+            }
+        }
+        let response = request.send().await.map_err(said)?;
+        let skipped = match response.status() {
+            StatusCode::NOT_FOUND | StatusCode::GONE => return Ok(None),
+            StatusCode::NOT_MODIFIED if self.written == 0 && self.known.is_some() => {
+                return Ok(Some(End::Unchanged));
+            }
+            StatusCode::OK => self.written,
+            StatusCode::PARTIAL_CONTENT
+                if self.written > 0 && begins_at(response.headers(), self.written) =>
+            {
+                0
+            }
+            status => return Err(format!("it answers {status}")),
+        };
+        self.take(response, skipped).await.map(Some)
+    }
+
+    /// Takes a body, whose first bytes may be there already.
+    async fn take(&mut self, mut response: Response, mut skipped: u64) -> Result<End, String> {
+        let text =
+            |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let length = text(CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        if skipped == self.written {
+            let facts = Facts {
+                etag: text(ETAG),
+                last_modified: text(LAST_MODIFIED),
+                content_type: text(CONTENT_TYPE),
+                ..Facts::default()
+            };
+            match &self.facts {
+                None => {
+                    // A signed file is shown once it is verified.
+                    if self.wanted.signed_by.is_none() {
+                        self.part.growing.begin(facts.clone(), length);
+                    }
+                    self.facts = Some((facts, length));
+                }
+                // Another content cannot continue this one, unless a digest decides.
+                Some((before, size)) => {
+                    let is_same = before.etag == facts.etag && before.last_modified == facts.last_modified;
+                    if *size != length || !is_same && self.wanted.sha256.is_none() {
+                        return Err("it has another content now".to_owned());
+                    }
+                }
+            }
+        }
+        let size = self.facts.as_ref().and_then(|(_, size)| *size);
+        while let Some(bytes) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
+            let skip = skipped.min(bytes.len() as u64);
+            skipped -= skip;
+            let new = &bytes[skip as usize..];
+            if size.is_some_and(|size| self.written + new.len() as u64 > size) {
+                return Err("it sends more than it said".to_owned());
+            }
+            self.part
+                .growing
+                .write(self.written, new)
+                .map_err(|error| format!("the mirror cannot keep it: {error}"))?;
+            self.hash.update(new);
+            self.written += new.len() as u64;
+        }
+        match size.is_some_and(|size| self.written < size) {
+            true => Err("the connection ended early".to_owned()),
+            false => Ok(End::Whole),
+        }
+    }
+
+    /// Verifies and keeps what arrived.
+    fn finish(&mut self, cache: &Cache, keyrings: &BTreeMap<String, Keyring>) -> End {
+        let digest: String = self.hash.finalize_reset().iter().map(|byte| format!("{byte:02x}")).collect();
+        if self.wanted.sha256.as_ref().is_some_and(|wanted| wanted.as_str() != digest) {
+            return End::Failed(format!("an origin sent another content of {}", self.wanted.key));
+        }
+        let (facts, size) = self.facts.take().unwrap_or_default();
+        if let Some(archive) = &self.wanted.signed_by {
+            let verified = keyrings.get(archive).ok_or_else(|| "its keyring cannot be read".to_owned());
+            let verified = verified.and_then(|keyring| {
+                if self.written > SIGNED_BYTES_MAX {
+                    return Err("it is too large".to_owned());
+                }
+                let bytes = self.part.growing.read_all().map_err(|error| error.to_string())?;
+                keyring.verify_clearsigned(&bytes).map(drop).map_err(|error| error.to_string())
+            });
+            if let Err(reason) = verified {
+                return End::Failed(format!("{} is not what the archive signed: {reason}", self.wanted.key));
+            }
+            self.part.growing.begin(facts.clone(), size);
+        }
+        let facts = Facts { size: self.written, sha256: digest, ..facts };
+        let kept = self.part.growing.flush().and_then(|()| cache.keep(self.part, &facts));
+        match kept {
+            Ok(()) => End::Whole,
+            Err(error) => End::Failed(format!("the mirror cannot keep {}: {error}", self.wanted.key)),
+        }
+    }
+}
+
+/// Whether a partial answer begins at this byte.
+fn begins_at(headers: &HeaderMap, at: u64) -> bool {
+    let range = headers.get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+    let first = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse::<u64>().ok());
+    first == Some(at)
+}

@@ -1,0 +1,105 @@
+//! Distfiles that a worker or a person uploads (`PUT`, as `curl -T` does it).
+
+use crate::cache::{Cache, Facts, Found};
+use crate::growing::End;
+use crate::respond::{Answer, say};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::{Request, StatusCode};
+use sha2::{Digest, Sha256, Sha512};
+use subtle::ConstantTimeEq;
+
+/// The largest upload, in bytes.
+const BYTES_MAX: u64 = 64 << 30;
+/// The header with the SHA-512 of the file, in hexadecimal, as distinfo has it.
+const SHA512: &str = "x-sha512";
+
+/// Whether a request has a token that may upload: as a bearer, or as the password of any user.
+pub fn may_upload(headers: &HeaderMap, tokens: &[String]) -> bool {
+    let Some(given) = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()) else { return false };
+    let basic = given.strip_prefix("Basic ").and_then(|text| STANDARD.decode(text).ok());
+    let basic = basic.and_then(|bytes| String::from_utf8(bytes).ok());
+    let password = basic.as_deref().and_then(|pair| pair.split_once(':')).map(|(_, password)| password);
+    let Some(token) = given.strip_prefix("Bearer ").or(password) else { return false };
+    tokens.iter().any(|known| bool::from(known.as_bytes().ct_eq(token.as_bytes())))
+}
+
+/// Takes a file.
+pub async fn take(cache: &Cache, key: &str, request: Request<Incoming>) -> Answer {
+    let wanted =
+        request.headers().get(SHA512).and_then(|value| value.to_str().ok()).map(str::to_ascii_lowercase);
+    let part = match cache.find(key, false, true) {
+        Ok(Found::Absent(part, _)) => part,
+        Ok(Found::Growing(_)) => return say(StatusCode::CONFLICT, "the file is on its way already"),
+        Ok(Found::Whole(whole)) => return compare(request, &whole.facts.sha256).await,
+        Err(error) => {
+            return say(StatusCode::INSUFFICIENT_STORAGE, &format!("the mirror cannot keep it: {error}"));
+        }
+    };
+    let taken = receive(request, |at, bytes| part.growing.write(at, bytes)).await;
+    let answer = match taken {
+        Err((status, reason)) => say(status, &reason),
+        Ok(Received { sha512, .. }) if wanted.as_ref().is_some_and(|wanted| *wanted != sha512) => {
+            say(StatusCode::UNPROCESSABLE_ENTITY, &format!("the SHA-512 of what arrived is {sha512}"))
+        }
+        Ok(Received { size, sha256, .. }) => {
+            let facts = Facts { size, etag: Some(format!("\"{sha256}\"")), sha256, ..Facts::default() };
+            match part.growing.flush().and_then(|()| cache.keep(&part, &facts)) {
+                Ok(()) => {
+                    cache.forget(&part);
+                    part.growing.begin(facts, Some(size));
+                    part.growing.end(End::Whole, size);
+                    return say(StatusCode::CREATED, "kept");
+                }
+                Err(error) => {
+                    say(StatusCode::INSUFFICIENT_STORAGE, &format!("the mirror cannot keep it: {error}"))
+                }
+            }
+        }
+    };
+    cache.forget(&part);
+    part.growing.end(End::Failed("an upload of it failed".to_owned()), 0);
+    answer
+}
+
+/// Compares an upload with the file that is there, which stays.
+async fn compare(request: Request<Incoming>, known: &str) -> Answer {
+    match receive(request, |_, _| Ok(())).await {
+        Ok(Received { sha256, .. }) if sha256 == known => say(StatusCode::OK, "the mirror has it"),
+        Ok(_) => say(StatusCode::CONFLICT, "the mirror has another file of this name"),
+        Err((status, reason)) => say(status, &reason),
+    }
+}
+
+struct Received {
+    size: u64,
+    sha256: String,
+    sha512: String,
+}
+
+async fn receive(
+    request: Request<Incoming>,
+    write: impl Fn(u64, &[u8]) -> std::io::Result<()>,
+) -> Result<Received, (StatusCode, String)> {
+    let (mut body, mut size) = (request.into_body(), 0);
+    let (mut sha256, mut sha512) = (Sha256::new(), Sha512::new());
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("the upload ended early: {error}")))?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        write(size, &bytes).map_err(|error| {
+            (StatusCode::INSUFFICIENT_STORAGE, format!("the mirror cannot keep it: {error}"))
+        })?;
+        sha256.update(&bytes);
+        sha512.update(&bytes);
+        size += bytes.len() as u64;
+        if size > BYTES_MAX {
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "the file is too large".to_owned()));
+        }
+    }
+    let text = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Received { size, sha256: text(&sha256.finalize()), sha512: text(&sha512.finalize()) })
+}

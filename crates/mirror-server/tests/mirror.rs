@@ -1,0 +1,420 @@
+//! A mirror between real clients and an origin that does what a test wants.
+
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kilnyard_mirror_server::{Cache, Config, Server, Stop};
+
+/// How an origin answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Honest,
+    /// Sends this many bytes of a body, then waits until it is told to go on.
+    Slow,
+    /// Ends each connection after this many bytes.
+    CutAfter(usize),
+    Gone,
+}
+
+/// An origin.
+struct Origin {
+    address: SocketAddr,
+    files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    manner: Arc<Mutex<Manner>>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Origin {
+    fn start(files: &[(&str, &[u8])]) -> Origin {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let files = files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+        let origin = Origin {
+            address: listener.local_addr().unwrap(),
+            files: Arc::new(Mutex::new(files)),
+            manner: Arc::new(Mutex::new(Manner::Honest)),
+            requests: Arc::default(),
+        };
+        let (files, manner, requests) =
+            (origin.files.clone(), origin.manner.clone(), origin.requests.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (files, manner, requests) = (files.clone(), manner.clone(), requests.clone());
+                std::thread::spawn(move || {
+                    let _ = answer(stream, &files, &manner, &requests);
+                });
+            }
+        });
+        origin
+    }
+
+    fn set(&self, manner: Manner) {
+        *self.manner.lock().unwrap() = manner;
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+fn answer(
+    stream: TcpStream,
+    files: &Mutex<BTreeMap<String, Vec<u8>>>,
+    manner: &Mutex<Manner>,
+    requests: &AtomicUsize,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut stream = stream;
+    let (mut line, mut headers) = (String::new(), BTreeMap::new());
+    reader.read_line(&mut line)?;
+    loop {
+        let mut header = String::new();
+        if reader.read_line(&mut header)? == 0 || header == "\r\n" {
+            break;
+        }
+        if let Some((name, value)) = header.split_once(':') {
+            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+    }
+    requests.fetch_add(1, Ordering::SeqCst);
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let how = *manner.lock().unwrap();
+    let found = files.lock().unwrap().get(&path).cloned();
+    let (Some(bytes), false) = (found, how == Manner::Gone) else {
+        let status = if how == Manner::Gone { "503 Gone for now" } else { "404 Not Found" };
+        return write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    };
+    let etag = format!("\"{}\"", &hex(&bytes)[..8]);
+    if headers.get("if-none-match") == Some(&etag) {
+        return write!(stream, "HTTP/1.1 304 Not Modified\r\nETag: {etag}\r\nConnection: close\r\n\r\n");
+    }
+    let from =
+        headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+    let from: usize =
+        from.filter(|_| headers.get("if-range").is_none_or(|known| *known == etag)).unwrap_or(0);
+    let (status, range) = match from {
+        0 => ("200 OK", String::new()),
+        _ => ("206 Partial", format!("Content-Range: bytes {from}-{}/{}\r\n", bytes.len() - 1, bytes.len())),
+    };
+    let body = &bytes[from..];
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nETag: {etag}\r\n{range}Connection: close\r\n\r\n",
+        body.len()
+    )?;
+    match how {
+        Manner::CutAfter(count) => stream.write_all(&body[..count.min(body.len())]),
+        Manner::Slow => {
+            let half = body.len() / 2;
+            stream.write_all(&body[..half])?;
+            while *manner.lock().unwrap() == Manner::Slow {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            stream.write_all(&body[half..])
+        }
+        _ => stream.write_all(body),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A mirror in a thread of its own.
+struct Mirror {
+    folder: tempfile::TempDir,
+    url: String,
+    stop: Stop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Mirror {
+    fn start(origin: &Origin, more: &str) -> Mirror {
+        Mirror::start_in(tempfile::tempdir().unwrap(), origin, more)
+    }
+
+    fn start_in(folder: tempfile::TempDir, origin: &Origin, more: &str) -> Mirror {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nblobs = [\"http://{0}\"]\n{more}\n[archive.debian]\nurls = [\"http://{0}/debian\"]\n\
+             [distfiles]\nurls = [\"http://{0}/dist\"]\ntokens = \"tokens\"\n",
+            origin.address
+        );
+        std::fs::write(folder.path().join("tokens"), "first\nsecret\n").unwrap();
+        let config = Config::parse(&text).unwrap();
+        let base = folder.path().to_owned();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (server, stop) = Server::open(config, &base).await.unwrap();
+                sender.send((server.address().unwrap(), stop)).unwrap();
+                server.run().await.unwrap();
+            });
+            runtime.shutdown_timeout(Duration::from_millis(100));
+        });
+        let (address, stop) = receiver.recv().unwrap();
+        Mirror { folder, url: format!("http://{address}"), stop, thread: Some(thread) }
+    }
+
+    fn curl(&self, path: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--show-error", "--noproxy", "*", "--max-time", "30"]).args(arguments);
+        command.arg(format!("{}{path}", self.url)).output().unwrap()
+    }
+
+    fn get(&self, path: &str) -> Vec<u8> {
+        let output = self.curl(path, &["--fail"]);
+        assert!(output.status.success(), "{path}: {output:?}");
+        output.stdout
+    }
+
+    fn status(&self, path: &str, arguments: &[&str]) -> String {
+        let output =
+            self.curl(path, &[&["--output", "/dev/null", "--write-out", "%{http_code}"], arguments].concat());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn files(&self) -> std::path::PathBuf {
+        self.folder.path().join("files/files")
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+fn large() -> Vec<u8> {
+    (0..3_000_000_u32).flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_file_is_fetched_once_and_kept_under_its_path() {
+    let origin = Origin::start(&[("/debian/pool/a.deb", b"a package"), ("/dist/sub/a-1.tgz", b"a distfile")]);
+    let mirror = Mirror::start(&origin, "");
+    for _ in 0..3 {
+        assert_eq!(mirror.get("/debian/pool/a.deb"), b"a package");
+        assert_eq!(mirror.get("/distfiles/sub/a-1.tgz"), b"a distfile");
+    }
+    assert_eq!(origin.requests(), 2);
+    assert_eq!(std::fs::read(mirror.files().join("debian/pool/a.deb")).unwrap(), b"a package");
+    // As a proxy, and for no one else's files.
+    let proxied = |url: &str| {
+        let output = Command::new("curl")
+            .args(["--silent", "--proxy", &mirror.url, "--write-out", "%{http_code}", url])
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert_eq!(proxied(&format!("http://{}/debian/pool/a.deb", origin.address)), "a package200");
+    assert!(proxied(&format!("http://{}/dist/sub/a-1.tgz", origin.address)).ends_with("403"));
+    for (path, status) in [
+        ("/debian/pool/absent", "404"),
+        ("/nothing/x", "404"),
+        ("/debian/../../etc/passwd", "400"),
+        ("/debian/%2e%2e/%2e%2e/etc/passwd", "400"),
+        ("/debian/pool/", "400"),
+    ] {
+        assert_eq!(mirror.status(path, &["--path-as-is"]), status, "{path}");
+    }
+    assert_eq!(mirror.status("/debian/pool/a.deb", &["--request", "DELETE"]), "405");
+    // Parts and conditions.
+    assert_eq!(mirror.curl("/debian/pool/a.deb", &["--range", "2-5"]).stdout, b"pack");
+    assert_eq!(mirror.status("/debian/pool/a.deb", &["--range", "2-5"]), "206");
+    assert_eq!(mirror.status("/debian/pool/a.deb", &["--range", "90-"]), "416");
+    let etag = format!("If-None-Match: \"{}\"", &hex(b"a package")[..8]);
+    assert_eq!(mirror.status("/debian/pool/a.deb", &["--header", &etag]), "304");
+    assert_eq!(mirror.curl("/debian/pool/a.deb", &["--head"]).status.code(), Some(0));
+    // Another mirror finds what this one has, in its folder.
+    drop(mirror);
+}
+
+#[test]
+fn a_herd_reads_a_file_while_it_grows() {
+    let bytes = large();
+    let origin = Origin::start(&[("/debian/pool/large.deb", &bytes)]);
+    let mirror = Mirror::start(&origin, "");
+    origin.set(Manner::Slow);
+    let clients: Vec<_> = (0..16)
+        .map(|number| {
+            let url = format!("{}/debian/pool/large.deb", mirror.url);
+            let to = mirror.folder.path().join(format!("client-{number}"));
+            let mut command = Command::new("curl");
+            command.args(["--silent", "--fail", "--noproxy", "*", "--max-time", "60", "--output"]);
+            (command.arg(&to).arg(url).spawn().unwrap(), to)
+        })
+        .collect();
+    let size = |path: &Path| path.metadata().map_or(0, |file| file.len()) as usize;
+    until("all have the first half", || clients.iter().all(|(_, to)| size(to) > bytes.len() / 2 - 1_000_000));
+    // A part that is there does not wait for the rest.
+    assert_eq!(mirror.curl("/debian/pool/large.deb", &["--range", "1000-1003"]).stdout, bytes[1000..1004]);
+    assert_eq!(origin.requests(), 1);
+    origin.set(Manner::Honest);
+    for (mut client, to) in clients {
+        assert!(client.wait().unwrap().success());
+        assert!(std::fs::read(to).unwrap() == bytes);
+    }
+    assert_eq!(origin.requests(), 1);
+}
+
+#[test]
+fn an_origin_that_dies_is_resumed_for_all() {
+    let bytes = large();
+    let origin = Origin::start(&[("/debian/pool/large.deb", &bytes)]);
+    let mirror = Mirror::start(&origin, "");
+    origin.set(Manner::CutAfter(bytes.len() / 2 + 1));
+    assert!(mirror.get("/debian/pool/large.deb") == bytes);
+    assert_eq!(origin.requests(), 2);
+    // One that is gone: an error, and nothing half kept.
+    origin.set(Manner::CutAfter(1000));
+    origin.files.lock().unwrap().insert("/debian/pool/other.deb".to_owned(), bytes.clone());
+    let cut = mirror.curl("/debian/pool/other.deb", &["--fail"]);
+    assert!(!cut.status.success() && cut.stdout.len() < bytes.len(), "{:?}", cut.status);
+    assert!(!mirror.files().join("debian/pool/other.deb").exists());
+    origin.set(Manner::Honest);
+    assert!(mirror.get("/debian/pool/other.deb") == bytes);
+}
+
+#[test]
+fn a_wrong_digest_reaches_no_client_whole() {
+    let (bytes, mut wrong) = (large(), large());
+    *wrong.last_mut().unwrap() ^= 1;
+    let path = format!("/blobs/sha256/{}", hex(&bytes));
+    let origin = Origin::start(&[(&path, &wrong)]);
+    let mirror = Mirror::start(&origin, "");
+    let cut = mirror.curl(&path, &["--fail"]);
+    assert!(!cut.status.success() && cut.stdout.len() < bytes.len());
+    assert!(!mirror.files().join(&path[1..]).exists(), "it is kept");
+    let small = format!("/blobs/sha256/{}", hex(b"right"));
+    origin.files.lock().unwrap().insert(small.clone(), b"wrong".to_vec());
+    assert_eq!(mirror.status(&small, &[]), "502");
+    origin.files.lock().unwrap().insert(path.clone(), bytes.clone());
+    assert!(mirror.get(&path) == bytes);
+}
+
+#[test]
+fn indexes_are_asked_for_again_and_outlive_their_origin() {
+    let origin = Origin::start(&[("/debian/dists/sid/Release", b"first")]);
+    let mirror = Mirror::start(&origin, "");
+    assert_eq!(mirror.get("/debian/dists/sid/Release"), b"first");
+    // Within some seconds, it is not asked for again.
+    assert_eq!((mirror.get("/debian/dists/sid/Release"), origin.requests()), (b"first".to_vec(), 1));
+    let (folder, _stopped) = {
+        let mut mirror = mirror;
+        let folder = std::mem::replace(&mut mirror.folder, tempfile::tempdir().unwrap());
+        (folder, mirror)
+    };
+    // A new process remembers nothing of that.
+    let mirror = Mirror::start_in(folder, &origin, "");
+    assert_eq!((mirror.get("/debian/dists/sid/Release"), origin.requests()), (b"first".to_vec(), 2));
+    let folder = |mirror: Mirror| {
+        let mut mirror = mirror;
+        std::mem::replace(&mut mirror.folder, tempfile::tempdir().unwrap())
+    };
+    origin.files.lock().unwrap().insert("/debian/dists/sid/Release".to_owned(), b"second".to_vec());
+    let mirror = Mirror::start_in(folder(mirror), &origin, "");
+    assert_eq!(mirror.get("/debian/dists/sid/Release"), b"second");
+    origin.set(Manner::Gone);
+    let mirror = Mirror::start_in(folder(mirror), &origin, "");
+    assert_eq!(mirror.get("/debian/dists/sid/Release"), b"second", "what it has is better than nothing");
+    assert_eq!(mirror.status("/debian/dists/sid/Other", &[]), "502");
+}
+
+#[test]
+fn uploads_need_a_token_and_their_digest() {
+    let origin = Origin::start(&[]);
+    let mirror = Mirror::start(&origin, "");
+    let file = mirror.folder.path().join("upload");
+    std::fs::write(&file, "by hand").unwrap();
+    let file = file.display().to_string();
+    let put = |arguments: &[&str]| {
+        mirror.status("/distfiles/by-hand-1.tgz", &[&["--upload-file", &file], arguments].concat())
+    };
+    assert_eq!(put(&[]), "401");
+    assert_eq!(put(&["--user", ":other"]), "401");
+    assert_eq!(put(&["--user", ":secret", "--header", "X-SHA512: 12"]), "422");
+    assert_eq!(mirror.status("/distfiles/by-hand-1.tgz", &[]), "404", "nothing half kept");
+    let digest = String::from_utf8(Command::new("sha512sum").arg(&file).output().unwrap().stdout).unwrap();
+    let header = format!("X-SHA512: {}", digest.split(' ').next().unwrap());
+    assert_eq!(put(&["--user", ":secret", "--header", &header]), "201");
+    assert_eq!(mirror.get("/distfiles/by-hand-1.tgz"), b"by hand");
+    assert_eq!(put(&["--header", "Authorization: Bearer secret"]), "200");
+    std::fs::write(&file, "other bytes").unwrap();
+    assert_eq!(put(&["--user", ":secret"]), "409");
+    assert_eq!(mirror.get("/distfiles/by-hand-1.tgz"), b"by hand");
+    for path in ["/debian/pool/x", "/distfiles/../x"] {
+        let status = mirror.status(path, &["--path-as-is", "--upload-file", &file, "--user", ":secret"]);
+        assert!(["400", "405"].contains(&status.as_str()), "{path}: {status}");
+    }
+}
+
+#[test]
+fn the_folder_keeps_to_its_size_and_is_verified() {
+    let bytes = vec![7; 400_000];
+    let names: Vec<String> = (0..6).map(|number| format!("/debian/pool/{number}")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &bytes[..])).collect();
+    let origin = Origin::start(&files);
+    let mirror = Mirror::start(&origin, "keep-bytes = 1000000");
+    names.iter().for_each(|name| drop(mirror.get(name)));
+    let kept = || std::fs::read_dir(mirror.files().join("debian/pool")).unwrap().count();
+    assert_eq!(kept(), 2);
+    let cache = Cache::open(&mirror.folder.path().join("files"), Some(1_000_000)).unwrap();
+    let listed = cache.list().unwrap();
+    assert_eq!((listed.len(), cache.size()), (2, (2, 800_000)));
+    assert!(listed.iter().all(|one| cache.verify(one).unwrap()));
+    let damaged = mirror.files().join(&listed[0].key);
+    std::fs::write(&damaged, vec![8; 400_000]).unwrap();
+    assert!(!cache.verify(&listed[0]).unwrap());
+    std::fs::write(mirror.files().join("debian/pool/unknown"), "x").unwrap();
+    assert_eq!(cache.collect().unwrap(), 1);
+    // A file of another size counts as missing, and is fetched again.
+    std::fs::write(&damaged, "short").unwrap();
+    assert!(mirror.get(&format!("/{}", listed[0].key)) == bytes);
+}
+
+#[test]
+fn hostile_clients_are_bounded() {
+    let bytes = large();
+    let origin = Origin::start(&[("/debian/pool/large.deb", &bytes)]);
+    let mirror = Mirror::start(&origin, "");
+    let address = mirror.url.trim_start_matches("http://").to_owned();
+    // A client that stops reading delays no other one.
+    let mut stalled = TcpStream::connect(&address).unwrap();
+    stalled.write_all(b"GET /debian/pool/large.deb HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(mirror.get("/debian/pool/large.deb") == bytes);
+    // A bomb of headers.
+    let mut bomb = TcpStream::connect(&address).unwrap();
+    bomb.write_all(b"GET /debian/pool/large.deb HTTP/1.1\r\n").unwrap();
+    let line = format!("X-{}: {}\r\n", "a".repeat(100), "b".repeat(1000));
+    let mut refused = String::new();
+    for _ in 0..200 {
+        if bomb.write_all(line.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let _ = bomb.set_read_timeout(Some(Duration::from_secs(5)));
+    let _ = BufReader::new(bomb).read_line(&mut refused);
+    assert!(refused.is_empty() || refused.contains("431") || refused.contains("400"), "{refused}");
+    // What is no request.
+    let mut nonsense = TcpStream::connect(&address).unwrap();
+    nonsense.write_all(b"\0\0\0\0\r\n\r\n").unwrap();
+    let mut said = Vec::new();
+    let _ = nonsense.set_read_timeout(Some(Duration::from_secs(5)));
+    let _ = nonsense.read_to_end(&mut said);
+    assert!(mirror.get("/debian/pool/large.deb") == bytes);
+}

@@ -2,6 +2,7 @@
 
 mod farm;
 mod keys;
+mod mirror;
 mod people;
 mod signer;
 mod simulate;
@@ -10,6 +11,7 @@ mod tries;
 
 pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
 pub use keys::{InToken, Keys, KeysAction};
+pub use mirror::{Mirror, MirrorAction};
 pub use people::{People, PeopleAction};
 pub use signer::Signer;
 pub use simulate::{PolicyName, Simulate};
@@ -76,6 +78,7 @@ const ORDER: [&str; 41] = [
     "worker",
     "workers",
     "people",
+    "mirror",
     "publish",
     "keys",
     "signer",
@@ -201,6 +204,8 @@ pub enum Command {
     Workers(Workers),
     /// List the tokens with which people and programs make requests over the network, or change them.
     People(People),
+    /// Serve what builds fetch to the machines of a site, and fetch each file once.
+    Mirror(Mirror),
     /// Show the pools whose workers are started on demand: how many are wanted, started and there, and why.
     Pools(Pools),
     /// Build a proposed change and all that it affects in a repository of its own, and say what fails newly.

@@ -15,6 +15,7 @@ mod keys;
 mod lease;
 mod log;
 mod manual;
+mod mirror;
 mod people;
 mod plan;
 mod pools;
@@ -112,6 +113,7 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Worker(options) => worker::run(&options),
         Command::Signer(options) => signer::run(&options),
         Command::Keys(options) => keys::run(|| console.whole(), &options),
+        Command::Mirror(options) => mirror::run(&options),
         Command::People(options) => people::run(&console.whole()?, &options),
         Command::Pools(options) => pools::run(&console.whole()?, &options),
         Command::Workers(options) => workers::run(&console.whole()?, &options),

@@ -1,6 +1,7 @@
 //! The folder of the mirror: complete files under their paths, what is known of each, and those on their way.
 
 use crate::growing::{Follower, Growing};
+use crate::route::is_key;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -100,17 +101,24 @@ pub enum Found {
 }
 
 impl Cache {
-    /// Opens the folder, and makes it if there is none. Files on their way of an earlier process are removed.
+    /// Opens the folder for its server, and makes it if there is none. Files on their way of an earlier process are removed.
     ///
     /// # Errors
     /// The folder cannot be read or written.
     pub fn open(folder: &Path, keep_bytes: Option<u64>) -> io::Result<Cache> {
-        for name in [FILES, FACTS] {
-            fs_err::create_dir_all(folder.join(name))?;
-        }
         match fs_err::remove_dir_all(folder.join(PARTS)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => fs_err::create_dir_all(folder.join(PARTS))?,
+            _ => Cache::read(folder, keep_bytes),
+        }
+    }
+
+    /// Opens the folder beside its server.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written.
+    pub fn read(folder: &Path, keep_bytes: Option<u64>) -> io::Result<Cache> {
+        for name in [FILES, FACTS, PARTS] {
+            fs_err::create_dir_all(folder.join(name))?;
         }
         let cache = Cache {
             folder: folder.to_owned(),
@@ -183,13 +191,56 @@ impl Cache {
             self.note_use(&mut known, key);
             return Ok(Found::Whole(whole));
         }
-        let path = self.folder.join(PARTS).join(self.parts.fetch_add(1, Ordering::Relaxed).to_string());
+        // Another process may add files beside the server.
+        let number = self.parts.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(PARTS).join(format!("{}-{number}", std::process::id()));
         let mut options = fs_err::OpenOptions::new();
         let (file, _) = options.read(true).write(true).create_new(true).open(&path)?.into_parts();
         let growing = Arc::new(Growing::new(file, is_verified_last));
         known.growing.insert(key.to_owned(), growing.clone());
         let follower = growing.follow();
         Ok(Found::Absent(Part { growing, path, key: key.to_owned() }, follower))
+    }
+
+    /// Adds a copy of a file under a path. Returns whether the mirror did not have it.
+    ///
+    /// # Errors
+    /// The file cannot be read or kept, or the mirror has another one under the path.
+    pub fn add(&self, key: &str, from: &Path) -> io::Result<bool> {
+        if !is_key(key) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{key} is not a path of a mirror"),
+            ));
+        }
+        let mut source = fs_err::File::open(from)?;
+        let (mut hash, mut at, mut bytes) = (Sha256::new(), 0, vec![0; 256 << 10]);
+        let part = match self.find(key, false, false)? {
+            Found::Absent(part, _) => Some(part),
+            Found::Whole(_) | Found::Growing(_) => None,
+        };
+        loop {
+            let count = source.read(&mut bytes)?;
+            if count == 0 {
+                break;
+            }
+            hash.update(&bytes[..count]);
+            if let Some(part) = &part {
+                part.growing.write(at, &bytes[..count])?;
+            }
+            at += count as u64;
+        }
+        let sha256: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let Some(part) = part else {
+            let is_same = self.whole(key).is_some_and(|whole| whole.facts.sha256 == sha256);
+            let other =
+                || io::Error::new(io::ErrorKind::AlreadyExists, "the mirror has another file of this name");
+            return if is_same { Ok(false) } else { Err(other()) };
+        };
+        let facts = Facts { size: at, etag: Some(format!("\"{sha256}\"")), sha256, ..Facts::default() };
+        let kept = part.growing.flush().and_then(|()| self.keep(&part, &facts));
+        self.forget(&part);
+        kept.map(|()| true)
     }
 
     /// Whether an origin was asked about a file within this time, in seconds.

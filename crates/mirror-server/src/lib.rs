@@ -35,4 +35,4 @@ mod upload;
 
 pub use cache::{Cache, Facts, Listed};
 pub use config::{Archive, Config, ConfigError, Distfiles};
-pub use server::{Server, Stop};
+pub use server::{Server, Stop, serve};

@@ -92,6 +92,11 @@ pub fn of_address(config: &Config, address: &str) -> Result<Wanted, Refused> {
     Err(Refused::NoSuchHost)
 }
 
+/// Whether this is a path of a file, below the first folder.
+pub fn is_key(key: &str) -> bool {
+    check(key).is_ok() && key.contains('/')
+}
+
 /// Refuses a path that could be another one to a file system or an origin.
 fn check(path: &str) -> Result<(), Refused> {
     let is_part = |part: &str| !part.is_empty() && part != "." && part != ".." && part.len() < 256;

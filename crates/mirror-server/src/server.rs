@@ -33,6 +33,10 @@ const HEADERS_MAX: Duration = Duration::from_secs(15);
 const UNREAD_MAX: Duration = Duration::from_secs(120);
 /// The most bytes of the headers of a request.
 const HEADER_BYTES_MAX: usize = 32 << 10;
+/// How often the end is checked for.
+const STEP: Duration = Duration::from_millis(100);
+/// How long transfers may take to end.
+const GRACE: Duration = Duration::from_millis(500);
 /// An index is asked for at its origin at most this often, in seconds.
 const ASKED_EVERY_SECONDS: u64 = 10;
 
@@ -53,6 +57,32 @@ impl Stop {
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
+}
+
+/// Serves a mirror until `is_ended`. `listens` is told the address, and the files that are there.
+///
+/// # Errors
+/// See [`Server::open`]; or the socket is gone.
+pub fn serve(
+    config: Config,
+    base: &Path,
+    listens: impl FnOnce(SocketAddr, &Cache),
+    is_ended: impl Fn() -> bool + Send + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let (server, stop) = Server::open(config, base).await?;
+        listens(server.address()?, server.cache());
+        tokio::spawn(async move {
+            while !is_ended() {
+                tokio::time::sleep(STEP).await;
+            }
+            stop.stop();
+        });
+        server.run().await
+    });
+    runtime.shutdown_timeout(GRACE);
+    ended
 }
 
 #[derive(Debug)]

@@ -356,6 +356,13 @@ fn uploads_need_a_token_and_their_digest() {
     assert_eq!(put(&["--header", "Authorization: Bearer secret"]), "200");
     std::fs::write(&file, "other bytes").unwrap();
     assert_eq!(put(&["--user", ":secret"]), "409");
+    // Added beside the server.
+    let beside = Cache::read(&mirror.folder.path().join("files"), None).unwrap();
+    assert!(beside.add("distfiles/sub/added-1.tgz", Path::new(&file)).unwrap());
+    assert!(!beside.add("distfiles/sub/added-1.tgz", Path::new(&file)).unwrap());
+    assert!(beside.add("distfiles/by-hand-1.tgz", Path::new(&file)).is_err());
+    assert!(beside.add("../x", Path::new(&file)).is_err());
+    assert_eq!(mirror.get("/distfiles/sub/added-1.tgz"), b"other bytes");
     assert_eq!(mirror.get("/distfiles/by-hand-1.tgz"), b"by hand");
     for path in ["/debian/pool/x", "/distfiles/../x"] {
         let status = mirror.status(path, &["--path-as-is", "--upload-file", &file, "--user", ":secret"]);
@@ -385,6 +392,83 @@ fn the_folder_keeps_to_its_size_and_is_verified() {
     // A file of another size counts as missing, and is fetched again.
     std::fs::write(&damaged, "short").unwrap();
     assert!(mirror.get(&format!("/{}", listed[0].key)) == bytes);
+}
+
+/// A repository of one package, as files by path.
+fn repository(scratch: &Path) -> Vec<(String, Vec<u8>)> {
+    let run = |program: &str, arguments: &[&str], folder: &Path| {
+        let output = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{program}: {output:?}");
+        output.stdout
+    };
+    let package = scratch.join("package");
+    std::fs::create_dir_all(package.join("DEBIAN")).unwrap();
+    let control =
+        "Package: mirrored\nVersion: 1\nArchitecture: all\nMaintainer: A <a@b.c>\nDescription: none\n";
+    std::fs::write(package.join("DEBIAN/control"), control).unwrap();
+    let root = scratch.join("repository");
+    std::fs::create_dir_all(root.join("pool")).unwrap();
+    std::fs::create_dir_all(root.join("dists/sid/main/binary-all")).unwrap();
+    run(
+        "dpkg-deb",
+        &["--build", "--root-owner-group", "package", "repository/pool/mirrored_1_all.deb"],
+        scratch,
+    );
+    let packages = run("apt-ftparchive", &["packages", "pool"], &root);
+    std::fs::write(root.join("dists/sid/main/binary-all/Packages"), &packages).unwrap();
+    let options =
+        ["-o", "APT::FTPArchive::Release::Codename=sid", "-o", "APT::FTPArchive::Release::Components=main"];
+    let release =
+        [&options[..], &["-o", "APT::FTPArchive::Release::Architectures=all", "release", "dists/sid"]]
+            .concat();
+    let release = run("apt-ftparchive", &release, &root);
+    std::fs::write(root.join("dists/sid/Release"), release).unwrap();
+    ["pool/mirrored_1_all.deb", "dists/sid/main/binary-all/Packages", "dists/sid/Release"]
+        .map(|path| (format!("/debian/{path}"), std::fs::read(root.join(path)).unwrap()))
+        .to_vec()
+}
+
+/// apt's own view: the mirror as the address of an archive, and as a proxy for the archive's own address.
+#[test]
+fn apt_updates_and_downloads_through_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let files = repository(scratch.path());
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (path.as_str(), &bytes[..])).collect();
+    let origin = Origin::start(&files);
+    let mirror = Mirror::start(&origin, "");
+    let of_origin = format!("http://{}", origin.address);
+    for (url, proxy) in [(&mirror.url, "DIRECT"), (&of_origin, mirror.url.as_str())] {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["lists/partial", "cache/archives/partial", "etc"] {
+            std::fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        let list = format!("deb [trusted=yes arch=all] {url}/debian sid main\n");
+        std::fs::write(root.path().join("etc/sources.list"), list).unwrap();
+        let at = |path: &str| root.path().join(path).display().to_string();
+        let options = [
+            format!("Dir::State::Lists={}", at("lists")),
+            format!("Dir::Cache={}", at("cache")),
+            format!("Dir::Etc::SourceList={}", at("etc/sources.list")),
+            "Dir::Etc::SourceParts=-".to_owned(),
+            "APT::Sandbox::User=root".to_owned(),
+            "APT::Architectures::=all".to_owned(),
+            format!("Acquire::http::Proxy={proxy}"),
+        ];
+        let apt = |arguments: &[&str]| {
+            let mut command = Command::new("apt-get");
+            command.env_remove("http_proxy").env_remove("no_proxy").current_dir(root.path());
+            let output =
+                command.args(options.iter().flat_map(|option| ["-o", option])).args(arguments).output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "{output:?}");
+        };
+        apt(&["update"]);
+        apt(&["download", "mirrored"]);
+        let downloaded = std::fs::read(root.path().join("mirrored_1_all.deb")).unwrap();
+        assert!(origin.files.lock().unwrap()["/debian/pool/mirrored_1_all.deb"] == downloaded);
+    }
+    let kept = mirror.files().join("debian/pool/mirrored_1_all.deb");
+    assert!(kept.exists(), "apt went past the mirror");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 /// The order of the commands in the help; others come last.
-const ORDER: [&str; 41] = [
+const ORDER: [&str; 42] = [
     "demo",
     "init",
     "doctor",

@@ -41,7 +41,7 @@ use crate::cli::{self, Arguments, Command, Given};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
-use crate::{environment_of_process, family, input, mirror, signals, words};
+use crate::{environment_of_process, family, input, signals, words};
 use clap::FromArgMatches;
 use kilnyard_family::FAMILIES;
 use kilnyard_model::foreign;
@@ -315,7 +315,7 @@ fn unknown(yard: &Yard, store: &dyn Store, name: &str) -> Result<Error> {
 fn unplanned(yard: &Yard, name: &str, known: &[String]) -> Result<Error> {
     // Only the set knows which packages are the archive's. A set that cannot be resolved has its own error elsewhere.
     if yard.config.family.check_scanned(yard).is_ok()
-        && let Ok(set) = yard.config.family.resolve(yard, &mirror::open_files(yard)?)
+        && let Ok(set) = yard.config.family.resolve(yard, &crate::mirror::open_files(yard)?)
         && let Some(error) = crate::plan::reused(&*set.ecosystem(), name)
     {
         return Ok(error);

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Complete files, below the mirror's folder.
 const FILES: &str = "files";
@@ -68,7 +68,7 @@ struct Known {
     bytes: u64,
     growing: HashMap<String, Arc<Growing>>,
     /// Files that an origin was asked about in the last seconds.
-    asked: HashMap<String, SystemTime>,
+    asked: HashMap<String, Instant>,
 }
 
 /// A complete file, opened.
@@ -107,7 +107,7 @@ impl Cache {
     /// The folder cannot be read or written.
     pub fn open(folder: &Path, keep_bytes: Option<u64>) -> io::Result<Cache> {
         match fs_err::remove_dir_all(folder.join(PARTS)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Cache::read(folder, keep_bytes),
         }
     }
@@ -246,7 +246,7 @@ impl Cache {
     /// Whether an origin was asked about a file within this time, in seconds.
     pub fn was_asked(&self, key: &str, seconds: u64) -> bool {
         let known = self.known();
-        known.asked.get(key).is_some_and(|asked| asked.elapsed().is_ok_and(|past| past.as_secs() < seconds))
+        known.asked.get(key).is_some_and(|asked| asked.elapsed().as_secs() < seconds)
     }
 
     /// Notes that an origin was asked about a file.
@@ -255,7 +255,7 @@ impl Cache {
         if known.asked.len() > 10_000 {
             known.asked.clear();
         }
-        known.asked.insert(key.to_owned(), SystemTime::now());
+        known.asked.insert(key.to_owned(), Instant::now());
     }
 
     /// Gives a complete file its name, with what is known of it, and removes what is too much then.
@@ -279,7 +279,7 @@ impl Cache {
         fs_err::rename(&part.path, &file)?;
         fs_err::rename(&staged, &noted)?;
         let mut known = self.known();
-        known.insert(part.key.clone(), seconds(SystemTime::now()), facts.size);
+        known.insert(part.key.clone(), now(), facts.size);
         self.remove_oldest(&mut known, &part.key);
         Ok(())
     }
@@ -359,13 +359,13 @@ impl Cache {
     }
 
     fn note_use(&self, known: &mut Known, key: &str) {
-        let now = seconds(SystemTime::now());
+        let now = now();
         let Some((used, size)) = known.files.get(key).copied() else { return };
         if now.saturating_sub(used) >= NOTED_EVERY_SECONDS {
             known.insert(key.to_owned(), now, size);
             // What fails here makes the file older than it is.
             if let Ok(file) = fs_err::File::open(self.facts_file(key)) {
-                let _ = file.into_parts().0.set_modified(SystemTime::now());
+                let _ = file.into_parts().0.set_modified(UNIX_EPOCH + Duration::from_secs(now));
             }
         }
     }
@@ -401,6 +401,11 @@ impl Known {
 
 fn read_facts(path: &Path) -> io::Result<Facts> {
     Ok(serde_json::from_slice(&fs_err::read(path)?)?)
+}
+
+/// The time of day, in seconds since 1970.
+fn now() -> u64 {
+    kilnyard_process::time_of_day_seconds() as u64
 }
 
 fn seconds(time: SystemTime) -> u64 {

@@ -59,7 +59,7 @@ impl Stop {
     }
 }
 
-/// Serves a mirror until `is_ended`. `listens` is told the address, and the files that are there.
+/// Serves a mirror until `is_ended`. `listens` gets the address, and the files that are there.
 ///
 /// # Errors
 /// See [`Server::open`]; or the socket is gone.

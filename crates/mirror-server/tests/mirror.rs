@@ -16,7 +16,7 @@ use kilnyard_mirror_server::{Cache, Config, Server, Stop};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Honest,
-    /// Sends this many bytes of a body, then waits until it is told to go on.
+    /// Sends this many bytes of a body, then waits until its manner changes.
     Slow,
     /// Ends each connection after this many bytes.
     CutAfter(usize),

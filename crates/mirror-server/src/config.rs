@@ -17,6 +17,10 @@ pub struct Config {
     pub folder: PathBuf,
     /// The size of the folder up to which files are kept, in bytes. The least recently used ones are removed.
     pub keep_bytes: Option<u64>,
+    /// The proxy through which origins are reached: an address that begins with http://.
+    pub proxy: Option<String>,
+    /// Hosts that are reached without it, as in the variable `no_proxy`.
+    pub no_proxy: Option<String>,
     /// Archives, by the name that begins their paths.
     #[serde(default)]
     pub archive: BTreeMap<String, Archive>,
@@ -80,7 +84,7 @@ impl Config {
         }
         let archives = config.archive.values().flat_map(|archive| &archive.urls);
         let distfiles = config.distfiles.iter().flat_map(|distfiles| &distfiles.urls);
-        for url in archives.chain(distfiles).chain(&config.blobs) {
+        for url in archives.chain(distfiles).chain(&config.blobs).chain(&config.proxy) {
             if !url.starts_with("http://") && !url.starts_with("https://") {
                 return Err(ConfigError(format!(
                     "{url} is not an address that begins with http:// or https://"

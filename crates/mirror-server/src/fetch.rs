@@ -1,6 +1,7 @@
 //! Fetches a file from its origins, once for all who ask. A connection that breaks is resumed, at another origin if need be.
 
 use crate::cache::{Cache, Facts, Part};
+use crate::config::Config;
 use crate::growing::End;
 use crate::route::{Rule, Wanted};
 use kilnyard_sign::Keyring;
@@ -8,7 +9,7 @@ use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, NoProxy, Proxy, Response, StatusCode};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,15 +27,19 @@ const SIGNED_BYTES_MAX: u64 = 16 << 20;
 /// The client for all origins.
 ///
 /// # Errors
-/// The TLS library refuses its own defaults.
-pub fn client() -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+/// The address of the proxy is none.
+pub fn client(config: &Config) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
     let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let client = Client::builder().use_preconfigured_tls(tls).no_proxy();
+    let mut client = Client::builder().use_preconfigured_tls(tls).no_proxy();
+    if let Some(proxy) = &config.proxy {
+        let exceptions = config.no_proxy.as_deref().and_then(NoProxy::from_string);
+        client = client.proxy(Proxy::all(proxy)?.no_proxy(exceptions));
+    }
     Ok(client.connect_timeout(CONNECT_MAX).read_timeout(SILENT_MAX).build()?)
 }
 

@@ -114,7 +114,7 @@ impl Server {
         };
         let tokens =
             tokens.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
-        let client = fetch::client().map_err(io::Error::other)?;
+        let client = fetch::client(&config).map_err(io::Error::other)?;
         let listener = TcpListener::bind(config.listen).await?;
         let (sender, stop) = watch::channel(false);
         let shared = Arc::new(Shared { config, cache, client, keyrings, tokens });

@@ -3,7 +3,7 @@
 use super::{print, print_json};
 use crate::cli::{Mirror, MirrorAction};
 use crate::error::{Context, Error, Kind, Result};
-use crate::{signals, words};
+use crate::{environment_of_process, signals, words};
 use kilnyard_mirror_server::{Cache, Config, Listed};
 use serde_json::json;
 use std::fmt::Write;
@@ -16,8 +16,14 @@ pub fn run(options: &Mirror) -> Result<ExitCode> {
         let failed = Error::usage(format!("failed to {error}"));
         failed.hint("a file mirror.toml: docs/mirror.md has a first one; or --config FILE")
     })?;
-    let config = Config::parse(&text)
+    let mut config = Config::parse(&text)
         .map_err(|error| Error::usage(format!("{}: {error}", options.config.display())))?;
+    let environment = environment_of_process();
+    if config.proxy.is_none() {
+        let variable = |name| environment.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        config.proxy = ["http_proxy", "https_proxy"].into_iter().find_map(variable);
+        config.no_proxy = config.no_proxy.or_else(|| ["no_proxy", "NO_PROXY"].into_iter().find_map(variable));
+    }
     let base = match options.config.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => folder.to_owned(),
         None => PathBuf::from("."),

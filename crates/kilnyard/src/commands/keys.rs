@@ -247,9 +247,11 @@ fn import(folder: &Path, file: &Path, name: &str, credential: Option<&str>, now:
 }
 
 fn list(folder: &Path, yard: Option<Result<Yard>>, now: i64, as_json: bool) -> Result<ExitCode> {
-    let is_here = folder.join(POLICY).exists();
+    let yard = yard.transpose()?;
+    let is_elsewhere = yard.as_ref().is_some_and(|yard| yard.config.signer.is_some());
+    let is_here = folder.join(POLICY).exists() && !is_elsewhere;
     let keys: Vec<KeyState> = match yard {
-        Some(yard) if !is_here => Signing::open(&yard?)?.keys().to_vec(),
+        Some(yard) if !is_here => Signing::open(&yard)?.keys().to_vec(),
         _ => {
             let policy = open(folder)?;
             let keys =

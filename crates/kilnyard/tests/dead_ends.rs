@@ -110,7 +110,7 @@ fn a_query_on_a_new_yard_scans_it() {
     for question in [&["plan"][..], &["plan", "--json"], &["check"], &["why", "goodsource"]] {
         let tiny = Tiny::new("unscanned");
         tiny.yard.run(question).exits(0).says(&["fetching main/source/Sources"]);
-        assert_eq!(tiny.index().0.len(), 3);
+        assert_eq!(tiny.index().0.len(), 4, "{:?}", tiny.index().0);
     }
 }
 

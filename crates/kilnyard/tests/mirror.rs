@@ -325,7 +325,7 @@ fn an_interrupted_scan_resumes() {
         tiny.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
         tiny.server.behave(Archive::PACKAGES_PATH, None);
         tiny.scan().exits(0).says(&["a new index"]);
-        assert_eq!(tiny.index().0.len(), 3, "{:?}", tiny.index().0);
+        assert_eq!(tiny.index().0.len(), 4, "{:?}", tiny.index().0);
     }
 }
 

@@ -140,8 +140,12 @@ impl Mirror {
     }
 
     fn start_in(folder: tempfile::TempDir, origin: &Origin, more: &str) -> Mirror {
+        Mirror::start_with(folder, origin, more, "")
+    }
+
+    fn start_with(folder: tempfile::TempDir, origin: &Origin, more: &str, of_archive: &str) -> Mirror {
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nblobs = [\"http://{0}\"]\n{more}\n[archive.debian]\nurls = [\"http://{0}/debian\"]\n\
+            "listen = \"127.0.0.1:0\"\nblobs = [\"http://{0}\"]\n{more}\n[archive.debian]\nurls = [\"http://{0}/debian\"]\n{of_archive}\n\
              [distfiles]\nurls = [\"http://{0}/dist\"]\ntokens = \"tokens\"\n",
             origin.address
         );
@@ -333,6 +337,34 @@ fn indexes_are_asked_for_again_and_outlive_their_origin() {
     let mirror = Mirror::start_in(folder(mirror), &origin, "");
     assert_eq!(mirror.get("/debian/dists/sid/Release"), b"second", "what it has is better than nothing");
     assert_eq!(mirror.status("/debian/dists/sid/Other", &[]), "502");
+}
+
+/// With the keys of an archive, only what they signed is served.
+#[test]
+fn an_index_that_the_archive_did_not_sign_is_not_served() {
+    let (own, other) = (
+        kilnyard_sign::YardKey::generate("Archive <archive@example.org>").unwrap(),
+        kilnyard_sign::YardKey::generate("Other <other@example.org>").unwrap(),
+    );
+    let path = "/debian/dists/sid/InRelease";
+    let text = own.sign_clear("Codename: sid\n").unwrap();
+    let origin = Origin::start(&[(path, text.as_bytes())]);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("keys.asc"), own.public_armored().unwrap()).unwrap();
+    let mirror = Mirror::start_with(folder, &origin, "", "keyring = \"keys.asc\"");
+    assert_eq!(mirror.get(path), text.as_bytes());
+    let mut mirror = mirror;
+    let folder = std::mem::replace(&mut mirror.folder, tempfile::tempdir().unwrap());
+    drop(mirror);
+    let forged = other.sign_clear("Codename: sid\n").unwrap();
+    origin.files.lock().unwrap().insert(path.to_owned(), forged.clone().into_bytes());
+    let mirror = Mirror::start_with(folder, &origin, "", "keyring = \"keys.asc\"");
+    assert_eq!(mirror.get(path), text.as_bytes(), "what the archive signed stays");
+    let empty = tempfile::tempdir().unwrap();
+    std::fs::write(empty.path().join("keys.asc"), own.public_armored().unwrap()).unwrap();
+    let mirror = Mirror::start_with(empty, &origin, "", "keyring = \"keys.asc\"");
+    assert_eq!(mirror.status(path, &[]), "502");
+    assert!(!mirror.files().join("debian/dists/sid/InRelease").exists());
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Tiny {
         self.server.serve(archive.files());
         self.configure("\"goodsource\"", "");
         self.scan().exits(0).says(&["tiny: a new index"]);
-        assert_eq!(self.index().0.len(), 3, "{:?}", self.index().0);
+        assert_eq!(self.index().0.len(), 4, "{:?}", self.index().0);
         self.yard.run(&["plan"]).exits(0).says(&["goodsource"]);
     }
 }

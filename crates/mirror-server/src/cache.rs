@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Complete files, below the mirror's folder.
 const FILES: &str = "files";
-/// What is known of each, under the same paths with `.json`.
+/// What is known of each, under the same paths with an ending that no path has.
 const FACTS: &str = "facts";
+const FACTS_END: &str = "#.json";
 /// Files on their way.
 const PARTS: &str = "parts";
 /// How often the use of a file is noted on disk, in seconds: it decides which file is removed first.
@@ -143,7 +144,7 @@ impl Cache {
     }
 
     fn facts_file(&self, key: &str) -> PathBuf {
-        self.folder.join(FACTS).join(format!("{key}.json"))
+        self.folder.join(FACTS).join(format!("{key}{FACTS_END}"))
     }
 
     /// All complete files.
@@ -161,7 +162,7 @@ impl Cache {
                     continue;
                 }
                 let key = path.strip_prefix(self.folder.join(FACTS)).ok().and_then(Path::to_str);
-                let Some(key) = key.and_then(|key| key.strip_suffix(".json")) else { continue };
+                let Some(key) = key.and_then(|key| key.strip_suffix(FACTS_END)) else { continue };
                 let Ok(facts) = read_facts(&path) else { continue };
                 let used = entry.metadata()?.modified().map_or(0, seconds);
                 found.push(Listed { key: key.to_owned(), facts, used });
@@ -264,10 +265,8 @@ impl Cache {
     /// The disk is full, or the folder cannot be written.
     pub fn keep(&self, part: &Part, facts: &Facts) -> io::Result<()> {
         let (file, noted) = (self.file(&part.key), self.facts_file(&part.key));
-        for path in [&file, &noted] {
-            if let Some(folder) = path.parent() {
-                fs_err::create_dir_all(folder)?;
-            }
+        for (root, path) in [(FILES, &file), (FACTS, &noted)] {
+            self.make_folders(&self.folder.join(root), path)?;
         }
         // What is known of it comes last: without that, it counts as missing.
         let text = serde_json::to_vec(facts)?;
@@ -281,6 +280,26 @@ impl Cache {
         let mut known = self.known();
         known.insert(part.key.clone(), now(), facts.size);
         self.remove_oldest(&mut known, &part.key);
+        Ok(())
+    }
+
+    /// Makes the folders of a path. A file in their place is no file of an origin, whatever it was answered with, such as a listing:
+    /// it would keep out all files below it.
+    fn make_folders(&self, root: &Path, path: &Path) -> io::Result<()> {
+        let mut folder = root.to_owned();
+        let below = path.parent().and_then(|parent| parent.strip_prefix(root).ok());
+        for part in below.into_iter().flat_map(Path::components) {
+            folder.push(part);
+            if folder.is_file()
+                && let Some(key) = folder.strip_prefix(root).ok().and_then(Path::to_str)
+            {
+                self.remove(key)?;
+            }
+            match fs_err::create_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
         Ok(())
     }
 

@@ -9,11 +9,14 @@ use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
+use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, NoProxy, Proxy, Response, StatusCode};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The most redirections of a request.
+const REDIRECTIONS_MAX: usize = 5;
 /// How often each origin is tried.
 const ROUNDS: usize = 3;
 /// The pause before another round.
@@ -35,12 +38,20 @@ pub fn client(config: &Config) -> Result<Client, Box<dyn std::error::Error + Sen
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let mut client = Client::builder().use_preconfigured_tls(tls).no_proxy();
+    let mut client = Client::builder().use_preconfigured_tls(tls).no_proxy().redirect(Policy::custom(follow));
     if let Some(proxy) = &config.proxy {
         let exceptions = config.no_proxy.as_deref().and_then(NoProxy::from_string);
         client = client.proxy(Proxy::all(proxy)?.no_proxy(exceptions));
     }
     Ok(client.connect_timeout(CONNECT_MAX).read_timeout(SILENT_MAX).build()?)
+}
+
+/// Follows an origin to another place of a file, and not to the listing of a folder.
+fn follow(attempt: Attempt<'_>) -> Action {
+    if attempt.url().path().ends_with('/') || attempt.previous().len() > REDIRECTIONS_MAX {
+        return attempt.stop();
+    }
+    attempt.follow()
 }
 
 /// Performs the fetch of a file that no one else fetches, and ends its way.
@@ -59,7 +70,8 @@ pub async fn perform(
         Err(reason) => End::Failed(reason),
     };
     let written = way.written;
-    if matches!(end, End::Whole | End::Unchanged) {
+    // Where what is there is served instead, an origin that is gone is not asked for each request.
+    if matches!(end, End::Whole | End::Unchanged) || way.known.is_some() {
         cache.note_asked(&wanted.key);
     }
     // Who asks from now on finds the file itself, and who followed reads to its end.

@@ -197,7 +197,14 @@ impl Shared {
             }
             Method::PUT if wanted.key.starts_with("distfiles/") && !self.tokens.is_empty() => {
                 match upload::may_upload(request.headers(), &self.tokens) {
-                    true => upload::take(&self.cache, &wanted.key, request).await,
+                    // In a task of its own, which cleans up if the client is gone.
+                    true => {
+                        let cache = self.cache.clone();
+                        let taken =
+                            tokio::spawn(async move { upload::take(&cache, &wanted.key, request).await });
+                        let failed = |_| say(StatusCode::INTERNAL_SERVER_ERROR, "the upload failed");
+                        taken.await.unwrap_or_else(failed)
+                    }
                     false => {
                         let mut answer = say(StatusCode::UNAUTHORIZED, "an upload needs a token");
                         let realm = HeaderValue::from_static("Basic realm=\"kilnyard mirror\"");

@@ -10,10 +10,14 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::{Request, StatusCode};
 use sha2::{Digest, Sha256, Sha512};
+use std::time::Duration;
 use subtle::ConstantTimeEq;
+use tokio::time::timeout;
 
 /// The largest upload, in bytes.
 const BYTES_MAX: u64 = 64 << 30;
+/// How long an upload may be silent.
+const SILENT_MAX: Duration = Duration::from_secs(60);
 /// The header with the SHA-512 of the file, in hexadecimal, as distinfo has it.
 const SHA512: &str = "x-sha512";
 
@@ -86,7 +90,9 @@ async fn receive(
 ) -> Result<Received, (StatusCode, String)> {
     let (mut body, mut size) = (request.into_body(), 0);
     let (mut sha256, mut sha512) = (Sha256::new(), Sha512::new());
-    while let Some(frame) = body.frame().await {
+    loop {
+        let silent = || (StatusCode::REQUEST_TIMEOUT, "the upload was silent for too long".to_owned());
+        let Some(frame) = timeout(SILENT_MAX, body.frame()).await.map_err(|_| silent())? else { break };
         let frame =
             frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("the upload ended early: {error}")))?;
         let Ok(bytes) = frame.into_data() else { continue };

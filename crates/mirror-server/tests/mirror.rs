@@ -90,6 +90,13 @@ fn answer(
         let status = if how == Manner::Gone { "503 Gone for now" } else { "404 Not Found" };
         return write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     };
+    if let Some(to) = bytes.strip_prefix(b"REDIRECT ") {
+        let to = String::from_utf8_lossy(to);
+        return write!(
+            stream,
+            "HTTP/1.1 302 Moved\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+    }
     let etag = format!("\"{}\"", &hex(&bytes)[..8]);
     if headers.get("if-none-match") == Some(&etag) {
         return write!(stream, "HTTP/1.1 304 Not Modified\r\nETag: {etag}\r\nConnection: close\r\n\r\n");
@@ -501,6 +508,66 @@ fn apt_updates_and_downloads_through_it() {
     }
     let kept = mirror.files().join("debian/pool/mirrored_1_all.deb");
     assert!(kept.exists(), "apt went past the mirror");
+}
+
+/// An origin answers for a folder with a listing, or with a way to one: neither keeps out the files below.
+#[test]
+fn a_listing_of_a_folder_does_not_take_its_place() {
+    let origin =
+        Origin::start(&[("/debian/pool/main", b"a listing"), ("/debian/pool/main/a.deb", b"a package")]);
+    let mirror = Mirror::start(&origin, "");
+    assert_eq!(mirror.get("/debian/pool/main"), b"a listing");
+    assert_eq!(mirror.get("/debian/pool/main/a.deb"), b"a package");
+    assert_eq!(std::fs::read(mirror.files().join("debian/pool/main/a.deb")).unwrap(), b"a package");
+    let elsewhere = [
+        ("/debian/pool/moved", &b"REDIRECT /debian/pool/main/a.deb"[..]),
+        ("/debian/pool/x", b"REDIRECT /y/"),
+    ];
+    for (path, bytes) in elsewhere {
+        origin.files.lock().unwrap().insert(path.to_owned(), bytes.to_vec());
+    }
+    origin.files.lock().unwrap().insert("/y/".to_owned(), b"a listing".to_vec());
+    assert_eq!(mirror.get("/debian/pool/moved"), b"a package");
+    assert_eq!(mirror.status("/debian/pool/x", &[]), "502");
+}
+
+/// An upload whose client goes leaves nothing, and the name is free again.
+#[test]
+fn an_upload_that_ends_early_blocks_nothing() {
+    let origin = Origin::start(&[]);
+    let mirror = Mirror::start(&origin, "");
+    let mut gone = TcpStream::connect(mirror.url.trim_start_matches("http://")).unwrap();
+    let head = "PUT /distfiles/a-1.tgz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 100\r\n\r\n";
+    gone.write_all(head.as_bytes()).unwrap();
+    gone.write_all(b"a part").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(gone);
+    let file = mirror.folder.path().join("upload");
+    std::fs::write(&file, "all of it").unwrap();
+    let file = file.display().to_string();
+    until("the name is free", || {
+        ["201"].contains(
+            &mirror.status("/distfiles/a-1.tgz", &["--user", ":secret", "--upload-file", &file]).as_str(),
+        )
+    });
+    assert_eq!(mirror.get("/distfiles/a-1.tgz"), b"all of it");
+}
+
+/// A connection without a request ends after a while.
+#[test]
+fn a_silent_connection_ends() {
+    let origin = Origin::start(&[]);
+    let mirror = Mirror::start(&origin, "");
+    let address = mirror.url.trim_start_matches("http://").to_owned();
+    let mut silent = TcpStream::connect(&address).unwrap();
+    let mut slow = TcpStream::connect(&address).unwrap();
+    slow.write_all(b"GET /debian/pool/x HTTP/1.1\r\nHost").unwrap();
+    for stream in [&mut silent, &mut slow] {
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        let mut said = Vec::new();
+        // Its end, with an answer or without one.
+        assert!(stream.read_to_end(&mut said).is_ok(), "it is open after 40 s");
+    }
 }
 
 #[test]

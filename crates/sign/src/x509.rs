@@ -108,10 +108,17 @@ impl PackageKey {
         Ok(key)
     }
 
+    /// Checks the certificates of a key that is not at hand, and returns the fingerprint.
+    ///
+    /// # Errors
+    /// A clause: a certificate is damaged, or readers would not accept it.
+    pub fn check(certificates: &str) -> Result<String, String> {
+        read_certificates(certificates).map(|(certificate, _)| fingerprint(&certificate))
+    }
+
     /// The fingerprint of the certificate: its SHA-256, in upper-case hexadecimal.
     pub fn fingerprint(&self) -> String {
-        let bytes = self.certificate.to_der().unwrap_or_default();
-        Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+        fingerprint(&self.certificate)
     }
 
     /// When the certificate expires, in seconds since 1970.
@@ -205,6 +212,12 @@ impl PackageKey {
         };
         if is_own { Ok(()) } else { Err("the certificate is of another key than the device's".to_owned()) }
     }
+}
+
+fn fingerprint(certificate: &Certificate) -> String {
+    // It was read from this form.
+    let bytes = certificate.to_der().unwrap_or_default();
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 fn read_key(text: &str, passphrase: Option<&str>) -> Result<Secret, String> {

@@ -5,7 +5,7 @@ use crate::keys::Credentials;
 use crate::memory::{Memory, MemoryError};
 use crate::policy::{POLICY, Pkcs11, Policy};
 use crate::setup::{KEYS, write_private};
-use kilnyard_sign::{Keyring, SignError, YardKey};
+use kilnyard_sign::{Keyring, PackageKey, SignError, YardKey};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -149,11 +149,11 @@ impl Folder {
     ) -> Result<String, EditError> {
         self.check_new(name)?;
         // With a passphrase that is not at hand, the certificates alone are checked.
-        let fingerprint = match kilnyard_sign::PackageKey::open(key, passphrase, certificates) {
-            Ok(key) => key.fingerprint(),
-            Err(_) if credential.is_some() && passphrase.is_none() => String::new(),
-            Err(reason) => return Err(EditError::Usage(reason)),
+        let fingerprint = match credential.is_some() && passphrase.is_none() {
+            true => PackageKey::check(certificates),
+            false => PackageKey::open(key, passphrase, certificates).map(|key| key.fingerprint()),
         };
+        let fingerprint = fingerprint.map_err(EditError::Usage)?;
         let (file, certificate) = (format!("{KEYS}/{name}.pem"), format!("{KEYS}/{name}.certificate.pem"));
         write_private(&self.path.join(&file), key.as_bytes())?;
         write_private(&self.path.join(&certificate), certificates.as_bytes())?;

@@ -88,8 +88,8 @@ pub struct Judged {
     pub refusals: Vec<Refusal>,
     /// All packages that are refused.
     pub refused: HashSet<Name>,
-    /// The sources that no archive or tree has, and that a person approved.
-    pub approved_sources: HashSet<String>,
+    /// The sources that no archive or tree has, and that a person approved: name and version.
+    pub approved_sources: HashSet<(String, String)>,
     /// The packages that are new, with the hashes of the paths of their files.
     pub packages: Vec<Remembered>,
     /// The same for the account.
@@ -311,7 +311,7 @@ impl Court<'_> {
                 && self.memory.approved(id)?.is_some()
             {
                 if rule == Rule::Source {
-                    judged.approved_sources.insert(package.source.clone());
+                    judged.approved_sources.insert((package.source.clone(), package.source_version.clone()));
                 }
                 continue;
             }

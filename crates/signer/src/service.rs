@@ -213,7 +213,8 @@ impl Service {
         now: i64,
     ) -> Result<Answer, MemoryError> {
         match self.vouchers.learn(&mut self.memory, repository, evidence)? {
-            Ok(entry) => self.record(now, vec![entry], repository, None)?,
+            Ok(Some(entry)) => self.record(now, vec![entry], repository, None)?,
+            Ok(None) => {}
             Err(doubt) => self.doubt = Some(doubt),
         }
         Ok(Answer::Evidence { wanted: Vec::new() })
@@ -221,7 +222,10 @@ impl Service {
 
     /// What it has not seen, if it has to know sources at all.
     fn wanted_evidence(&mut self, repository: &Repository, keys: &[String]) -> Result<Answer, MemoryError> {
-        self.doubt = None;
+        // The commits of packages are asked for after the indexes of archives, whose doubts stay.
+        if self.awaited.is_none() {
+            self.doubt = None;
+        }
         let vouchers = vouchers_of(repository);
         let mut wanted = Vec::new();
         for key in keys.iter().filter(|_| !vouchers.is_empty()) {

@@ -58,7 +58,8 @@ impl Vouchers {
         Vouchers { archives: read(&policy.archive), trees: read(&policy.tree) }
     }
 
-    /// Checks what vouches for sources of a repository, and remembers what it says. Returns the line of the account.
+    /// Checks what vouches for sources of a repository, and remembers what it says. Returns the line of the account; none if it was
+    /// shown before.
     ///
     /// # Errors
     /// The first error of the memory; inside, a clause that names what is wrong with it.
@@ -67,7 +68,7 @@ impl Vouchers {
         memory: &mut Memory,
         repository: &Repository,
         evidence: &Evidence,
-    ) -> Result<Result<Entry, String>, MemoryError> {
+    ) -> Result<Result<Option<Entry>, String>, MemoryError> {
         let checked = match evidence {
             Evidence::Index(index) => self.check_index(&repository.archives, index),
             Evidence::Commit(commit) => self.check_commit(&repository.trees, commit),
@@ -76,8 +77,12 @@ impl Vouchers {
             Ok(checked) => checked,
             Err(reason) => return Ok(Err(reason)),
         };
+        // A coordinator that shows it again and again does not fill the account.
+        if memory.knows_evidence(std::slice::from_ref(&voucher), &key)? {
+            return Ok(Ok(None));
+        }
         memory.remember_sources(&voucher, &key, &sources)?;
-        Ok(Ok(Entry::Sources { archive: voucher, text, sources: sources.len() as u64 }))
+        Ok(Ok(Some(Entry::Sources { archive: voucher, text, sources: sources.len() as u64 })))
     }
 
     /// The archive that an index is from, and its sources.

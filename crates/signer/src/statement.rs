@@ -48,7 +48,8 @@ pub fn check(
     let listed = &built.listed;
     let is_text = annotations[PKG_HASH] == listed.as_str();
     let is_file = *listed == built.sha256 || annotations[SHA512] == listed.as_str();
-    if if package.has_signature { !is_text } else { !is_file } {
+    let is_listed = if package.has_signature { is_text } else { is_file };
+    if !is_listed {
         return Err("its worker did not sign this content".to_owned());
     }
     for (name, found) in [(NAME, &package.name.name), (VERSION, &package.version)] {

@@ -7,17 +7,19 @@ use crate::figures::{Report, Series, Unit, ratios};
 use crate::scratch::Scratch;
 use crate::yard::store_error;
 use crate::{BenchOptions, Trial, init, mirror};
+use kilnyard_ecosystem::hash_of;
 use kilnyard_ecosystem::pkgsrc::signed;
 use kilnyard_family::pkgsrc::publish::builds::TreeCommits;
 use kilnyard_family::pkgsrc::publish::signed::{BATCH, sign_missing};
 use kilnyard_mirror::{FileStore, Sha256Hex};
-use kilnyard_model::digests::BLOCKS;
+use kilnyard_model::digests::{BLOCKS, PKG_HASH};
 use kilnyard_model::order::Output;
 use kilnyard_signer::message::{self, Ask, Build, Built, PackageText, Question, VERSION};
 use kilnyard_store::{Holder, OutputRow};
 use kilnyard_yard::signing::{OWN_REPOSITORY, Signing};
 use serde_json::{Map, json};
 use sha2::{Digest, Sha512};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
 
@@ -149,12 +151,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The hashes of the blocks of a package, as they are kept when it is adopted.
-fn blocks(bytes: &[u8]) -> String {
+/// The digests that are kept of a package when it is adopted.
+fn digests(name: &str, bytes: &[u8]) -> BTreeMap<String, String> {
     let mut reader = signed::HashingBlocks::new(bytes);
     // Reading from memory cannot fail.
     let _ = std::io::copy(&mut reader, &mut std::io::sink());
-    reader.finish().concat()
+    let blocks = reader.finish();
+    let text = signed::text(name, bytes.len() as u64, &blocks);
+    BTreeMap::from([(BLOCKS.to_owned(), blocks.concat()), (PKG_HASH.to_owned(), hash_of(&text))])
 }
 
 /// Hashes a package once.
@@ -201,7 +205,7 @@ fn row(distfiles: &FileStore, number: usize, size: usize) -> Result<OutputRow> {
             size_bytes: size as u64,
             content: String::new(),
             description: format!("PKGNAME={name}-1.0\nPKGPATH=bench/{name}\n"),
-            digests: std::collections::BTreeMap::from([(BLOCKS.to_owned(), blocks(&bytes))]),
+            digests: digests(&format!("{name}-1.0"), &bytes),
             name,
         },
     })

@@ -125,7 +125,7 @@ pub fn run(yard: impl Fn() -> Result<Yard>, options: &Keys) -> Result<ExitCode> 
         }
         Some(KeysAction::Revoke { name, reason }) => {
             let mut opened = open(&folder)?;
-            let credentials = kilnyard_yard::signing::process::credentials(opened.policy());
+            let credentials = kilnyard_yard::signing::process::credentials_or_asked(opened.policy());
             let credentials = credentials.map_err(Error::usage)?;
             opened.revoke(now, name, reason, &credentials).map_err(failed)?;
             say!("revoked {name}: it signs nothing more, and the next publication tells readers");

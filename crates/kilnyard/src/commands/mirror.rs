@@ -49,16 +49,18 @@ fn open(config: &Config, base: &Path) -> Result<Cache> {
 
 fn serve(mut config: Config, base: &Path, listen: Option<SocketAddr>) -> Result<ExitCode> {
     signals::install();
+    super::serve::allow_files();
     config.listen = listen.unwrap_or(config.listen);
     let at = config.listen;
-    let paths: Vec<String> = config.archive.keys().map(|name| format!("/{name}/")).collect();
+    let mut paths: Vec<String> = config.archive.keys().map(|name| format!("/{name}/")).collect();
+    paths.extend(config.distfiles.as_ref().map(|_| "/distfiles/".to_owned()));
     let listens = |address: SocketAddr, cache: &Cache| {
         let (files, bytes) = cache.size();
         say!(
             "the mirror listens at http://{address}/; it has {} of {bytes} bytes",
             words::count(files, "file")
         );
-        say!("archives: {}; distfiles: /distfiles/; Ctrl-C ends it", paths.join(" "));
+        say!("paths: {}; Ctrl-C ends it", paths.join(" "));
     };
     let served = kilnyard_mirror_server::serve(config, base, listens, || signals::count() > 0);
     served.context(Kind::Machine, format!("serve the mirror at {at}"))?;

@@ -147,7 +147,7 @@ fn metrics(status: &Status) -> String {
 
 /// Lets this process have as many files open as the user may allow it: each connection is one. Without that, the door has
 /// fewer places.
-fn allow_files() {
+pub fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -44,6 +44,9 @@ impl SignedPackage {
             self.is_damaged |= !package.update(bytes);
             return;
         }
+        if self.is_damaged {
+            return;
+        }
         self.head.extend_from_slice(bytes);
         match parse(&self.head) {
             Ok(None) => self.is_damaged |= self.head.len() > HEAD_BYTES_MAX,

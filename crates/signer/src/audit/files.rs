@@ -41,7 +41,11 @@ impl Files<'_> {
                 Some(Ok(_)) | None => {}
             },
         }
-        for (path, (sha256, size)) in release::listed_files(&text).unwrap_or_default() {
+        let listed = release::listed_files(&text).unwrap_or_else(|reason| {
+            find(reason);
+            BTreeMap::new()
+        });
+        for (path, (sha256, size)) in listed {
             match fs_err::read(self.folder.join(&path)) {
                 Err(_) => find(format!("{path} is missing")),
                 Ok(bytes) if bytes.len() != size || hash(&bytes) != sha256 => {

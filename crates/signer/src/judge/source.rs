@@ -32,8 +32,9 @@ impl Court<'_> {
         }
         if known.is_empty() {
             let doubt = self.doubt.map(|doubt| format!(" ({doubt})")).unwrap_or_default();
-            let reason =
-                format!("no archive or tree of the policy has the source {source} {source_version}{doubt}");
+            let reason = format!(
+                "no archive or tree of the policy has the source {source} {source_version}, and own-sources does not name it{doubt}"
+            );
             return Ok(Some((Rule::Source, reason)));
         }
         if let Some(signed) = &build.statement {
@@ -77,7 +78,9 @@ impl Court<'_> {
                         // A person who approves a package of a source approves the source.
                         let is_judged = !matches(&self.repository.own_sources, &source.name)
                             && !refused.contains(source.name.as_str())
-                            && !judged.approved_sources.contains(&source.name);
+                            && !judged
+                                .approved_sources
+                                .contains(&(source.name.clone(), source.version.clone()));
                         if !is_judged {
                             continue;
                         }

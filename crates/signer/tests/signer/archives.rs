@@ -92,6 +92,9 @@ fn an_archive_says_which_sources_there_are_and_what_they_declare() {
     assert_eq!(wanted(&mut signer, &sources), 1);
     show(&mut signer, archive.index(&sources));
     assert_eq!(wanted(&mut signer, &sources), 0, "it is shown once");
+    let lines = signer.account().lines().count();
+    show(&mut signer, archive.index(&sources));
+    assert_eq!(signer.account().lines().count(), lines, "showing it again fills the account");
     assert!(signer.account().contains("{\"sources\":{\"archive\":\"debian\""));
     signed(&signer.publish(std::slice::from_ref(&hello)));
     // What the coordinator says of a source does not count.

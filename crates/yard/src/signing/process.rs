@@ -59,6 +59,16 @@ pub fn ask_with(ask: Ask) {
     let _ = ASK.set(ask);
 }
 
+/// The credentials of a policy, with those that a person is asked for.
+///
+/// # Errors
+/// One cannot be read.
+pub fn credentials_or_asked(policy: &Policy) -> Result<Credentials, String> {
+    let mut all = credentials(policy)?;
+    all.extend(asked(policy));
+    Ok(all)
+}
+
 /// The credentials of a policy that a person gave.
 fn asked(policy: &Policy) -> Credentials {
     let Some(ask) = ASK.get() else { return Credentials::new() };
@@ -131,7 +141,7 @@ fn serve(folder: &Path) -> Result<(), String> {
 /// # Errors
 /// One cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a service's credentials are found by this variable")]
-pub fn credentials(policy: &Policy) -> Result<Credentials, String> {
+fn credentials(policy: &Policy) -> Result<Credentials, String> {
     let Some(folder) = std::env::var_os(CREDENTIALS).map(PathBuf::from) else {
         return Ok(Credentials::new());
     };

@@ -200,12 +200,15 @@ fn in_parallel<I: Sync, T: Send>(items: &[I], work: impl Fn(&I) -> Result<T> + S
 /// The text of an output, with its build. The package itself is read only if the hashes of its blocks were not kept.
 fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) -> Result<PackageText> {
     let output = &row.output;
-    let blocks = match output.digests.get(BLOCKS) {
-        Some(kept) => signed::split(kept),
-        None => read_blocks(distfiles, output)?,
-    };
     let name = format!("{}-{}", output.name, output.version);
-    let text = signed::text(&name, output.size_bytes, &blocks);
+    let of_blocks = |blocks: &[String]| signed::text(&name, output.size_bytes, blocks);
+    let kept = output.digests.get(BLOCKS).map(|kept| of_blocks(&signed::split(kept)));
+    // What is kept must be what the digest is of.
+    let kept = kept.filter(|text| output.digests.get(PKG_HASH) == Some(&hash_of(text)));
+    let text = match kept {
+        Some(text) => text,
+        None => of_blocks(&read_blocks(distfiles, output)?),
+    };
     let source = output.description.lines().find_map(|line| line.strip_prefix("PKGPATH="));
     let built = Built { sha256: output.sha256.clone(), listed: hash_of(&text), files: None };
     Ok(PackageText {

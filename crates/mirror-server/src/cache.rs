@@ -1,10 +1,12 @@
 //! The folder of the mirror: complete files under their paths, what is known of each, and those on their way.
 
+use crate::expected::{Expected, Found as Content, Hasher};
 use crate::growing::{Follower, Growing};
+use crate::pins::Pins;
 use crate::route::is_key;
+use kilnyard_artifacts::Depot;
 use kilnyard_model::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
@@ -32,12 +34,40 @@ pub struct Facts {
     /// Its SHA-256, in hexadecimal.
     #[serde(default)]
     pub sha256: String,
+    /// Its SHA-512, if a list has that of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha512: Option<String>,
+    /// Whether the bucket has it, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stored: bool,
     /// The origin's name for this content.
     pub etag: Option<String>,
     /// When the origin changed it, as it says so.
     pub last_modified: Option<String>,
     /// The origin's type of it.
     pub content_type: Option<String>,
+}
+
+impl Facts {
+    /// What is known of content.
+    pub fn of(content: Content) -> Facts {
+        let Content { sha256, sha512, size } = content;
+        Facts { size, sha256, sha512, ..Facts::default() }
+    }
+
+    /// The same, for content that no origin has named.
+    #[must_use]
+    pub fn named(self) -> Facts {
+        Facts { etag: Some(format!("\"{}\"", self.sha256)), ..self }
+    }
+
+    /// Whether this is one of these contents, as far as is known.
+    pub fn may_be(&self, expected: &[Expected]) -> bool {
+        let content = Content { sha256: self.sha256.clone(), sha512: self.sha512.clone(), size: self.size };
+        // Without its SHA-512, a file from before there was a list is what it was.
+        let is_comparable = expected.iter().all(|one| one.is_sha256() || self.sha512.is_some());
+        !is_comparable || content.is_one_of(expected)
+    }
 }
 
 /// A file of the mirror.
@@ -49,6 +79,8 @@ pub struct Listed {
     pub facts: Facts,
     /// When it was used last, in seconds since 1970.
     pub used: u64,
+    /// Whether it is in the folder; otherwise the bucket alone has it.
+    pub is_here: bool,
 }
 
 /// See the module documentation.
@@ -58,6 +90,8 @@ pub struct Cache {
     keep_bytes: Option<u64>,
     known: Mutex<Known>,
     parts: AtomicU64,
+    pins: Pins,
+    bucket: Option<Arc<dyn Depot>>,
 }
 
 #[derive(Debug, Default)]
@@ -102,15 +136,24 @@ pub enum Found {
 }
 
 impl Cache {
-    /// Opens the folder for its server, and makes it if there is none. Files on their way of an earlier process are removed.
+    /// Opens the folder for its server, and makes it if there is none. Files on their way of processes that have ended are removed.
     ///
     /// # Errors
     /// The folder cannot be read or written.
     pub fn open(folder: &Path, keep_bytes: Option<u64>) -> io::Result<Cache> {
-        match fs_err::remove_dir_all(folder.join(PARTS)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Cache::read(folder, keep_bytes),
+        let cache = Cache::read(folder, keep_bytes)?;
+        for entry in fs_err::read_dir(folder.join(PARTS))? {
+            let path = entry?.path();
+            let process =
+                path.file_name().and_then(|name| name.to_str()?.split('-').next()?.parse::<u32>().ok());
+            let is_other = process.is_some_and(|process| {
+                process != std::process::id() && Path::new("/proc").join(process.to_string()).exists()
+            });
+            if !is_other {
+                fs_err::remove_file(&path)?;
+            }
         }
+        Ok(cache)
     }
 
     /// Opens the folder beside its server.
@@ -126,13 +169,31 @@ impl Cache {
             keep_bytes,
             known: Mutex::default(),
             parts: AtomicU64::new(0),
+            pins: Pins::open(folder)?,
+            bucket: None,
         };
         let mut known = Known::default();
-        for Listed { key, facts, used } in cache.list()? {
+        for Listed { key, facts, used, .. } in cache.list()?.into_iter().filter(|listed| listed.is_here) {
             known.insert(key, used, facts.size);
         }
         *cache.known() = known;
         Ok(cache)
+    }
+
+    /// The same, with object storage behind it.
+    #[must_use]
+    pub fn with_bucket(self, bucket: Option<Arc<dyn Depot>>) -> Cache {
+        Cache { bucket, ..self }
+    }
+
+    /// The object storage behind it.
+    pub fn bucket(&self) -> Option<&Arc<dyn Depot>> {
+        self.bucket.as_ref()
+    }
+
+    /// What is kept whatever its age.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -165,7 +226,10 @@ impl Cache {
                 let Some(key) = key.and_then(|key| key.strip_suffix(FACTS_END)) else { continue };
                 let Ok(facts) = read_facts(&path) else { continue };
                 let used = entry.metadata()?.modified().map_or(0, seconds);
-                found.push(Listed { key: key.to_owned(), facts, used });
+                let is_here = self.file(key).exists();
+                if is_here || facts.is_stored {
+                    found.push(Listed { key: key.to_owned(), facts, used, is_here });
+                }
             }
         }
         Ok(found)
@@ -176,6 +240,20 @@ impl Cache {
         let facts = read_facts(&self.facts_file(key)).ok()?;
         let (file, _) = fs_err::File::open(self.file(key)).ok()?.into_parts();
         (file.metadata().ok()?.len() == facts.size).then_some(Whole { file, facts })
+    }
+
+    /// What is known of a file, here or in the bucket.
+    pub fn facts(&self, key: &str) -> Option<Facts> {
+        read_facts(&self.facts_file(key)).ok()
+    }
+
+    /// Finds a file that is there, or whose content arrives.
+    pub fn find_here(&self, key: &str) -> Option<Found> {
+        let known = self.known();
+        match known.growing.get(key) {
+            Some(growing) => growing.has_begun().then(|| Found::Growing(growing.follow())),
+            None => self.whole(key).map(Found::Whole),
+        }
     }
 
     /// Finds a file. If it is neither there nor on its way, this request fetches it. One that is there and `must_ask` is on its way, too:
@@ -189,7 +267,7 @@ impl Cache {
             return Ok(Found::Growing(growing.follow()));
         }
         if !must_ask && let Some(whole) = self.whole(key) {
-            self.note_use(&mut known, key);
+            self.note_use(&mut known, key, whole.facts.size);
             return Ok(Found::Whole(whole));
         }
         // Another process may add files beside the server.
@@ -206,8 +284,8 @@ impl Cache {
     /// Adds a copy of a file under a path. Returns whether the mirror did not have it.
     ///
     /// # Errors
-    /// The file cannot be read or kept, or the mirror has another one under the path.
-    pub fn add(&self, key: &str, from: &Path) -> io::Result<bool> {
+    /// The file cannot be read or kept, is none of these, or the mirror has another one under the path.
+    pub fn add(&self, key: &str, from: &Path, expected: &[Expected]) -> io::Result<bool> {
         if !is_key(key) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -215,31 +293,39 @@ impl Cache {
             ));
         }
         let mut source = fs_err::File::open(from)?;
-        let (mut hash, mut at, mut bytes) = (Sha256::new(), 0, vec![0; 256 << 10]);
+        let (mut hasher, mut at, mut bytes) = (Hasher::new(true), 0, vec![0; 256 << 10]);
         let part = match self.find(key, false, false)? {
             Found::Absent(part, _) => Some(part),
             Found::Whole(_) | Found::Growing(_) => None,
         };
-        loop {
-            let count = source.read(&mut bytes)?;
-            if count == 0 {
-                break;
-            }
-            hash.update(&bytes[..count]);
-            if let Some(part) = &part {
-                part.growing.write(at, &bytes[..count])?;
+        let copied = loop {
+            let count = match source.read(&mut bytes) {
+                Ok(0) => break Ok(()),
+                Ok(count) => count,
+                Err(error) => break Err(error),
+            };
+            hasher.update(&bytes[..count]);
+            if let Some(part) = &part
+                && let Err(error) = part.growing.write(at, &bytes[..count])
+            {
+                break Err(error);
             }
             at += count as u64;
-        }
-        let sha256: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        };
+        let content = hasher.finish();
         let Some(part) = part else {
-            let is_same = self.whole(key).is_some_and(|whole| whole.facts.sha256 == sha256);
+            copied?;
+            let is_same = self.whole(key).is_some_and(|whole| whole.facts.sha256 == content.sha256);
             let other =
                 || io::Error::new(io::ErrorKind::AlreadyExists, "the mirror has another file of this name");
             return if is_same { Ok(false) } else { Err(other()) };
         };
-        let facts = Facts { size: at, etag: Some(format!("\"{sha256}\"")), sha256, ..Facts::default() };
-        let kept = part.growing.flush().and_then(|()| self.keep(&part, &facts));
+        let expects = || match content.is_one_of(expected) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is not the listed one")),
+        };
+        let kept = copied.and_then(|()| expects()).and_then(|()| part.growing.flush());
+        let kept = kept.and_then(|()| self.keep(&part, &Facts::of(content.clone()).named()));
         self.forget(&part);
         kept.map(|()| true)
     }
@@ -269,17 +355,37 @@ impl Cache {
             self.make_folders(&self.folder.join(root), path)?;
         }
         // What is known of it comes last: without that, it counts as missing.
-        let text = serde_json::to_vec(facts)?;
         let staged = part.path.with_extension("json");
-        let (mut out, _) = fs_err::File::create(&staged)?.into_parts();
-        io::Write::write_all(&mut out, &text)?;
-        out.sync_all()?;
+        write_facts(&staged, facts)?;
         let _ = fs_err::remove_file(&noted);
         fs_err::rename(&part.path, &file)?;
         fs_err::rename(&staged, &noted)?;
         let mut known = self.known();
         known.insert(part.key.clone(), now(), facts.size);
         self.remove_oldest(&mut known, &part.key);
+        Ok(())
+    }
+
+    /// Stores a file in the bucket, unless it has it. It blocks.
+    ///
+    /// # Errors
+    /// The bucket cannot be written.
+    pub fn store(&self, key: &str) -> io::Result<()> {
+        let (Some(bucket), Some(facts)) = (&self.bucket, self.facts(key)) else { return Ok(()) };
+        let Ok(sha256) = Sha256Hex::parse(&facts.sha256) else { return Ok(()) };
+        if facts.is_stored {
+            return Ok(());
+        }
+        bucket.deposit(&self.file(key), &sha256, 0.0).map_err(io::Error::other)?;
+        let number = self.parts.fetch_add(1, Ordering::Relaxed);
+        let staged = self.folder.join(PARTS).join(format!("{}-{number}.json", std::process::id()));
+        let known = self.known();
+        // Another content may have come in its place meanwhile.
+        if self.facts(key).is_some_and(|now| now == facts) {
+            write_facts(&staged, &Facts { is_stored: true, ..facts })?;
+            fs_err::rename(&staged, self.facts_file(key))?;
+        }
+        drop(known);
         Ok(())
     }
 
@@ -331,7 +437,8 @@ impl Cache {
     /// The folder cannot be read.
     pub fn collect(&self) -> io::Result<u64> {
         let mut removed = 0;
-        let known: HashSet<String> = self.list()?.into_iter().map(|listed| listed.key).collect();
+        let listed = self.list()?.into_iter().filter(|listed| listed.is_here);
+        let known: HashSet<String> = listed.map(|listed| listed.key).collect();
         let mut folders = vec![self.folder.join(FILES)];
         while let Some(folder) = folders.pop() {
             for entry in fs_err::read_dir(folder)? {
@@ -354,21 +461,43 @@ impl Cache {
         Ok(removed + (before - known.files.len()) as u64)
     }
 
+    /// Learns what other processes have added and removed, and removes what is too much then.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn update(&self) -> io::Result<()> {
+        let listed = self.list()?;
+        let mut known = self.known();
+        let now: HashSet<&str> =
+            listed.iter().filter(|listed| listed.is_here).map(|listed| listed.key.as_str()).collect();
+        let gone: Vec<String> =
+            known.files.keys().filter(|key| !now.contains(key.as_str())).cloned().collect();
+        for key in gone.iter().filter(|key| !self.file(key).exists()) {
+            known.remove(key);
+        }
+        for Listed { key, facts, used, .. } in listed.iter().filter(|listed| listed.is_here) {
+            if !known.files.contains_key(key) {
+                known.insert(key.clone(), *used, facts.size);
+            }
+        }
+        self.remove_oldest(&mut known, "");
+        Ok(())
+    }
+
     /// Reads a file, and says whether it has the digest that is known of it.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn verify(&self, listed: &Listed) -> io::Result<bool> {
         let mut file = fs_err::File::open(self.file(&listed.key))?;
-        let (mut hash, mut part) = (Sha256::new(), vec![0; 256 << 10]);
+        let (mut hasher, mut part) = (Hasher::new(false), vec![0; 256 << 10]);
         loop {
             match file.read(&mut part)? {
                 0 => break,
-                count => hash.update(&part[..count]),
+                count => hasher.update(&part[..count]),
             }
         }
-        let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Sha256Hex::parse(&listed.facts.sha256).is_ok_and(|known| known.as_str() == found))
+        Ok(hasher.finish().sha256 == listed.facts.sha256)
     }
 
     /// Files and bytes.
@@ -377,9 +506,10 @@ impl Cache {
         (known.files.len() as u64, known.bytes)
     }
 
-    fn note_use(&self, known: &mut Known, key: &str) {
+    fn note_use(&self, known: &mut Known, key: &str, size: u64) {
         let now = now();
-        let Some((used, size)) = known.files.get(key).copied() else { return };
+        // Another process may have added it.
+        let used = known.files.get(key).map_or(0, |(used, _)| *used);
         if now.saturating_sub(used) >= NOTED_EVERY_SECONDS {
             known.insert(key.to_owned(), now, size);
             // What fails here makes the file older than it is.
@@ -391,13 +521,25 @@ impl Cache {
 
     fn remove_oldest(&self, known: &mut Known, but: &str) {
         let Some(keep) = self.keep_bytes else { return };
+        let pinned = self.pins.pinned();
+        let mut kept = Vec::new();
         while known.bytes > keep {
-            let oldest = known.by_age.iter().find(|(_, key)| key != but).map(|(_, key)| key.clone());
-            let Some(oldest) = oldest else { return };
+            let Some((_, oldest)) = known.by_age.pop_first() else { break };
+            let is_stored = self.facts(&oldest).is_some_and(|facts| facts.is_stored);
+            if oldest == but || pinned.contains(&oldest) || self.bucket.is_some() && !is_stored {
+                kept.push(oldest);
+                continue;
+            }
             known.remove(&oldest);
             // Readers that have it open read to its end.
-            let _ = fs_err::remove_file(self.facts_file(&oldest));
+            if !is_stored {
+                let _ = fs_err::remove_file(self.facts_file(&oldest));
+            }
             let _ = fs_err::remove_file(self.file(&oldest));
+        }
+        for key in kept {
+            let used = known.files.get(&key).map_or(0, |(used, _)| *used);
+            known.by_age.insert((used, key));
         }
     }
 }
@@ -418,12 +560,18 @@ impl Known {
     }
 }
 
+fn write_facts(path: &Path, facts: &Facts) -> io::Result<()> {
+    let (mut out, _) = fs_err::File::create(path)?.into_parts();
+    io::Write::write_all(&mut out, &serde_json::to_vec(facts)?)?;
+    out.sync_all()
+}
+
 fn read_facts(path: &Path) -> io::Result<Facts> {
     Ok(serde_json::from_slice(&fs_err::read(path)?)?)
 }
 
 /// The time of day, in seconds since 1970.
-fn now() -> u64 {
+pub fn now() -> u64 {
     kilnyard_process::time_of_day_seconds() as u64
 }
 

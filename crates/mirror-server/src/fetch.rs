@@ -2,18 +2,23 @@
 
 use crate::cache::{Cache, Facts, Part};
 use crate::config::Config;
+use crate::expected::{FileDigest, Hasher};
 use crate::growing::End;
+use crate::respond::ONLY_HERE;
 use crate::route::{Rule, Wanted};
+use kilnyard_artifacts::Depot;
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_sign::Keyring;
 use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, NoProxy, Proxy, Response, StatusCode};
-use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The most redirections of a request.
 const REDIRECTIONS_MAX: usize = 5;
@@ -24,16 +29,57 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How long an origin may take to connect, and to send something.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const SILENT_MAX: Duration = Duration::from_secs(30);
+/// What is read of the bucket at a time, in bytes.
+const PART_BYTES: usize = 256 << 10;
+/// How long another mirror of the site may take to connect and to answer, and for how long one that did not is not asked.
+const PEER_CONNECT_MAX: Duration = Duration::from_secs(1);
+const PEER_ANSWER_MAX: Duration = Duration::from_secs(2);
+const AWAY: Duration = Duration::from_secs(30);
 /// The largest signed file that is held in memory to verify it.
 const SIGNED_BYTES_MAX: u64 = 16 << 20;
 
-/// The client for all origins.
-///
-/// # Errors
-/// The address of the proxy is none.
-pub fn client(config: &Config) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
+/// Connections to origins, and to other mirrors of the site.
+#[derive(Debug)]
+pub struct Origins {
+    client: Client,
+    peers: Client,
+    /// Mirrors of the site that did not answer, and when: they are not asked for a while.
+    away: Mutex<HashMap<String, Instant>>,
+}
+
+impl Origins {
+    /// Connections as the configuration wants them.
+    ///
+    /// # Errors
+    /// The address of the proxy is none.
+    pub fn new(config: &Config) -> Result<Origins, Box<dyn std::error::Error + Send + Sync>> {
+        let client = client(config, CONNECT_MAX)?;
+        // The site's network needs no proxy.
+        let peers = self::client(&Config { proxy: None, ..config.clone() }, PEER_CONNECT_MAX)?;
+        Ok(Origins { client, peers, away: Mutex::default() })
+    }
+
+    fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_away(&self, url: &str) -> bool {
+        self.away().get(host(url)).is_some_and(|since| since.elapsed() < AWAY)
+    }
+}
+
+/// The part of an address before its path.
+fn host(url: &str) -> &str {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    url[start..].find('/').map_or(url, |end| &url[..start + end])
+}
+
+fn client(
+    config: &Config,
+    connect_max: Duration,
+) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
     let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
@@ -43,7 +89,7 @@ pub fn client(config: &Config) -> Result<Client, Box<dyn std::error::Error + Sen
         let exceptions = config.no_proxy.as_deref().and_then(NoProxy::from_string);
         client = client.proxy(Proxy::all(proxy)?.no_proxy(exceptions));
     }
-    Ok(client.connect_timeout(CONNECT_MAX).read_timeout(SILENT_MAX).build()?)
+    Ok(client.connect_timeout(connect_max).read_timeout(SILENT_MAX).build()?)
 }
 
 /// Follows an origin to another place of a file, and not to the listing of a folder.
@@ -56,18 +102,30 @@ fn follow(attempt: Attempt<'_>) -> Action {
 
 /// Performs the fetch of a file that no one else fetches, and ends its way.
 pub async fn perform(
-    cache: &Cache,
-    client: &Client,
+    cache: &Arc<Cache>,
+    origins: &Origins,
     keyrings: &BTreeMap<String, Keyring>,
     wanted: &Wanted,
     part: Part,
 ) {
     let known = cache.whole(&wanted.key).map(|whole| whole.facts);
-    let mut way = Way { client, wanted, part: &part, known, hash: Sha256::new(), written: 0, facts: None };
-    let end = match way.run().await {
-        Ok(End::Whole) => way.finish(cache, keyrings),
-        Ok(end) => end,
-        Err(reason) => End::Failed(reason),
+    let stored = match cache.bucket() {
+        Some(bucket) => from_bucket(bucket, cache.facts(&wanted.key), wanted, &part).await,
+        None => None,
+    };
+    let hasher = Hasher::of(&wanted.expected);
+    let mut way = Way { origins, wanted, part: &part, known, hasher, written: 0, facts: None };
+    let end = match stored {
+        Some((facts, hasher, written)) => {
+            way.facts = Some((facts, Some(written)));
+            (way.hasher, way.written) = (hasher, written);
+            way.finish(cache, keyrings)
+        }
+        None => match way.run().await {
+            Ok(End::Whole) => way.finish(cache, keyrings),
+            Ok(end) => end,
+            Err(reason) => End::Failed(reason),
+        },
     };
     let written = way.written;
     // Where what is there is served instead, an origin that is gone is not asked for each request.
@@ -76,16 +134,60 @@ pub async fn perform(
     }
     // Who asks from now on finds the file itself, and who followed reads to its end.
     cache.forget(&part);
+    let is_new = end == End::Whole;
     part.growing.end(end, written);
+    if is_new && cache.bucket().is_some() {
+        let (cache, key) = (cache.clone(), wanted.key.clone());
+        // What is not stored now is stored when the mirror starts next.
+        let _ = tokio::task::spawn_blocking(move || cache.store(&key)).await;
+    }
+}
+
+/// Reads a file that never changes from the bucket; none if it does not have it, or fails.
+async fn from_bucket(
+    bucket: &Arc<dyn Depot>,
+    known: Option<Facts>,
+    wanted: &Wanted,
+    part: &Part,
+) -> Option<(Facts, Hasher, u64)> {
+    if wanted.rule != Rule::Fixed {
+        return None;
+    }
+    let by_digest = wanted.expected.iter().find_map(|expected| match &expected.digest {
+        FileDigest::Sha256(sha256) => Some(sha256.clone()),
+        FileDigest::Sha512(_) => None,
+    });
+    let known = known.filter(|known| known.is_stored && known.may_be(&wanted.expected));
+    let of_known = known.as_ref().and_then(|known| Sha256Hex::parse(&known.sha256).ok());
+    let sha256 = by_digest.or(of_known)?;
+    let (bucket, growing, mut hasher) = (bucket.clone(), part.growing.clone(), Hasher::of(&wanted.expected));
+    let read = tokio::task::spawn_blocking(move || {
+        let (mut content, mut bytes, mut at) = (bucket.open(&sha256).ok()?, vec![0; PART_BYTES], 0_u64);
+        loop {
+            let count = content.read(&mut bytes).ok()?;
+            if count == 0 {
+                let found = hasher.clone().finish();
+                return (found.sha256 == sha256.as_str()).then_some((hasher, at));
+            }
+            growing.write(at, &bytes[..count]).ok()?;
+            hasher.update(&bytes[..count]);
+            at += count as u64;
+        }
+    });
+    let (hasher, size) = read.await.ok()??;
+    let facts = known.unwrap_or_default();
+    let facts = Facts { is_stored: true, ..facts };
+    part.growing.begin(facts.clone(), Some(size));
+    Some((facts, hasher, size))
 }
 
 struct Way<'a> {
-    client: &'a Client,
+    origins: &'a Origins,
     wanted: &'a Wanted,
     part: &'a Part,
     /// What the mirror has of it.
     known: Option<Facts>,
-    hash: Sha256,
+    hasher: Hasher,
     written: u64,
     /// What the origin said that the bytes so far are from.
     facts: Option<(Facts, Option<u64>)>,
@@ -94,12 +196,23 @@ struct Way<'a> {
 impl Way<'_> {
     async fn run(&mut self) -> Result<End, String> {
         let (mut reasons, mut is_absent) = (Vec::new(), !self.wanted.urls.is_empty());
+        for url in &self.wanted.peers {
+            if self.origins.is_away(url) {
+                continue;
+            }
+            match self.attempt(url, true).await {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => {}
+                // Then an origin continues.
+                Err(_) => drop(self.origins.away().insert(host(url).to_owned(), Instant::now())),
+            }
+        }
         for round in 0..ROUNDS {
             if round > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
             for url in &self.wanted.urls {
-                match self.attempt(url).await {
+                match self.attempt(url, false).await {
                     Ok(Some(end)) => return Ok(end),
                     Ok(None) => {}
                     Err(reason) => {
@@ -119,10 +232,17 @@ impl Way<'_> {
     }
 
     /// One exchange with an origin; `None` if it does not have the file.
-    async fn attempt(&mut self, url: &str) -> Result<Option<End>, String> {
+    async fn attempt(&mut self, url: &str, is_peer: bool) -> Result<Option<End>, String> {
         let said = |error: reqwest::Error| error.without_url().to_string();
         // An encoding on the way would be another file.
-        let mut request = self.client.get(url).header(ACCEPT_ENCODING, "identity");
+        let client = if is_peer { &self.origins.peers } else { &self.origins.client };
+        let mut request = client.get(url).header(ACCEPT_ENCODING, "identity");
+        if is_peer {
+            request = request.header(ONLY_HERE, "1");
+        }
+        if let Some(accept) = self.wanted.accept {
+            request = request.header(ACCEPT, accept);
+        }
         if self.written > 0 {
             request = request.header(RANGE, format!("bytes={}-", self.written));
             if let Some(etag) = self.facts.as_ref().and_then(|(facts, _)| facts.etag.as_ref()) {
@@ -136,7 +256,9 @@ impl Way<'_> {
                 request = request.header(IF_MODIFIED_SINCE, modified);
             }
         }
-        let response = request.send().await.map_err(said)?;
+        let answer_max = if is_peer { PEER_ANSWER_MAX } else { SILENT_MAX };
+        let response = tokio::time::timeout(answer_max, request.send()).await;
+        let response = response.map_err(|_| "it does not answer".to_owned())?.map_err(said)?;
         let skipped = match response.status() {
             StatusCode::NOT_FOUND | StatusCode::GONE => return Ok(None),
             StatusCode::NOT_MODIFIED if self.written == 0 && self.known.is_some() => {
@@ -176,7 +298,7 @@ impl Way<'_> {
                 // Another content cannot continue this one, unless a digest decides.
                 Some((before, size)) => {
                     let is_same = before.etag == facts.etag && before.last_modified == facts.last_modified;
-                    if *size != length || !is_same && self.wanted.sha256.is_none() {
+                    if *size != length || !is_same && self.wanted.expected.is_empty() {
                         return Err("it has another content now".to_owned());
                     }
                 }
@@ -194,7 +316,7 @@ impl Way<'_> {
                 .growing
                 .write(self.written, new)
                 .map_err(|error| format!("the mirror cannot keep it: {error}"))?;
-            self.hash.update(new);
+            self.hasher.update(new);
             self.written += new.len() as u64;
         }
         match size.is_some_and(|size| self.written < size) {
@@ -205,8 +327,8 @@ impl Way<'_> {
 
     /// Verifies and keeps what arrived.
     fn finish(&mut self, cache: &Cache, keyrings: &BTreeMap<String, Keyring>) -> End {
-        let digest: String = self.hash.finalize_reset().iter().map(|byte| format!("{byte:02x}")).collect();
-        if self.wanted.sha256.as_ref().is_some_and(|wanted| wanted.as_str() != digest) {
+        let found = std::mem::replace(&mut self.hasher, Hasher::new(false)).finish();
+        if !found.is_one_of(&self.wanted.expected) {
             return End::Failed(format!("an origin sent another content of {}", self.wanted.key));
         }
         let (facts, size) = self.facts.take().unwrap_or_default();
@@ -224,7 +346,13 @@ impl Way<'_> {
             }
             self.part.growing.begin(facts.clone(), size);
         }
-        let facts = Facts { size: self.written, sha256: digest, ..facts };
+        let facts = Facts {
+            etag: facts.etag,
+            last_modified: facts.last_modified,
+            content_type: facts.content_type,
+            is_stored: facts.is_stored,
+            ..Facts::of(found)
+        };
         let kept = self.part.growing.flush().and_then(|()| cache.keep(self.part, &facts));
         match kept {
             Ok(()) => End::Whole,

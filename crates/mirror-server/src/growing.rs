@@ -55,6 +55,11 @@ impl Growing {
         Follower { growing: self.clone(), state: self.state.subscribe() }
     }
 
+    /// Whether an origin sends it.
+    pub fn has_begun(&self) -> bool {
+        self.state.borrow().facts.is_some()
+    }
+
     /// Notes what the origin says of it.
     pub fn begin(&self, facts: Facts, size: Option<u64>) {
         self.state.send_modify(|state| (state.facts, state.size) = (Some(facts), size));

@@ -24,9 +24,14 @@
 #![warn(missing_docs)]
 
 mod cache;
+mod checksums;
 mod config;
+mod expected;
 mod fetch;
 mod growing;
+mod manifest;
+mod pins;
+mod registry;
 mod respond;
 mod route;
 mod server;
@@ -34,5 +39,9 @@ mod stalls;
 mod upload;
 
 pub use cache::{Cache, Facts, Listed};
-pub use config::{Archive, Config, ConfigError, Distfiles};
-pub use server::{Server, Stop, serve};
+pub use checksums::{Checksums, Distfile};
+pub use config::{Archive, Bucket, Config, ConfigError, Distfiles, Registry, RegistryKind, Tooltool};
+pub use expected::{Expected, FileDigest, Found, Hasher};
+pub use pins::Pins;
+pub use route::Manifests;
+pub use server::{Server, Stop, fill, serve};

@@ -8,9 +8,10 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
 };
 use hyper::{Method, Response, StatusCode};
+use kilnyard_model::sha256::Sha256Hex;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,6 +21,9 @@ use std::sync::Arc;
 const PART_BYTES: u64 = 256 << 10;
 /// A file up to this size is read at once.
 const SMALL_BYTES: u64 = 64 << 10;
+
+/// The header of a request for what this mirror has, and no origin: another mirror of the site asks.
+pub const ONLY_HERE: &str = "kilnyard-only-here";
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -44,6 +48,32 @@ pub fn say(status: StatusCode, text: &str) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+/// An answer of JSON.
+pub fn json(text: String) -> Answer {
+    let mut answer = say(StatusCode::OK, text.trim_end());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// Answers with an index whose addresses are replaced.
+pub fn replaced(asked: &Asked, facts: &Facts, text: String) -> Answer {
+    // Its name is that of what the client gets.
+    let etag = Some(format!("\"{}\"", &Sha256Hex::of(text.as_bytes()).as_str()[..32]));
+    let facts = Facts { etag, size: text.len() as u64, ..facts.clone() };
+    if is_unchanged(asked, &facts) {
+        return answer(StatusCode::NOT_MODIFIED, &facts, empty());
+    }
+    let body = match asked.method == Method::HEAD {
+        true => empty(),
+        false => Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync(),
+    };
+    let mut answer = answer(StatusCode::OK, &facts, body);
+    put(answer.headers_mut(), CONTENT_LENGTH, Some(&facts.size.to_string()));
+    // Which of its forms it is depends on it.
+    put(answer.headers_mut(), VARY, Some("accept"));
     answer
 }
 

@@ -1,15 +1,17 @@
 //! Distfiles that a worker or a person uploads (`PUT`, as `curl -T` does it).
 
 use crate::cache::{Cache, Facts, Found};
+use crate::expected::{Found as Content, Hasher};
 use crate::growing::End;
 use crate::respond::{Answer, say};
+use crate::route::Wanted;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::{Request, StatusCode};
-use sha2::{Digest, Sha256, Sha512};
+use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::time::timeout;
@@ -32,10 +34,11 @@ pub fn may_upload(headers: &HeaderMap, tokens: &[String]) -> bool {
 }
 
 /// Takes a file.
-pub async fn take(cache: &Cache, key: &str, request: Request<Incoming>) -> Answer {
-    let wanted =
+pub async fn take(cache: &Arc<Cache>, wanted: &Wanted, request: Request<Incoming>) -> Answer {
+    let said =
         request.headers().get(SHA512).and_then(|value| value.to_str().ok()).map(str::to_ascii_lowercase);
-    let part = match cache.find(key, false, true) {
+    let is_other = cache.facts(&wanted.key).is_some_and(|facts| !facts.may_be(&wanted.expected));
+    let part = match cache.find(&wanted.key, is_other, true) {
         Ok(Found::Absent(part, _)) => part,
         Ok(Found::Growing(_)) => return say(StatusCode::CONFLICT, "the file is on its way already"),
         Ok(Found::Whole(whole)) => return compare(request, &whole.facts.sha256).await,
@@ -46,16 +49,23 @@ pub async fn take(cache: &Cache, key: &str, request: Request<Incoming>) -> Answe
     let taken = receive(request, |at, bytes| part.growing.write(at, bytes)).await;
     let answer = match taken {
         Err((status, reason)) => say(status, &reason),
-        Ok(Received { sha512, .. }) if wanted.as_ref().is_some_and(|wanted| *wanted != sha512) => {
-            say(StatusCode::UNPROCESSABLE_ENTITY, &format!("the SHA-512 of what arrived is {sha512}"))
+        Ok(content) if said.is_some() && said != content.sha512 || !content.is_one_of(&wanted.expected) => {
+            let found = content.sha512.unwrap_or_default();
+            let reason = format!("what arrived has {} bytes and the SHA-512 {found}", content.size);
+            say(StatusCode::UNPROCESSABLE_ENTITY, &reason)
         }
-        Ok(Received { size, sha256, .. }) => {
-            let facts = Facts { size, etag: Some(format!("\"{sha256}\"")), sha256, ..Facts::default() };
+        Ok(content) => {
+            let size = content.size;
+            let facts = Facts::of(content).named();
             match part.growing.flush().and_then(|()| cache.keep(&part, &facts)) {
                 Ok(()) => {
                     cache.forget(&part);
                     part.growing.begin(facts, Some(size));
                     part.growing.end(End::Whole, size);
+                    if cache.bucket().is_some() {
+                        let (cache, key) = (cache.clone(), wanted.key.clone());
+                        tokio::task::spawn_blocking(move || cache.store(&key));
+                    }
                     return say(StatusCode::CREATED, "kept");
                 }
                 Err(error) => {
@@ -72,24 +82,17 @@ pub async fn take(cache: &Cache, key: &str, request: Request<Incoming>) -> Answe
 /// Compares an upload with the file that is there, which stays.
 async fn compare(request: Request<Incoming>, known: &str) -> Answer {
     match receive(request, |_, _| Ok(())).await {
-        Ok(Received { sha256, .. }) if sha256 == known => say(StatusCode::OK, "the mirror has it"),
+        Ok(content) if content.sha256 == known => say(StatusCode::OK, "the mirror has it"),
         Ok(_) => say(StatusCode::CONFLICT, "the mirror has another file of this name"),
         Err((status, reason)) => say(status, &reason),
     }
 }
 
-struct Received {
-    size: u64,
-    sha256: String,
-    sha512: String,
-}
-
 async fn receive(
     request: Request<Incoming>,
     write: impl Fn(u64, &[u8]) -> std::io::Result<()>,
-) -> Result<Received, (StatusCode, String)> {
-    let (mut body, mut size) = (request.into_body(), 0);
-    let (mut sha256, mut sha512) = (Sha256::new(), Sha512::new());
+) -> Result<Content, (StatusCode, String)> {
+    let (mut body, mut size, mut hasher) = (request.into_body(), 0, Hasher::new(true));
     loop {
         let silent = || (StatusCode::REQUEST_TIMEOUT, "the upload was silent for too long".to_owned());
         let Some(frame) = timeout(SILENT_MAX, body.frame()).await.map_err(|_| silent())? else { break };
@@ -99,13 +102,11 @@ async fn receive(
         write(size, &bytes).map_err(|error| {
             (StatusCode::INSUFFICIENT_STORAGE, format!("the mirror cannot keep it: {error}"))
         })?;
-        sha256.update(&bytes);
-        sha512.update(&bytes);
+        hasher.update(&bytes);
         size += bytes.len() as u64;
         if size > BYTES_MAX {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the file is too large".to_owned()));
         }
     }
-    let text = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Received { size, sha256: text(&sha256.finalize()), sha512: text(&sha512.finalize()) })
+    Ok(hasher.finish())
 }

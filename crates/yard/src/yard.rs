@@ -5,7 +5,9 @@ mod folders;
 pub(crate) mod store;
 mod verify;
 
-pub use artifacts::{Unneeded, bring, bring_log, fresh_since_seconds, needed, share_outputs, unneeded};
+pub use artifacts::{
+    Unneeded, bring, bring_log, depot_of, fresh_since_seconds, needed, share_outputs, unneeded,
+};
 pub use kilnyard_store_postgres::Documents;
 pub use store::{STORE, store_error};
 pub use verify::{Verified, verify};

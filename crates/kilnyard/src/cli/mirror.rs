@@ -29,7 +29,19 @@ pub enum MirrorAction {
         #[arg(long)]
         json: bool,
     },
-    /// Add distfiles that a person has to get, under their names.
+    /// Fetch files ahead of a run, unless they are there.
+    Fetch {
+        /// Packages of the trees of checksums (`CATEGORY/PACKAGE`), or paths of the mirror (`/debian/…`).
+        #[arg(value_name = "PACKAGE|/PATH", required_unless_present_any = ["all", "manifests"])]
+        what: Vec<String>,
+        /// All files of all checksums.
+        #[arg(long)]
+        all: bool,
+        /// All files of all manifests.
+        #[arg(long)]
+        manifests: bool,
+    },
+    /// Add distfiles that a person has to get, under their names, or files of a manifest.
     Add {
         /// The files.
         #[arg(value_name = "FILE", required = true)]
@@ -37,6 +49,9 @@ pub enum MirrorAction {
         /// The folder below `distfiles` (`DIST_SUBDIR`).
         #[arg(long, value_name = "FOLDER", default_value = "")]
         below: String,
+        /// Add files that no list of checksums names, too.
+        #[arg(long)]
+        unlisted: bool,
     },
     /// Read all files, and name those that are damaged.
     Verify {

@@ -43,7 +43,7 @@ struct CredentialsFile {
 }
 
 /// The store of a table `artifacts`, for the yard in this folder.
-pub(crate) fn depot_of(table: &ArtifactsTable, home: &Path) -> Result<Option<Arc<dyn Depot>>> {
+pub fn depot_of(table: &ArtifactsTable, home: &Path) -> Result<Option<Arc<dyn Depot>>> {
     let Some(url) = &table.url else { return Ok(None) };
     match url.strip_prefix("file://") {
         Some(folder) => Ok(Some(Arc::new(folder_at(Path::new(folder))?))),

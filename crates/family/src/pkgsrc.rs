@@ -195,6 +195,15 @@ impl Family for Pkgsrc {
         self.root.mirror.all()
     }
 
+    /// `MASTER_SITE_OVERRIDE` is asked before all other sites (mk/fetch).
+    fn fetch_environment(&self, distfiles: &str) -> Vec<(String, String)> {
+        vec![("MASTER_SITE_OVERRIDE".to_owned(), distfiles.to_owned())]
+    }
+
+    fn checksums(&self) -> Vec<PathBuf> {
+        vec![self.tree.clone()]
+    }
+
     fn tree_and_architecture(&self) -> (String, String) {
         (self.tree.display().to_string(), self.root.architecture.clone())
     }

@@ -112,6 +112,23 @@ pub struct Began {
     /// The addresses of all servers of the farm, this one included, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    /// The address of the mirror of the worker's site, if it has one: there, files of builds are read with tickets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
+}
+
+/// The files that a worker wants to read at the mirror of its site.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct TicketsFor {
+    /// The hashes of their contents, in hexadecimal; at most [`BLOBS_MAX`].
+    pub blobs: Vec<String>,
+}
+
+/// Tickets for files.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Tickets {
+    /// In the order of the request; absent for a file that no build of the worker names.
+    pub tickets: Vec<Option<String>>,
 }
 
 /// A yard that shares the workers of a site.
@@ -460,9 +477,25 @@ mod tests {
         };
         let proof = |about| Proof { worker: text("far"), challenge: text(HASH), proof: text(HASH), about };
         check("proof", &proof(about));
-        check("began", &Began { session: text(HASH), encodings: vec![text("zstd")], addresses: Vec::new() });
+        check(
+            "began",
+            &Began {
+                session: text(HASH),
+                encodings: vec![text("zstd")],
+                addresses: Vec::new(),
+                mirror: None,
+            },
+        );
         let addresses = vec![text("https://one:7878"), text("https://two:7878")];
-        check("began-addresses", &Began { session: text(HASH), encodings: vec![text("zstd")], addresses });
+        check(
+            "began-addresses",
+            &Began {
+                session: text(HASH),
+                encodings: vec![text("zstd")],
+                addresses,
+                mirror: Some(text("http://mirror:3142")),
+            },
+        );
     }
 
     #[test]
@@ -499,6 +532,8 @@ mod tests {
 
     #[test]
     fn bodies_about_files() {
+        check("tickets-for", &TicketsFor { blobs: vec![text(HASH)] });
+        check("tickets", &Tickets { tickets: vec![Some(text("1700000000..00")), None] });
         let blobs = vec![Blob { sha256: text(HASH), size_bytes: 9 }];
         check("outputs", &Outputs { attempt: text("a"), blobs, direct: false });
         check(

@@ -3,6 +3,7 @@
 mod direct;
 mod places;
 mod shells;
+mod site;
 mod uploads;
 
 use crate::api::{
@@ -22,10 +23,11 @@ use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use site::Site;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a request for messages waits at the door.
@@ -47,6 +49,9 @@ pub enum ClientError {
     /// The address is not that of a door.
     #[error("{0} is not an address such as https://build.example:7878")]
     Address(String),
+    /// The address is not that of a mirror.
+    #[error("{0} is not an address such as http://mirror.example:3142")]
+    Mirror(String),
     /// The door has another certificate than the token's.
     #[error(
         "the server has another certificate than the token says: it is not the one that you want to join, it was set up anew, or there is a proxy in between"
@@ -120,6 +125,8 @@ pub struct Client {
     http: reqwest::blocking::Client,
     /// Connections to the store that machines share; absent if they cannot be made.
     outside: Option<reqwest::blocking::Client>,
+    /// The mirror of the worker's site.
+    site: Arc<Site>,
     places: Mutex<Places>,
     /// How much longer than usual requests may take where there are several servers, in seconds.
     patience_seconds: AtomicU64,
@@ -178,6 +185,7 @@ impl Client {
         Ok(Client {
             http,
             outside,
+            site: Arc::new(Site::new()),
             places,
             patience_seconds: AtomicU64::new(0),
             server,
@@ -207,6 +215,7 @@ impl Client {
         Ok(Client {
             http,
             outside: direct::http(),
+            site: Arc::new(self.site.for_yard()),
             places,
             patience_seconds: AtomicU64::new(0),
             server: self.server,
@@ -508,6 +517,7 @@ impl Client {
         let proof = Proof { worker, challenge: challenge.challenge, proof, about };
         let began: Began = self.post("/v1/session", &proof)?;
         self.places().learn(&began.addresses);
+        self.site.learn(began.mirror.as_deref());
         let takes_zstd = began.encodings.iter().any(|encoding| encoding == ZSTD);
         Ok(current.insert(Session { id: began.session, takes_zstd }).clone())
     }
@@ -546,15 +556,20 @@ impl Artifacts for Client {
 
     fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError> {
         let url = self.at(&format!("/v1/blobs/{sha256}"));
-        let answer = self.answer(
-            &|| {
-                let request = self.http.get(url.clone());
-                match self.accepts_direct() {
-                    Some((name, value)) => request.header(name, value),
-                    None => request,
-                }
+        let answer = self.site.read(sha256).map_or_else(
+            || {
+                self.answer(
+                    &|| {
+                        let request = self.http.get(url.clone());
+                        match self.accepts_direct() {
+                            Some((name, value)) => request.header(name, value),
+                            None => request,
+                        }
+                    },
+                    sent,
+                )
             },
-            sent,
+            Ok,
         );
         let answer = answer.and_then(|answer| match answer.status() {
             StatusCode::SEE_OTHER => self.followed(answer),

@@ -15,6 +15,7 @@ use crate::connections::{Connections, Place};
 use crate::identity::Identity;
 use crate::relay;
 use crate::roster::Roster;
+use crate::ticket::{FarmKey, TicketKey};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -28,6 +29,7 @@ use rustix::process::{Resource, getrlimit};
 use shells::Shells;
 pub use state::Elsewhere;
 use state::State;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -98,6 +100,9 @@ pub fn openapi() -> io::Result<String> {
 #[derive(Debug)]
 struct Shared {
     identity: Arc<Identity>,
+    tickets: TicketKey,
+    /// The name of the yard, if it is not the site's own.
+    yard: String,
     roster: Roster,
     address: SocketAddr,
     own: String,
@@ -118,9 +123,11 @@ struct Shared {
 
 impl Shared {
     /// What the connections of a further yard share: the workers of this site, and files and a run of its own.
-    fn for_yard(&self, uploads: Uploads, depot: Depots) -> Shared {
+    fn for_yard(&self, name: &str, uploads: Uploads, depot: Depots) -> Shared {
         Shared {
             identity: self.identity.clone(),
+            tickets: self.tickets.clone(),
+            yard: name.to_owned(),
             roster: self.roster.clone(),
             address: self.address,
             own: self.own.clone(),
@@ -176,6 +183,8 @@ impl Door {
         let joining = Arc::new(Semaphore::new(JOINING_MAX));
         let shared = Shared {
             identity,
+            tickets: TicketKey::open(folder)?,
+            yard: String::new(),
             roster,
             address,
             own,
@@ -206,6 +215,11 @@ impl Door {
     /// The workers and tokens.
     pub fn roster(&self) -> &Roster {
         &self.shared.roster
+    }
+
+    /// What a mirror needs to know of this farm.
+    pub fn farm_key(&self) -> FarmKey {
+        FarmKey { door: self.shared.identity.fingerprint(), tickets: self.shared.tickets.verifier() }
     }
 
     /// The same door, which gets files that this machine lacks from a store that the machines share. If `is_direct`, workers
@@ -352,6 +366,11 @@ impl Control {
     /// Whether a run is connected.
     pub fn has_run(&self) -> bool {
         self.0.state().run().is_some()
+    }
+
+    /// Says which mirror the workers of each pool use.
+    pub fn set_mirrors(&self, mirrors: BTreeMap<String, String>) {
+        self.0.state().mirrors = mirrors;
     }
 
     /// Says which servers the farm has, if there are several: their addresses, for workers that reach one of them no more.

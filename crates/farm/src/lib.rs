@@ -15,6 +15,7 @@
 //! - [`identity`]: the server's key and certificate, and their fingerprint, which a token contains.
 //! - `certificate`: the worker's certificate, which shows its key in TLS.
 //! - [`proof`]: the worker's key, and how it proves that it has it.
+//! - [`ticket`]: what a worker shows to the mirror of its site.
 //!
 //! Invariants: a worker reads only the files that its leases name, and writes only under the hash of the content, which the
 //! door computes itself. Messages are those of `protocol`, as bytes; the door does not decode them, and the run checks them.
@@ -33,6 +34,7 @@ pub mod relay;
 pub mod roster;
 pub mod shell;
 pub mod streams;
+pub mod ticket;
 
 pub use api::{About, Shell};
 

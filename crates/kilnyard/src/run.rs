@@ -24,6 +24,7 @@ mod gathering;
 mod helpers;
 mod link;
 mod logs;
+mod offers;
 mod owner;
 pub mod picture;
 mod preparer;

@@ -8,6 +8,7 @@ mod support;
 use kilnyard_sign::YardKey;
 use support::archive::{Archive, DAY, now_seconds};
 use support::server::{Manner, Server};
+use support::site::SiteMirror;
 use support::tiny::Tiny;
 use support::trials::{Case, case, run};
 use support::{Ended, Yard, folder, has, is_root, kilnyard, until};
@@ -38,6 +39,81 @@ fn an_unreachable_mirror_is_reported() {
     let spoil = |tiny: &Tiny| tiny.configure_for("\"goodsource\"", &nowhere, "");
     // The mirror differs from that of the index: the plan still uses the existing index.
     tiny.survives(spoil, &[&nowhere, " doctor"]);
+}
+
+/// A configuration of the mirror of the site for the archive of a yard.
+fn with_site(tiny: &Tiny, url: &str) {
+    tiny.configure("\"goodsource\"", &format!("[mirror]\nurl = \"{url}\""));
+}
+
+fn the_mirror_of_the_site_is_asked_first() {
+    let tiny = Tiny::new("site");
+    let folder = folder("site-mirror");
+    let archive = format!("[archive.tiny]\nurls = [\"{}\"]\n", tiny.server.url());
+    let mut mirror = SiteMirror::start(folder.path().to_owned(), &archive);
+    with_site(&tiny, &mirror.url);
+    tiny.scan().exits(0).says(&["tiny: a new index"]);
+    assert_eq!(tiny.server.answers(Archive::PACKAGES_PATH), [200]);
+    let of_archive = mirror.paths().into_iter().filter(|path| path.starts_with("tiny/dists/")).count();
+    assert!(of_archive >= 3, "{:?}", mirror.paths());
+    // Another yard of the site: nothing comes from far, but for the question whether it is still the same.
+    let other = Yard { folder: tiny.yard.folder.with_file_name("other") };
+    other.configure(&tiny.yard.read("kilnyard.toml"));
+    other.run(&["scan"]).exits(0).says(&["tiny: a new index"]);
+    assert_eq!(tiny.server.answers(Archive::PACKAGES_PATH), [200]);
+    tiny.yard.run(&["doctor"]).says(&[&format!("{} answers", mirror.url)]);
+    // A mirror that is gone, hangs, or is no mirror, changes nothing.
+    mirror.kill();
+    let mut archive = tiny.archive.clone();
+    archive.packages.push_str("\nPackage: newcomer\nVersion: 1\nArchitecture: amd64\n");
+    archive.date_seconds += 60;
+    tiny.server.serve(archive.files());
+    tiny.scan().exits(0).says(&["tiny: a new index"]);
+    tiny.yard.run(&["doctor"]).says(&["does not answer", "mirror serve"]);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    with_site(&tiny, &format!("http://{}", silent.local_addr().unwrap()));
+    tiny.scan().exits(0).says(&["tiny: nothing new"]);
+    with_site(&tiny, &tiny.server.url());
+    tiny.scan().exits(0).says(&["tiny: nothing new"]);
+    with_site(&tiny, "https://mirror.example");
+    tiny.scan().exits(2).says(&["begins with http://"]);
+}
+
+/// What a mirror of the site sends is judged as what any other mirror sends.
+fn a_mirror_of_the_site_that_lies_is_found_out() {
+    let tiny = Tiny::new("site-lies");
+    tiny.scan().exits(0);
+    // It has an older archive of another owner, and says that it serves this one.
+    let stranger = YardKey::generate("Stranger <stranger@example.org>").unwrap();
+    let mut archive = tiny.archive.clone();
+    archive.date_seconds += 60;
+    let mut files: std::collections::BTreeMap<String, Vec<u8>> = archive
+        .files_signed_by(&stranger)
+        .into_iter()
+        .map(|(path, bytes)| (format!("/tiny{path}"), bytes))
+        .collect();
+    let says = format!("{{\"kilnyard-mirror\":1,\"archives\":{{\"tiny\":[\"{}\"]}}}}", tiny.server.url());
+    files.insert("/".to_owned(), says.into_bytes());
+    let liar = Server::start(files);
+    with_site(&tiny, &liar.url());
+    let before = tiny.index();
+    tiny.scan().exits(3).says(&["verify the Release file of tiny"]);
+    assert_eq!(tiny.index().1, before.1);
+}
+
+fn serve_has_a_mirror_within() {
+    let tiny = Tiny::new("within");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    tiny.configure("\"goodsource\"", &format!("[mirror]\nlisten = \"127.0.0.1:{port}\""));
+    let served = support::farm::Served::start(&tiny.yard);
+    tiny.scan().exits(0).says(&["tiny: a new index"]);
+    assert!(tiny.yard.path("mirror/files").is_dir());
+    let names = tiny.yard.names("mirror/files");
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert_eq!(tiny.server.answers(Archive::PACKAGES_PATH), [200]);
+    assert!(support::farm::served(&tiny.yard).contains("a mirror for this site listens at"));
+    drop(served);
+    tiny.scan().exits(0).says(&["tiny: nothing new"]);
 }
 
 fn a_signature_by_an_unknown_key_is_rejected() {
@@ -562,6 +638,9 @@ fn main() {
     let mut cases = cases![
         a_mirror_that_stalls_gives_way_to_the_next,
         an_honest_mirror_is_scanned_and_then_has_nothing_new,
+        the_mirror_of_the_site_is_asked_first,
+        a_mirror_of_the_site_that_lies_is_found_out,
+        serve_has_a_mirror_within,
         an_unreachable_mirror_is_reported,
         a_signature_by_an_unknown_key_is_rejected,
         a_changed_release_file_is_rejected,

@@ -37,6 +37,9 @@ pub struct Facts {
     /// Its SHA-512, if a list has that of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha512: Option<String>,
+    /// The encoding in which it is kept and sent: its size is that of this form, its digest that of the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
     /// Whether the bucket has it, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stored: bool,
@@ -373,7 +376,7 @@ impl Cache {
     pub fn store(&self, key: &str) -> io::Result<()> {
         let (Some(bucket), Some(facts)) = (&self.bucket, self.facts(key)) else { return Ok(()) };
         let Ok(sha256) = Sha256Hex::parse(&facts.sha256) else { return Ok(()) };
-        if facts.is_stored {
+        if facts.is_stored || facts.encoding.is_some() {
             return Ok(());
         }
         bucket.deposit(&self.file(key), &sha256, 0.0).map_err(io::Error::other)?;
@@ -490,7 +493,8 @@ impl Cache {
     /// It cannot be read.
     pub fn verify(&self, listed: &Listed) -> io::Result<bool> {
         let mut file = fs_err::File::open(self.file(&listed.key))?;
-        let (mut hasher, mut part) = (Hasher::new(false), vec![0; 256 << 10]);
+        let mut hasher = Hasher::new(false).decoding(listed.facts.encoding.as_deref());
+        let mut part = vec![0; 256 << 10];
         loop {
             match file.read(&mut part)? {
                 0 => break,
@@ -525,8 +529,11 @@ impl Cache {
         let mut kept = Vec::new();
         while known.bytes > keep {
             let Some((_, oldest)) = known.by_age.pop_first() else { break };
-            let is_stored = self.facts(&oldest).is_some_and(|facts| facts.is_stored);
-            if oldest == but || pinned.contains(&oldest) || self.bucket.is_some() && !is_stored {
+            let facts = self.facts(&oldest).unwrap_or_default();
+            let is_stored = facts.is_stored;
+            // What is encoded is stored nowhere else.
+            let is_waiting = self.bucket.is_some() && !is_stored && facts.encoding.is_none();
+            if oldest == but || pinned.contains(&oldest) || is_waiting {
                 kept.push(oldest);
                 continue;
             }

@@ -38,6 +38,9 @@ pub struct Config {
     /// Other mirrors of the same site: they are asked for files that never change before an origin is.
     #[serde(default)]
     pub peers: Vec<String>,
+    /// Farms whose files by digest their workers read here, by name.
+    #[serde(default)]
+    pub farm: BTreeMap<String, Farm>,
     /// Object storage behind the folder: what the folder has no room for stays there.
     pub bucket: Option<Bucket>,
     /// Other mirrors or coordinators that have files by digest, below `/blobs/sha256/`.
@@ -107,6 +110,16 @@ pub struct Tooltool {
     pub urls: Vec<String>,
 }
 
+/// A farm: what `kilnyard workers mirror` prints in its yard.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Farm {
+    /// The address of `kilnyard serve`.
+    pub url: String,
+    /// Its key.
+    pub key: String,
+}
+
 /// Object storage.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -139,6 +152,26 @@ fn folder() -> PathBuf {
     PathBuf::from("files")
 }
 
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: address(),
+            folder: folder(),
+            keep_bytes: None,
+            proxy: None,
+            no_proxy: None,
+            archive: BTreeMap::new(),
+            distfiles: None,
+            registry: BTreeMap::new(),
+            tooltool: None,
+            peers: Vec::new(),
+            farm: BTreeMap::new(),
+            bucket: None,
+            blobs: Vec::new(),
+        }
+    }
+}
+
 impl Config {
     /// Reads a configuration.
     ///
@@ -160,6 +193,12 @@ impl Config {
         }
         if let Some(name) = config.registry.keys().find(|name| config.archive.contains_key(*name)) {
             return Err(ConfigError(format!("[registry.{name}] and [archive.{name}] begin the same paths")));
+        }
+        if let Some((name, farm)) = config.farm.iter().find(|(_, farm)| !farm.url.starts_with("https://")) {
+            let url = &farm.url;
+            return Err(ConfigError(format!(
+                "[farm.{name}] has the url {url}, which does not begin with https://"
+            )));
         }
         let archives = config.archive.values().flat_map(|archive| &archive.urls);
         let registries =
@@ -215,6 +254,7 @@ mod tests {
                 "[registry.a]\nkind = \"go\"\nurls = [\"http://a\"]\n[archive.a]\nurls = [\"http://a\"]",
                 "begin the same paths",
             ),
+            ("[farm.main]\nurl = \"http://a\"\nkey = \"x\"", "does not begin with https://"),
             ("peers = [\"other:3142\"]", "is not an address"),
             ("[distfiles]\nurls = [\"file:///etc\"]", "is not an address"),
             ("listen = \"here\"", "listen"),

@@ -2,6 +2,7 @@
 
 use kilnyard_model::sha256::Sha256Hex;
 use sha2::{Digest, Sha256, Sha512};
+use std::io::{self, Write};
 
 /// The digest of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,9 @@ impl Expected {
     }
 }
 
+/// The encoding of files that are kept in it.
+pub const ZSTD: &str = "zstd";
+
 /// Hashes content as it arrives.
 #[derive(Clone, Debug)]
 pub struct Hasher {
@@ -44,8 +48,52 @@ pub struct Hasher {
     size: u64,
 }
 
+/// Hashes the content of what may be encoded.
+pub enum Decoding {
+    /// It is as it is.
+    Plain(Box<Hasher>),
+    /// It is compressed, and so far as it should be, or not.
+    Zstd(Option<Box<zstd::stream::write::Decoder<'static, Hasher>>>),
+}
+
+impl Decoding {
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Decoding::Plain(hasher) => hasher.update(bytes),
+            Decoding::Zstd(decoder) => {
+                if decoder.as_mut().is_some_and(|decoder| decoder.write_all(bytes).is_err()) {
+                    *decoder = None;
+                }
+            }
+        }
+    }
+
+    /// What the content is; of one that does not unpack, nothing that a file can be.
+    pub fn finish(self) -> Found {
+        match self {
+            Decoding::Plain(hasher) => hasher.finish(),
+            Decoding::Zstd(decoder) => {
+                let whole = decoder.and_then(|mut decoder| decoder.flush().ok().map(|()| decoder));
+                whole.map_or_else(Found::default, |decoder| decoder.into_inner().finish())
+            }
+        }
+    }
+}
+
+impl Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// What content is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Its SHA-256, in hexadecimal.
     pub sha256: String,
@@ -64,6 +112,14 @@ impl Hasher {
     /// A hasher for content of which one of these is expected.
     pub fn of(expected: &[Expected]) -> Hasher {
         Hasher::new(expected.iter().any(|one| !one.is_sha256()))
+    }
+
+    /// The same, for content that arrives in this encoding.
+    pub fn decoding(self, encoding: Option<&str>) -> Decoding {
+        match encoding {
+            Some(ZSTD) => Decoding::Zstd(zstd::stream::write::Decoder::new(self).ok().map(Box::new)),
+            _ => Decoding::Plain(Box::new(self)),
+        }
     }
 
     /// Adds bytes.

@@ -2,19 +2,22 @@
 
 use crate::cache::{Cache, Facts, Part};
 use crate::config::Config;
-use crate::expected::{FileDigest, Hasher};
+use crate::expected::{Decoding, FileDigest, Hasher, ZSTD};
+use crate::farms::Farms;
 use crate::growing::End;
 use crate::respond::ONLY_HERE;
 use crate::route::{Rule, Wanted};
 use kilnyard_artifacts::Depot;
+use kilnyard_farm::api::YARD_HEADER;
+use kilnyard_farm::ticket::TICKET_HEADER;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_sign::Keyring;
 use reqwest::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
 use reqwest::redirect::{Action, Attempt, Policy};
-use reqwest::{Client, NoProxy, Proxy, Response, StatusCode};
+use reqwest::{Client, NoProxy, Proxy, RequestBuilder, Response, StatusCode};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +46,8 @@ const SIGNED_BYTES_MAX: u64 = 16 << 20;
 pub struct Origins {
     client: Client,
     peers: Client,
+    /// Connections to farms.
+    pub farms: Farms,
     /// Mirrors of the site that did not answer, and when: they are not asked for a while.
     away: Mutex<HashMap<String, Instant>>,
 }
@@ -56,7 +61,7 @@ impl Origins {
         let client = client(config, CONNECT_MAX)?;
         // The site's network needs no proxy.
         let peers = self::client(&Config { proxy: None, ..config.clone() }, PEER_CONNECT_MAX)?;
-        Ok(Origins { client, peers, away: Mutex::default() })
+        Ok(Origins { client, peers, farms: Farms::new(&config.farm)?, away: Mutex::default() })
     }
 
     fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
@@ -113,12 +118,12 @@ pub async fn perform(
         Some(bucket) => from_bucket(bucket, cache.facts(&wanted.key), wanted, &part).await,
         None => None,
     };
-    let hasher = Hasher::of(&wanted.expected);
+    let hasher = Hasher::of(&wanted.expected).decoding(None);
     let mut way = Way { origins, wanted, part: &part, known, hasher, written: 0, facts: None };
     let end = match stored {
         Some((facts, hasher, written)) => {
             way.facts = Some((facts, Some(written)));
-            (way.hasher, way.written) = (hasher, written);
+            (way.hasher, way.written) = (hasher.decoding(None), written);
             way.finish(cache, keyrings)
         }
         None => match way.run().await {
@@ -187,7 +192,7 @@ struct Way<'a> {
     part: &'a Part,
     /// What the mirror has of it.
     known: Option<Facts>,
-    hasher: Hasher,
+    hasher: Decoding,
     written: u64,
     /// What the origin said that the bytes so far are from.
     facts: Option<(Facts, Option<u64>)>,
@@ -196,11 +201,23 @@ struct Way<'a> {
 impl Way<'_> {
     async fn run(&mut self) -> Result<End, String> {
         let (mut reasons, mut is_absent) = (Vec::new(), !self.wanted.urls.is_empty());
+        let (origins, wanted) = (self.origins, self.wanted);
+        let farm = wanted.ticket.as_ref().zip(wanted.blob());
+        let farm = farm.and_then(|(ticket, sha256)| {
+            let (client, url) = origins.farms.origin(ticket, &sha256)?;
+            Some((client, url, ticket))
+        });
+        is_absent |= farm.is_some();
         for url in &self.wanted.peers {
             if self.origins.is_away(url) {
                 continue;
             }
-            match self.attempt(url, true).await {
+            let request = origins.peers.get(url).header(ONLY_HERE, "1");
+            let request = match &wanted.ticket {
+                Some(ticket) => request.header(TICKET_HEADER, &ticket.text),
+                None => request,
+            };
+            match self.attempt(request, PEER_ANSWER_MAX).await {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) => {}
                 // Then an origin continues.
@@ -211,8 +228,16 @@ impl Way<'_> {
             if round > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            for url in &self.wanted.urls {
-                match self.attempt(url, false).await {
+            let of_farm = farm.iter().map(|(client, url, ticket)| {
+                let request = client.get(url).header(TICKET_HEADER, &ticket.text);
+                match ticket.yard.is_empty() {
+                    true => (url, request),
+                    false => (url, request.header(YARD_HEADER, &ticket.yard)),
+                }
+            });
+            let others = wanted.urls.iter().map(|url| (url, origins.client.get(url)));
+            for (url, request) in of_farm.chain(others) {
+                match self.attempt(request, SILENT_MAX).await {
                     Ok(Some(end)) => return Ok(end),
                     Ok(None) => {}
                     Err(reason) => {
@@ -225,21 +250,22 @@ impl Way<'_> {
                 return Ok(End::Absent);
             }
         }
-        match self.wanted.urls.is_empty() {
+        match wanted.urls.is_empty() && farm.is_none() {
             true => Ok(End::Absent),
             false => Err(reasons.pop().unwrap_or_default()),
         }
     }
 
     /// One exchange with an origin; `None` if it does not have the file.
-    async fn attempt(&mut self, url: &str, is_peer: bool) -> Result<Option<End>, String> {
+    async fn attempt(
+        &mut self,
+        request: RequestBuilder,
+        answer_max: Duration,
+    ) -> Result<Option<End>, String> {
         let said = |error: reqwest::Error| error.without_url().to_string();
-        // An encoding on the way would be another file.
-        let client = if is_peer { &self.origins.peers } else { &self.origins.client };
-        let mut request = client.get(url).header(ACCEPT_ENCODING, "identity");
-        if is_peer {
-            request = request.header(ONLY_HERE, "1");
-        }
+        // Otherwise, an encoding on the way would be another file.
+        let encoding = if self.wanted.ticket.is_some() { ZSTD } else { "identity" };
+        let mut request = request.header(ACCEPT_ENCODING, encoding);
         if let Some(accept) = self.wanted.accept {
             request = request.header(ACCEPT, accept);
         }
@@ -256,7 +282,6 @@ impl Way<'_> {
                 request = request.header(IF_MODIFIED_SINCE, modified);
             }
         }
-        let answer_max = if is_peer { PEER_ANSWER_MAX } else { SILENT_MAX };
         let response = tokio::time::timeout(answer_max, request.send()).await;
         let response = response.map_err(|_| "it does not answer".to_owned())?.map_err(said)?;
         let skipped = match response.status() {
@@ -285,10 +310,14 @@ impl Way<'_> {
                 etag: text(ETAG),
                 last_modified: text(LAST_MODIFIED),
                 content_type: text(CONTENT_TYPE),
+                encoding: text(CONTENT_ENCODING).filter(|_| self.wanted.ticket.is_some()),
                 ..Facts::default()
             };
             match &self.facts {
                 None => {
+                    if facts.encoding.is_some() {
+                        self.hasher = Hasher::of(&self.wanted.expected).decoding(facts.encoding.as_deref());
+                    }
                     // A signed file is shown once it is verified.
                     if self.wanted.signed_by.is_none() {
                         self.part.growing.begin(facts.clone(), length);
@@ -298,7 +327,9 @@ impl Way<'_> {
                 // Another content cannot continue this one, unless a digest decides.
                 Some((before, size)) => {
                     let is_same = before.etag == facts.etag && before.last_modified == facts.last_modified;
-                    if *size != length || !is_same && self.wanted.expected.is_empty() {
+                    let is_encoded_otherwise = before.encoding != facts.encoding;
+                    if *size != length || is_encoded_otherwise || !is_same && self.wanted.expected.is_empty()
+                    {
                         return Err("it has another content now".to_owned());
                     }
                 }
@@ -327,7 +358,7 @@ impl Way<'_> {
 
     /// Verifies and keeps what arrived.
     fn finish(&mut self, cache: &Cache, keyrings: &BTreeMap<String, Keyring>) -> End {
-        let found = std::mem::replace(&mut self.hasher, Hasher::new(false)).finish();
+        let found = std::mem::replace(&mut self.hasher, Hasher::new(false).decoding(None)).finish();
         if !found.is_one_of(&self.wanted.expected) {
             return End::Failed(format!("an origin sent another content of {}", self.wanted.key));
         }
@@ -346,13 +377,7 @@ impl Way<'_> {
             }
             self.part.growing.begin(facts.clone(), size);
         }
-        let facts = Facts {
-            etag: facts.etag,
-            last_modified: facts.last_modified,
-            content_type: facts.content_type,
-            is_stored: facts.is_stored,
-            ..Facts::of(found)
-        };
+        let facts = Facts { size: self.written, sha256: found.sha256, sha512: found.sha512, ..facts };
         let kept = self.part.growing.flush().and_then(|()| cache.keep(self.part, &facts));
         match kept {
             Ok(()) => End::Whole,

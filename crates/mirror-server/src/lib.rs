@@ -27,6 +27,7 @@ mod cache;
 mod checksums;
 mod config;
 mod expected;
+mod farms;
 mod fetch;
 mod growing;
 mod manifest;
@@ -40,7 +41,7 @@ mod upload;
 
 pub use cache::{Cache, Facts, Listed};
 pub use checksums::{Checksums, Distfile};
-pub use config::{Archive, Bucket, Config, ConfigError, Distfiles, Registry, RegistryKind, Tooltool};
+pub use config::{Archive, Bucket, Config, ConfigError, Distfiles, Farm, Registry, RegistryKind, Tooltool};
 pub use expected::{Expected, FileDigest, Found, Hasher};
 pub use pins::Pins;
 pub use route::Manifests;

@@ -7,8 +7,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap,
+    HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
 };
 use hyper::{Method, Response, StatusCode};
 use kilnyard_model::sha256::Sha256Hex;
@@ -150,6 +150,7 @@ fn answer(status: StatusCode, facts: &Facts, body: Body) -> Answer {
     let headers = answer.headers_mut();
     put(headers, ETAG, facts.etag.as_deref());
     put(headers, LAST_MODIFIED, facts.last_modified.as_deref());
+    put(headers, CONTENT_ENCODING, facts.encoding.as_deref());
     put(headers, CONTENT_TYPE, Some(facts.content_type.as_deref().unwrap_or("application/octet-stream")));
     answer
 }

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::expected::{Expected, FileDigest};
+use crate::farms::Ticket;
 use crate::registry::{self, Replaced};
 use kilnyard_model::sha256::Sha256Hex;
 use std::collections::HashMap;
@@ -39,11 +40,18 @@ pub struct Wanted {
     pub signed_by: Option<String>,
     /// The form in which an origin is asked for it.
     pub accept: Option<&'static str>,
+    /// The ticket of its farm with which it is read.
+    pub ticket: Option<Ticket>,
     /// Addresses in it that clients get in another form.
     pub replaced: Option<Replaced>,
 }
 
 impl Wanted {
+    /// Its digest, if it is a file by digest.
+    pub fn blob(&self) -> Option<Sha256Hex> {
+        Sha256Hex::parse(self.key.strip_prefix("blobs/sha256/")?).ok()
+    }
+
     /// Its path below the folder of distfiles, if it is one.
     pub fn distfile(&self) -> Option<&str> {
         self.key.strip_prefix(DISTFILES)

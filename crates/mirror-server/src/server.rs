@@ -14,12 +14,13 @@ use crate::upload;
 use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, ALLOW, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{ACCEPT, ALLOW, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kilnyard_artifacts::Depot;
+use kilnyard_farm::ticket::TICKET_HEADER;
 use kilnyard_sign::Keyring;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -345,6 +346,13 @@ impl Shared {
                 return say(StatusCode::FORBIDDEN, "the mirror is a proxy for its own archives alone");
             }
         };
+        if let Some(sha256) = wanted.blob().filter(|_| !self.origins.farms.is_empty()) {
+            let text = header(HeaderName::from_static(TICKET_HEADER)).unwrap_or_default();
+            wanted.ticket = self.origins.farms.admit(text, &sha256, crate::cache::now());
+            if wanted.ticket.is_none() {
+                return say(StatusCode::FORBIDDEN, "no ticket of a farm is for this file now");
+            }
+        }
         let is_listed = match self.expect(&mut wanted).await {
             Ok(is_listed) => is_listed,
             Err(error) => {
@@ -394,6 +402,7 @@ impl Shared {
             "kilnyard-mirror": 1,
             "archives": archives,
             "distfiles": self.config.distfiles.is_some(),
+            "farms": self.origins.farms.names(),
             "registries": self.config.registry.keys().collect::<Vec<_>>(),
             "files": files,
             "bytes": bytes,

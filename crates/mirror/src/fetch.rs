@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::Sha256Hex;
@@ -13,6 +14,7 @@ use crate::limits::Limits;
 use crate::local;
 use crate::part::Part;
 use crate::sha256::CHUNK_BYTES;
+use crate::site::Site;
 
 /// A file to fetch, and where it may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,21 +88,47 @@ pub enum Fetched {
 pub struct Client {
     limits: Limits,
     proxy: Option<ureq::Proxy>,
+    site: Option<Arc<Site>>,
 }
 
 impl Client {
     /// Creates a client that connects directly. Proxy settings in the environment are ignored.
     pub fn new(limits: Limits) -> Client {
-        Client { limits, proxy: None }
+        Client { limits, proxy: None, site: None }
     }
 
     /// Creates a client that connects through a proxy, such as `http://proxy.example:3128`.
     pub fn with_proxy(limits: Limits, proxy: &str) -> Result<Client, FetchError> {
         match ureq::Proxy::new(proxy) {
-            Ok(proxy) => Ok(Client { limits, proxy: Some(proxy) }),
+            Ok(proxy) => Ok(Client { limits, proxy: Some(proxy), site: None }),
             Err(error) => {
                 Err(FetchError::Proxy { proxy: without_password(proxy), reason: error.to_string() })
             }
+        }
+    }
+
+    /// The same client, which asks the mirror of its site first, without a proxy.
+    #[must_use]
+    pub fn with_site(self, site: Option<Arc<Site>>) -> Client {
+        Client { site, ..self }
+    }
+
+    /// The mirror of its site.
+    pub fn site(&self) -> Option<&Arc<Site>> {
+        self.site.as_ref()
+    }
+
+    /// These addresses, after those at the mirror of the site.
+    fn places(&self, urls: &[String]) -> Vec<String> {
+        self.site.as_ref().map_or_else(|| urls.to_vec(), |site| site.urls(urls))
+    }
+
+    /// Learns from a failure whether the mirror of the site is away.
+    fn note(&self, url: &str, error: &AttemptError) {
+        if let Some(site) = self.site.as_ref().filter(|site| site.is_at(url))
+            && !matches!(error, AttemptError::Status { .. })
+        {
+            site.note_away();
         }
     }
 
@@ -129,10 +157,11 @@ impl Client {
             part.reset()?;
         }
         let failed = |url: &str, error: &AttemptError| {
+            self.note(url, error);
             let url = &without_password(url);
             progress(Progress::Failed { url, error });
         };
-        let result = attempts::run(name, &wanted.urls, &self.limits, cancel, &failed, |url| {
+        let result = attempts::run(name, &self.places(&wanted.urls), &self.limits, cancel, &failed, |url| {
             progress(Progress::Asking { url: &without_password(url), part_bytes: part.length_bytes() });
             self.attempt(url, wanted, &mut part, progress, cancel).map_err(|stop| match stop {
                 Stop::Url { error, .. } => Stop::Url { error, part_bytes: part.length_bytes() },
@@ -259,9 +288,12 @@ impl Client {
         cancel: &AtomicBool,
     ) -> Result<Fetched, FetchError> {
         check(name, cancel)?;
-        attempts::run(name, urls, &self.limits, cancel, &|_, _| {}, |url| match local::path_of(url) {
-            Some(path) => read_local(&path.map_err(stop)?, url, size_bytes_max),
-            None => self.ask(name, url, size_bytes_max, condition, cancel),
+        let noted = |url: &str, error: &AttemptError| self.note(url, error);
+        attempts::run(name, &self.places(urls), &self.limits, cancel, &noted, |url| {
+            match local::path_of(url) {
+                Some(path) => read_local(&path.map_err(stop)?, url, size_bytes_max),
+                None => self.ask(name, url, size_bytes_max, condition, cancel),
+            }
         })
     }
 
@@ -327,7 +359,8 @@ impl Client {
                 reason: "only http, https and file are supported".to_owned(),
             }));
         }
-        Exchange::open(name, url, headers, &self.limits, self.proxy.as_ref(), cancel)
+        let proxy = self.proxy.as_ref().filter(|_| self.site.as_ref().is_none_or(|site| !site.is_at(url)));
+        Exchange::open(name, url, headers, &self.limits, proxy, cancel)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`FileStore`] is a folder of files named by their SHA-256. A build asks the store for each file it needs
 //! ([`FileStore::ensure`]); the store has the file, or fetches it from the first mirror that does.
-//! [`Client::fetch_bytes`] fetches small files whose hash is not known beforehand, such as an `InRelease`.
+//! A [`Site`] is the mirror of the yard's site, which is asked first. [`Client::fetch_bytes`] fetches small files whose hash is not known beforehand, such as an `InRelease`.
 //!
 //! The path of a file:
 //!
@@ -48,11 +48,13 @@ mod local;
 mod pace;
 mod part;
 mod sha256;
+mod site;
 mod store;
 
 pub use error::{AttemptError, FailedAttempt, FetchError, without_password};
 pub use fetch::{Client, Condition, Fetched, Progress, Wanted};
 pub use limits::Limits;
+pub use site::{Offered, Site};
 pub use store::FileStore;
 
 pub use kilnyard_model::sha256::{Sha256Hex, Sha256HexError};

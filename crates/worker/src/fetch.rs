@@ -17,7 +17,7 @@ use kilnyard_model::text;
 use kilnyard_process::End;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -51,6 +51,11 @@ impl Worker {
     /// This machine's `resolv.conf` for the root.
     pub(crate) fn resolv_conf(&self) -> InputText {
         InputText { name: RESOLV_CONF.to_owned(), text: self.settings.network.resolv_conf.clone() }
+    }
+
+    /// Where a file that an order fetches is stored; none if its name leads elsewhere.
+    pub fn path_of(&self, fetch: &FetchOrder, name: &str) -> Option<PathBuf> {
+        self.folder_of(fetch).ok().filter(|_| is_inside(name)).map(|kept| kept.join(name))
     }
 
     /// The folder where an order's fetched files are stored.

@@ -5,6 +5,7 @@ pub mod demand;
 pub mod edit;
 pub mod farm;
 pub mod limits;
+pub mod mirror;
 pub mod packages;
 pub mod people;
 mod roots;
@@ -55,6 +56,8 @@ struct File {
     #[serde(default)]
     signer: Option<signer::SignerTable>,
     #[serde(default)]
+    mirror: mirror::MirrorTable,
+    #[serde(default)]
     store: store::StoreTable,
     #[serde(default)]
     artifacts: artifacts::ArtifactsTable,
@@ -66,7 +69,7 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "packages",
     "packages-file",
     "package",
@@ -78,6 +81,7 @@ const KEYS: [&str; 16] = [
     "farm",
     "people",
     "signer",
+    "mirror",
     "store",
     "artifacts",
     "try",
@@ -117,6 +121,8 @@ pub struct Config {
     pub people: people::People,
     /// The signer, if it is on another machine.
     pub signer: Option<signer::SignerTable>,
+    /// The mirror of the site.
+    pub mirror: mirror::MirrorTable,
     /// Where the yard's records are.
     pub store: store::StoreTable,
     /// Where outputs are kept for other machines.
@@ -483,7 +489,8 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # approve = "automatically"        # or "by-hand": workers that join wait for `kilnyard workers approve`
 # verify = 0.0                     # the share of packages that another pool builds again, such as 0.05
 # client-certificates = false      # or true: TLS connections of workers must show the key that they joined with
-# [farm.pool.NAME] has approve, roles and trusted, for workers that are trusted alike.
+# mirror = "http://mirror.example:3142"  # at which workers read files of builds; also for a pool
+# [farm.pool.NAME] has approve, roles, trusted and mirror, for workers that are trusted alike.
 
 [people]                           # who may ask for what over the network (docs/people.md)
 # anonymous = []                   # or ["read"]: everyone who reaches `kilnyard serve --api` may see runs and requests
@@ -491,6 +498,13 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # key = "FILE"                     # the certificate's private key
 # [people.proxy] and [people.user.NAME] are for a proxy that logs people in.
 # [signer] has the name of a signer on another machine (docs/signing.md).
+
+[mirror]                           # the mirror of the site, which is asked first (docs/mirror.md)
+# url = "http://mirror.example:3142"
+# token-file = "FILE"              # for uploads of distfiles that packages were fetched from elsewhere
+# listen = "0.0.0.0:3142"          # `kilnyard serve` has a mirror within
+# keep = "200G"                    # which keeps the least recently used files up to this size
+# distfiles = ["https://distfiles.example"]  # and fetches distfiles there
 
 [try]                              # builds of proposed changes (docs/tries.md)
 # keep-days = 7                    # after which a try is removed
@@ -639,6 +653,7 @@ impl Config {
             farm: file.farm,
             people: file.people,
             signer: file.signer,
+            mirror: file.mirror,
             store: file.store,
             artifacts: file.artifacts,
             tries: file.tries,
@@ -662,6 +677,7 @@ impl Config {
         site::check_quota("try", self.tries.core_hours_per_day)?;
         self.store.check()?;
         self.artifacts.check()?;
+        self.mirror.check()?;
         self.build.check()
     }
 

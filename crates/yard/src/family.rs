@@ -194,6 +194,18 @@ pub trait Family: Any + Debug + Send + Sync {
     /// The addresses of the archive that roots are made from.
     fn mirrors(&self) -> Vec<String>;
 
+    /// What commands of packages that fetch get in their environment, if a mirror has distfiles at this address, which ends with a
+    /// slash.
+    fn fetch_environment(&self, distfiles: &str) -> Vec<(String, String)> {
+        let _ = distfiles;
+        Vec::new()
+    }
+
+    /// Files and trees with the checksums of distfiles.
+    fn checksums(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// The tree's name and the architecture, for the report.
     fn tree_and_architecture(&self) -> (String, String);
 

@@ -3,11 +3,24 @@
 use crate::environment::Environment;
 use crate::error::{Context, Kind, Result};
 use crate::yard::Yard;
-use kilnyard_mirror::{AttemptError, Client, FetchError, FileStore, Limits};
+use kilnyard_mirror::{AttemptError, Client, FetchError, FileStore, Limits, Site};
+use std::sync::Arc;
 
-/// A client with the yard's proxy and speed limit.
+/// A client with the yard's proxy and speed limit, which asks the mirror of the site first.
 pub fn client(yard: &Yard) -> Client {
-    client_of(&yard.config.family.mirrors(), limits(yard), &yard.environment)
+    client_of(&yard.config.family.mirrors(), limits(yard), &yard.environment).with_site(site(yard))
+}
+
+/// The file of the token for a mirror within `kilnyard serve`, relative to the yard.
+pub const OWN_TOKEN: &str = "state/mirror.token";
+
+/// The mirror of the yard's site, if it has one.
+pub fn site(yard: &Yard) -> Option<Arc<Site>> {
+    let table = &yard.config.mirror;
+    let path = table.token_file.clone().unwrap_or_else(|| OWN_TOKEN.into());
+    // Without one, nothing is uploaded.
+    let token = fs_err::read_to_string(yard.home.join(path)).ok().map(|token| token.trim().to_owned());
+    Some(Arc::new(Site::new(&table.address()?, token.filter(|token| !token.is_empty()))))
 }
 
 /// A client with the proxy from the environment, if one is set for these mirrors.

@@ -332,7 +332,11 @@ impl Yard {
 
     /// Network settings for commands that fetch.
     pub fn network(&self) -> Network {
-        network(&self.environment)
+        let mut network = network(&self.environment);
+        let distfiles = crate::mirror::site(self).and_then(|site| site.distfiles());
+        let of_mirror = distfiles.map(|url| self.config.family.fetch_environment(&url)).unwrap_or_default();
+        network.environment.extend(of_mirror);
+        network
     }
 
     /// The ids of roots in a folder, a yard or a worker's own, when this user runs it.

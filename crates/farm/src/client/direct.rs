@@ -6,7 +6,7 @@ use crate::api::{DIRECT_HEADER, DIRECT_ONLY, Direct, Uploaded};
 use kilnyard_artifacts::hash_of;
 use kilnyard_model::artifact::Checked;
 use kilnyard_model::sha256::Sha256Hex;
-use reqwest::blocking::{Body, Response};
+use reqwest::blocking::{Body, ClientBuilder, Response};
 use reqwest::header::{ETAG, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
@@ -22,20 +22,19 @@ const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// Connections to the store, which public authorities have certified.
 pub(super) fn http() -> Option<reqwest::blocking::Client> {
+    builder()?.connect_timeout(CONNECT_MAX).build().ok()
+}
+
+/// Connections without a limit of time, in which public authorities certify servers.
+pub(super) fn builder() -> Option<ClientBuilder> {
     let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned();
     let tls = rustls::ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .ok()?
         .with_root_certificates(rustls::RootCertStore::from_iter(roots))
         .with_no_client_auth();
-    let client = reqwest::blocking::Client::builder()
-        .use_preconfigured_tls(tls)
-        .connect_timeout(CONNECT_MAX)
-        .timeout(None)
-        .tcp_keepalive(SILENT_MAX)
-        .redirect(Policy::none())
-        .build();
-    client.ok()
+    let builder = reqwest::blocking::Client::builder().use_preconfigured_tls(tls).timeout(None);
+    Some(builder.tcp_keepalive(SILENT_MAX).redirect(Policy::none()))
 }
 
 impl Client {

@@ -2,10 +2,15 @@
 
 use super::Shared;
 use super::requests::{Refusal, Sender, Worker};
-use crate::api::{self, BYTES, DIRECT_HEADER, DIRECT_ONLY, PART_MISSING, Part, Refused};
+use crate::api::{
+    self, BLOBS_MAX, BYTES, DIRECT_HEADER, DIRECT_ONLY, PART_MISSING, Part, Refused, Tickets, TicketsFor,
+};
 use crate::relay::is_log_name;
+use crate::ticket::TICKET_HEADER;
+use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -16,6 +21,7 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncSeekExt;
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +36,8 @@ pub const DRAINED_BYTES_MAX: u64 = 1 << 20;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How long a URL of the store that machines share is valid.
 pub const DIRECT_MAX: Duration = Duration::from_secs(2 * 60 * 60);
+/// How much of a file is read at a time, in bytes.
+const READ_BYTES: usize = 128 << 10;
 /// Extension of compressed files, and their encoding in HTTP.
 const COMPRESSED: &str = "zst";
 
@@ -62,9 +70,63 @@ async fn stored(shared: &Shared, sha256: Sha256Hex) -> Result<Response, Refusal>
     }
 }
 
-/// Reads a file that a build of the worker names.
+/// Asks for tickets, with which files that builds of the worker name are read at the mirror of its site.
+#[utoipa::path(
+    post,
+    path = "/v1/tickets",
+    request_body = TicketsFor,
+    responses(
+        (status = 200, description = "The tickets, which are valid for some hours.", body = Tickets),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 413, description = "There are more than 4,096 files.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
+pub async fn tickets(
+    State(shared): State<Arc<Shared>>,
+    Worker(worker): Worker,
+    Json(wanted): Json<TicketsFor>,
+) -> Result<Json<Tickets>, Refusal> {
+    if wanted.blobs.len() > BLOBS_MAX {
+        let reason = format!("at most {BLOBS_MAX} files can be named at once");
+        return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason));
+    }
+    let now = (shared.clock)() as u64;
+    let ticket = |text: &String| {
+        let sha256 = hash(text)?;
+        let may_read = shared.state().may_read(&worker, &sha256);
+        Ok(may_read.then(|| shared.tickets.issue(&shared.yard, &sha256, now)))
+    };
+    Ok(Json(Tickets { tickets: wanted.blobs.iter().map(ticket).collect::<Result<_, Refusal>>()? }))
+}
+
+/// Who reads a file: a worker in a session, or the mirror of a site with a worker's ticket.
+#[derive(Debug)]
+pub enum Reader {
+    /// A worker.
+    Worker(String),
+    /// A ticket.
+    Ticket(String),
+}
+
+impl FromRequestParts<Arc<Shared>> for Reader {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Reader, Refusal> {
+        match parts.headers.get(TICKET_HEADER).and_then(|ticket| ticket.to_str().ok()) {
+            Some(ticket) => Ok(Reader::Ticket(ticket.to_owned())),
+            None => {
+                let Worker(worker) = Worker::from_request_parts(parts, shared).await?;
+                Ok(Reader::Worker(worker))
+            }
+        }
+    }
+}
+
+/// Reads a file that a build of the worker names, or that a ticket is for.
 ///
-/// It is sent as it is stored, compressed or not.
+/// It is sent as it is stored, compressed or not; all of it, or from an offset on (`Range: bytes=N-`).
 #[utoipa::path(
     get,
     path = "/v1/blobs/{sha256}",
@@ -77,26 +139,35 @@ async fn stored(shared: &Shared, sha256: Sha256Hex) -> Result<Response, Refusal>
             content_type = BYTES,
             headers(("content-encoding" = String, description = "`zstd`, or absent.")),
         ),
+        (status = 206, description = "The file from the offset on.", body = api::Bytes, content_type = BYTES),
         (status = 303, description = "Where it is, if the request has `kilnyard-direct`."),
         (status = 401, description = "The session is unknown or over.", body = Refused),
-        (status = 403, description = "No build of this worker names the file.", body = Refused),
+        (status = 403, description = "No build of this worker names the file, or the ticket is not for it.", body = Refused),
         (status = 404, description = "The store of artifacts does not have it, of which alone it was to be read.", body = Refused),
         (status = 409, description = "It was to be read from the store of artifacts, and workers cannot.", body = Refused),
+        (status = 416, description = "The offset is not within the file.", body = Refused),
         (status = 503, description = "No run is in progress, or the file is not here yet: try again.", body = Refused),
         (status = "default", description = "Any other refusal.", body = Refused),
     ),
-    security(("session" = [])),
+    security(("session" = []), ("ticket" = [])),
 )]
 pub async fn read(
     State(shared): State<Arc<Shared>>,
-    Worker(worker): Worker,
+    reader: Reader,
     Path(sha256): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let sha256 = hash(&sha256)?;
     // First: without a run, no build names anything, and trying again helps.
     let files = shared.files()?;
-    if !shared.state().may_read(&worker, &sha256) {
+    let may_read = match &reader {
+        Reader::Worker(worker) => shared.state().may_read(worker, &sha256),
+        Reader::Ticket(ticket) => {
+            let now = (shared.clock)() as u64;
+            shared.tickets.verifier().yard_of(ticket, &sha256, now) == Some(&*shared.yard)
+        }
+    };
+    if !may_read {
         return Err(not_yours());
     }
     if headers.get(DIRECT_HEADER).is_some_and(|value| value == DIRECT_ONLY) {
@@ -129,14 +200,37 @@ pub async fn read(
     // A lease names it, so the run has it, or fetches it: after another machine had the run, it may not be here yet.
     let missing = || Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("artifact {sha256} is not here yet"));
     let path = found.ok_or_else(missing)?;
-    let file = tokio::fs::File::open(&path).await.map_err(Refusal::machine)?;
+    let mut file = tokio::fs::File::open(&path).await.map_err(Refusal::machine)?;
     let size = file.metadata().await.map_err(Refusal::machine)?.len();
+    let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+    let from = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<u64>().ok());
+    let is_compressed = path.extension().is_some_and(|extension| extension == COMPRESSED);
+    // The same artifact may be stored otherwise by now: an offset counts for one of its forms.
+    let etag = format!("\"{}\"", if is_compressed { COMPRESSED } else { "plain" });
+    let is_same = headers.get(header::IF_RANGE).is_none_or(|known| *known == *etag);
+    let from = from.filter(|_| is_same).unwrap_or(0);
+    if from > 0 && from >= size {
+        return Err(Refusal(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes")));
+    }
     let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_LENGTH, size.into());
-    if path.extension().is_some_and(|extension| extension == COMPRESSED) {
+    headers.insert(header::CONTENT_LENGTH, (size - from).into());
+    if let Ok(etag) = etag.parse() {
+        headers.insert(header::ETAG, etag);
+    }
+    let status = match from {
+        0 => StatusCode::OK,
+        _ => {
+            file.seek(io::SeekFrom::Start(from)).await.map_err(Refusal::machine)?;
+            if let Ok(range) = format!("bytes {from}-{}/{size}", size - 1).parse() {
+                headers.insert(header::CONTENT_RANGE, range);
+            }
+            StatusCode::PARTIAL_CONTENT
+        }
+    };
+    if is_compressed {
         headers.insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("zstd"));
     }
-    Ok((headers, Body::from_stream(ReaderStream::new(file))).into_response())
+    Ok((status, headers, Body::from_stream(ReaderStream::with_capacity(file, READ_BYTES))).into_response())
 }
 
 /// The size of a body, which its header says.

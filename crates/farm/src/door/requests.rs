@@ -9,6 +9,7 @@ use crate::encoding::{self, MESSAGE_BYTES_MAX, UnpackError, ZSTD};
 use crate::proof::is_proved;
 use crate::relay::{ToRun, frame};
 use crate::roster::{JoinError, Member};
+use crate::ticket::TICKET_HEADER;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, Request, State};
 use axum::http::request::Parts;
@@ -19,7 +20,7 @@ use axum::{Extension, Json, Router};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Components, Info, License, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -172,6 +173,7 @@ fn described() -> OpenApiRouter<Arc<Shared>> {
     let names = OpenApiRouter::new()
         .routes(routes!(blobs::missing))
         .routes(routes!(blobs::uploaded))
+        .routes(routes!(files::tickets))
         .layer(DefaultBodyLimit::max(NAMES_BYTES_MAX));
     let shells = OpenApiRouter::new()
         .routes(routes!(shells::next))
@@ -196,7 +198,10 @@ fn document() -> OpenApi {
         .license(Some(License::new("MIT OR Apache-2.0")));
     let session =
         Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("The session of a worker."));
-    let schemes = Components::builder().security_scheme("session", SecurityScheme::Http(session.build()));
+    let ticket = ApiKeyValue::with_description(TICKET_HEADER, "A ticket for the file that is read.");
+    let schemes = Components::builder()
+        .security_scheme("session", SecurityScheme::Http(session.build()))
+        .security_scheme("ticket", SecurityScheme::ApiKey(ApiKey::Header(ticket)));
     OpenApi::builder().info(info.build()).components(Some(schemes.build())).build()
 }
 
@@ -292,7 +297,8 @@ async fn session(
     let about = Some(proof.about).filter(About::is_short).unwrap_or_default();
     let session = shared.state().begin(&member.name, about, now, (shared.clock)());
     let addresses = shared.state().addresses.clone();
-    Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()], addresses }))
+    let mirror = shared.state().mirrors.get(&member.pool).cloned();
+    Ok(Json(Began { session, encodings: vec![ZSTD.to_owned()], addresses, mirror }))
 }
 
 /// Sends a message to the run.

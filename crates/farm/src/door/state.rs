@@ -49,6 +49,8 @@ pub struct State {
     turned: Arc<Notify>,
     /// The addresses of all servers of the farm, if there are several.
     pub addresses: Vec<String>,
+    /// The mirrors of the workers of each pool.
+    pub mirrors: BTreeMap<String, String>,
     /// The pools with machines on demand, as the caller said last.
     pub pools: Vec<PoolStatus>,
 }

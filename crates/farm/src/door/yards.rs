@@ -115,7 +115,7 @@ impl Served {
         }
         let socket = relay::listen(folder)?;
         socket.set_nonblocking(true)?;
-        let shared = Arc::new(site.for_yard(Uploads::open(folder)?, depot));
+        let shared = Arc::new(site.for_yard(name, Uploads::open(folder)?, depot));
         let _context = site.runtime.enter();
         let socket = UnixListener::from_std(socket)?;
         let runs = site.runtime.spawn(runs::accept(shared.clone(), socket)).abort_handle();

@@ -9,6 +9,7 @@ mod proxy;
 mod several;
 mod shells;
 mod support;
+mod tickets;
 mod uploads;
 mod yards;
 

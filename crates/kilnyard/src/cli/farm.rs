@@ -37,6 +37,10 @@ pub struct Worker {
     /// given to other workers at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "lease")]
     pub grace: u64,
+    /// The mirror of this site, such as http://mirror.example:3142, at which files of builds are read, instead of the one that the
+    /// farm has for the worker's pool.
+    #[arg(long, value_name = "URL", conflicts_with = "lease")]
+    pub mirror: Option<String>,
     /// The worker's folder for layers and roots; created if missing.
     #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
     pub folder: PathBuf,
@@ -141,6 +145,12 @@ pub struct Admission {
 pub enum WorkersAction {
     /// Print a new token, which admits one worker.
     Token(Admission),
+    /// Print what a mirror at another site is configured with, so that workers there read files of builds at it.
+    Mirror {
+        /// The address of `kilnyard serve`, as that machine reaches it. Default: the name of this machine.
+        #[arg(long, value_name = "URL")]
+        address: Option<String>,
+    },
     /// Let a worker have builds that joined a pool with approval by hand.
     Approve {
         /// The worker's name.

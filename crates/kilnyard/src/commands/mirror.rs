@@ -2,6 +2,7 @@
 
 use super::{print, print_json};
 use crate::cli::{Mirror, MirrorAction};
+use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result};
 use crate::{environment_of_process, signals, words};
 use kilnyard_artifacts::Depot;
@@ -26,11 +27,10 @@ pub fn run(options: &Mirror) -> Result<ExitCode> {
     })?;
     let mut config = Config::parse(&text)
         .map_err(|error| Error::usage(format!("{}: {error}", options.config.display())))?;
-    let environment = environment_of_process();
     if config.proxy.is_none() {
-        let variable = |name| environment.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
-        config.proxy = ["http_proxy", "https_proxy"].into_iter().find_map(variable);
-        config.no_proxy = config.no_proxy.or_else(|| ["no_proxy", "NO_PROXY"].into_iter().find_map(variable));
+        let (proxy, no_proxy) = proxy_of_environment(&environment_of_process());
+        config.proxy = proxy;
+        config.no_proxy = config.no_proxy.or(no_proxy);
     }
     let base = match options.config.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => folder.to_owned(),
@@ -49,6 +49,15 @@ pub fn run(options: &Mirror) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// The proxy through which origins are reached, and the hosts that are reached without it.
+pub fn proxy_of_environment(environment: &Environment) -> (Option<String>, Option<String>) {
+    let variable = |name| environment.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    (
+        ["http_proxy", "https_proxy"].into_iter().find_map(variable),
+        ["no_proxy", "NO_PROXY"].into_iter().find_map(variable),
+    )
 }
 
 fn open(config: &Config, base: &Path) -> Result<Cache> {

@@ -4,6 +4,7 @@ mod api;
 mod coordinate;
 mod delayed;
 mod further;
+mod mirror;
 mod mover;
 mod pools;
 mod quotas;
@@ -77,6 +78,8 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         sharing.share()?;
     }
     let coordinating = Coordinating::new(yard, door.control(), &url, sharing)?;
+    mirror::start(yard)?;
+    door.control().set_mirrors(yard.config.farm.mirrors());
     say!("workers of {} connect to {}", yard.home.display(), door.address());
     let further = Further::serve(yard, &door.control(), &folder)?;
     if coordinating.is_some() && !further.is_empty() {

@@ -15,6 +15,7 @@ use kilnyard_farm::About;
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::relay::{self, First, Status, WorkerStatus};
 use kilnyard_farm::roster::{DEFAULT_POOL, Held, Roster};
+use kilnyard_farm::ticket::{FarmKey, TicketKey};
 use kilnyard_model::entitlement::Entitlement;
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::role::Role;
@@ -65,6 +66,7 @@ fn change(yard: &Yard, folder: &Path, roster: &Roster, action: &WorkersAction) -
             let identity = Identity::open(folder).context(Kind::Machine, "read the identity of the door")?;
             print(&format!("{}\n", serve::token(yard, admission, roster, &identity)?))
         }
+        WorkersAction::Mirror { address } => mirror(folder, address.as_deref()),
         WorkersAction::Revoke { worker, rebuild } => revoke(yard, roster, worker, *rebuild),
         WorkersAction::Remove { worker } => {
             match roster.remove(worker).context(Kind::Machine, format!("remove {worker}"))? {
@@ -93,6 +95,20 @@ fn change(yard: &Yard, folder: &Path, roster: &Roster, action: &WorkersAction) -
 
 fn absent(worker: &str) -> Error {
     Error::usage(format!("there is no worker {worker}")).hint(Remedy::command("workers"))
+}
+
+/// Prints what a mirror at another site is configured with.
+fn mirror(folder: &Path, address: Option<&str>) -> Result<ExitCode> {
+    let failed = "read the identity of the door";
+    let door = Identity::open(folder).context(Kind::Machine, failed)?.fingerprint();
+    let tickets = TicketKey::open(folder).context(Kind::Machine, failed)?.verifier();
+    let own = || format!("https://{}:{}", crate::run::host_name(), kilnyard_farm::PORT);
+    let url = address.map_or_else(own, str::to_owned);
+    print(&format!(
+        "# in mirror.toml of the mirror\n[farm.main]\nurl = \"{url}\"\nkey = \"{}\"\n\n\
+         # in kilnyard.toml, for the pool of the workers there\n[farm.pool.NAME]\nmirror = \"http://mirror.site.example:3142\"\n",
+        FarmKey { door, tickets }
+    ))
 }
 
 /// Removes a worker, and counts what it made. It may have been removed before.

@@ -4,6 +4,7 @@
 //! that thread is done, so a file that many packages need occupies only one thread.
 
 use super::Message;
+use super::offers::Offers;
 use crate::yard::Yard;
 use kilnyard_coordinator::Event;
 use kilnyard_mirror::{FetchError, FileStore, Progress, Sha256Hex, Wanted};
@@ -149,6 +150,7 @@ impl Fetchers {
         let receiver = Arc::new(Mutex::new(receiver));
         let queue = Arc::new(Mutex::new(Queue { sender: Some(sender), deferred: Vec::new() }));
         let (cancel, roots) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let offers = Offers::start(scope, distfiles.client().site().cloned(), cancel.clone());
         for _ in 0..FETCHERS {
             let fetcher = Fetcher {
                 worker: worker.clone(),
@@ -157,6 +159,7 @@ impl Fetchers {
                 cancel: cancel.clone(),
                 queue: queue.clone(),
                 roots: roots.clone(),
+                offers: offers.clone(),
             };
             let receiver = receiver.clone();
             scope.spawn(move || {
@@ -238,6 +241,8 @@ struct Fetcher {
     queue: Arc<Mutex<Queue>>,
     /// The number of roots made for commands so far.
     roots: Arc<AtomicU64>,
+    /// What they fetched is offered to the mirror of the site.
+    offers: Offers,
 }
 
 impl Fetcher {
@@ -307,7 +312,15 @@ impl Fetcher {
             false => {
                 // The root of an earlier try may still exist.
                 let name = format!("fetch-{}", self.roots.fetch_add(1, Ordering::Relaxed));
-                self.worker.fetch(order, fetch, &name, &self.cancel)
+                let fetched = self.worker.fetch(order, fetch, &name, &self.cancel);
+                if fetched.failure.is_none() {
+                    for file in &fetch.files {
+                        if let Some(path) = self.worker.path_of(fetch, &file.name) {
+                            self.offers.offer(&file.name, path);
+                        }
+                    }
+                }
+                fetched
             }
         };
         let mut queue = locked(&self.queue);

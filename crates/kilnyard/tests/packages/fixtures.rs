@@ -78,6 +78,12 @@ impl Shared {
     pub fn remove(&self) {
         // Some files belong to the ids of roots; Kilnyard made them for this user, and can remove them.
         for entry in fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
+            // Nor is a database waited for that has ended.
+            let configuration = entry.path().join("kilnyard.toml");
+            if let Ok(text) = fs::read_to_string(&configuration) {
+                let lines = text.lines().filter(|line| !line.starts_with("url = \"postgres"));
+                let _ = fs::write(&configuration, lines.collect::<Vec<_>>().join("\n"));
+            }
             Yard { folder: entry.path() }.run(&["clean", "--base"]);
             let _ = fs::remove_dir_all(entry.path());
         }

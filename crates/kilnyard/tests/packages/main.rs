@@ -4,7 +4,7 @@
 //! harm themselves or others, `archive` hostile archives, `autopkgtest` the tests that sources declare, `block` roots on their own block devices, `bound` the folders
 //! of workers, `disasters` events that hit Kilnyard during a run, `earlier` yards of earlier versions, `ordinary`
 //! builds without root, `elsewhere` leases without their yard, `farm` workers on other machines, `keeps` kept work,
-//! `messages` the protocol, `own` sources from git with a second archive, `people` requests over the network, `sets` targets, choices of what packages are
+//! `messages` the protocol, `own` sources from git with a second archive, `people` requests over the network, `sites` mirrors of workers on other machines, `sets` targets, choices of what packages are
 //! built against, and cycles, `shells` roots of failed builds on other machines, `tables` settings of single packages,
 //! and `traps` attacks on later builds.
 
@@ -31,6 +31,7 @@ mod pilots;
 mod sets;
 mod shells;
 mod signing;
+mod sites;
 mod standby;
 mod tables;
 mod traps;
@@ -61,6 +62,7 @@ fn main() {
         keeps::CASES,
         shells::CASES,
         signing::CASES,
+        sites::CASES,
         messages::CASES,
         ordinary::CASES,
         own::CASES,
@@ -110,6 +112,7 @@ fn main() {
         | "yards_share_the_workers_of_a_site"
         | "a_try_gets_workers_beside_a_full_run"
         | "a_signer_on_another_machine_signs_and_may_be_away"
+        | "workers_of_a_site_read_files_of_builds_at_its_mirror"
         | "shells_enter_roots_that_other_machines_keep" => {
             case.needs(support::is_root(), "only root can hide folders")
         }

@@ -10,6 +10,7 @@ pub mod elsewhere;
 pub mod farm;
 pub mod ordinary;
 pub mod server;
+pub mod site;
 pub mod tiny;
 pub mod tree;
 pub mod trials;

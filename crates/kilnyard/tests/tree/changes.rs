@@ -1,6 +1,8 @@
 //! Which packages are rebuilt after a change, and which are not.
 
 use crate::fixtures::{ALL, Packages, Shared, Trial, add_line, begin, processes, said, serve, settle};
+use crate::support::server::Server;
+use crate::support::site::SiteMirror;
 use crate::support::tree::{MiniTree, source};
 use crate::support::{Ended, Yard, until};
 use std::fs;
@@ -23,6 +25,7 @@ pub const CASES: &[Trial] = &[
     ("a_failed_recipe_that_was_fixed_is_tried_again", a_fixed_recipe),
     ("a_retry_rereads_a_recipe_fixed_during_the_run", a_recipe_fixed_during_the_run),
     ("a_truncated_distfile_is_fetched_again", a_truncated_distfile),
+    ("distfiles_come_from_the_mirror_of_the_site_and_go_to_it", a_mirror_of_the_site),
     ("a_benchmark_does_not_touch_its_yard", a_benchmark),
     ("a_patch_of_the_tree_is_tried_beside_the_yard", a_tried_patch),
 ];
@@ -559,6 +562,61 @@ fn a_truncated_distfile(shared: &Shared) {
     assert_eq!(fs::read(&kept).unwrap(), source("one-1.0", "a source\n"));
     drop(server);
     yard.is_clean();
+}
+
+fn a_mirror_of_the_site(shared: &Shared) {
+    let recipe = |name: &str| format!("DISTFILES= {name}-1.0.tar.gz\ndo-build:\n\t@cat ${{WRKSRC}}/content");
+    let (one, two) = (recipe("one"), recipe("two"));
+    let tree = MiniTree::new(&[("a/one", &one), ("a/two", &two)]);
+    for name in ["one", "two"] {
+        let source = source(&format!("{name}-1.0"), "a source\n");
+        tree.distfile(&format!("a/{name}"), &format!("{name}-1.0.tar.gz"), &source);
+    }
+    let server = serve(&tree);
+    // The mirror's origin has the first one alone: the other one is fetched from the package's own site, and uploaded.
+    let origin = Server::start([("/one-1.0.tar.gz".to_owned(), source("one-1.0", "a source\n"))].into());
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tokens"), "secret\n").unwrap();
+    let configuration = format!(
+        "[distfiles]\nurls = [\"{}\"]\ntokens = \"tokens\"\nchecksums = [\"{}\"]\n",
+        origin.url(),
+        tree.path().display()
+    );
+    let mut mirror = SiteMirror::start(folder.path().to_owned(), &configuration);
+    let yard_with = |name: &str| {
+        let yard = shared.yard(name, &tree, &[]);
+        let text = yard.read("kilnyard.toml");
+        let table = format!("[mirror]\nurl = \"{}\"\ntoken-file = \"token\"\n\n[repository]", mirror.url);
+        fs::write(yard.path("token"), "secret\n").unwrap();
+        fs::write(
+            yard.path("kilnyard.toml"),
+            text.replace("[mirror]", "# mirror").replace("[repository]", &table),
+        )
+        .unwrap();
+        yard
+    };
+    let first = yard_with("site-first");
+    let second = yard_with("site-second");
+    first.run(&["build"]).exits(0).says(&["2 built", "1 distfile uploaded to the mirror"]);
+    assert_eq!(server.answers("/one-1.0.tar.gz"), [0_u16; 0]);
+    assert_eq!(
+        (server.answers("/two-1.0.tar.gz"), origin.answers("/one-1.0.tar.gz")),
+        (vec![200], vec![200])
+    );
+    assert_eq!(mirror.paths(), ["distfiles/one-1.0.tar.gz", "distfiles/two-1.0.tar.gz"]);
+    // For another yard, both are there.
+    second.run(&["build"]).exits(0).says(&["2 built"]);
+    assert_eq!(
+        (server.answers("/two-1.0.tar.gz"), origin.answers("/one-1.0.tar.gz")),
+        (vec![200], vec![200])
+    );
+    // Without the mirror, builds go on as before.
+    mirror.kill();
+    fs::remove_file(second.path("distfiles/pkgsrc/two-1.0.tar.gz")).unwrap();
+    second.run(&["build", "--force", "a/two"]).exits(0);
+    assert_eq!(server.answers("/two-1.0.tar.gz"), [200, 200]);
+    first.is_clean();
+    second.is_clean();
 }
 
 fn a_benchmark(shared: &Shared) {

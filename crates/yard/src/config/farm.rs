@@ -23,6 +23,8 @@ pub struct Farm {
     pub approve: Approval,
     /// The share of packages, from 0 to 1, that a worker of another pool builds again, to compare.
     pub verify: f64,
+    /// The address of the mirror at which workers read files of builds, unless their pool has another one.
+    pub mirror: Option<String>,
     /// Whether the TLS connections of workers must show the key that they joined with.
     pub client_certificates: bool,
     /// Pools of workers by name.
@@ -66,13 +68,15 @@ pub struct Pool {
     pub trusted: bool,
     /// What its workers take part in, unless their token says otherwise.
     pub roles: BTreeSet<Role>,
+    /// Overrides [`Farm::mirror`].
+    pub mirror: Option<String>,
     /// How its workers are started; absent if they join by themselves.
     pub demand: Option<OnDemand>,
 }
 
 impl Default for Pool {
     fn default() -> Pool {
-        Pool { approve: None, trusted: true, roles: Role::all(), demand: None }
+        Pool { approve: None, trusted: true, roles: Role::all(), mirror: None, demand: None }
     }
 }
 
@@ -101,6 +105,10 @@ impl Farm {
         if self.pool.contains_key(OWN_POOL) {
             return Err(format!("farm: the pool {OWN_POOL} is this machine itself, and has no table"));
         }
+        let mirrors = self.pool.values().filter_map(|pool| pool.mirror.as_ref()).chain(&self.mirror);
+        if let Some(other) = mirrors.into_iter().find(|url| !url.starts_with("http://")) {
+            return Err(format!("farm: the mirror {other} is not an address that begins with http://"));
+        }
         for (name, pool) in &self.pool {
             let Some(demand) = &pool.demand else { continue };
             demand.check(name)?;
@@ -115,6 +123,13 @@ impl Farm {
             Some((name, _)) => Err(format!("farm: pool {name} has no roles: scan, check, build or test")),
             None => Ok(()),
         }
+    }
+
+    /// The mirror of each pool that has one.
+    pub fn mirrors(&self) -> BTreeMap<String, String> {
+        let of =
+            |name: &&str| self.pool.get(*name).and_then(|pool| pool.mirror.clone()).or(self.mirror.clone());
+        self.pools().iter().filter_map(|name| Some(((*name).to_owned(), of(name)?))).collect()
     }
 
     /// The settings of a pool; none if it is not configured.

@@ -1,4 +1,4 @@
-//! The database, the store of artifacts and the pools on demand of a yard, if it has any.
+//! The database, the store of artifacts, the pools on demand and the mirror of a yard, if it has any.
 
 use crate::commands::serve::driver;
 use crate::error::Error;
@@ -27,7 +27,22 @@ pub fn examine(yard: &Yard) -> Vec<Finding> {
         Err(error) => findings.push(failed("artifacts", &error)),
     }
     findings.extend(pools(yard));
+    findings.extend(mirror(yard));
     findings
+}
+
+/// Whether the mirror of the site answers.
+fn mirror(yard: &Yard) -> Option<Finding> {
+    let site = kilnyard_yard::mirror::site(yard)?;
+    if site.answers() {
+        return Some(Finding::new("mirror", true, format!("{} answers", site.url())));
+    }
+    let text = format!("{} does not answer: files are fetched at their origins", site.url());
+    let help = match yard.config.mirror.listen {
+        Some(_) => "kilnyard serve, which has it",
+        None => "kilnyard mirror serve, on its machine",
+    };
+    Some(Finding::new("mirror", false, text).help(help))
 }
 
 /// What the managers of machines say of themselves.

@@ -74,7 +74,10 @@ impl From<&ClientError> for Cause {
             | ClientError::Failed(_)
             | ClientError::Older { .. }
             | ClientError::Elsewhere { .. } => Cause::Connection,
-            ClientError::Refused(_) | ClientError::OtherDoor | ClientError::Address(_) => Cause::Refused,
+            ClientError::Refused(_)
+            | ClientError::OtherDoor
+            | ClientError::Address(_)
+            | ClientError::Mirror(_) => Cause::Refused,
         }
     }
 }
@@ -222,6 +225,14 @@ impl Needed {
             self.trees.iter().map(|tree| &tree.sha256),
             self.files.iter().map(|file| &file.sha256).chain(&inputs),
         );
+    }
+
+    /// The hashes of what this machine lacks of it.
+    pub fn missing(&self, trees: &Trees, distfiles: &FileStore) -> Vec<Sha256Hex> {
+        let trees = self.trees.iter().filter(|tree| !trees.has(tree)).map(|tree| tree.sha256.clone());
+        let files = self.files.iter().map(|file| file.sha256.clone());
+        let inputs = self.inputs.iter().filter_map(|input| Sha256Hex::parse(&input.sha256).ok());
+        trees.chain(files.chain(inputs).filter(|sha256| !distfiles.contains(sha256))).collect()
     }
 
     /// Copies it to the worker's folder, verified by hash. What the store does not have is fetched from its addresses.

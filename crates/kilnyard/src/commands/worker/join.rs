@@ -79,6 +79,10 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     let own = worker::settings_without_yard(&folder, BTreeMap::new(), &environment_of_process());
     let cores = options.cores.unwrap_or(own.jobs);
     let machine = Machine { memory_bytes: pressure::available_bytes(), ..Machine::of_cores(cores) };
+    let connection = match &options.mirror {
+        Some(url) => connection.with_mirror(url).context(Kind::Usage, "use the mirror of this site")?,
+        None => connection,
+    };
     let connection = Arc::new(connection.with_about(about(&machine, &folder), time_of_day_seconds));
     let Membership { url, worker: name, .. } = membership.clone();
     let bounds = Bounds { machine, keep_bytes: options.keep.0, grace: Duration::from_secs(options.grace) };

@@ -47,7 +47,11 @@ pub struct Remote<'a> {
 impl Remote<'_> {
     /// Gets what is needed, and says why that takes long or fails. `of` says for whom.
     fn fetch(&self, of: &str, needed: &Needed, cancel: &AtomicBool) -> Result<(), Failed> {
-        let fetch = || needed.fetch(self.worker.trees(), self.distfiles, self.client, cancel);
+        self.client.announce(&needed.missing(self.worker.trees(), self.distfiles));
+        let fetch = || {
+            let fetched = needed.fetch(self.worker.trees(), self.distfiles, self.client, cancel);
+            fetched.inspect_err(|_| self.client.doubt_mirror())
+        };
         let fetched = self.repeated(of, cancel, PAUSES_SECONDS.iter(), fetch).inspect_err(|failed| {
             if failed.cause != Cause::Cancelled {
                 say!("{of}: {}", failed.error.one_line());

@@ -129,7 +129,7 @@ check-reasons: .PHONY
 .endif
 
 checksum: .PHONY check-reasons
-	@DISTDIR=${DISTDIR:Q} DISTINFO=${.CURDIR:Q}/distinfo MASTER_SITES=${MASTER_SITES:Q} \
+	@DISTDIR=${DISTDIR:Q} DISTINFO=${.CURDIR:Q}/distinfo MASTER_SITES=${MASTER_SITE_OVERRIDE:D${MASTER_SITE_OVERRIDE} ${MASTER_SITES}:U${MASTER_SITES}:Q} \
 	    FETCH_MESSAGE=${_FETCH_MESSAGE:Q} sh ${MK}/distfiles ${DISTFILES}
 
 # Runs as root and writes only to /etc: the work folder belongs to the builder.

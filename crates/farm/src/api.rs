@@ -292,6 +292,19 @@ pub struct Outputs {
     pub direct: bool,
 }
 
+/// The most bytes of a batch, and of a file in it.
+pub const BATCH_BYTES_MAX: u64 = 16 << 20;
+/// See [`BATCH_BYTES_MAX`].
+pub const BATCHED_BYTES_MAX: u64 = 1 << 20;
+
+/// For which build a batch of files is stored.
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct BatchFor {
+    /// A build that the worker has.
+    pub attempt: String,
+}
+
 /// How to send a file straight to the store that machines share.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Direct {

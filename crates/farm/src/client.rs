@@ -2,6 +2,7 @@
 
 mod direct;
 mod places;
+mod read;
 mod shells;
 mod site;
 mod uploads;
@@ -185,7 +186,7 @@ impl Client {
         Ok(Client {
             http,
             outside,
-            site: Arc::new(Site::new()),
+            site: Arc::default(),
             places,
             patience_seconds: AtomicU64::new(0),
             server,
@@ -555,30 +556,10 @@ impl Artifacts for Client {
     }
 
     fn open(&self, sha256: &Sha256Hex) -> Result<Box<dyn Read + Send + '_>, ArtifactError> {
-        let url = self.at(&format!("/v1/blobs/{sha256}"));
-        let answer = self.site.read(sha256).map_or_else(
-            || {
-                self.answer(
-                    &|| {
-                        let request = self.http.get(url.clone());
-                        match self.accepts_direct() {
-                            Some((name, value)) => request.header(name, value),
-                            None => request,
-                        }
-                    },
-                    sent,
-                )
-            },
-            Ok,
-        );
-        let answer = answer.and_then(|answer| match answer.status() {
-            StatusCode::SEE_OTHER => self.followed(answer),
-            _ => judged(answer),
-        });
         let failed = |error| ArtifactError::io(format!("fetch {sha256}"), error);
-        let answer = answer.map_err(|error| failed(io::Error::other(error)))?;
-        let is_compressed = answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding == ZSTD);
-        let content = Named { from: answer, name: |error| ClientError::Connection(error.to_string()) };
+        let content = self.content(sha256).map_err(|error| failed(io::Error::other(error)))?;
+        let is_compressed = content.encoding().is_some_and(|encoding| encoding == ZSTD);
+        let content = Named { from: content, name: |error| ClientError::Connection(error.to_string()) };
         match is_compressed {
             true => {
                 let from = zstd::Decoder::new(content).map_err(failed)?;

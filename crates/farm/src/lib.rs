@@ -23,6 +23,7 @@
 //! Known downside: each message is a request of its own.
 
 pub mod api;
+mod batch;
 mod certificate;
 pub mod client;
 pub mod connections;

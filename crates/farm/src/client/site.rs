@@ -9,7 +9,7 @@ use reqwest::blocking::Response;
 use reqwest::header::ACCEPT_ENCODING;
 use reqwest::{StatusCode, Url};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a connection to the mirror may take to be made: it is near.
@@ -24,9 +24,10 @@ const TICKET_MAX: Duration = Duration::from_secs(5 * 60 * 60);
 const TICKETS_MAX: usize = 100_000;
 
 /// The mirror of a site, as a worker uses it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Site {
-    http: Option<reqwest::blocking::Client>,
+    /// Made when it is needed: it has a thread.
+    http: OnceLock<Option<reqwest::blocking::Client>>,
     state: Mutex<State>,
 }
 
@@ -42,19 +43,12 @@ struct State {
 }
 
 impl Site {
-    pub(super) fn new() -> Site {
-        // It is in the site's network, without TLS.
-        let http = direct::builder()
-            .and_then(|builder| builder.no_proxy().connect_timeout(CONNECT_MAX).build().ok());
-        Site { http, state: Mutex::default() }
-    }
-
     /// The same mirror for another yard, which has tickets of its own.
     pub(super) fn for_yard(&self) -> Site {
         let state = self.state();
         let State { url, is_given, .. } = &*state;
         let state = State { url: url.clone(), is_given: *is_given, ..State::default() };
-        Site { http: self.http.clone(), state: Mutex::new(state) }
+        Site { http: OnceLock::new(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -89,8 +83,11 @@ impl Site {
 
     /// Reads a file there; none if it cannot be read there.
     pub(super) fn read(&self, sha256: &Sha256Hex) -> Option<Response> {
-        let (mut url, http) = (self.address()?, self.http.as_ref()?);
+        let mut url = self.address()?;
         let ticket = self.state().tickets.get(sha256).map(|(ticket, _)| ticket.clone())?;
+        // It is in the site's network, without TLS.
+        let make = || direct::builder()?.no_proxy().connect_timeout(CONNECT_MAX).build().ok();
+        let http = self.http.get_or_init(make).as_ref()?;
         url.set_path(&format!("/blobs/sha256/{sha256}"));
         let request = http.get(url).header(TICKET_HEADER, ticket).header(ACCEPT_ENCODING, ZSTD);
         match request.send() {

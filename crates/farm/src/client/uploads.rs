@@ -1,7 +1,8 @@
 //! Storing the outputs of a build: only those that are missing, and only the rest of what was interrupted.
 
 use super::{Client, ClientError, broken, judged, sent};
-use crate::api::{BLOBS_MAX, Blob, Direct, For, Missing, Outputs, Refused};
+use crate::api::{BLOBS_MAX, BatchFor, Blob, Direct, For, Missing, Outputs, Refused};
+use crate::batch;
 use kilnyard_model::sha256::Sha256Hex;
 use reqwest::StatusCode;
 use reqwest::blocking::Body;
@@ -13,12 +14,48 @@ use std::sync::{Mutex, PoisonError};
 /// The most files that are sent at once. The door takes 16 of a worker, which has several builds.
 const UPLOADS_MAX: usize = 4;
 
+/// Files up to this size, in bytes, are sent many in a request, of about the other size.
+const SMALL_BYTES: u64 = 256 << 10;
+const PARCEL_BYTES: u64 = 2 << 20;
+
 /// A file, its hash, and the number of bytes of it that have arrived.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     sha256: &'a Sha256Hex,
     path: &'a Path,
     offset: u64,
+}
+
+/// What is sent in one piece.
+enum Parcel<'a> {
+    /// A file, here or to the store that machines share.
+    One(Rest<'a>, Option<Direct>),
+    /// Small files in one request.
+    Batch(Vec<Rest<'a>>),
+}
+
+/// Joins small files of which nothing has arrived, as far as they go to the door.
+fn parcels<'a>(missing: Vec<(Rest<'a>, Option<Direct>)>) -> Result<Vec<Parcel<'a>>, ClientError> {
+    let (mut parcels, mut batch, mut batch_bytes) = (Vec::new(), Vec::new(), 0);
+    for (rest, direct) in missing {
+        let size_bytes = fs_err::metadata(rest.path)?.len();
+        if size_bytes > SMALL_BYTES || rest.offset > 0 || direct.is_some() {
+            parcels.push(Parcel::One(rest, direct));
+            continue;
+        }
+        if batch_bytes + size_bytes > PARCEL_BYTES {
+            parcels.push(Parcel::Batch(std::mem::take(&mut batch)));
+            batch_bytes = 0;
+        }
+        batch.push(rest);
+        batch_bytes += size_bytes;
+    }
+    match batch.len() {
+        0 => {}
+        1 => parcels.extend(batch.pop().map(|rest| Parcel::One(rest, None))),
+        _ => parcels.push(Parcel::Batch(batch)),
+    }
+    Ok(parcels)
 }
 
 impl Client {
@@ -38,20 +75,13 @@ impl Client {
     /// arrived is not sent again.
     pub fn store_all(&self, attempt: &str, files: &[(Sha256Hex, PathBuf)]) -> Result<(), ClientError> {
         for files in files.chunks(BLOBS_MAX) {
-            let missing = self.missing(attempt, files)?;
-            let count = missing.len().min(UPLOADS_MAX);
-            let queue = Mutex::new(missing.into_iter());
+            let parcels = parcels(self.missing(attempt, files)?)?;
+            let count = parcels.len().min(UPLOADS_MAX);
+            let queue = Mutex::new(parcels.into_iter());
             let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             let work = || {
-                let send = |(rest, direct): (Rest<'_>, Option<Direct>)| {
-                    let file = (rest.sha256, rest.path);
-                    match direct {
-                        Some(direct) if self.upload_directly(attempt, file, &direct)? => Ok(()),
-                        _ => self.upload(attempt, rest),
-                    }
-                };
-                while let Some(missing) = next() {
-                    send(missing).inspect_err(|_| while next().is_some() {})?;
+                while let Some(parcel) = next() {
+                    self.send_parcel(attempt, parcel).inspect_err(|_| while next().is_some() {})?;
                 }
                 Ok(())
             };
@@ -65,6 +95,32 @@ impl Client {
             })?;
         }
         Ok(())
+    }
+
+    fn send_parcel(&self, attempt: &str, parcel: Parcel<'_>) -> Result<(), ClientError> {
+        match parcel {
+            Parcel::One(rest, direct) => match direct {
+                Some(direct) if self.upload_directly(attempt, (rest.sha256, rest.path), &direct)? => Ok(()),
+                _ => self.upload(attempt, rest),
+            },
+            Parcel::Batch(files) => match self.send_batch(attempt, &files) {
+                // A door from before there were batches; or a file has changed, which its own upload says.
+                Err(ClientError::Refused(_)) => files.iter().try_for_each(|rest| self.upload(attempt, *rest)),
+                sent => sent,
+            },
+        }
+    }
+
+    /// Sends small files in one request.
+    fn send_batch(&self, attempt: &str, files: &[Rest<'_>]) -> Result<(), ClientError> {
+        let mut body = Vec::new();
+        for rest in files {
+            batch::add(&mut body, rest.sha256, &fs_err::read(rest.path)?);
+        }
+        let of = BatchFor { attempt: attempt.to_owned() };
+        let url = self.at("/v1/blobs/batch");
+        let request = || self.http.post(url.clone()).query(&of).body(body.clone());
+        self.in_session(&request).map(drop)
     }
 
     /// Asks the door which of these files are missing. One from before it could be asked gets all of them.

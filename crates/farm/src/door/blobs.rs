@@ -8,8 +8,10 @@ use super::Shared;
 use super::files::{DIRECT_MAX, DRAINED_BYTES_MAX, admitted, hash, not_yours, reader, size_of};
 use super::requests::{Refusal, Sender, Worker};
 use crate::api::{
-    self, Arrived, BLOBS_MAX, BYTES, Blob, Direct, DirectPart, For, Missing, Outputs, Refused, Uploaded,
+    self, Arrived, BATCH_BYTES_MAX, BLOBS_MAX, BYTES, BatchFor, Blob, Direct, DirectPart, For, Missing,
+    Outputs, Refused, Uploaded,
 };
+use crate::batch;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -18,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use kilnyard_artifacts::{ArtifactError, Artifacts, Depot, Part, Upload};
 use std::io::{self, Read};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// The largest file that a worker may store: more than any package.
 const FILE_BYTES_MAX: u64 = 64 << 30;
@@ -162,6 +165,69 @@ pub async fn uploaded(
         return Err(not_yours());
     }
     shared.state().has_stored(&sender.worker, &attempt, sha256);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Stores small outputs of a build, many in one request.
+///
+/// The body has them one after another: the hash of a file, as 32 bytes; its size, as 4 bytes, the most significant first; its
+/// content, of at most 1 MiB.
+#[utoipa::path(
+    post,
+    path = "/v1/blobs/batch",
+    params(BatchFor),
+    request_body(content = api::Bytes, content_type = BYTES, description = "The files, of at most 16 MiB together."),
+    responses(
+        (status = 204, description = "All are stored."),
+        (status = 400, description = "The body is not of that form.", body = Refused),
+        (status = 401, description = "The session is unknown or over.", body = Refused),
+        (status = 403, description = "The worker does not have the build.", body = Refused),
+        (status = 411, description = "The request does not say the size.", body = Refused),
+        (status = 413, description = "The body, or a file, is too large.", body = Refused),
+        (status = 422, description = "A content has another hash. Nothing of the batch is kept.", body = Refused),
+        (status = 503, description = "No run is in progress: try again.", body = Refused),
+        (status = "default", description = "Any other refusal.", body = Refused),
+    ),
+    security(("session" = [])),
+)]
+pub async fn batch(
+    State(shared): State<Arc<Shared>>,
+    sender: Sender,
+    Query(of): Query<BatchFor>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Refusal> {
+    let has_build = |shared: &Shared| shared.state().logs(&sender.worker, &of.attempt).is_some();
+    let admit = || {
+        let files = shared.files()?;
+        match has_build(&shared) {
+            true => Ok((files, size_of(&headers, BATCH_BYTES_MAX)?)),
+            false => Err(not_yours()),
+        }
+    };
+    let ((files, size_bytes), body) = admitted(admit(), body).await?;
+    let mut body = reader(body, CancellationToken::new());
+    let stored = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        (&mut body).take(size_bytes).read_to_end(&mut bytes).map_err(Refusal::machine)?;
+        let malformed = |reason| Refusal(StatusCode::BAD_REQUEST, reason);
+        let batch = batch::read(&bytes).map_err(malformed)?;
+        match files.distfiles.insert_each(&batch) {
+            Ok(()) => Ok(batch.into_iter().map(|(sha256, _)| sha256).collect::<Vec<_>>()),
+            Err(error @ ArtifactError::Differs { .. }) => {
+                Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))
+            }
+            Err(error) => Err(Refusal::machine(error)),
+        }
+    });
+    let stored = stored.await.map_err(Refusal::machine)??;
+    if !has_build(&shared) {
+        return Err(not_yours());
+    }
+    let mut state = shared.state();
+    for sha256 in stored {
+        state.has_stored(&sender.worker, &of.attempt, sha256);
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -184,6 +184,7 @@ fn described() -> OpenApiRouter<Arc<Shared>> {
     let files = OpenApiRouter::new()
         .routes(routes!(files::read, blobs::write))
         .routes(routes!(files::log))
+        .routes(routes!(blobs::batch))
         .layer(DefaultBodyLimit::disable());
     let router = OpenApiRouter::with_openapi(document()).merge(small).merge(messages);
     router.merge(names).merge(shells).merge(files)

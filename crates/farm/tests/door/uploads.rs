@@ -261,30 +261,46 @@ fn all_outputs_of_a_build_are_stored_and_only_what_is_missing_is_sent() {
 struct Cutting {
     address: SocketAddr,
     passed_bytes: Arc<AtomicU64>,
+    /// The number of connections that were cut after this many bytes of the door.
+    cut: Arc<AtomicU64>,
 }
 
 impl Cutting {
     fn new(door: SocketAddr, cuts: usize, bytes: u64) -> Cutting {
+        Cutting::new_of(door, cuts, bytes, u64::MAX)
+    }
+
+    /// The first ones are cut after this many bytes of the client, or of the door.
+    fn new_of(door: SocketAddr, cuts: usize, of_client: u64, of_door: u64) -> Cutting {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let passed_bytes = Arc::new(AtomicU64::new(0));
-        let counted = passed_bytes.clone();
+        let (passed_bytes, cut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (counted, count) = (passed_bytes.clone(), cut.clone());
         // It ends with this process.
         std::thread::spawn(move || {
             for (number, client) in listener.incoming().flatten().enumerate() {
                 let server = TcpStream::connect(door).unwrap();
-                let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-                let counted = counted.clone();
+                let both = [(&client, &server), (&server, &client)];
+                let [up, down] = both.map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()));
+                let (counted, count) = (counted.clone(), count.clone());
+                let limit = move |bytes| if number < cuts { bytes } else { u64::MAX };
                 std::thread::spawn(move || {
-                    let limit = if number < cuts { bytes } else { u64::MAX };
-                    let copied = std::io::copy(&mut (&client).take(limit), &mut &server);
+                    let (from, to) = down;
+                    if std::io::copy(&mut (&from).take(limit(of_door)), &mut &to).ok() == Some(limit(of_door))
+                    {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                });
+                std::thread::spawn(move || {
+                    let (from, to) = up;
+                    let copied = std::io::copy(&mut (&from).take(limit(of_client)), &mut &to);
                     counted.fetch_add(copied.unwrap_or(0), Ordering::Relaxed);
-                    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+                    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
                 });
             }
         });
-        Cutting { address, passed_bytes }
+        Cutting { address, passed_bytes, cut }
     }
 }
 
@@ -303,4 +319,59 @@ fn a_client_whose_connections_break_sends_only_the_rest() {
     // Four connections passed 5 MiB each. What was on the way when they were cut is sent twice.
     let passed = cutting.passed_bytes.load(Ordering::Relaxed);
     assert!(passed < SIZE as u64 * 3 / 2, "{passed}");
+}
+
+#[test]
+fn many_small_files_share_requests_and_a_wrong_one_is_no_other_ones_fault() {
+    let (served, one, _two, _run) = served();
+    let contents: Vec<Vec<u8>> =
+        (0..600_u32).map(|number| format!("small file {number}").into_bytes()).collect();
+    let mut files: Vec<(Sha256Hex, PathBuf)> = contents
+        .iter()
+        .enumerate()
+        .map(|(number, content)| {
+            (sha256_of(content), write(&served.path(&format!("small-{number}")), content))
+        })
+        .collect();
+    one.store_all("a", &files).unwrap();
+    let store = store(&served);
+    assert!(files.iter().all(|(sha256, _)| store.contains(sha256).unwrap()));
+    assert_eq!(parts(&served, "one"), 0, "each would have been an upload of its own");
+    // One whose content has another hash is refused, and no other one is missing.
+    let more = write(&served.path("more"), b"more");
+    files = vec![(sha256_of(b"more"), more.clone()), (sha256_of(b"other"), more)];
+    refused(one.store_all("a", &files), "different content");
+    assert!(store.contains(&sha256_of(b"more")).unwrap() && !store.contains(&sha256_of(b"other")).unwrap());
+    // A batch is for builds of the worker alone, and bounded.
+    let http = plain(&served, None);
+    let session = session(&served, "one");
+    let post = |attempt: &str, body: Vec<u8>| {
+        let url = format!("https://{}/v1/blobs/batch?attempt={attempt}", served.address);
+        http.post(url).bearer_auth(&session).body(body).send().map(|answer| answer.status().as_u16())
+    };
+    let status = |attempt: &str, size: usize| post(attempt, vec![0; size]).unwrap();
+    assert_eq!((status("b", 0), status("a", 35), status("a", 0)), (403, 400, 204));
+    // What is far too large is not read to its end.
+    let refused = post("a", vec![0; (16 << 20) + 1]);
+    assert!(refused.as_ref().map_or(true, |status| *status == 413), "{refused:?}");
+}
+
+#[test]
+fn a_download_whose_connection_breaks_continues() {
+    let served = Served::new();
+    let one = served.joined("one");
+    let content: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let (input, _) = store(&served).insert(&mut &content[..], Storage::Plain).unwrap();
+    let (worker, allowed) = build("one", "a");
+    let _run = served.run_with(vec![(worker, Allowed { reads: vec![input.clone()], ..allowed })]);
+    served.until_run(true);
+    drop(one);
+    // Two connections are cut after three megabytes of answers.
+    let cutting = Cutting::new_of(served.address, 2, u64::MAX, 3 << 20);
+    let key = WorkerKey::open(&served.path("one.key")).unwrap();
+    let one = Client::new(&format!("https://{}", cutting.address), served.fingerprint, "one", key).unwrap();
+    let mut read = Vec::new();
+    one.open(&input).unwrap().read_to_end(&mut read).unwrap();
+    assert!(read == content);
+    assert_eq!(cutting.cut.load(Ordering::Relaxed), 2);
 }

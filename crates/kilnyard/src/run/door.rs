@@ -16,7 +16,6 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::backlog::Backlog;
-use kilnyard_model::digests::BLOCKS;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, FolderContent, Input, Output, RootOrder, Stage};
 use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Failure, FailureKind};
@@ -481,8 +480,8 @@ impl Door {
         self.builds.get(attempt)
     }
 
-    /// Replaces what a worker must not decide: the places of logs, the statement that it signs, and hashes of a file's blocks, which
-    /// a signature would take for the file's.
+    /// Replaces what a worker must not decide: the places of logs, and the statement that it signs. What it says of outputs is compared
+    /// with the files (`run/stored.rs`).
     pub fn correct(&self, worker: &str, message: &mut ToCoordinator) {
         match message {
             ToCoordinator::Progress(Reports { attempt, reports, .. }) => {
@@ -496,7 +495,6 @@ impl Door {
             }
             ToCoordinator::Result { attempt, result, .. } => {
                 let signed = result.provenance.take();
-                result.outcome.iter_mut().flatten().for_each(forget_blocks);
                 // Of any other build, the result does not count.
                 let account = self.builds.get(attempt).and_then(|build| build.account.as_ref());
                 if let (Some(account), Ok(outputs)) = (account, &result.outcome) {
@@ -536,11 +534,6 @@ fn attested(
 ) -> Option<Signed> {
     let signed = Signed { statement: account.statement(outputs), ..signed? };
     (key == Some(signed.key.as_str()) && is_signed(&signed)).then_some(signed)
-}
-
-/// Forgets the hashes of an output's blocks: what a far worker says of them is made again from the file.
-fn forget_blocks(output: &mut Output) {
-    output.digests.remove(BLOCKS);
 }
 
 /// The failure of a build whose result is not its worker's.

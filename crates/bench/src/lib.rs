@@ -18,6 +18,8 @@ mod demo;
 pub mod fakeroot;
 mod farm;
 pub mod figures;
+mod link;
+mod mirrors;
 mod monitor;
 mod overhead;
 mod pkgsrc;
@@ -126,6 +128,8 @@ pub enum BenchName {
     FarmCost,
     /// The yard's set built by two workers of one core each, compared with one of two cores and with `simulate`.
     FarmSplit,
+    /// The mirror of a site and uploads of a farm: a herd, the cost of hits, links with a delay, which only root can make.
+    Mirror,
     /// Publishing 2,000 packages after one has changed.
     Publish,
     /// Kilnyard's fakeroot compared with plain calls and with other installed fakeroots.
@@ -190,6 +194,7 @@ pub fn measure(
         BenchName::FarmSplit => farm::split::measure(&yard()?, trial),
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
+        BenchName::Mirror => mirrors::measure(trial),
         BenchName::Monitor => monitor::measure(trial),
         BenchName::Roots => {
             let found = roots::measure(&yard()?, &options.package, trial, machine, options.svg.as_deref())?;

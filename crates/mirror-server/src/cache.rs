@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,8 @@ const FACTS: &str = "facts";
 const FACTS_END: &str = "#.json";
 /// Files on their way.
 const PARTS: &str = "parts";
+/// The most files that stay open.
+const OPEN_MAX: usize = 256;
 /// How often the use of a file is noted on disk, in seconds: it decides which file is removed first.
 const NOTED_EVERY_SECONDS: u64 = 3600;
 
@@ -94,6 +97,8 @@ pub struct Cache {
     known: Mutex<Known>,
     parts: AtomicU64,
     pins: Pins,
+    /// Files that were read lately, open.
+    open: Mutex<HashMap<String, Whole>>,
     bucket: Option<Arc<dyn Depot>>,
 }
 
@@ -110,12 +115,19 @@ struct Known {
 }
 
 /// A complete file, opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Whole {
     /// The file.
-    pub file: File,
+    pub file: Arc<File>,
     /// What is known of it.
-    pub facts: Facts,
+    pub facts: Arc<Facts>,
+}
+
+impl Whole {
+    /// Whether this is still the file of its name, whole.
+    fn is_current(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() > 0 && file.len() == self.facts.size)
+    }
 }
 
 /// The place of a file that is to be fetched.
@@ -173,6 +185,7 @@ impl Cache {
             known: Mutex::default(),
             parts: AtomicU64::new(0),
             pins: Pins::open(folder)?,
+            open: Mutex::default(),
             bucket: None,
         };
         let mut known = Known::default();
@@ -240,9 +253,24 @@ impl Cache {
 
     /// A complete file; none if there is none, or if it is damaged in its size.
     pub fn whole(&self, key: &str) -> Option<Whole> {
-        let facts = read_facts(&self.facts_file(key)).ok()?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(whole) = open.get(key) {
+            if whole.is_current() {
+                return Some(whole.clone());
+            }
+            open.remove(key);
+        }
+        let facts = Arc::new(read_facts(&self.facts_file(key)).ok()?);
         let (file, _) = fs_err::File::open(self.file(key)).ok()?.into_parts();
-        (file.metadata().ok()?.len() == facts.size).then_some(Whole { file, facts })
+        let whole = Whole { file: Arc::new(file), facts };
+        if !whole.is_current() {
+            return None;
+        }
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        open.insert(key.to_owned(), whole.clone());
+        Some(whole)
     }
 
     /// What is known of a file, here or in the bucket.
@@ -425,6 +453,7 @@ impl Cache {
     /// It cannot be removed.
     pub fn remove(&self, key: &str) -> io::Result<()> {
         self.known().remove(key);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         for path in [self.facts_file(key), self.file(key)] {
             match fs_err::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -113,7 +113,7 @@ pub async fn perform(
     wanted: &Wanted,
     part: Part,
 ) {
-    let known = cache.whole(&wanted.key).map(|whole| whole.facts);
+    let known = cache.whole(&wanted.key).map(|whole| (*whole.facts).clone());
     let stored = match cache.bucket() {
         Some(bucket) => from_bucket(bucket, cache.facts(&wanted.key), wanted, &part).await,
         None => None,

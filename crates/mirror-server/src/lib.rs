@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod buffers;
 mod cache;
 mod checksums;
 mod config;

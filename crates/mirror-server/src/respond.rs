@@ -1,5 +1,6 @@
 //! Answers with a file: whole or in part, there already or on its way.
 
+use crate::buffers;
 use crate::cache::{Facts, Whole};
 use crate::growing::{End, Follower, State};
 use futures_util::stream;
@@ -14,11 +15,10 @@ use hyper::{Method, Response, StatusCode};
 use kilnyard_model::sha256::Sha256Hex;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// What is read and sent at a time, in bytes.
-const PART_BYTES: u64 = 256 << 10;
+const PART_BYTES: u64 = buffers::BUFFER_BYTES as u64;
 /// A file up to this size is read at once.
 const SMALL_BYTES: u64 = 64 << 10;
 
@@ -216,15 +216,14 @@ fn span(asked: &Asked, facts: &Facts, size: u64) -> Result<Option<Span>, ()> {
 }
 
 /// The bytes of a file.
-fn read(file: File, from: u64, to: u64) -> Body {
+fn read(file: Arc<File>, from: u64, to: u64) -> Body {
     if to - from <= SMALL_BYTES {
-        let bytes = read_at(&file, from, to - from);
+        let bytes = buffers::read_at(&file, from, to - from);
         return match bytes {
             Ok(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
             Err(error) => StreamBody::new(stream::iter([Err::<Frame<Bytes>, _>(error)])).boxed_unsync(),
         };
     }
-    let file = Arc::new(file);
     let parts = stream::unfold(from, move |at| {
         let file = file.clone();
         async move {
@@ -232,19 +231,17 @@ fn read(file: File, from: u64, to: u64) -> Body {
             if count == 0 {
                 return None;
             }
+            if let Some(bytes) = buffers::read_cached(&file, at, count) {
+                let count = bytes.len() as u64;
+                return Some((Ok(Frame::data(bytes)), at + count));
+            }
             // A disk may be slow.
-            let read = tokio::task::spawn_blocking(move || read_at(&file, at, count)).await;
+            let read = tokio::task::spawn_blocking(move || buffers::read_at(&file, at, count)).await;
             let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
             Some((read.map(Frame::data), at + count))
         }
     });
     StreamBody::new(parts).boxed_unsync()
-}
-
-fn read_at(file: &File, at: u64, count: u64) -> io::Result<Bytes> {
-    let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(Bytes::from(bytes))
 }
 
 /// The bytes of a file on its way, as they arrive.

@@ -25,8 +25,9 @@ use kilnyard_sign::Keyring;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -552,8 +553,11 @@ async fn end_of(mut follower: Follower) -> End {
 
 fn index_of(whole: crate::cache::Whole) -> io::Result<(Facts, String)> {
     let mut bytes = Vec::new();
-    whole.file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok((whole.facts, String::from_utf8_lossy(&bytes).into_owned()))
+    // At its beginning: the file is shared.
+    let size = whole.facts.size.min(INDEX_BYTES_MAX);
+    bytes.resize(usize::try_from(size).map_err(io::Error::other)?, 0);
+    whole.file.read_exact_at(&mut bytes, 0)?;
+    Ok(((*whole.facts).clone(), String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Whether a text names a host, and may be part of an address.

@@ -128,7 +128,8 @@ pub enum BenchName {
     FarmCost,
     /// The yard's set built by two workers of one core each, compared with one of two cores and with `simulate`.
     FarmSplit,
-    /// The mirror of a site and uploads of a farm: a herd, the cost of hits, links with a delay, which only root can make.
+    /// The mirror of a site and what a farm sends: a herd, the cost of hits, changes of a tree, links with a delay, which only root
+    /// can make.
     Mirror,
     /// Publishing 2,000 packages after one has changed.
     Publish,

@@ -1,4 +1,4 @@
-//! The mirror of a site, and what a farm sends: herds, the cost of hits, uploads over links with a delay.
+//! The mirror of a site, and what a farm sends: herds, the cost of hits, changes of a tree, uploads over links with a delay.
 //!
 //! The mirror is `kilnyard mirror serve`, a process of its own; the door of a farm is real, as are its clients. The origin sends as
 //! much as it is allowed to. Links are of two network namespaces and a relay between them, whose own ceiling is reported.
@@ -6,6 +6,7 @@
 mod herd;
 mod hits;
 mod origin;
+mod tree;
 mod uploads;
 
 use crate::child::this_program_alone;
@@ -85,6 +86,8 @@ pub fn measure(trial: &Trial<'_>) -> Result<Report> {
     herd::measure(&scratch, trial, &mut report)?;
     check_interrupt()?;
     hits::measure(&scratch, trial, &mut report)?;
+    check_interrupt()?;
+    tree::measure(&scratch, trial, &mut report)?;
     check_interrupt()?;
     trial.say("measuring the relay");
     match Link::ceiling() {

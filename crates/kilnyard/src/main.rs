@@ -16,7 +16,7 @@ mod signals;
 // Modules of the yard, available to commands under the same names.
 use kilnyard_yard::{
     causes, config, due, environment, error, estimates, expectations, family, files, init, layers, lease,
-    mirror, plan, report, shape, words, worker, yard,
+    mirror, plan, report, shape, trees, words, worker, yard,
 };
 use std::process::ExitCode;
 

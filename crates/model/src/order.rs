@@ -127,6 +127,8 @@ pub struct SharedFolder {
 pub enum FolderContent {
     /// A whole tree, as an archive in the canonical form.
     Tree(Artifact),
+    /// A tree of several layers, the uppermost first: an earlier tree, and what has changed in it.
+    Layers(Vec<Artifact>),
     /// These files and no others.
     Files(Vec<FolderFile>),
 }

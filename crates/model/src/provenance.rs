@@ -119,6 +119,9 @@ impl Account {
         let inputs = root.inputs.iter().map(|input| resource(&input.name, &input.sha256));
         let folders = root.folders.iter().flat_map(|folder| match &folder.content {
             Some(FolderContent::Tree(tree)) => vec![resource(&folder.name, tree.sha256.as_str())],
+            Some(FolderContent::Layers(layers)) => {
+                layers.iter().map(|layer| resource(&folder.name, layer.sha256.as_str())).collect()
+            }
             Some(FolderContent::Files(files)) => {
                 files.iter().map(|file| resource(&file.name, file.artifact.sha256.as_str())).collect()
             }

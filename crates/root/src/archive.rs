@@ -16,11 +16,13 @@
 //!
 //! Known downside: holes in sparse files are written out as zeros.
 
+mod changes;
 mod pack;
 mod unpack;
 
+pub use changes::{Changes, Stamp, Stamps};
 pub(crate) use pack::pack;
-pub use pack::pack_shared;
+pub use pack::{pack_changes, pack_shared};
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

@@ -65,6 +65,13 @@ pub enum Operation {
         /// With [`Flushes::Discard`], writes never wait for the disk, even if they ask to.
         flushes: Flushes,
     },
+    /// Mounts layers above each other for reading: a folder that is another one with changes.
+    Layers {
+        /// The layers, uppermost first; at least two, and at most [`LAYERS_MAX`].
+        lower: Vec<PathBuf>,
+        /// The mount point.
+        target: PathBuf,
+    },
     /// Bind-mounts a folder of the machine in the root.
     Bind {
         /// The folder on the machine.
@@ -251,6 +258,7 @@ impl Operation {
     pub fn undone(&self) -> Option<Operation> {
         match self {
             Operation::Overlay { target, .. }
+            | Operation::Layers { target, .. }
             | Operation::Bind { target, .. }
             | Operation::Tmpfs { target, .. }
             | Operation::Proc { target }
@@ -288,7 +296,7 @@ impl Operation {
     /// The kernel feature that it depends on.
     pub(crate) fn need(&self) -> Need {
         match self {
-            Operation::Overlay { .. } => Need::Overlay,
+            Operation::Overlay { .. } | Operation::Layers { .. } => Need::Overlay,
             Operation::Proc { .. } => Need::Proc,
             _ => Need::Other,
         }
@@ -305,6 +313,10 @@ impl fmt::Display for Operation {
                     Flushes::Discard => Ok(()),
                     Flushes::Keep => f.write_str(", flushed"),
                 }
+            }
+            Operation::Layers { lower, target } => {
+                let lower: Vec<_> = lower.iter().map(|path| path.display().to_string()).collect();
+                write!(f, "layers {} at {} for reading", lower.join(":"), target.display())
             }
             Operation::Bind { source, target, access } => {
                 let how = match access {

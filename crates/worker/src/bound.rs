@@ -149,6 +149,7 @@ fn named(root: &RootOrder) -> impl Iterator<Item = &str> {
     let in_folders = folders.flat_map(|content| -> Vec<&str> {
         match content {
             FolderContent::Tree(tree) => vec![tree.sha256.as_str()],
+            FolderContent::Layers(layers) => layers.iter().map(|layer| layer.sha256.as_str()).collect(),
             FolderContent::Files(files) => files.iter().map(|file| file.artifact.sha256.as_str()).collect(),
         }
     });

@@ -26,8 +26,19 @@ pub struct Local {
     pub layers: Vec<String>,
     /// Folders that are mounted in each root.
     pub folders: Vec<ShownFolder>,
+    /// Folders of several layers, each with its path inside the root.
+    pub(crate) layered: Vec<LayeredFolder>,
     /// Folders that are made in each root, of links to stored files.
     pub(crate) composed: Vec<Composed>,
+}
+
+/// A folder of several layers that is mounted in a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LayeredFolder {
+    /// Absolute paths on this machine, the uppermost first.
+    pub(crate) layers: Vec<PathBuf>,
+    /// Path inside the root.
+    pub(crate) inside: String,
 }
 
 /// A folder composed of stored files.
@@ -56,6 +67,10 @@ impl Local {
                 }
                 Some(FolderContent::Tree(tree)) => {
                     local.folders.push(ShownFolder { source: yard.join(trees.layer(tree)), inside })
+                }
+                Some(FolderContent::Layers(layers)) => {
+                    let layers = layers.iter().map(|tree| yard.join(trees.layer(tree))).collect();
+                    local.layered.push(LayeredFolder { layers, inside });
                 }
                 None => {
                     let source = named(folders, folder)?.to_owned();
@@ -112,9 +127,10 @@ pub(crate) fn is_inside(file: &str) -> bool {
 impl Worker {
     /// Resolves an order, and unpacks its trees.
     pub(crate) fn local(&self, order: &RootOrder) -> Result<Local, TreeError> {
-        let shown = order.folders.iter().filter_map(|folder| match &folder.content {
-            Some(FolderContent::Tree(tree)) => Some(tree.clone()),
-            _ => None,
+        let shown = order.folders.iter().flat_map(|folder| match &folder.content {
+            Some(FolderContent::Tree(tree)) => vec![tree.clone()],
+            Some(FolderContent::Layers(layers)) => layers.clone(),
+            _ => Vec::new(),
         });
         let trees: Vec<Artifact> = order.layers.iter().cloned().chain(shown).collect();
         self.trees.ensure(&trees)?;

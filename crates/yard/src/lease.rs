@@ -7,6 +7,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::artifact::{Artifact, Media};
 use kilnyard_model::order::{BuildOrder, FolderContent, FolderFile, Input, SharedFolder};
 use kilnyard_root::archive::pack_shared;
+use std::io::{self, BufWriter, PipeWriter};
 use std::path::Path;
 
 /// Copies everything that an order needs into a store of artifacts, and returns the order with references to
@@ -59,7 +60,7 @@ pub fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<Folder
         let failed = || format!("copy {}", path.display());
         let mut file = match fs_err::File::open(&path) {
             // The build reports it, if it needs it.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.context(Kind::Machine, failed())?,
         };
         let (sha256, size_bytes) = to.insert(&mut file, Storage::Plain).context(Kind::Machine, failed())?;
@@ -72,14 +73,23 @@ pub fn content(yard: &Yard, folder: &SharedFolder, to: &Folder) -> Result<Folder
 
 /// Packs a tree of recipes into the store.
 fn packed(source: &Path, to: &Folder) -> Result<Artifact> {
+    packed_by(source, to, |writer| pack_shared(source, writer))
+}
+
+/// Packs a tree, or a part of it, into the store.
+pub(crate) fn packed_by(
+    source: &Path,
+    to: &Folder,
+    pack: impl FnOnce(BufWriter<PipeWriter>) -> io::Result<()> + Send,
+) -> Result<Artifact> {
     let failed = format!("pack {}", source.display());
-    let (mut reader, writer) = std::io::pipe().context(Kind::Machine, &failed)?;
+    let (mut reader, writer) = io::pipe().context(Kind::Machine, &failed)?;
     let (sha256, size_bytes) = std::thread::scope(|scope| {
-        let packing = scope.spawn(|| pack_shared(source, std::io::BufWriter::new(writer)));
+        let packing = scope.spawn(|| pack(BufWriter::new(writer)));
         let kept = to.insert(&mut reader, Storage::Compressed);
         // If `insert` failed, this makes the writer fail instead of blocking.
         drop(reader);
-        let packed = packing.join().unwrap_or_else(|_| Err(std::io::Error::other("a bug in Kilnyard")));
+        let packed = packing.join().unwrap_or_else(|_| Err(io::Error::other("a bug in Kilnyard")));
         match (packed, kept) {
             (Ok(()), Ok(kept)) => Ok(kept),
             (Err(error), Ok((sha256, _))) => {

@@ -35,6 +35,7 @@ pub mod report;
 pub mod revoked;
 pub mod shape;
 pub mod signing;
+pub mod trees;
 pub mod tries;
 pub mod unpack;
 pub mod untrusted;

@@ -1,12 +1,13 @@
 //! What folders of this machine contain, for workers on other machines: a tree of recipes, and distfiles.
 //!
 //! An order names such folders. Before it is sent to another machine, a thread replaces the names by references to
-//! artifacts, since packing a tree takes seconds. The artifacts are in `state/shared` until the run is over.
+//! artifacts, since packing a tree takes seconds. The artifacts are in `state/shared` until the run is over; a whole tree stays in
+//! `state/trees`, and later runs pack only what has changed in it.
 
 use super::Message;
 use crate::error::{Context, Kind, Result};
-use crate::lease;
 use crate::yard::Yard;
+use crate::{lease, trees};
 use kilnyard_artifacts::Folder;
 use kilnyard_coordinator::{Channel, Granted};
 use kilnyard_model::attempt::Attempt;
@@ -116,6 +117,7 @@ pub struct Packer {
 impl Packer {
     /// Nothing is packed yet.
     pub fn new(yard: &Yard) -> Packer {
+        trees::tidy(yard);
         Packer { yard: yard.clone(), is_stale: Arc::default(), trees: HashMap::new() }
     }
 
@@ -144,7 +146,10 @@ impl Packer {
                 None => {
                     let to = Folder::open(&self::folder(&self.yard))
                         .context(Kind::Machine, "create a folder for other machines")?;
-                    lease::content(&self.yard, folder, &to)?
+                    match folder.names {
+                        Some(_) => lease::content(&self.yard, folder, &to)?,
+                        None => trees::content(&self.yard, folder, &to)?,
+                    }
                 }
             };
             if folder.names.is_none() {

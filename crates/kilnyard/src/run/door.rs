@@ -6,6 +6,7 @@
 use super::Message;
 use super::contents;
 use super::taken::TakenOver;
+use crate::trees;
 use crate::yard::Yard;
 use kilnyard_coordinator::{Channel, Event, Measured, Standing};
 use kilnyard_farm::proof::is_signed;
@@ -287,7 +288,11 @@ impl Door {
             door,
             yard: yard.folder.clone(),
             distfiles: yard.path("distfiles"),
-            archives: vec![yard.trees().archives().folder().to_owned(), contents::folder(yard)],
+            archives: vec![
+                yard.trees().archives().folder().to_owned(),
+                contents::folder(yard),
+                trees::folder(yard),
+            ],
         };
         let (frames, to_write) = mpsc::channel();
         let shared = Arc::new(Shared { epoch: Mutex::new(epoch), ..Shared::default() });
@@ -551,6 +556,7 @@ fn unsigned(worker: &str) -> Failure {
 fn reads(root: &RootOrder, inputs: &[Input]) -> Vec<Sha256Hex> {
     let of_folder = |content: &FolderContent| match content {
         FolderContent::Tree(tree) => vec![tree.sha256.clone()],
+        FolderContent::Layers(layers) => layers.iter().map(|layer| layer.sha256.clone()).collect(),
         FolderContent::Files(files) => files.iter().map(|file| file.artifact.sha256.clone()).collect(),
     };
     let layers = root.layers.iter().map(|layer: &Artifact| layer.sha256.clone());

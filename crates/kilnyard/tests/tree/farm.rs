@@ -1,15 +1,18 @@
 //! Workers on other machines, without the tree and the yard.
 
-use crate::fixtures::{Packages, Shared, Trial, serve};
+use crate::fixtures::{Packages, Shared, Trial, serve, settle};
 use crate::support::farm::{Far, Served};
 use crate::support::tree::{MiniTree, source};
 use crate::support::{Yard, until};
 use kilnyard_store::{BuildRow, Store};
 use kilnyard_store_sqlite::Sqlite;
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 pub const CASES: &[Trial] = &[
     ("packages_of_a_tree_are_built_by_other_machines", build),
+    ("a_tree_that_has_changed_reaches_other_machines_as_a_layer", changed),
     ("directories_of_a_tree_are_scanned_by_other_machines", scan),
 ];
 
@@ -64,6 +67,77 @@ fn build(shared: &Shared) {
     until("the worker has logged it", || far.folder.join("worker/logs/2").exists());
     yard.run(&["log", "b/other", "build"]).exits(0);
     drop((server, served));
+    yard.is_clean();
+}
+
+/// The archives in a folder, and their sizes, the smallest first.
+fn archives(folder: &Path) -> Vec<u64> {
+    let parts = fs::read_dir(folder).into_iter().flatten().flatten().map(|part| part.path());
+    let files = parts.filter(|part| part.is_dir()).flat_map(|part| fs::read_dir(part).unwrap().flatten());
+    let mut sizes: Vec<u64> = files.map(|file| file.metadata().unwrap().len()).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+fn changed(shared: &Shared) {
+    // Whether the directory of another package is there is what it builds.
+    let looks = "do-build:\n\t@ls ${.CURDIR}/../../b | sort\n\t@cat ${.CURDIR}/DESCR";
+    let tree = MiniTree::new(&[("a/looks", looks), ("b/gone", ""), ("b/stays", "")]);
+    // More than what a change of some files needs.
+    for number in 0..300_u32 {
+        tree.write(
+            &format!("doc/{number}"),
+            &format!("{:x}\n", number.wrapping_mul(2_654_435_761)).repeat(40),
+        );
+    }
+    tree.write("a/looks/DESCR", "the first text\n");
+    let yard = shared.yard("farm-changed", &tree, &["a/looks"]);
+    let served = Served::start(&yard);
+    let far = Far::join_without(&shared.path("workers"), &yard, &served, "far", &[&tree.path()]);
+    settle();
+    let build = || yard.run(&["build", "--elsewhere"]).exits(0).says(&["1 built"]);
+    build();
+    let log = yard.run(&["log", "a/looks", "build"]).exits(0);
+    log.says(&["gone\nstays\nthe first text"]);
+    let kept = far.folder.join("worker/layers/archives");
+    let (base, whole) = (archives(&kept), archives(&yard.path("state/trees")));
+    // The tree, and what else of the machine packages see.
+    assert!(!whole.is_empty());
+    // Files are added, changed and removed.
+    fs::remove_dir_all(tree.path().join("b/gone")).unwrap();
+    tree.write("a/looks/DESCR", "the second text\n");
+    tree.write("b/added/Makefile", "# none\n");
+    tree.package("a/looks", &format!("{looks}\nVERSION= 2.0"));
+    settle();
+    build();
+    yard.run(&["log", "a/looks", "build"]).exits(0).says(&["added\nstays\nthe second text"]);
+    let now = archives(&kept);
+    assert_eq!((now.len(), archives(&yard.path("state/trees"))), (base.len() + 1, whole.clone()));
+    let new: u64 = now.iter().sum::<u64>() - base.iter().sum::<u64>();
+    let largest = whole.iter().max().unwrap();
+    assert!(new * 4 < *largest, "{new} bytes were sent of {whole:?}");
+    // The same tree as it was: the layer is gone again.
+    tree.write("a/looks/DESCR", "the third text\n");
+    tree.package("a/looks", &format!("{looks}\nVERSION= 3.0"));
+    tree.package("b/gone", "");
+    fs::remove_dir_all(tree.path().join("b/added")).unwrap();
+    settle();
+    build();
+    yard.run(&["log", "a/looks", "build"]).exits(0).says(&["gone\nstays\nthe third text"]);
+    // When much is another, all of it is packed again, and the earlier archive is removed at the next run.
+    for number in 0..250_u32 {
+        tree.write(&format!("doc/{number}"), "another\n");
+    }
+    tree.package("a/looks", &format!("{looks}\nVERSION= 4.0"));
+    // Files that were written in the same moment may be others later.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    build();
+    assert_eq!(archives(&yard.path("state/trees")).len(), whole.len() + 1);
+    tree.package("a/looks", &format!("{looks}\nVERSION= 5.0"));
+    settle();
+    build();
+    assert_eq!(archives(&yard.path("state/trees")).len(), whole.len());
+    drop((far, served));
     yard.is_clean();
 }
 

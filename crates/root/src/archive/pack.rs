@@ -1,11 +1,12 @@
 //! Packs a tree into an archive.
 
+use super::changes::Changes;
 use super::{ATTRIBUTE_PREFIX, at, is_kept};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use rustix::io::Errno;
-use std::collections::HashMap;
-use std::ffi::CStr;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{CStr, OsStr};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +16,11 @@ use tar::{Builder, EntryType, Header};
 
 /// Administrative folders of version control systems.
 const VERSION_CONTROL: [&str; 3] = [".git", ".hg", "CVS"];
+
+/// Whether a shared tree is packed without this.
+pub(super) fn is_administrative(name: &OsStr) -> bool {
+    VERSION_CONTROL.iter().any(|other| name == *other)
+}
 
 /// The maximum size of a list of attribute names and of a value (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`,
 /// linux/limits.h).
@@ -32,6 +38,35 @@ pub(crate) fn pack(folder: &Path, made_since_seconds: Option<u64>, to: impl Writ
 /// readable, and they have no extended attributes. Administrative folders of version control are left out.
 pub fn pack_shared(folder: &Path, to: impl Write) -> io::Result<()> {
     Packer { is_shared: true, ..Packer::new(to) }.all(folder)
+}
+
+/// Packs what has changed in such a tree, as a layer above the earlier one: files with the folders that lead to them, and
+/// whiteouts of what is gone.
+pub fn pack_changes(folder: &Path, changes: &Changes, to: impl Write) -> io::Result<()> {
+    let mut packer = Packer { is_shared: true, ..Packer::new(to) };
+    let (mut folders, mut paths) = (BTreeSet::from([PathBuf::new()]), BTreeMap::new());
+    paths.extend(changes.changed.iter().map(|path| (path, true)));
+    paths.extend(changes.removed.iter().map(|path| (path, false)));
+    packer.folder_alone(folder, Path::new(""))?;
+    for (path, is_there) in paths {
+        let above: Vec<&Path> = path.ancestors().skip(1).collect();
+        for parent in above.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
+            if folders.insert(parent.to_owned()) {
+                packer.folder_alone(&folder.join(parent), parent)?;
+            }
+        }
+        let full = folder.join(path);
+        match is_there.then(|| fs::symlink_metadata(&full)).transpose().map_err(|error| at(&full, error))? {
+            None => packer.whiteout(path)?,
+            Some(metadata) if metadata.is_dir() => {
+                if folders.insert(path.clone()) {
+                    packer.folder_alone(&full, path)?;
+                }
+            }
+            Some(metadata) => packer.file(&full, path, &metadata).map_err(|error| at(&full, error))?,
+        }
+    }
+    packer.builder.into_inner()?.flush()
 }
 
 /// The latest modification time below a folder that is before the given one; 0 if there is none.
@@ -86,6 +121,28 @@ impl<Target: Write> Packer<Target> {
         self.builder.into_inner()?.flush()
     }
 
+    /// A folder without what is in it.
+    fn folder_alone(&mut self, folder: &Path, inside: &Path) -> io::Result<()> {
+        let metadata = fs::metadata(folder).map_err(|error| at(folder, error))?;
+        let shown = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
+        let mut header = self.header(&metadata, EntryType::Directory);
+        self.builder.append_data(&mut header, shown, io::empty())
+    }
+
+    /// Hides what lower layers have at this path.
+    fn whiteout(&mut self, inside: &Path) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Char);
+        header.set_mode(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(0);
+        header.set_device_major(0)?;
+        header.set_device_minor(0)?;
+        self.builder.append_data(&mut header, inside, io::empty())
+    }
+
     /// `inside` is the folder's path in the archive. PATH_MAX bounds the depth of the recursion.
     fn folder(&mut self, folder: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
         let shown = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
@@ -95,7 +152,7 @@ impl<Target: Write> Packer<Target> {
         let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by(|one, other| one.file_name().as_bytes().cmp(other.file_name().as_bytes()));
         for entry in entries {
-            if self.is_shared && VERSION_CONTROL.iter().any(|name| entry.file_name() == *name) {
+            if self.is_shared && is_administrative(&entry.file_name()) {
                 continue;
             }
             let (path, inside) = (entry.path(), inside.join(entry.file_name()));

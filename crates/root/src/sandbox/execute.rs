@@ -12,6 +12,7 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         Operation::Overlay { lower, upper, work, target, flushes } => {
             overlay(lower, upper, work, target, *flushes)
         }
+        Operation::Layers { lower, target } => super::overlay::layers(lower, target),
         Operation::Bind { source, target, access } => bind(source, target, *access),
         Operation::StandIn { root, program, with, real } => stand_in(root, program, with, real),
         Operation::Tmpfs { target, mode, size_bytes_max } => {

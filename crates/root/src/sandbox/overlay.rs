@@ -51,6 +51,21 @@ pub(super) fn overlay(
     }
 }
 
+/// Mounts `lower`, uppermost first, for reading.
+pub(super) fn layers(lower: &[PathBuf], target: &Path) -> io::Result<()> {
+    if lower.len() > LAYERS_MAX {
+        let text = format!("{} layers are too many: an overlay has at most {LAYERS_MAX}", lower.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let names = Names::of_layers(lower, false)?;
+    match layer_by_layer(&names, target, &["userxattr"]) {
+        Err(refused @ (Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP)) => {
+            by_options(&Names::of_layers(lower, true)?, target, &["userxattr"], refused)
+        }
+        other => Ok(other?),
+    }
+}
+
 /// Options without a value. In a user namespace an overlay can keep its marks only in user attributes.
 fn flags(flushes: Flushes) -> &'static [&'static str] {
     match flushes {
@@ -62,8 +77,8 @@ fn flags(flushes: Flushes) -> &'static [&'static str] {
 /// Folder names as passed to the kernel.
 struct Names {
     lower: Vec<String>,
-    upper: String,
-    work: String,
+    /// The writable layer and its scratch folder.
+    written: Option<(String, String)>,
     /// The descriptors that names refer to by number.
     _open: Vec<OwnedFd>,
 }
@@ -74,8 +89,14 @@ impl Names {
         let mut open = Vec::new();
         let mut name = |path: &Path| name(path, &mut open, by_number);
         let lower = lower.iter().map(|path| name(path)).collect::<io::Result<_>>()?;
-        let (upper, work) = (name(upper)?, name(work)?);
-        Ok(Names { lower, upper, work, _open: open })
+        let written = Some((name(upper)?, name(work)?));
+        Ok(Names { lower, written, _open: open })
+    }
+
+    fn of_layers(lower: &[PathBuf], by_number: bool) -> io::Result<Names> {
+        let mut open = Vec::new();
+        let lower = lower.iter().map(|path| name(path, &mut open, by_number)).collect::<io::Result<_>>()?;
+        Ok(Names { lower, written: None, _open: open })
     }
 }
 
@@ -96,23 +117,26 @@ fn layer_by_layer(names: &Names, target: &Path, flags: &[&str]) -> rustix::io::R
     for layer in &names.lower {
         fsconfig_set_string(&context, "lowerdir+", layer.as_str())?;
     }
-    fsconfig_set_string(&context, "upperdir", names.upper.as_str())?;
-    fsconfig_set_string(&context, "workdir", names.work.as_str())?;
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
+    match &names.written {
+        Some((upper, work)) => {
+            fsconfig_set_string(&context, "upperdir", upper.as_str())?;
+            fsconfig_set_string(&context, "workdir", work.as_str())?;
+        }
+        None => attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY,
+    }
     for flag in flags {
         fsconfig_set_flag(&context, *flag)?;
     }
     fsconfig_create(&context)?;
-    let mounted = fsmount(
-        &context,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID,
-    )?;
+    let mounted = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
     move_mount(mounted, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 fn options(names: &Names, flags: &[&str]) -> String {
-    let Names { lower, upper, work, .. } = names;
-    format!("lowerdir={},upperdir={upper},workdir={work},{}", lower.join(":"), flags.join(","))
+    let Names { lower, written, .. } = names;
+    let written = written.as_ref().map(|(upper, work)| format!("upperdir={upper},workdir={work},"));
+    format!("lowerdir={},{}{}", lower.join(":"), written.unwrap_or_default(), flags.join(","))
 }
 
 /// `refused` is the error of the attempt to add layers one by one.
@@ -126,7 +150,8 @@ fn by_options(names: &Names, target: &Path, flags: &[&str], refused: Errno) -> i
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    mount("overlay", target, "overlay", libc::MS_NOSUID | libc::MS_NODEV, &options)
+    let access = if names.written.is_some() { 0 } else { libc::MS_RDONLY };
+    mount("overlay", target, "overlay", libc::MS_NOSUID | libc::MS_NODEV | access, &options)
 }
 
 #[cfg(test)]
@@ -136,7 +161,7 @@ mod tests {
     use std::fs;
 
     fn names(lower: Vec<String>) -> Names {
-        Names { lower, upper: "upper".to_owned(), work: "work".to_owned(), _open: Vec::new() }
+        Names { lower, written: Some(("upper".to_owned(), "work".to_owned())), _open: Vec::new() }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The sandbox of a command in a root: its mounts, its user, and its permissions.
 
 use super::RootFolder;
-use crate::local::ShownFolder;
+use crate::local::{LayeredFolder, ShownFolder};
 use crate::{BUILDER_FOLDER, BUILDER_ID, fakeroot, tools};
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::{Account, CommandOrder};
@@ -89,13 +89,22 @@ impl RootFolder {
             binds.push((work.to_owned(), PathBuf::from(inside), Access::Write));
         }
         binds.extend(self.shown.writable.iter().map(|folder| shown(folder, Access::Write)));
+        let layered = |folder: &LayeredFolder| {
+            let inside = Path::new(&folder.inside);
+            let target = self.plan.root.join(inside.strip_prefix("/").unwrap_or(inside));
+            let lower = folder.layers.iter().map(|layer| self.reached(layer)).collect();
+            [Operation::Folder { path: target.clone() }, Operation::Layers { lower, target }]
+        };
+        let layered: Vec<Operation> = self.shown.layered.iter().flat_map(layered).collect();
         if !self.ids.has_one_id() {
             let mut operations = self.plan.entering(&binds);
+            before_pivot(&mut operations, layered);
             operations.extend(self.handing_over());
             return operations;
         }
         binds.push(fakeroot::shown(&self.plan.folder));
         let mut operations = self.plan.entering(&binds);
+        before_pivot(&mut operations, layered);
         let more = fakeroot::operations(&self.plan.root, &self.plan.folder, &self.owners.fakeroots);
         before_pivot(&mut operations, more);
         operations

@@ -1,7 +1,7 @@
 //! Folders that commands of a root see in addition to its layers and inputs, and their paths outside.
 
 use super::RootFolder;
-use crate::local::{Local, ShownFolder};
+use crate::local::{LayeredFolder, Local, ShownFolder};
 use kilnyard_model::order::{BuildOrder, RootOrder};
 use kilnyard_root::probe;
 use kilnyard_root::sandbox::RunError;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Shown {
     /// Read-only folders of the machine.
     pub(super) folders: Vec<ShownFolder>,
+    /// Read-only folders of several layers.
+    pub(super) layered: Vec<LayeredFolder>,
     /// Folders that commands may write to.
     pub(super) writable: Vec<ShownFolder>,
     /// Path of the work folder inside the root, if only that folder is in memory.
@@ -37,6 +39,7 @@ impl RootFolder {
         });
         let folders: Vec<ShownFolder> = local.folders.iter().cloned().chain(composed).collect();
         let mut root = self.showing(&folders).sealing(&order.sealed);
+        root.shown.layered.clone_from(&local.layered);
         root.terms.open.clone_from(&order.open);
         root
     }

@@ -201,6 +201,7 @@ impl Needed {
         for content in root.folders.iter().filter_map(|folder| folder.content.as_ref()) {
             match content {
                 FolderContent::Tree(tree) => needed.trees.push(tree.clone()),
+                FolderContent::Layers(layers) => needed.trees.extend(layers.iter().cloned()),
                 FolderContent::Files(listed) => {
                     needed.files.extend(listed.iter().map(|file| file.artifact.clone()));
                 }

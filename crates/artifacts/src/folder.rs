@@ -82,7 +82,7 @@ impl Folder {
         }
     }
 
-    /// Stores small files in memory, uncompressed, each under its hash. They are flushed several at a time: so many small ones wait
+    /// Stores small files in memory, uncompressed, each under its hash. They are flushed several at a time, so that small ones wait
     /// for the disk little longer than one.
     ///
     /// # Errors

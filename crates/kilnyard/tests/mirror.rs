@@ -5,7 +5,13 @@
 
 mod support;
 
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_sign::YardKey;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use support::archive::{Archive, DAY, now_seconds};
 use support::server::{Manner, Server};
 use support::site::SiteMirror;
@@ -99,6 +105,86 @@ fn a_mirror_of_the_site_that_lies_is_found_out() {
     let before = tiny.index();
     tiny.scan().exits(3).says(&["verify the Release file of tiny"]);
     assert_eq!(tiny.index().1, before.1);
+}
+
+/// The whole answer to a request for a file; none if it is an error, or breaks off.
+fn whole_answer(address: &str, path: &str) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: mirror\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    // An end without a close of the connection is an error here.
+    let is_closed = stream.read_to_end(&mut answer).is_ok();
+    let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(&answer[..head]).to_ascii_lowercase();
+    let length =
+        text.lines().find_map(|line| line.strip_prefix("content-length: "))?.trim().parse::<usize>().ok()?;
+    let is_whole = text.starts_with("http/1.1 200") && answer.len() - head == length;
+    (is_whole && is_closed).then(|| answer.split_off(head))
+}
+
+/// `KILNYARD_KILLS` is the number of kills: more than here belong to a trial of hours.
+fn a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half() {
+    let kills: usize = std::env::var("KILNYARD_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let content = |number: usize| -> Vec<u8> {
+        let size = 1000 + number * 37_777;
+        (0..size).map(|at| (at * 31 + number * 7) as u8 ^ (at >> 8) as u8).collect()
+    };
+    let contents: Arc<Vec<Vec<u8>>> = Arc::new((0..40).map(content).collect());
+    let path = |number: usize, bytes: &[u8]| match number % 2 {
+        0 => format!("/a/pool/{number}"),
+        _ => format!("/a/dists/by-hash/SHA256/{}", Sha256Hex::of(bytes)),
+    };
+    let paths: Arc<Vec<String>> =
+        Arc::new(contents.iter().enumerate().map(|(number, bytes)| path(number, bytes)).collect());
+    let of_origin = |path: &String| path.strip_prefix("/a").unwrap().to_owned();
+    let origin = Server::start(paths.iter().map(of_origin).zip(contents.iter().cloned()).collect());
+    let folder = folder("killed-mirror");
+    // Half of the files have room, so that some are always removed and fetched again.
+    let configuration = format!("keep-bytes = 15_000_000\n[archive.a]\nurls = [\"{}\"]\n", origin.url());
+    let mut mirror = SiteMirror::start(folder.path().to_owned(), &configuration);
+    let address = mirror.url.trim_start_matches("http://").to_owned();
+    let (is_over, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..6)
+        .map(|client: usize| {
+            let (address, contents, paths) = (address.clone(), contents.clone(), paths.clone());
+            let (is_over, answers) = (is_over.clone(), answers.clone());
+            std::thread::spawn(move || {
+                let mut number = client * 7;
+                while !is_over.load(Ordering::Relaxed) {
+                    number = (number * 13 + 5) % 40;
+                    if let Some(found) = whole_answer(&address, &paths[number]) {
+                        assert!(found == contents[number], "wrong bytes of {}", paths[number]);
+                        answers.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    for kill in 0..kills {
+        // An origin that breaks off, now and then.
+        let path = of_origin(&paths[kill % 40]);
+        origin.behave(&path, (kill % 3 == 0).then_some(Manner::Truncate(20_000)));
+        std::thread::sleep(Duration::from_millis(60 + (kill * 37 % 200) as u64));
+        mirror.kill();
+        origin.behave(&path, None);
+        mirror.start_again();
+    }
+    let before = answers.load(Ordering::Relaxed);
+    until("it serves again", || answers.load(Ordering::Relaxed) > before + 20);
+    is_over.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    println!("{kills} kills, {} whole answers", answers.load(Ordering::Relaxed));
+    mirror.kill();
+    mirror.run(&["verify"]).exits(0).says(&["0 damaged"]);
+    for listed in mirror.paths() {
+        let number = paths.iter().position(|path| path[1..] == listed).unwrap();
+        let kept = std::fs::read(mirror.folder.join("files/files").join(&listed)).unwrap();
+        assert!(kept == contents[number], "{listed}");
+    }
+    // What a killed process left on its way is removed at the next start.
+    mirror.start_again();
+    assert_eq!(std::fs::read_dir(mirror.folder.join("files/parts")).unwrap().count(), 0);
 }
 
 fn serve_has_a_mirror_within() {
@@ -641,6 +727,7 @@ fn main() {
         the_mirror_of_the_site_is_asked_first,
         a_mirror_of_the_site_that_lies_is_found_out,
         serve_has_a_mirror_within,
+        a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half,
         an_unreachable_mirror_is_reported,
         a_signature_by_an_unknown_key_is_rejected,
         a_changed_release_file_is_rejected,

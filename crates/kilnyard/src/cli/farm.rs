@@ -37,7 +37,7 @@ pub struct Worker {
     /// given to other workers at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "lease")]
     pub grace: u64,
-    /// The mirror of this site, such as http://mirror.example:3142, at which files of builds are read, instead of the one that the
+    /// The mirror of this site, such as `http://mirror.example:3142`, at which files of builds are read, instead of the one that the
     /// farm has for the worker's pool.
     #[arg(long, value_name = "URL", conflicts_with = "lease")]
     pub mirror: Option<String>,

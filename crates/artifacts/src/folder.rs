@@ -295,7 +295,7 @@ fn copy_hashed(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Sha256Hex
 }
 
 /// How many files are flushed at once. The disk joins them.
-const FLUSHES_AT_ONCE: usize = 32;
+const FLUSHES_AT_ONCE: usize = 16;
 
 struct RemoveLater<'a>(&'a Path);
 

@@ -293,7 +293,7 @@ pub struct Outputs {
 }
 
 /// The most bytes of a batch, and of a file in it.
-pub const BATCH_BYTES_MAX: u64 = 16 << 20;
+pub const BATCH_BYTES_MAX: u64 = 4 << 20;
 /// See [`BATCH_BYTES_MAX`].
 pub const BATCHED_BYTES_MAX: u64 = 1 << 20;
 

@@ -49,6 +49,9 @@ const STREAMS_MAX: u32 = 32;
 /// The most workers that join at the same time; further ones wait. Each has a thread while it waits for the disk.
 const JOINING_MAX: usize = 4;
 
+/// The most batches of files that are flushed at the same time; further ones wait. Each has several threads.
+const BATCHES_MAX: usize = 4;
+
 /// What a door requires of the TLS connections of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
@@ -112,6 +115,8 @@ struct Shared {
     shells: Shells,
     certificates: ClientCertificates,
     joining: Arc<Semaphore>,
+    /// Places for batches of files that are being flushed, for all workers.
+    batches: Arc<Semaphore>,
     /// Shares the list of workers with the other servers of the farm, before a worker that joins gets an answer.
     shares: OnceLock<Share>,
     /// Has files that this machine lacks, and whether workers reach it themselves.
@@ -137,6 +142,7 @@ impl Shared {
             shells: Shells::default(),
             certificates: self.certificates,
             joining: self.joining.clone(),
+            batches: self.batches.clone(),
             shares: OnceLock::new(),
             depot: depot.map_or_else(OnceLock::new, OnceLock::from),
             yards: yards::Served::default(),
@@ -194,6 +200,7 @@ impl Door {
             shells,
             certificates,
             joining,
+            batches: Arc::new(Semaphore::new(BATCHES_MAX)),
             shares: OnceLock::new(),
             depot: OnceLock::new(),
             yards: yards::Served::default(),

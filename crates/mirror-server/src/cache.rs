@@ -355,7 +355,7 @@ impl Cache {
             true => Ok(()),
             false => Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is not the listed one")),
         };
-        let kept = copied.and_then(|()| expects()).and_then(|()| part.growing.flush());
+        let kept = copied.and_then(|()| expects()).and_then(|()| part.growing.flush(at));
         let kept = kept.and_then(|()| self.keep(&part, &Facts::of(content.clone()).named()));
         self.forget(&part);
         kept.map(|()| true)

@@ -378,7 +378,7 @@ impl Way<'_> {
             self.part.growing.begin(facts.clone(), size);
         }
         let facts = Facts { size: self.written, sha256: found.sha256, sha512: found.sha512, ..facts };
-        let kept = self.part.growing.flush().and_then(|()| cache.keep(self.part, &facts));
+        let kept = self.part.growing.flush(self.written).and_then(|()| cache.keep(self.part, &facts));
         match kept {
             Ok(()) => End::Whole,
             Err(error) => End::Failed(format!("the mirror cannot keep {}: {error}", self.wanted.key)),

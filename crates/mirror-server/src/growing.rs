@@ -74,8 +74,9 @@ impl Growing {
         Ok(())
     }
 
-    /// Flushes what was written.
-    pub fn flush(&self) -> io::Result<()> {
+    /// Flushes what was written, which has this length. What an attempt before wrote beyond it is cut off.
+    pub fn flush(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)?;
         self.file.sync_all()
     }
 

@@ -57,7 +57,7 @@ pub async fn take(cache: &Arc<Cache>, wanted: &Wanted, request: Request<Incoming
         Ok(content) => {
             let size = content.size;
             let facts = Facts::of(content).named();
-            match part.growing.flush().and_then(|()| cache.keep(&part, &facts)) {
+            match part.growing.flush(size).and_then(|()| cache.keep(&part, &facts)) {
                 Ok(()) => {
                     cache.forget(&part);
                     part.growing.begin(facts, Some(size));

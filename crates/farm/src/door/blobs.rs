@@ -176,7 +176,7 @@ pub async fn uploaded(
     post,
     path = "/v1/blobs/batch",
     params(BatchFor),
-    request_body(content = api::Bytes, content_type = BYTES, description = "The files, of at most 16 MiB together."),
+    request_body(content = api::Bytes, content_type = BYTES, description = "The files, of at most 4 MiB together."),
     responses(
         (status = 204, description = "All are stored."),
         (status = 400, description = "The body is not of that form.", body = Refused),
@@ -207,9 +207,15 @@ pub async fn batch(
     };
     let ((files, size_bytes), body) = admitted(admit(), body).await?;
     let mut body = reader(body, CancellationToken::new());
-    let stored = tokio::task::spawn_blocking(move || {
+    let arrived = tokio::task::spawn_blocking(move || {
         let mut bytes = Vec::new();
-        (&mut body).take(size_bytes).read_to_end(&mut bytes).map_err(Refusal::machine)?;
+        (&mut body).take(size_bytes).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let bytes = arrived.await.map_err(Refusal::machine)?.map_err(Refusal::machine)?;
+    // After that: a slow sender holds no place.
+    let place = shared.batches.clone().acquire_owned().await.map_err(Refusal::machine)?;
+    let stored = tokio::task::spawn_blocking(move || {
+        let _place = place;
         let malformed = |reason| Refusal(StatusCode::BAD_REQUEST, reason);
         let batch = batch::read(&bytes).map_err(malformed)?;
         match files.distfiles.insert_each(&batch) {

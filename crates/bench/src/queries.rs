@@ -166,6 +166,7 @@ pub(super) fn run_row(began: f64) -> RunRow {
         expected_seconds: 3000.0,
         bound_seconds: 2000.0,
         forced: None,
+        commits: Vec::new(),
     }
 }
 

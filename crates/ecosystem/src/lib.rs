@@ -12,6 +12,7 @@
 mod archive;
 pub mod debian;
 mod excerpt;
+pub mod git;
 mod layering;
 mod options;
 pub mod pkgsrc;

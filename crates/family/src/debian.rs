@@ -32,8 +32,9 @@ use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Against;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
-use kilnyard_store::Store;
+use kilnyard_store::{RunCommit, Store};
 use kilnyard_yard::causes::KnownCause;
+use kilnyard_yard::commits::Change;
 use kilnyard_yard::error::Result;
 use kilnyard_yard::family::{
     self, Family, Neighbour, NewYard, PublicationTerms, Recovered, Resolved, Scanned, Set, ToPublish,
@@ -133,7 +134,7 @@ impl family::FamilyEntry for DebianEntry {
 }
 
 impl Family for Debian {
-    fn located(&self, yard: &Path) -> Arc<dyn Family> {
+    fn located(&self, yard: &Path, _own: &Path) -> Arc<dyn Family> {
         let archives = self.archives.iter().map(|archive| archive.located(yard)).collect();
         Arc::new(Debian { keyring: yard.join(&self.keyring), archives, ..self.clone() })
     }
@@ -283,6 +284,21 @@ impl Family for Debian {
 
     fn tried(&self, _folder: &Path, changes: &[String], text: &str) -> Result<String> {
         tries::with_packages(text, &init::changed(changes)?)
+    }
+
+    fn commits(&self, yard: &Yard) -> Result<Vec<RunCommit>> {
+        let located = git::located(yard, &set::rules(yard)?).into_iter();
+        Ok(located.map(|(source, _, folder)| RunCommit { source, commit: folder.commit }).collect())
+    }
+
+    fn changes(
+        &self,
+        yard: &Yard,
+        earlier: &[RunCommit],
+        later: &[RunCommit],
+        package: Option<&str>,
+    ) -> Result<Vec<Change>> {
+        git::changes(yard, &set::rules(yard)?, earlier, later, package)
     }
 
     fn scans_tries(&self, changes: &[String]) -> bool {

@@ -5,7 +5,8 @@
 //! `ecosystem`.
 //!
 //! Invariant: nothing outside these folders names a family. A new family is a folder here, a folder in `ecosystem`,
-//! and a line in each of the two lists.
+//! and a line in each of the two lists. What families share, such as
+//! [`git`], has a place here, too.
 //!
 //! Known downside: pkgsrc builds run in a Debian base root, so the pkgsrc folder uses the Debian one.
 
@@ -16,6 +17,7 @@ macro_rules! say {
 
 mod arguments;
 pub mod debian;
+pub mod git;
 pub mod pkgsrc;
 
 use kilnyard_yard::family::FamilyEntry;

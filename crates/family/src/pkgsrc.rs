@@ -38,7 +38,8 @@ use kilnyard_model::graph::Graph;
 use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
-use kilnyard_store::Store;
+use kilnyard_store::{RunCommit, Store};
+use kilnyard_yard::commits::Change;
 use kilnyard_yard::config::ALL;
 use kilnyard_yard::config::edit::{self, OnConflict};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
@@ -152,9 +153,9 @@ impl family::FamilyEntry for PkgsrcEntry {
 }
 
 impl Family for Pkgsrc {
-    fn located(&self, yard: &Path) -> Arc<dyn Family> {
+    fn located(&self, yard: &Path, own: &Path) -> Arc<dyn Family> {
         let mut located = self.clone();
-        located.locate(yard);
+        located.locate(yard, own);
         Arc::new(located)
     }
 
@@ -205,7 +206,7 @@ impl Family for Pkgsrc {
     }
 
     fn tree_and_architecture(&self) -> (String, String) {
-        (self.tree.display().to_string(), self.root.architecture.clone())
+        (self.shown(), self.root.architecture.clone())
     }
 
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
@@ -247,6 +248,21 @@ impl Family for Pkgsrc {
 
     fn changed_packages(&self, yard: &Yard, commit: &str) -> Result<Vec<String>> {
         changed::changed_packages(yard, self, commit)
+    }
+
+    fn commits(&self, yard: &Yard) -> Result<Vec<RunCommit>> {
+        let commit = changed::tree_commit(yard, self);
+        Ok(commit.map(|place| RunCommit { source: self.shown(), commit: place.commit }).into_iter().collect())
+    }
+
+    fn changes(
+        &self,
+        yard: &Yard,
+        earlier: &[RunCommit],
+        later: &[RunCommit],
+        package: Option<&str>,
+    ) -> Result<Vec<Change>> {
+        changed::changes(yard, self, earlier, later, package)
     }
 
     fn inputs(&self, yard: &Yard, _names: Option<&[String]>) -> Result<String> {

@@ -325,6 +325,7 @@ impl Run<'_> {
             expected_seconds: self.planned.plan.expected_seconds,
             bound_seconds: self.planned.plan.bound_seconds,
             forced: self.options.forced_run(),
+            commits: self.yard.config.family.commits(self.yard).unwrap_or_default(),
         }
     }
 }

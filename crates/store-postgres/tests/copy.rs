@@ -44,6 +44,7 @@ fn fill(store: &mut dyn Store) {
         expected_seconds: 1.0,
         bound_seconds: 1.0,
         forced: None,
+        commits: Vec::new(),
     };
     let run = store.begin_run(&run, &packages).unwrap();
     let stage = StageResult {

@@ -74,6 +74,7 @@ pub const TABLES: [Table; 15] = [
             ("expected", Real),
             ("bound", Real),
             ("forced", Text),
+            ("commits", Text),
         ],
     ),
     table(

@@ -26,7 +26,7 @@ pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, EventKind, Ids};
 pub use lead::{Holder, Leader, Leadership, RENEW_SECONDS, SILENT_SECONDS_MAX};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
-    Plan, PlanRow, PlanRowSeen, Provenance, Record, Request, RequestKind, RunRow, RunState,
+    Plan, PlanRow, PlanRowSeen, Provenance, Record, Request, RequestKind, RunCommit, RunRow, RunState,
 };
 
 use kilnyard_model::identity::Scope;

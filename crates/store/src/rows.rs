@@ -63,6 +63,17 @@ pub struct RunRow {
     pub bound_seconds: f64,
     /// Forced packages; absent for a run that builds whatever is not up to date.
     pub forced: Option<ForcedRun>,
+    /// The commits that its sources were from, as far as they were from git.
+    pub commits: Vec<RunCommit>,
+}
+
+/// The commit that sources of a run were from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCommit {
+    /// The tree's folder, or the address of the repository as the configuration has it, without a password.
+    pub source: String,
+    /// The id of the commit.
+    pub commit: String,
 }
 
 /// The packages that a command forces, recorded so that an interrupted run can be resumed with them.

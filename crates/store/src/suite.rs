@@ -9,7 +9,7 @@ mod packages;
 mod plans;
 mod runs;
 
-use crate::{BuildRow, ForcedRun, Holder, Number, PackageRow, RunRow, RunState, Store};
+use crate::{BuildRow, ForcedRun, Holder, Number, PackageRow, RunCommit, RunRow, RunState, Store};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
 use kilnyard_model::order::{Output, Stage};
@@ -105,6 +105,7 @@ fn run_row() -> RunRow {
         expected_seconds: 60.0,
         bound_seconds: 50.0,
         forced: Some(ForcedRun { packages: vec!["a".into()], checks_reproducible: true }),
+        commits: vec![RunCommit { source: "/usr/src".to_owned(), commit: "0123".repeat(10) }],
     }
 }
 

@@ -42,8 +42,8 @@ pub use drawing::{Anchor, Drawing};
 pub use error::WebError;
 pub use page::page;
 pub use report::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportFailure, ReportOutput,
-    ReportPackage, ReportStage, ReportStalls, RepositoryFacts, RunState, SCHEMA,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportChange, ReportCommit,
+    ReportFailure, ReportOutput, ReportPackage, ReportStage, ReportStalls, RepositoryFacts, RunState, SCHEMA,
 };
 pub use timeline::drawing as timeline;
 pub use write::{PAGE_FILE, REPORT_FILE, TIMELINE_FILE, write};

@@ -62,6 +62,15 @@ pub struct Report {
     /// The packages of the tree that are not part of the run, and why.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
+    /// The commits that the sources were from, as far as they were from git.
+    #[serde(default)]
+    pub commits: Vec<ReportCommit>,
+    /// The earlier run whose commits `changes` begin after.
+    #[serde(default)]
+    pub compared_run: Option<u64>,
+    /// The commits since then, the newest first.
+    #[serde(default)]
+    pub changes: Vec<ReportChange>,
     /// The repository, if the run published it.
     pub repository: Option<RepositoryFacts>,
     /// Notes about the whole run, at least one sentence each.
@@ -94,6 +103,9 @@ impl Default for Report {
             causes: Vec::new(),
             cycles_cut: Vec::new(),
             left_out: Vec::new(),
+            commits: Vec::new(),
+            compared_run: None,
+            changes: Vec::new(),
             repository: None,
             notes: Vec::new(),
         }
@@ -111,6 +123,30 @@ pub enum RunState {
     Finished,
     /// The run was stopped; the same command continues it.
     Interrupted,
+}
+
+/// The commit that sources of a run were from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportCommit {
+    /// The tree, or the repository.
+    pub source: String,
+    /// The id of the commit.
+    pub commit: String,
+}
+
+/// A commit between those of two runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportChange {
+    /// The tree, or the repository.
+    pub source: String,
+    /// The id of the commit.
+    pub commit: String,
+    /// Who wrote it.
+    pub author: String,
+    /// The day on which it was written, in UTC.
+    pub date: String,
+    /// The lines of its message that people wrote.
+    pub lines: Vec<String>,
 }
 
 /// Number of packages by outcome. Each package counts once, so the others, except `failed_as_expected`, add up to

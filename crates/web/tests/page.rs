@@ -4,8 +4,9 @@
 mod markup;
 
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportFailure, ReportOutput,
-    ReportPackage, ReportStage, ReportStalls, RepositoryFacts, RunState, page, timeline,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportChange, ReportCommit,
+    ReportFailure, ReportOutput, ReportPackage, ReportStage, ReportStalls, RepositoryFacts, RunState, page,
+    timeline,
 };
 use markup::check;
 use proptest::collection::vec;
@@ -127,6 +128,12 @@ fn package() -> impl Strategy<Value = ReportPackage> {
     })
 }
 
+fn change() -> impl Strategy<Value = ReportChange> {
+    (text(), text(), text(), text(), vec(text(), 0..50)).prop_map(|(source, commit, author, date, lines)| {
+        ReportChange { source, commit, author, date, lines }
+    })
+}
+
 fn report() -> impl Strategy<Value = Report> {
     let words = (text(), text(), text(), text(), text(), vec(text(), 0..3));
     let run = proptest::sample::select(vec![RunState::Running, RunState::Finished, RunState::Interrupted]);
@@ -139,6 +146,7 @@ fn report() -> impl Strategy<Value = Report> {
         vec((text(), text()), 0..3),
         option::of((text(), text(), text(), any::<u64>())),
         vec((text(), vec(text(), 0..40)), 0..3),
+        (vec((text(), text()), 0..2), option::of(any::<u64>()), vec(change(), 0..4)),
     );
     (words, numbers, expected, counts, lists).prop_map(|(words, numbers, expected, counts, lists)| Report {
         schema: 1,
@@ -171,6 +179,9 @@ fn report() -> impl Strategy<Value = Report> {
             failed_as_expected: counts[9],
         },
         packages: lists.0,
+        commits: lists.5.0.into_iter().map(|(source, commit)| ReportCommit { source, commit }).collect(),
+        compared_run: lists.5.1,
+        changes: lists.5.2,
         causes: lists.4.into_iter().map(|(title, packages)| ReportCause { title, packages }).collect(),
         cycles_cut: lists
             .1

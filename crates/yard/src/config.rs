@@ -4,6 +4,7 @@ pub mod artifacts;
 pub mod demand;
 pub mod edit;
 pub mod farm;
+pub mod git;
 pub mod limits;
 pub mod mirror;
 pub mod packages;
@@ -58,6 +59,8 @@ struct File {
     #[serde(default)]
     mirror: mirror::MirrorTable,
     #[serde(default)]
+    git: git::GitTable,
+    #[serde(default)]
     store: store::StoreTable,
     #[serde(default)]
     artifacts: artifacts::ArtifactsTable,
@@ -69,7 +72,7 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "packages",
     "packages-file",
     "package",
@@ -81,6 +84,7 @@ const KEYS: [&str; 17] = [
     "farm",
     "people",
     "signer",
+    "git",
     "mirror",
     "store",
     "artifacts",
@@ -121,6 +125,8 @@ pub struct Config {
     pub people: people::People,
     /// The signer, if it is on another machine.
     pub signer: Option<signer::SignerTable>,
+    /// Repositories of git.
+    pub git: git::GitTable,
     /// The mirror of the site.
     pub mirror: mirror::MirrorTable,
     /// Where the yard's records are.
@@ -506,6 +512,9 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # keep = "200G"                    # which keeps the least recently used files up to this size
 # distfiles = ["https://distfiles.example"]  # and fetches distfiles there
 
+[git]                              # repositories of git, as trees and sources
+# copies = "FOLDER"                # where copies of them are kept; yards of a user may share it
+
 [try]                              # builds of proposed changes (docs/tries.md)
 # keep-days = 7                    # after which a try is removed
 # most = 5                         # tries of one author
@@ -654,6 +663,7 @@ impl Config {
             people: file.people,
             signer: file.signer,
             mirror: file.mirror,
+            git: file.git,
             store: file.store,
             artifacts: file.artifacts,
             tries: file.tries,

@@ -6,6 +6,7 @@
 //! that the family made from its index; a coordinator queries it as an [`Ecosystem`].
 
 use crate::causes::KnownCause;
+use crate::commits::Change;
 use crate::error::{Context, Error, Kind, Result};
 use crate::finding::Finding;
 use crate::helpers::Helpers;
@@ -25,7 +26,7 @@ use kilnyard_publish::{Publication, PublishError};
 use kilnyard_root::IdMap;
 use kilnyard_signer::client::{Builds, ClientError};
 use kilnyard_signer::message::Refusal;
-use kilnyard_store::{Current, Store};
+use kilnyard_store::{Current, RunCommit, Store};
 use serde_json::json;
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
@@ -134,8 +135,9 @@ pub enum Neighbour {
 
 /// A package family as one yard configures it.
 pub trait Family: Any + Debug + Send + Sync {
-    /// This family with absolute paths: relative ones are resolved against the yard.
-    fn located(&self, yard: &Path) -> Arc<dyn Family>;
+    /// This family with absolute paths: relative ones are resolved against the yard. `own` is the folder with the state, index and
+    /// layers of its target, or of the yard.
+    fn located(&self, yard: &Path, own: &Path) -> Arc<dyn Family>;
 
     /// The family's name, for messages.
     fn title(&self) -> &'static str;
@@ -249,6 +251,28 @@ pub trait Family: Any + Debug + Send + Sync {
     /// by package.
     fn provenances(&self, _yard: &Yard) -> Result<BTreeMap<String, String>> {
         Ok(BTreeMap::new())
+    }
+
+    /// The commits that the sources of the set are from, as far as they are from git.
+    ///
+    /// # Errors
+    /// The configuration names no valid sources.
+    fn commits(&self, _yard: &Yard) -> Result<Vec<RunCommit>> {
+        Ok(Vec::new())
+    }
+
+    /// The commits between those of two runs, the newest first; those that concern one package, if it is named.
+    ///
+    /// # Errors
+    /// The repository does not have them any more, or the package is not known.
+    fn changes(
+        &self,
+        _yard: &Yard,
+        _earlier: &[RunCommit],
+        _later: &[RunCommit],
+        _package: Option<&str>,
+    ) -> Result<Vec<Change>> {
+        Ok(Vec::new())
     }
 
     /// Compares a set with the lock of the yard, if there is one. A different set is an error if `is_strict`;

@@ -11,6 +11,7 @@
 //! read.
 
 pub mod causes;
+pub mod commits;
 pub mod config;
 pub mod due;
 pub mod environment;

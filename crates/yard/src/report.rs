@@ -1,6 +1,7 @@
 //! The report of a run, made from the store.
 
 use crate::causes::{Cause, KnownCause, by_cause};
+use crate::commits::{self, Change};
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
 use crate::expectations::{Judgement, judge, success_note};
@@ -13,10 +14,10 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
-use kilnyard_store::{BuildRow, PackageRow, RunRow, RunState, Store};
+use kilnyard_store::{BuildRow, PackageRow, RunCommit, RunRow, RunState, Store};
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportFailure, ReportOutput,
-    ReportPackage, ReportStage, ReportStalls, RepositoryFacts,
+    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportChange, ReportCommit,
+    ReportFailure, ReportOutput, ReportPackage, ReportStage, ReportStalls, RepositoryFacts,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -98,7 +99,11 @@ pub fn write(
     published: Option<&Published>,
 ) -> Result<String> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(WHOLE.to_owned()) };
-    let facts = Facts::read(yard, store, workshop, &run)?;
+    let mut facts = Facts::read(yard, store, workshop, &run)?;
+    if let Some(before) = commits::run_before(store, &run)? {
+        facts.changes = commits::between(yard, &before.commits, &run.commits, None);
+        facts.compared_run = Some(before.number);
+    }
     let folder = facts.folder.clone();
     facts.write_plain_logs()?;
     let report = facts.report(published);
@@ -152,6 +157,9 @@ struct Facts<'a> {
     rows: Vec<PackageRow>,
     builds: HashMap<String, Vec<BuildRow>>,
     outputs: HashMap<String, Vec<ReportOutput>>,
+    /// The run that commits are compared with, and the commits since then.
+    compared_run: Option<u64>,
+    changes: Vec<Change>,
 }
 
 /// The failures of packages by cause.
@@ -162,6 +170,15 @@ fn causes<'a>(failed: impl Iterator<Item = &'a PackageRow>, known: &[KnownCause]
         title: cause.title,
     };
     causes.into_iter().map(shown).collect()
+}
+
+fn shown_commit(RunCommit { source, commit }: &RunCommit) -> ReportCommit {
+    ReportCommit { source: source.clone(), commit: commit.clone() }
+}
+
+fn shown_change(change: &Change) -> ReportChange {
+    let Change { source, commit, author, date_seconds, lines } = change.clone();
+    ReportChange { source, commit, author, date: words::date(date_seconds), lines }
 }
 
 impl Facts<'_> {
@@ -186,7 +203,17 @@ impl Facts<'_> {
         }
         let rows = store.packages(run.number).map_err(store_error)?;
         let folder = folder_of(run.number, &rows, workshop);
-        Ok(Facts { yard, workshop, run, folder, rows, builds, outputs })
+        Ok(Facts {
+            yard,
+            workshop,
+            run,
+            folder,
+            rows,
+            builds,
+            outputs,
+            compared_run: None,
+            changes: Vec::new(),
+        })
     }
 
     /// Writes the logs of failed builds as plain text into the report, and removes those of an earlier report.
@@ -289,6 +316,9 @@ impl Facts<'_> {
                 packages: published.packages,
             }),
             notes,
+            commits: self.run.commits.iter().map(shown_commit).collect(),
+            compared_run: self.compared_run,
+            changes: self.changes.iter().map(shown_change).collect(),
             ..Report::default()
         }
     }

@@ -113,6 +113,12 @@ pub fn time(seconds: f64) -> String {
     jiff::Timestamp::from_second(seconds as i64).map_or_else(|_| "?".to_owned(), |t| t.to_string())
 }
 
+/// Formats the day of a Unix time in UTC.
+pub fn date(seconds: i64) -> String {
+    let time = jiff::Timestamp::from_second(seconds);
+    time.map_or_else(|_| "?".to_owned(), |time| time.strftime("%Y-%m-%d").to_string())
+}
+
 /// `1 package`, `2 packages`, `2 processes`.
 pub fn count(number: u64, one: &str) -> String {
     let ending = match number {

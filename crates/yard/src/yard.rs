@@ -148,9 +148,10 @@ impl Yard {
         let mut config = Config::parse(&text, &path, families)?;
         let folder = fs_err::canonicalize(folder).or_internal("find the yard")?;
         // Paths in the configuration are relative to the yard, not to the current folder.
-        config.family = config.family.located(&folder);
+        config.family = config.family.located(&folder, &folder);
         for target in &mut config.targets {
-            target.config.family = target.config.family.located(&folder);
+            let own = folder.join(TARGETS).join(&target.name);
+            target.config.family = target.config.family.located(&folder, &own);
         }
         Ok(Yard::of_parts(folder, config, environment))
     }

@@ -95,6 +95,15 @@ impl RecipeFiles {
             || self.taken_over(location, read).iter().any(|other| has_within(other))
     }
 
+    /// What such files are in: paths of files and folders in the tree.
+    pub(super) fn places(&self, location: &str, read: &str) -> Vec<String> {
+        let files = read.split_ascii_whitespace().filter_map(|file| of_tree(location, file));
+        let mut places = self.taken_over(location, read);
+        places.insert(location.to_owned());
+        places.extend(files);
+        places.into_iter().collect()
+    }
+
     /// Other directories from which the package takes files.
     fn taken_over(&self, location: &str, read: &str) -> BTreeSet<String> {
         let mut found = BTreeSet::new();

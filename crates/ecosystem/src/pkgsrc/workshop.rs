@@ -146,6 +146,11 @@ impl Workshop {
         self.graph.packages().filter(is_concerned).map(|id| self.graph.name(id).to_owned()).collect()
     }
 
+    /// The files and folders of the tree that go into a package, relative to the tree.
+    pub fn places(&self, package: PackageId) -> Vec<String> {
+        self.files.places(&self.packages[package.index()].recipe.location, &self.read(package))
+    }
+
     /// The files that make read for a package.
     fn read(&self, package: PackageId) -> String {
         let file = ScanFile::parse(self.stanza(package)).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::mirror::find_release;
 use super::rules::{Rule, Selection};
 use crate::FAMILIES;
 use clap::Args;
-use kilnyard_ecosystem::debian::packaging::{GitRule, Repository};
+use kilnyard_ecosystem::git::{GitAddress, Repository};
 use kilnyard_mirror::{Fetched, without_password};
 use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Error, Kind, Result};
@@ -155,7 +155,7 @@ fn absolute(name: &str) -> String {
         Ok(Selection::Local(_)) => "",
         Ok(Selection::Rules(_)) => "@",
         Ok(Selection::Installed(_)) => "installed:",
-        Ok(Selection::Git(GitRule { repository: Repository::Folder(_), .. })) => "git:",
+        Ok(Selection::Git(GitAddress { repository: Repository::Folder(_), .. })) => "git:",
         _ => return name.to_owned(),
     };
     let path = body.strip_prefix(beginning).and_then(|path| std::path::absolute(path).ok());

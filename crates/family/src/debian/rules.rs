@@ -7,6 +7,7 @@
 //! | `hello=2.10-3`, `linux/bookworm-backports` | a source in this version, or from this suite or archive |
 //! | `own/hello_2.10-3.dsc`, `own/*.dsc` | sources of this machine; they replace the archive's of the same name |
 //! | `git:packaging/hello#main` | the source in a git repository; see `git` |
+//! | `git:packages#main:hello`, `git:packages#main:*` | that in a folder of one; those in all folders |
 //! | `@names.txt` | the rules in a file, one per line |
 //! | `build-depends:zlib1g-dev` | sources with this package in their build dependencies |
 //! | `depends-on:zlib` | sources that need a package of this source, directly or through others, to be built |
@@ -14,9 +15,9 @@
 //! | `section:libs`, `priority:required` | sources of a section or a priority |
 //! | `-RULE` | excludes what the rule selects |
 
-use kilnyard_ecosystem::debian::packaging::GitRule;
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::suites::Pin;
+use kilnyard_ecosystem::git::{self, GitAddress};
 use kilnyard_mirror::without_password;
 use kilnyard_yard::error::{Error, Result};
 
@@ -24,9 +25,6 @@ use kilnyard_yard::error::{Error, Result};
 pub const DEPTH_MAX: usize = 8;
 /// The maximum number of rules of a yard. A release has 40,000 sources, each of which may be a rule.
 pub const RULES_MAX: usize = 1 << 20;
-
-/// The beginning of rules that name a git repository.
-const GIT: &str = "git:";
 
 /// A rule; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +49,7 @@ pub enum Selection {
     /// A `.dsc` file of this machine, or a pattern of them, relative to the yard.
     Local(String),
     /// The source in a git repository.
-    Git(GitRule),
+    Git(GitAddress),
     /// The rules in a file, relative to the yard.
     Rules(String),
     /// Sources that name this binary package in their build dependencies.
@@ -76,10 +74,10 @@ impl Rule {
             Some(body) => (true, body),
             None => (false, text),
         };
-        if let Some(place) = body.strip_prefix(GIT) {
-            let rule = GitRule::parse(place).map_err(|reason| {
+        if let Some(place) = body.strip_prefix(git::PREFIX) {
+            let rule = GitAddress::parse(place).map_err(|reason| {
                 Error::usage(format!("`{}` is not a git repository: {reason}", without_password(text)))
-                    .hint("git:PATH, git:https://HOST/PATH, git:ssh://HOST/PATH or git:USER@HOST:PATH, with #BRANCH")
+                    .hint("git:PATH, git:https://HOST/PATH, git:ssh://HOST/PATH or git:USER@HOST:PATH, with #BRANCH or #BRANCH:FOLDER")
             })?;
             return Ok(Rule { is_exclusion, selection: Selection::Git(rule) });
         }

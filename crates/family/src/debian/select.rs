@@ -1,14 +1,15 @@
 //! Evaluates the rules of `packages` on an index.
 
-use super::git;
 use super::rules::{DEPTH_MAX, RULES_MAX, Rule, Selection};
+use crate::git::shown;
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::dependents::{Reach, dependents};
 use kilnyard_ecosystem::debian::relation;
 use kilnyard_ecosystem::debian::source::{Source, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe};
+use kilnyard_ecosystem::git::GitAddress;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The maximum size of a file of rules or of a list of installed packages.
@@ -196,6 +197,19 @@ fn lack(yard: &Path, selection: &Selection) -> Option<(String, String)> {
     Some((rule, reason))
 }
 
+/// The sources that a git rule stands for.
+fn of_repository(rule: &GitAddress, locals: &HashMap<PathBuf, String>) -> Vec<String> {
+    let shown = shown(rule);
+    match shown.strip_suffix('*') {
+        None => locals.get(Path::new(&shown)).cloned().into_iter().collect(),
+        Some(beginning) => {
+            let is_of = |path: &&PathBuf| path.to_str().is_some_and(|path| path.starts_with(beginning));
+            let found: BTreeMap<&PathBuf, &String> = locals.iter().filter(|(path, _)| is_of(path)).collect();
+            found.into_values().cloned().collect()
+        }
+    }
+}
+
 fn names(
     yard: &Path,
     selection: &Selection,
@@ -221,7 +235,7 @@ fn names(
         Selection::Local(pattern) => {
             files(yard, pattern).iter().filter_map(|path| locals.get(path).cloned()).collect()
         }
-        Selection::Git(rule) => locals.get(Path::new(&git::shown(rule))).cloned().into_iter().collect(),
+        Selection::Git(rule) => of_repository(rule, locals),
         Selection::BuildDepends(name) => built(&|source| build_depends(source, settings, name)),
         Selection::DependsOn(name) => {
             let (targets, all) = (std::slice::from_ref(name), built(&|_| true));

@@ -1,62 +1,109 @@
-//! The packages of a set that a commit of the tree changes.
+//! What commits of the tree change: packages, and what people wrote about it.
 
 use super::set;
 use crate::debian::base;
+use crate::git::{Failed, TreeCommit, WorkTree, commits_between, files_between};
 use crate::pkgsrc::Pkgsrc;
-use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_store::RunCommit;
+use kilnyard_yard::commits::Change;
+use kilnyard_yard::error::{Error, Kind, Result};
+use kilnyard_yard::interrupt;
 use kilnyard_yard::yard::Yard;
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
+
+/// The commit that the tree is at, if it is one of git.
+pub fn tree_commit(yard: &Yard, pkgsrc: &Pkgsrc) -> Option<TreeCommit> {
+    match &pkgsrc.git {
+        Some(address) => WorkTree { yard, address }.commit(),
+        None => TreeCommit::of_folder(&pkgsrc.tree, interrupt::cancel()),
+    }
+}
 
 /// The packages that a commit, or a range such as `A..B`, changes: by a file of their own directory, or by any other
 /// file that make read for them.
 pub fn changed_packages(yard: &Yard, pkgsrc: &Pkgsrc, commit: &str) -> Result<Vec<String>> {
-    let files = changed_files(&pkgsrc.tree, commit)?;
+    let place = tree_commit(yard, pkgsrc).ok_or_else(|| {
+        Error::usage(format!(
+            "{} is in no repository of git that belongs to this user",
+            pkgsrc.tree.display()
+        ))
+    })?;
+    let files = changed_files(&place, commit)?;
     let base = base::find(yard, &pkgsrc.root).unwrap_or_default();
     Ok(set::resolve(yard, pkgsrc, &base)?.concerned(&files))
 }
 
 /// The files that differ, relative to the tree, which may be a folder of a larger repository.
-fn changed_files(tree: &Path, commit: &str) -> Result<BTreeSet<String>> {
+fn changed_files(place: &TreeCommit, commit: &str) -> Result<BTreeSet<String>> {
     if commit.is_empty() || commit.starts_with('-') {
         return Err(Error::usage(format!("`{commit}` is not a valid commit")));
     }
-    let revisions: Vec<&str> = match commit.split_once("..") {
-        Some((from, to)) => vec![from, if to.is_empty() { "HEAD" } else { to }],
-        None => vec![commit],
+    // The tree's own commit, which is not the HEAD of a copy.
+    let revision = |text: &str| match text.strip_prefix("HEAD") {
+        Some(rest) if rest.is_empty() || rest.starts_with(['~', '^', '@']) => {
+            format!("{}{rest}", place.commit)
+        }
+        _ => text.to_owned(),
     };
-    let failed = "ask git what changed";
-    let output = Command::new("git")
-        // The repository is that of the tree, whatever the caller works in.
-        .env_remove("GIT_DIR")
-        .env_remove("GIT_WORK_TREE")
-        .env_remove("GIT_INDEX_FILE")
-        // The repository's own configuration may name a command that reads the state of its files, and one that fetches
-        // objects that a partial clone lacks.
-        .env("GIT_NO_LAZY_FETCH", "1")
-        .args(["-c", "core.fsmonitor=false", "-c", "protocol.allow=never"])
-        .arg("-C")
-        .arg(tree)
-        .args(["diff-tree", "-r", "-z", "-m", "--first-parent", "--root", "--no-commit-id", "--name-only"])
-        .args(["--no-renames", "--no-ext-diff", "--no-textconv", "--relative", "--end-of-options"])
-        .args(revisions)
-        .output()
-        .context(Kind::Machine, failed)
-        .map_err(|error| error.hint("apt-get install git"))?;
-    if !output.status.success() {
-        let mut error = Error::usage(format!("commit {commit} not found in {}", tree.display()));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        error.causes.extend(said.lines().take(3).map(str::to_owned));
-        return Err(error);
+    let revisions = match commit.split_once("..") {
+        Some((from, "")) => vec![revision(from), place.commit.clone()],
+        Some((from, to)) => vec![revision(from), revision(to)],
+        None => vec![revision(commit)],
+    };
+    let revisions: Vec<&str> = revisions.iter().map(String::as_str).collect();
+    files_between(place, &revisions).map_err(|failed| match failed {
+        Failed::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
+        Failed::Reason(reason) => {
+            let mut error = Error::usage(format!("commit {commit} not found"));
+            error.causes.push(reason);
+            error
+        }
+    })
+}
+
+/// See [`kilnyard_yard::family::Family::changes`].
+pub fn changes(
+    yard: &Yard,
+    pkgsrc: &Pkgsrc,
+    earlier: &[RunCommit],
+    later: &[RunCommit],
+    package: Option<&str>,
+) -> Result<Vec<Change>> {
+    let source = pkgsrc.shown();
+    let of = |commits: &[RunCommit]| {
+        commits.iter().find(|commit| commit.source == source).map(|commit| commit.commit.clone())
+    };
+    let (Some(from), Some(commit), Some(place)) = (of(earlier), of(later), tree_commit(yard, pkgsrc)) else {
+        return Ok(Vec::new());
+    };
+    if from == commit {
+        return Ok(Vec::new());
     }
-    let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+    let mut paths = Vec::new();
+    if let Some(package) = package {
+        let base = base::find(yard, &pkgsrc.root).unwrap_or_default();
+        let set = set::resolve(yard, pkgsrc, &base)?;
+        let Some(id) = kilnyard_ecosystem::Ecosystem::graph(&set).find(package) else {
+            return Ok(Vec::new());
+        };
+        paths = set.places(id);
+    }
+    let place = TreeCommit { commit, ..place };
+    commits_between(&place, &source, &from, &paths).map_err(|failed| match failed {
+        Failed::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
+        Failed::Reason(reason) => Error::usage(reason),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+    use std::process::Command;
+
+    fn place(tree: &Path) -> TreeCommit {
+        TreeCommit::of_folder(tree, interrupt::cancel()).unwrap()
+    }
 
     fn git(folder: &Path, arguments: &[&str]) -> bool {
         let settings =
@@ -102,7 +149,9 @@ mod tests {
         Command::new("git").arg("-C").arg(tree).args(["diff-tree", "-r", "--root", "HEAD"]).output().unwrap();
         let is_dangerous = attack.exists();
         let _ = std::fs::remove_file(&attack);
-        assert!(changed_files(tree, "HEAD").is_err());
+        let place = place(tree);
+        assert!(changed_files(&place, "HEAD").is_err());
+        assert!(commits_between(&place, "tree", "HEAD~0", &[]).is_ok());
         assert!(is_dangerous && !attack.exists(), "{is_dangerous}");
     }
 
@@ -123,8 +172,9 @@ mod tests {
             assert!(git(folder.path(), &["add", "-A"]));
             assert!(git(folder.path(), &["commit", "-qm", "change"]));
         };
-        let changed =
-            |commit: &str| changed_files(&tree, commit).map(|files| files.into_iter().collect::<Vec<_>>());
+        let changed = |commit: &str| {
+            changed_files(&place(&tree), commit).map(|files| files.into_iter().collect::<Vec<_>>())
+        };
         write("a/one/Makefile", "1");
         std::fs::write(folder.path().join("other"), "1").unwrap();
         commit();

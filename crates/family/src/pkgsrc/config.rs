@@ -1,6 +1,8 @@
 //! The `[pkgsrc]` table: packages of a pkgsrc tree.
 
 use crate::debian::DebianRoot;
+use crate::git::{WORK_TREE, shown};
+use kilnyard_ecosystem::git::{GitAddress, PREFIX};
 use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
 use kilnyard_ecosystem::{NamePattern, Options};
@@ -13,8 +15,11 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pkgsrc {
-    /// The tree's folder.
+    /// The tree's folder, or `git:` and the address of its repository; once located, the folder.
     pub tree: PathBuf,
+    /// The repository that the tree is a work tree of.
+    #[serde(skip)]
+    pub git: Option<GitAddress>,
     /// A bootstrap kit: an archive with the prefix, the package database and make. Without one, the tree's own
     /// `bootstrap/bootstrap` makes the kit, once.
     pub bootstrap_kit: Option<PathBuf>,
@@ -104,6 +109,12 @@ impl Pkgsrc {
     pub fn check_table(&self) -> Result<(), String> {
         self.root.check()?;
         check_minutes("scan-minutes-max", self.scan_minutes_max)?;
+        if let Some(Err(reason)) = address(&self.tree) {
+            return Err(format!(
+                "tree is not a repository of git: {reason}; git:PATH, git:https://HOST/PATH, git:ssh://HOST/PATH or \
+                 git:USER@HOST:PATH, with #BRANCH or #BRANCH:FOLDER"
+            ));
+        }
         let is_path = |path: &str| {
             path.starts_with('/')
                 && path.len() > 1
@@ -122,18 +133,36 @@ impl Pkgsrc {
         Ok(())
     }
 
+    /// The tree, as messages name it.
+    pub fn shown(&self) -> String {
+        self.git.as_ref().map_or_else(|| self.tree.display().to_string(), shown)
+    }
+
     /// Path of the make program inside a root: the configured one or the default.
     pub fn make(&self) -> String {
         self.make.clone().unwrap_or_else(|| format!("{}/bin/bmake", self.prefix))
     }
 
-    /// Resolves relative paths against the yard's folder.
-    pub fn locate(&mut self, yard: &Path) {
+    /// Resolves relative paths against the yard's folder. A tree from git is in `own`, the folder of the target.
+    pub fn locate(&mut self, yard: &Path, own: &Path) {
+        if let Some(Ok(address)) = address(&self.tree) {
+            self.git = Some(address);
+            self.tree = own.join(WORK_TREE);
+        }
         let paths = [Some(&mut self.tree), self.bootstrap_kit.as_mut(), self.mk_conf.as_mut()];
         for path in paths.into_iter().flatten().chain([&mut self.distfiles, &mut self.root.keyring]) {
             *path = yard.join(&*path);
         }
     }
+}
+
+/// The repository that `tree` names, if it names one.
+pub fn address(tree: &Path) -> Option<Result<GitAddress, &'static str>> {
+    let address = GitAddress::parse(tree.to_str()?.strip_prefix(PREFIX)?);
+    Some(match address {
+        Ok(address) if address.folders_in().is_some() => Err("a tree is one folder"),
+        other => other,
+    })
 }
 
 /// The values that `kilnyard init pkgsrc` fills in.
@@ -153,7 +182,7 @@ pub struct Template {
 
 /// The keys of the table, each with its example or default, and a remark.
 const KEYS: [(ConfigKey, &str, &str); 6] = [
-    (ConfigKey::Tree, "/usr/pkgsrc", ""),
+    (ConfigKey::Tree, "/usr/pkgsrc", "or git:PATH-OR-URL#BRANCH"),
     (
         ConfigKey::BootstrapKit,
         "bootstrap.tar.gz",

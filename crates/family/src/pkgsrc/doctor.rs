@@ -8,7 +8,10 @@ use std::path::Path;
 /// Whether the folder is a pkgsrc tree that the users of roots can reach.
 pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
     use std::os::unix::fs::PermissionsExt;
-    let shown = pkgsrc.tree.display();
+    let shown = pkgsrc.shown();
+    if pkgsrc.git.is_some() && !pkgsrc.tree.exists() {
+        return Finding::new("tree", true, format!("{shown}, which the first scan fetches"));
+    }
     if !pkgsrc.tree.join("mk").is_dir() {
         let help =
             Some(Remedy::from("tree in kilnyard.toml: the folder that contains mk and the categories"));
@@ -29,13 +32,16 @@ pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
                 format!("the users of roots cannot reach {shown}: they cannot enter {}", closed.display()),
             )
         },
-        None => Finding::new("tree", true, shown.to_string()),
+        None => Finding::new("tree", true, shown),
     }
 }
 
 /// Whether the archive of the kit, or the script that makes it, exists.
 pub fn kit(pkgsrc: &Pkgsrc) -> Finding {
     let Some(archive) = &pkgsrc.bootstrap_kit else {
+        if pkgsrc.git.is_some() && !pkgsrc.tree.exists() {
+            return Finding::new("kit", true, "the tree's bootstrap/bootstrap makes it, once");
+        }
         let script = pkgsrc.tree.join("bootstrap/bootstrap");
         let help = Remedy::from("bootstrap-kit in kilnyard.toml, with an archive of a bootstrapped prefix");
         return match script.is_file() {

@@ -3,10 +3,11 @@
 mod other;
 
 use super::asking::check_categories;
-use super::config::{Template, one_line, template};
+use super::config::{Template, address, one_line, template};
 use crate::FAMILIES;
 use crate::debian::init::{check_release, mirror_for};
 use clap::Args;
+use kilnyard_ecosystem::git::Repository;
 use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Imports, Wanted};
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::NewYard;
@@ -30,8 +31,8 @@ pub struct Init {
     /// Relative paths in it are relative to the current folder, as in bob.
     #[arg(long, value_name = "FILE")]
     from_bob: Option<PathBuf>,
-    /// The tree's folder; /usr/pkgsrc by default.
-    #[arg(long, value_name = "DIR")]
+    /// The tree's folder, or the repository to take it from, as git:PATH-OR-URL#BRANCH; /usr/pkgsrc by default.
+    #[arg(long, value_name = "DIR|git:ADDRESS")]
     tree: Option<PathBuf>,
     /// An archive of a bootstrapped prefix; without it, the tree's bootstrap/bootstrap makes the kit.
     #[arg(long, value_name = "FILE")]
@@ -67,11 +68,14 @@ impl Init {
         discard(&mut imports, self)?;
         let tree = imports.values.iter().find(|(key, _)| *key == ConfigKey::Tree);
         let tree = tree.map_or(TREE.to_owned(), |(_, tree)| tree.clone());
-        if !Path::new(&tree).join("mk").is_dir() {
-            return Err(Error::usage(format!("{tree} is not a pkgsrc tree: it has no mk"))
-                .hint("--tree with the folder that contains mk and the categories"));
+        // The first scan fetches a tree from git; `init::check` below validates its address.
+        if address(Path::new(&tree)).is_none() {
+            if !Path::new(&tree).join("mk").is_dir() {
+                return Err(Error::usage(format!("{tree} is not a pkgsrc tree: it has no mk"))
+                    .hint("--tree with the folder that contains mk and the categories, or git:PATH-OR-URL"));
+            }
+            check_categories(Path::new(&tree), &self.locations)?;
         }
-        check_categories(Path::new(&tree), &self.locations)?;
         let report = other.as_ref().map(|other| other.report(&imports)).unwrap_or_default();
         let release = self.release.clone();
         let mirror = self.mirror.clone().unwrap_or_else(|| mirror_for(&release));
@@ -104,6 +108,20 @@ impl Init {
     }
 }
 
+/// The absolute path of a file or folder, or the address of a repository, whose path becomes absolute.
+fn place_text(place: &Path) -> Result<String> {
+    match address(place) {
+        Some(Ok(mut address)) => {
+            if let Repository::Folder(path) = &mut address.repository {
+                *path = path_text(Path::new(path))?;
+            }
+            Ok(address.to_string())
+        }
+        Some(Err(reason)) => Err(Error::usage(format!("--tree is not a repository of git: {reason}"))),
+        None => path_text(place),
+    }
+}
+
 /// Overrides settings of the other builder with options of the command line.
 fn discard(imports: &mut Imports, options: &Init) -> Result<()> {
     let paths = [
@@ -117,7 +135,7 @@ fn discard(imports: &mut Imports, options: &Init) -> Result<()> {
     let mut given = Vec::new();
     for (key, option, path) in paths {
         if let Some(path) = path {
-            given.push((key, option, path_text(path)?));
+            given.push((key, option, place_text(path)?));
         }
     }
     for (key, option, text) in texts {

@@ -19,7 +19,6 @@ use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::{Yard, store_error};
 use signed::SignedPackages;
 use std::collections::HashSet;
-use std::path::Path;
 
 /// Plans the publication of all current outputs of the set that may be redistributed.
 pub fn make<'a>(
@@ -59,7 +58,7 @@ pub fn make<'a>(
             entries.extend(entry);
         }
     }
-    let commits = tree(yard).map(|tree| TreeCommits::of(tree, &outputs)).unwrap_or_default();
+    let commits = TreeCommits::of(yard, &outputs);
     let planned = plan_packages(&yard.repository(), &entries, &withheld, &terms.public_key);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
@@ -69,11 +68,6 @@ pub fn make<'a>(
         remarks,
         line: format!("PKG_PATH=file://{}/packages/All", yard.repository().display()),
     })
-}
-
-/// The folder of the tree.
-fn tree(yard: &Yard) -> Option<&Path> {
-    yard.config.family.of::<Pkgsrc>().map(|pkgsrc| pkgsrc.tree.as_path())
 }
 
 /// Whether published packages have signatures of their own.
@@ -101,7 +95,7 @@ pub fn sign(
             .is_ok_and(|hash| distfiles.size_bytes(&hash) == Some(row.output.size_bytes));
         !is_restricted && is_there
     });
-    let commits = tree(yard).map(|tree| TreeCommits::of(tree, &outputs)).unwrap_or_default();
+    let commits = TreeCommits::of(yard, &outputs);
     signed::sign_missing(yard, store, distfiles, signing, (&outputs, &commits))
 }
 

@@ -11,6 +11,7 @@ use super::helped_make::HelpedMake;
 use super::root_make::RootMake;
 use super::set::settings;
 use crate::debian::base;
+use crate::git::WorkTree;
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
@@ -59,8 +60,11 @@ pub fn scan(
     cancel: &AtomicBool,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Scanned> {
+    if let Some(address) = &pkgsrc.git {
+        WorkTree { yard, address }.update(cancel, say)?;
+    }
     if !pkgsrc.tree.join("mk").is_dir() {
-        return Err(Error::usage(format!("{} is not a pkgsrc tree: it has no mk", pkgsrc.tree.display()))
+        return Err(Error::usage(format!("{} is not a pkgsrc tree: it has no mk", pkgsrc.shown()))
             .hint("tree in kilnyard.toml: the folder that contains mk and the categories"));
     }
     let wanted = yard.config.package_names(&yard.home)?;
@@ -232,7 +236,7 @@ fn put(
     let file = format!("scan-{}.zst", &identity[..16]);
     let folders = read_folders(order, stanzas).into_iter().collect();
     let index = Index { file, identity, wanted, categories, failed, folders };
-    let names = vec![pkgsrc.tree.display().to_string()];
+    let names = vec![pkgsrc.shown()];
     // If the scan file was removed, it is written again.
     if index == before && yard.path("index").join(&index.file).is_file() {
         return Ok(Scanned { unchanged: names, ..Scanned::default() });

@@ -8,6 +8,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, Store};
+use kilnyard_yard::commits;
 use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ const ONLY_NAMED_MAX: usize = 5;
 /// The factor and difference from which a build counts as using more memory.
 const LARGER_FACTOR: f64 = 1.25;
 const LARGER_BYTES: u64 = 16 << 20;
+/// The maximum number of commits listed.
+const COMMITS_SHOWN: usize = 20;
 
 /// The result of a package in a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,10 +50,15 @@ pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
     };
     let (earlier, later) = (number(options.earlier, 1)?, number(options.later, 0)?);
     let difference = compare(&figures(&*store, earlier)?, &figures(&*store, later)?);
+    let commits = |number| runs.iter().find(|run| run.number == number).map_or(&[][..], |run| &run.commits);
+    let changes = commits::between(yard, commits(earlier), commits(later), None);
     if options.json {
         return print_json(&json!({
             "earlier": earlier,
             "later": later,
+            "earlier_commits": commits(earlier),
+            "later_commits": commits(later),
+            "changes": changes,
             "newly_failing": difference.newly_failing,
             "otherwise_failing": difference.otherwise_failing.iter().map(|(name, was, is, reason)| json!({
                 "package": name, "earlier_state": was, "later_state": is, "reason": reason,
@@ -69,7 +77,15 @@ pub fn run(yard: &Yard, options: &cli::Diff) -> Result<ExitCode> {
             })).collect::<Vec<_>>(),
         }));
     }
-    print(&text(earlier, later, &difference))
+    let changed = match changes.is_empty() {
+        true => String::new(),
+        false => format!(
+            "{}:\n{}",
+            words::count(changes.len() as u64, "commit"),
+            commits::lines(&changes, COMMITS_SHOWN, "  ")
+        ),
+    };
+    print(&(text(earlier, later, &difference) + &changed))
 }
 
 fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {

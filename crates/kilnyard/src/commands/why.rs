@@ -9,6 +9,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{BuildRow, PackageRow, Store};
 use kilnyard_worker::RootFolder;
+use kilnyard_yard::commits::{self, Change};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -17,6 +18,8 @@ use std::process::ExitCode;
 const ATTEMPTS_MAX: usize = 20;
 /// The longest chain of blame that is followed.
 const CHAIN_MAX: usize = 50;
+/// The maximum number of commits listed.
+const COMMITS_SHOWN: usize = 5;
 
 pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     let store = yard.store()?;
@@ -42,6 +45,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
     let mut builds = store.builds_of(name, ATTEMPTS_MAX).map_err(store_error)?;
     // The tries of one run belong together.
     let last_run = builds.first().map(|build| build.run);
+    let changes = changes(yard, &*store, name, &builds)?;
     builds.retain(|build| Some(build.run) == last_run);
     let source = yard.config.family.provenances(yard)?.remove(name);
     let chain = chain(&*store, run.as_ref().map(|run| run.number), &row)?;
@@ -51,6 +55,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
             "package": name,
             "version": row.version,
             "source": source,
+            "changes": changes,
             "state": row.state,
             "reason": row.reason.to_string(),
             "why": row.reason,
@@ -68,7 +73,7 @@ pub fn run(yard: &Yard, options: &crate::cli::Package) -> Result<ExitCode> {
             "attempts": builds.iter().rev().map(build_json).collect::<Vec<_>>(),
         }));
     }
-    print(&text(yard, &row, source.as_deref(), &builds, &chain))
+    print(&text(yard, &row, (source.as_deref(), &changes), &builds, &chain))
 }
 
 fn build_json(build: &BuildRow) -> serde_json::Value {
@@ -78,6 +83,18 @@ fn build_json(build: &BuildRow) -> serde_json::Value {
         "outcome": build.outcome,
         "failure": build.failure,
         "kept": build.kept(),
+    })
+}
+
+/// The commits that concern a package, between the run of its last build and that of the build before.
+fn changes(yard: &Yard, store: &dyn Store, name: &str, builds: &[BuildRow]) -> Result<Vec<Change>> {
+    let Some(last) = builds.first().map(|build| build.run) else { return Ok(Vec::new()) };
+    let before = builds.iter().map(|build| build.run).find(|run| *run != last);
+    let runs = store.runs().map_err(store_error)?;
+    let commits = |number: u64| runs.iter().find(|run| run.number == number).map(|run| &run.commits[..]);
+    Ok(match (before.and_then(commits), commits(last)) {
+        (Some(before), Some(last)) => commits::between(yard, before, last, Some(name)),
+        _ => Vec::new(),
     })
 }
 
@@ -116,7 +133,7 @@ fn own(settings: &PackageSettings) -> String {
 fn text(
     yard: &Yard,
     row: &PackageRow,
-    source: Option<&str>,
+    (source, changes): (Option<&str>, &[Change]),
     builds: &[BuildRow],
     chain: &[PackageRow],
 ) -> String {
@@ -146,6 +163,10 @@ fn text(
             writeln!(text, "  last build: {} in run {}, {when}, {}", build.number, build.run, build.outcome);
         if let Some(kept) = build.kept() {
             let _ = writeln!(text, "  it {kept}");
+        }
+        if !changes.is_empty() {
+            text.push_str("  commits since the build before:\n");
+            text.push_str(&commits::lines(changes, COMMITS_SHOWN, "    "));
         }
         if let Some(failure) = &build.failure {
             let _ = writeln!(text, "  {} ({}): {}", failure.stage, failure.kind.as_str(), failure.message);

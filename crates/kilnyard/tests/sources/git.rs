@@ -1,5 +1,6 @@
 //! Git repositories with a `debian` folder: the source packages made from them, their reproducibility, and attacks.
 
+use crate::support::git::git;
 use crate::support::tiny::Tiny;
 use crate::support::{Yard, archive::hex_of};
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub const CASES: &[(&str, fn())] = &[
+    ("folders_of_a_repository_are_sources", folders_of_a_repository),
     ("a_native_package_is_made_from_a_commit", a_native_package),
     ("a_commit_always_makes_the_same_files", the_same_files),
     ("an_upstream_archive_is_found_as_git_buildpackage_does", upstream_archives),
@@ -16,24 +18,6 @@ pub const CASES: &[(&str, fn())] = &[
     ("a_repository_cannot_run_commands_or_leave_its_folder", attacks),
     ("addresses_that_could_run_a_command_are_rejected", addresses),
 ];
-
-/// Runs git with nothing of the user's configuration.
-fn git(folder: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_COMMITTER_DATE", "2024-01-02T03:04:05Z")
-        .env("GIT_AUTHOR_DATE", "2024-01-02T03:04:05Z")
-        .args(["-c", "user.name=Test", "-c", "user.email=test@example.org"])
-        .args(["-c", "protocol.allow=always", "-c", "commit.gpgsign=false"])
-        .arg("-C")
-        .arg(folder)
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
 
 pub fn write(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
@@ -456,4 +440,79 @@ fn addresses() {
     for text in [ended.stderr, ended.stdout, plan.stdout, plan.stderr, record] {
         assert!(!text.contains("s3cr3t"), "{text}");
     }
+}
+
+/// A package in a folder of a repository.
+fn package(folder: &Path, place: &str, name: &str, version: &str) {
+    write(folder, &format!("{place}/debian/changelog"), &changelog(name, version));
+    let control = format!(
+        "Source: {name}\nMaintainer: Test <test@example.org>\nBuild-Depends: tool\nStandards-Version: 4.6.2\n\n\
+         Package: {name}-bin\nArchitecture: any\nDescription: a test\n A test.\n"
+    );
+    write(folder, &format!("{place}/debian/control"), &control);
+    write(folder, &format!("{place}/debian/rules"), "#!/usr/bin/make -f\n%:\n\ttrue\n");
+    write(folder, &format!("{place}/debian/source/format"), "3.0 (native)\n");
+}
+
+fn folders_of_a_repository() {
+    let tiny = Tiny::new("git-folders");
+    let folder = tiny.yard.folder.parent().unwrap().join("all");
+    std::fs::create_dir_all(&folder).unwrap();
+    git(&folder, &["init", "--quiet", "--initial-branch=main"]);
+    package(&folder, "packages/first", "first", "1.0");
+    package(&folder, "packages/second", "second", "1.0");
+    package(&folder, "other/third", "third", "1.0");
+    write(&folder, "packages/README", "none");
+    write(&folder, "packages/empty/file", "no package");
+    let one = commit(&folder);
+    tiny.configure("\"git:../all#main:packages/*\"", "");
+    tiny.scan().exits(0).says(&["git:../all#main:packages/first: making first 1.0 from commit", &one]);
+    let all = planned(&tiny.yard);
+    assert_eq!((&*all["first"], &*all["second"], all.len()), ("1.0", "1.0", 2), "{all:?}");
+    // A commit makes only the source of the folder that it changes again; others keep theirs.
+    let before = made(&tiny.yard);
+    package(&folder, "packages/first", "first", "1.1");
+    let two = commit(&folder);
+    tiny.scan().exits(0).says(&[
+        "making first 1.1 from commit",
+        &two,
+        "git:../all#main:packages/second: nothing new",
+    ]);
+    let after = made(&tiny.yard);
+    assert_eq!(after.get("second_1.0.dsc"), before.get("second_1.0.dsc"));
+    assert!(after.contains_key("first_1.1.dsc") && !after.contains_key("first_1.0.dsc"), "{after:?}");
+    tiny.yard.run(&["why", "second"]).exits(0).says(&["git:../all#main:packages/second, commit", &one]);
+    // The same source from a repository of its own: the folder's path is not in it.
+    let tar = after.keys().find(|name| name.starts_with("second_1.0.tar")).unwrap().clone();
+    let listed = Command::new("find").arg(tiny.yard.path("index/git")).args(["-name", &tar]).output();
+    let path = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let listed = Command::new("tar").args(["-tf", path.trim()]).output().unwrap().stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    assert!(listed.contains("/debian/control") && !listed.contains("packages"), "{listed}");
+    // A new folder is a new source; one that cannot be used does not affect the others.
+    package(&folder, "packages/broken", "broken", "1.0");
+    write(&folder, "packages/broken/debian/source/format", "3.0 (git)\n");
+    package(&folder, "packages/fourth", "fourth", "4.0");
+    commit(&folder);
+    tiny.scan().exits(0);
+    let planned_now = planned(&tiny.yard);
+    assert_eq!((&*planned_now["fourth"], &*planned_now["second"]), ("4.0", "1.0"));
+    assert!(planned_now["broken"].contains("but only 3.0 (native)"), "{planned_now:?}");
+    // One folder, and a lock.
+    tiny.configure("\"git:../all#:other/third\"", "");
+    tiny.scan().exits(0);
+    assert_eq!(planned(&tiny.yard).into_keys().collect::<Vec<_>>(), ["third"]);
+    tiny.configure("\"git:../all#main:packages/*\"", "");
+    git(&folder, &["rm", "-r", "--quiet", "packages/broken"]);
+    commit(&folder);
+    tiny.yard.run(&["lock"]).exits(0);
+    package(&folder, "packages/first", "first", "1.2");
+    package(&folder, "packages/fifth", "fifth", "5.0");
+    commit(&folder);
+    tiny.scan().exits(0);
+    let locked = planned(&tiny.yard);
+    assert_eq!(locked["first"], "1.1");
+    assert!(!locked.contains_key("fifth"), "{locked:?}");
+    tiny.yard.run(&["lock", "--update"]).exits(0);
+    assert_eq!(planned(&tiny.yard)["fifth"], "5.0");
 }

@@ -8,6 +8,7 @@ pub mod archive;
 pub mod committer;
 pub mod elsewhere;
 pub mod farm;
+pub mod git;
 pub mod ordinary;
 pub mod server;
 pub mod site;

@@ -2,7 +2,7 @@
 //!
 //! The base root comes from the mirror that this machine's apt uses, once for all trials. `odd` checks one run of all
 //! odd packages, and `misbehaves` one run of all misbehaving packages; `backends` tests the ways to make roots,
-//! `changes` what is rebuilt and why, `signed` signatures of packages, `cores` how cores and memory are shared, `scans` scans of a tree in a root,
+//! `changes` what is rebuilt and why, `git` trees from repositories, `signed` signatures of packages, `cores` how cores and memory are shared, `scans` scans of a tree in a root,
 //! `tables` settings of single packages, `terminal` the output on a terminal, `refusals` invalid input, `ordinary`
 //! builds without root, `elsewhere` a lease without its yard, `farm` workers on other
 //! machines, and `disasters` events that hit Kilnyard during a run.
@@ -17,6 +17,7 @@ mod disasters;
 mod elsewhere;
 mod farm;
 mod fixtures;
+mod git;
 mod misbehaves;
 mod odd;
 mod ordinary;
@@ -37,6 +38,7 @@ fn main() {
         odd::CASES,
         misbehaves::CASES,
         changes::CASES,
+        git::CASES,
         signed::CASES,
         backends::CASES,
         cores::CASES,

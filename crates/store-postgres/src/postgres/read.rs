@@ -66,14 +66,14 @@ impl Postgres {
 
     pub(super) fn read_runs(&self, count_max: Option<i64>) -> Result<Vec<RunRow>, StoreError> {
         let rows = self.rows(sql!(
-            "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound, forced
+            "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound, forced, commits
              FROM kilnyard.run WHERE scope = $1 ORDER BY number DESC LIMIT $2",
             self.number,
             count_max,
         ))?;
         let run = |row: &Row| {
             let state: &str = self.get(row, 3)?;
-            let forced: Option<&str> = self.get(row, 9)?;
+            let (forced, commits): (Option<&str>, Option<&str>) = (self.get(row, 9)?, self.get(row, 10)?);
             Ok(RunRow {
                 number: self.number_at(row, 0)?,
                 started_seconds: self.get(row, 1)?,
@@ -86,6 +86,7 @@ impl Postgres {
                 bound_seconds: self.get(row, 8)?,
                 // If the text cannot be decoded, the run counts as one that forced nothing.
                 forced: forced.and_then(|text| serde_json::from_str(text).ok()),
+                commits: commits.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             })
         };
         rows.iter().map(run).collect()

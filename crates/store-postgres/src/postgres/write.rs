@@ -400,8 +400,9 @@ impl Writer<'_> {
         self.count(|counters| counters.events = last);
         self.add(sql!(
             "INSERT INTO kilnyard.run
-               (number, started, ended, state, plan_digest, cores, slots, expected, bound, forced, scope)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+               (number, started, ended, state, plan_digest, cores, slots, expected, bound, forced, commits,
+                scope)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             number,
             run.started_seconds,
             run.ended_seconds,
@@ -412,6 +413,7 @@ impl Writer<'_> {
             run.expected_seconds,
             run.bound_seconds,
             run.forced.as_ref().map(text_of).transpose()?,
+            text_of(&run.commits)?,
             self.scope,
         ));
         let reasons: Vec<String> =

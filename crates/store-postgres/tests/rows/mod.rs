@@ -29,6 +29,7 @@ pub fn run_row() -> RunRow {
         expected_seconds: 1.0,
         bound_seconds: 1.0,
         forced: None,
+        commits: Vec::new(),
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Each step migrates a store from the previous format to the next; the first one creates a store. Never change a
 /// released step: stores that it made exist.
-pub(super) const STEPS: [&str; 8] = [
+pub(super) const STEPS: [&str; 9] = [
     include_str!("schema.sql"),
     include_str!("imported.sql"),
     include_str!("measured.sql"),
@@ -25,6 +25,7 @@ pub(super) const STEPS: [&str; 8] = [
     include_str!("farm.sql"),
     include_str!("host.sql"),
     include_str!("provenance.sql"),
+    include_str!("commits.sql"),
 ];
 /// The format that this version writes.
 pub(super) const FORMAT: i64 = STEPS.len() as i64;

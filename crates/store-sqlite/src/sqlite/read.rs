@@ -68,11 +68,12 @@ impl Sqlite {
     }
 
     pub(super) fn read_runs(&self, count_max: Option<i64>) -> Result<Vec<RunRow>, StoreError> {
-        let sql = "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound, forced
+        let sql = "SELECT number, started, ended, state, plan_digest, cores, slots, expected, bound, forced,
+                     commits
                    FROM run WHERE scope = ?2 ORDER BY number DESC LIMIT ?1";
         let rows = self.rows(sql, (count_max.unwrap_or(-1), self.number), |row| {
             let state: String = row.get(3)?;
-            let forced: Option<String> = row.get(9)?;
+            let (forced, commits): (Option<String>, Option<String>) = (row.get(9)?, row.get(10)?);
             Ok(RunRow {
                 number: row.get::<_, i64>(0)? as Number,
                 started_seconds: row.get(1)?,
@@ -85,6 +86,7 @@ impl Sqlite {
                 bound_seconds: row.get(8)?,
                 // If the text cannot be decoded, the run counts as one that forced nothing.
                 forced: forced.and_then(|text| serde_json::from_str(&text).ok()),
+                commits: commits.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
             })
         })?;
         Ok(rows)

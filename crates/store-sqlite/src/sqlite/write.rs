@@ -95,8 +95,9 @@ struct About<'a> {
 impl Writer<'_> {
     pub(super) fn begin_run(&self, run: &RunRow, packages: &[PackageRow]) -> Result<Number, Refused> {
         self.execute(
-            "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound, forced, scope)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO run (started, ended, state, plan_digest, cores, slots, expected, bound, forced, commits,
+               scope)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 run.started_seconds,
                 run.ended_seconds,
@@ -107,6 +108,7 @@ impl Writer<'_> {
                 run.expected_seconds,
                 run.bound_seconds,
                 run.forced.as_ref().map(text_of).transpose()?,
+                text_of(&run.commits)?,
                 self.scope
             ],
         )?;

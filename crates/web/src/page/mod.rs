@@ -4,6 +4,7 @@
 
 mod blocked;
 mod causes;
+mod commits;
 mod expected;
 mod expected_failures;
 mod failures;
@@ -69,6 +70,7 @@ fn sections(view: &View<'_>) -> Vec<Section> {
         expected::section(view),
         slowest::section(view),
         left_behind::section(view),
+        commits::section(view),
         remains::cycles(view),
         remains::left_out(view),
         packages::section(view),

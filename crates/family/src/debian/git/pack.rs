@@ -4,12 +4,13 @@
 //! The result follows from the commit: the tree is exported without attributes, owners and times come from the commit
 //! and the changelog, and one thread compresses.
 
-use super::repository::{Copy, Failed};
 use crate::debian::Debian;
 use crate::debian::scan::Index;
+use crate::git::{Copy, Failed};
 use kilnyard_ecosystem::debian::deb822::Stanza;
-use kilnyard_ecosystem::debian::packaging::{self, Changelog, GitRule, Repository};
+use kilnyard_ecosystem::debian::packaging::{self, Changelog};
 use kilnyard_ecosystem::debian::suites::is_suite_name;
+use kilnyard_ecosystem::git::{GitAddress, Repository};
 use kilnyard_mirror::{Sha256Hex, Wanted};
 use kilnyard_model::text;
 use kilnyard_process::End;
@@ -38,10 +39,11 @@ const COMPRESSIONS: [&str; 4] = ["xz", "gz", "bz2", "lzma"];
 /// The compression level of upstream archives that are exported from a tag: xz's default.
 const XZ_LEVEL: u32 = 6;
 
-/// `$1` is the name of the folder, which becomes that of the tarball of a native package.
+/// `$1` is the name of the folder, which becomes that of the tarball of a native package; `$2` is how many folders lead to the package in
+/// the archive.
 const BUILD: &str = r#"
 mkdir "$1"
-tar --extract --file=tree.tar --directory="$1" --no-same-owner
+tar --extract --file=tree.tar --directory="$1" --no-same-owner --strip-components="$2"
 rm tree.tar
 exec dpkg-source --threads-max=1 --compression=xz --build "$1"
 "#;
@@ -50,7 +52,7 @@ exec dpkg-source --threads-max=1 --compression=xz --build "$1"
 pub struct Pack<'a> {
     pub yard: &'a Yard,
     pub debian: &'a Debian,
-    pub rule: &'a GitRule,
+    pub rule: &'a GitAddress,
     pub copy: &'a Copy<'a>,
     pub commit: &'a str,
     pub cancel: &'a AtomicBool,
@@ -64,9 +66,17 @@ enum Format {
 }
 
 impl Pack<'_> {
+    /// A file of the package, as text; absent if there is none.
+    fn file(&self, path: &str) -> Option<String> {
+        match &self.rule.folder {
+            Some(folder) => self.copy.file(self.commit, &format!("{folder}/{path}")),
+            None => self.copy.file(self.commit, path),
+        }
+    }
+
     /// The first entry of the commit's changelog.
     pub fn changelog(&self) -> Result<Changelog, Failed> {
-        let text = self.copy.file(self.commit, "debian/changelog");
+        let text = self.file("debian/changelog");
         let text = text.ok_or_else(|| Failed::Reason("it has no debian/changelog".to_owned()))?;
         Changelog::parse(&text).map_err(|reason| Failed::Reason(format!("debian/changelog {reason}")))
     }
@@ -90,13 +100,13 @@ impl Pack<'_> {
         if self.format()? == Format::Quilt {
             self.find_original(changelog, &work)?;
         }
-        self.copy.export(self.commit, "", &work.join(TREE))?;
+        self.copy.export(self.commit, self.rule.folder.as_deref(), "", &work.join(TREE))?;
         self.build(changelog)?;
         keep(&work, target)
     }
 
     fn format(&self) -> Result<Format, Failed> {
-        let text = self.copy.file(self.commit, "debian/source/format").unwrap_or_default();
+        let text = self.file("debian/source/format").unwrap_or_default();
         match text.lines().next().unwrap_or_default().trim() {
             "3.0 (native)" => Ok(Format::Native),
             "3.0 (quilt)" => Ok(Format::Quilt),
@@ -112,13 +122,13 @@ impl Pack<'_> {
     /// the repository, or from the yard's archives.
     fn find_original(&self, changelog: &Changelog, work: &Path) -> Result<(), Failed> {
         let stem = format!("{}_{}.orig.tar", changelog.source, changelog.upstream());
-        let gbp_conf = self.copy.file(self.commit, "debian/gbp.conf").unwrap_or_default();
+        let gbp_conf = self.file("debian/gbp.conf").unwrap_or_default();
         let tag = packaging::upstream_tag(&gbp_conf, changelog.upstream());
         let tagged = tag.as_ref().and_then(|tag| self.copy.commit(&format!("refs/tags/{tag}")));
         if let Some(commit) = tagged {
             let folder = format!("{}-{}", changelog.source, changelog.upstream());
             let plain = work.join(&stem);
-            self.copy.export(&commit, &folder, &plain)?;
+            self.copy.export(&commit, None, &folder, &plain)?;
             let packed = compress(&plain, &work.join(format!("{stem}.xz")));
             return packed.map_err(|error| Failed::Reason(format!("failed to write {stem}.xz: {error}")));
         }
@@ -167,11 +177,12 @@ impl Pack<'_> {
         Ok(false)
     }
 
-    /// An upstream archive next to a repository of this machine, or in the yard.
+    /// An upstream archive next to the package's folder in a repository of this machine, or in the yard.
     fn beside(&self, stem: &str) -> Option<PathBuf> {
         let mut folders = vec![self.yard.home.clone()];
         if let Repository::Folder(path) = &self.rule.repository {
-            folders.extend(self.yard.home.join(path).parent().map(Path::to_owned));
+            let package = self.yard.home.join(path).join(self.rule.folder.as_deref().unwrap_or_default());
+            folders.extend(package.parent().map(Path::to_owned));
         }
         let named =
             folders.iter().flat_map(|folder| COMPRESSIONS.map(|end| folder.join(format!("{stem}.{end}"))));
@@ -181,7 +192,8 @@ impl Pack<'_> {
     fn build(&self, changelog: &Changelog) -> Result<(), Failed> {
         let ids = self.yard.ids();
         let folder = format!("{}-{}", changelog.source, changelog.upstream());
-        let arguments = ["/bin/sh", "-eu", "-c", BUILD, "sh", &folder].map(str::to_owned).into();
+        let depth = self.rule.folder.as_ref().map_or(0, |folder| folder.split('/').count()).to_string();
+        let arguments = ["/bin/sh", "-eu", "-c", BUILD, "sh", &folder, &depth].map(str::to_owned).into();
         let show = Operation::Bind { source: WORK.into(), target: SHOWN.into(), access: Access::Write };
         let mut sandbox = Sandbox::of_machine(&self.yard.folder, &ids, Task::Program(arguments));
         sandbox.view = View::Root(vec![show]);

@@ -6,8 +6,8 @@ use crate::debian::mirror::{ASKED_ONCE, quick_client};
 use crate::debian::rules::{Rule, Selection};
 use crate::debian::set::check_local;
 use kilnyard_ecosystem::debian::deb822::{self, Stanza};
-use kilnyard_ecosystem::debian::packaging::{GitRule, Repository};
 use kilnyard_ecosystem::debian::source::Sources;
+use kilnyard_ecosystem::git::{GitAddress, Repository};
 use kilnyard_ecosystem::{Compression, decompress};
 use kilnyard_mirror::Fetched;
 use kilnyard_yard::error::{Error, Result};
@@ -40,7 +40,7 @@ pub fn check(packages: &[String]) -> Result<()> {
                 }
                 check_local(Path::new(&path))?;
             }
-            Selection::Git(GitRule { repository: Repository::Folder(path), .. }) => {
+            Selection::Git(GitAddress { repository: Repository::Folder(path), .. }) => {
                 let folder = Path::new(&path);
                 let is_repository = folder.join(".git").exists() || folder.join("objects").is_dir();
                 if !is_repository {

@@ -1,7 +1,7 @@
 //! The builds that packages of the repository are from, for the signer.
 
-use crate::debian::git::CommitFolder;
 use crate::debian::scan::Vouched;
+use crate::git::CommitFolder;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::debian::{Workshop, deb_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};

@@ -1,7 +1,9 @@
 //! The builds that packages of the repository are from, for the signer.
 
 use super::signed::SignedPackages;
-use crate::debian::git::{CommitFolder, head};
+use crate::git::{CommitFolder, TreeCommit};
+use crate::pkgsrc::Pkgsrc;
+use crate::pkgsrc::changed::tree_commit;
 use kilnyard_ecosystem::pkgsrc::{description, package_file};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::Output;
@@ -10,8 +12,11 @@ use kilnyard_signer::client::{Builds, Sources};
 use kilnyard_signer::memory::Name;
 use kilnyard_signer::message::{Build, Built, Evidence};
 use kilnyard_store::{OutputRow, Store};
+use kilnyard_yard::yard::Yard;
 use std::collections::{BTreeSet, HashSet};
-use std::path::Path;
+
+/// The files that declare a package, for the signer.
+const DECLARED_IN: [&str; 1] = ["Makefile"];
 
 /// Finds builds in the store.
 pub struct PackageBuilds<'a> {
@@ -33,13 +38,21 @@ pub struct TreeCommits(Vec<(Name, CommitFolder)>);
 
 impl TreeCommits {
     /// Those of outputs.
-    pub fn of<'a>(tree: &Path, outputs: impl IntoIterator<Item = &'a OutputRow>) -> TreeCommits {
-        let Some((git, commit)) = head(tree) else { return TreeCommits::default() };
+    pub fn of<'a>(yard: &Yard, outputs: impl IntoIterator<Item = &'a OutputRow>) -> TreeCommits {
+        let pkgsrc = yard.config.family.of::<Pkgsrc>();
+        let Some(place) = pkgsrc.and_then(|pkgsrc| tree_commit(yard, pkgsrc)) else {
+            return TreeCommits::default();
+        };
         let folder = |row: &OutputRow| {
             let Output { name, version, description, .. } = &row.output;
             let path = description.lines().find_map(|line| line.strip_prefix("PKGPATH="))?.to_owned();
             let name = Name { name: name.clone(), variant: version.clone() };
-            Some((name, CommitFolder { git: git.clone(), commit: commit.clone(), path }))
+            let path = match place.folder.as_str() {
+                "" => path,
+                folder => format!("{folder}/{path}"),
+            };
+            let TreeCommit { git, commit, .. } = place.clone();
+            Some((name, CommitFolder { git, commit, path, declared_in: &DECLARED_IN }))
         };
         TreeCommits(outputs.into_iter().filter_map(folder).collect())
     }

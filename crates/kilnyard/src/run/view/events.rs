@@ -153,6 +153,7 @@ mod tests {
             expected_seconds: 60.0,
             bound_seconds: 50.0,
             forced: None,
+            commits: Vec::new(),
         }
     }
 

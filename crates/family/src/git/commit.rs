@@ -16,13 +16,15 @@ pub struct CommitFolder {
     pub commit: String,
     /// The folder, below the root of the tree: empty for the root.
     pub path: String,
+    /// The files in it that declare what is made of it.
+    pub declared_in: &'static [&'static str],
 }
 
-/// The commit that a tree is at, if it is one of git.
-pub fn head(tree: &Path) -> Option<(PathBuf, String)> {
-    let git = tree.join(".git");
-    let commit = Copy::at(git.clone(), interrupt::cancel()).commit("HEAD").filter(|_| git.is_dir())?;
-    Some((git, commit))
+/// Whether a repository belongs to this user, or to root: git follows the settings of those it is asked about.
+pub fn is_own(git: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owners = [0, rustix::process::geteuid().as_raw()];
+    fs_err::metadata(git).is_ok_and(|metadata| owners.contains(&metadata.uid()))
 }
 
 impl CommitFolder {
@@ -46,14 +48,13 @@ impl CommitFolder {
             objects.push(copy.object("tree", &at(&folder))?);
             folder.push('/');
         }
-        match copy.object("tree", &at(&format!("{folder}debian"))) {
-            Some(debian) => {
-                objects.push(debian);
-                for file in ["control", "changelog"] {
-                    objects.push(copy.object("blob", &at(&format!("{folder}debian/{file}")))?);
-                }
+        let mut above = "";
+        for file in self.declared_in {
+            if let Some((inner, _)) = file.split_once('/').filter(|(inner, _)| *inner != above) {
+                objects.push(copy.object("tree", &at(&format!("{folder}{inner}")))?);
+                above = inner;
             }
-            None => objects.push(copy.object("blob", &at(&format!("{folder}Makefile")))?),
+            objects.push(copy.object("blob", &at(&format!("{folder}{file}")))?);
         }
         let objects = objects.iter().map(|bytes| hexadecimal(bytes)).collect();
         Some(SourceCommit { commit, path: self.path.clone(), objects })

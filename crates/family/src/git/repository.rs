@@ -1,13 +1,17 @@
-//! The yard's own copy of a git repository, and queries of it.
+//! This machine's copy of a git repository, and queries of it.
 //!
 //! A foreign repository is only fetched from: its configuration, hooks and attributes are never read. The copy is
 //! bare, without hooks, and this program writes its configuration. Git's options and environment exclude the rest:
 //! transports other than the one that the address names, submodules, monitors of the file system, lazy fetches,
 //! filters (of LFS for instance) and all attributes that change contents.
 
-use kilnyard_ecosystem::debian::packaging::{GitRule, Repository};
+use super::commit::is_own;
+use kilnyard_ecosystem::git::{GitAddress, Repository, is_folder};
 use kilnyard_mirror::{Sha256Hex, without_password};
 use kilnyard_model::text;
+use kilnyard_yard::host;
+use kilnyard_yard::yard::Yard;
+use std::fs::{File, TryLockError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,17 +30,20 @@ const MESSAGE_BYTES_MAX: u64 = 16 << 10;
 const LINES_SHOWN: usize = 3;
 /// The largest exported tree: twice that of Chromium, the largest source of Debian.
 const TREE_BYTES_MAX: u64 = 16 << 30;
+/// The number of packs from which they are joined.
+const PACKS_MAX: usize = 40;
 /// The reference of the repository's own `HEAD` in the copy.
 const HEAD: &str = "refs/kilnyard/head";
 /// Overrides every attribute of a tree that changes what is exported (gitattributes(5)).
 const ATTRIBUTES: &str =
     "* -text -eol -crlf -ident -filter -working-tree-encoding -export-subst -export-ignore -diff -merge\n";
 
-/// The copy of a repository.
+/// The copy of a repository. No other process fetches into it as long as this exists.
 pub struct Copy<'a> {
     /// The bare repository.
     folder: PathBuf,
     cancel: &'a AtomicBool,
+    _lock: Option<File>,
 }
 
 /// Why a git command failed, as text for people, or that the user interrupted it.
@@ -57,7 +64,7 @@ impl From<String> for Failed {
 type Result<T> = std::result::Result<T, Failed>;
 
 /// The address for git. A path is absolute, so that it cannot be taken for anything else.
-fn address(yard: &Path, rule: &GitRule) -> String {
+fn address(yard: &Path, rule: &GitAddress) -> String {
     match &rule.repository {
         Repository::Folder(path) => yard.join(path).display().to_string(),
         Repository::Https(address) | Repository::Ssh(address) => address.clone(),
@@ -65,7 +72,7 @@ fn address(yard: &Path, rule: &GitRule) -> String {
 }
 
 /// The name of git's transport for a repository.
-fn transport(rule: &GitRule) -> &'static str {
+fn transport(rule: &GitAddress) -> &'static str {
     match rule.repository {
         Repository::Folder(_) => "file",
         Repository::Https(_) => "https",
@@ -74,17 +81,39 @@ fn transport(rule: &GitRule) -> &'static str {
 }
 
 /// A name for the files of a repository.
-pub fn name_of(yard: &Path, rule: &GitRule) -> String {
+pub fn name_of(yard: &Path, rule: &GitAddress) -> String {
     Sha256Hex::of(address(yard, rule).as_bytes()).as_str()[..16].to_owned()
 }
 
+/// An address as messages show it, without a password.
+pub fn shown(address: &GitAddress) -> String {
+    without_password(&address.to_string())
+}
+
+/// The folder of copies: the yard's own, or one that yards of this machine share.
+pub fn copies(yard: &Yard) -> PathBuf {
+    match &yard.config.git.copies {
+        Some(folder) => yard.home.join(folder),
+        None => yard.home.join("index/git"),
+    }
+}
+
 impl<'a> Copy<'a> {
-    /// Opens the copy of a repository in this folder of the yard, or makes it.
-    pub fn open(folder: PathBuf, cancel: &'a AtomicBool) -> Result<Copy<'a>> {
-        let copy = Copy { folder, cancel };
+    /// The folder of a repository's copy.
+    pub fn folder(yard: &Yard, rule: &GitAddress) -> PathBuf {
+        copies(yard).join(format!("{}.git", name_of(&yard.home, rule)))
+    }
+
+    /// Opens the copy of a repository, or makes it. Waits for another process that uses it.
+    pub fn open(yard: &Yard, rule: &GitAddress, cancel: &'a AtomicBool) -> Result<Copy<'a>> {
+        let folder = Copy::folder(yard, rule);
         let failed = |error: std::io::Error| Failed::Reason(format!("failed to make a copy: {error}"));
+        fs_err::create_dir_all(&folder).map_err(failed)?;
+        if !is_own(&folder) {
+            return Err(format!("its copy {} belongs to another user", folder.display()).into());
+        }
+        let copy = Copy { _lock: Some(lock(&folder.join("kilnyard.lock"), cancel)?), folder, cancel };
         if !copy.folder.join("HEAD").exists() {
-            fs_err::create_dir_all(&copy.folder).map_err(failed)?;
             let mut command = Command::new("git");
             alone(&mut command);
             command
@@ -99,7 +128,7 @@ impl<'a> Copy<'a> {
 
     /// A repository for queries, as it is.
     pub fn at(folder: PathBuf, cancel: &'a AtomicBool) -> Copy<'a> {
-        Copy { folder, cancel }
+        Copy { folder, cancel, _lock: None }
     }
 
     /// The content of an object of this kind (`commit`, `tree` or `blob`); absent if there is none.
@@ -109,8 +138,51 @@ impl<'a> Copy<'a> {
         self.perform(&mut command, "read").ok()
     }
 
-    /// Fetches all branches and tags, and `HEAD` if no reference is named.
-    pub fn fetch(&self, yard: &Path, rule: &GitRule) -> Result<()> {
+    /// The id of the tree of a folder in a commit; absent if there is none.
+    pub fn tree(&self, commit: &str, folder: &str) -> Option<String> {
+        let id = self.id(&format!("{commit}:{folder}"))?;
+        self.id(&format!("{id}^{{tree}}"))
+    }
+
+    /// The id of the object that an expression names (gitrevisions(7)); absent if there is none.
+    fn id(&self, expression: &str) -> Option<String> {
+        let mut command = self.asking();
+        command.args(["rev-parse", "--quiet", "--verify", "--end-of-options", expression]);
+        id_of(&self.perform(&mut command, "ask").ok()?)
+    }
+
+    /// The last commit, from this one back, that changed a folder.
+    pub fn last_change(&self, commit: &str, folder: &str) -> Result<String> {
+        let mut command = self.asking();
+        command.env("GIT_LITERAL_PATHSPECS", "1");
+        command.args(["log", "-1", "--format=%H", "--end-of-options", commit, "--", folder]);
+        let answer = self.perform(&mut command, "read the history")?;
+        id_of(&answer).ok_or_else(|| format!("no commit changed {folder}").into())
+    }
+
+    /// The folders in a folder of a commit, with its path, that have this file.
+    pub fn folders_with(&self, commit: &str, above: &str, file: &str) -> Result<Vec<String>> {
+        let mut command = self.asking();
+        command.args(["ls-tree", "-z", "--end-of-options", &format!("{commit}:{above}")]);
+        let answer = self.perform(&mut command, "list its folders")?;
+        let entries = answer.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
+        let names =
+            entries.filter_map(|entry| entry.split_once('\t')).filter(|(facts, _)| facts.contains(" tree "));
+        let folders =
+            names.map(|(_, name)| if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") });
+        // What a rule could not name is left out.
+        let folders = folders.filter(|folder| is_folder(folder));
+        Ok(folders.filter(|folder| self.has_file(commit, &format!("{folder}/{file}"))).collect())
+    }
+
+    fn has_file(&self, commit: &str, path: &str) -> bool {
+        let mut command = self.asking();
+        command.args(["cat-file", "-e", &format!("{commit}:{path}")]);
+        self.perform(&mut command, "ask").is_ok()
+    }
+
+    /// Fetches all branches and tags, and `HEAD` if no reference is named. Only what is new crosses the network.
+    pub fn fetch(&self, yard: &Path, rule: &GitAddress) -> Result<()> {
         let mut command = Command::new("git");
         // For an address, the user's own configuration applies, since it has the helpers for passwords; the user is
         // trusted.
@@ -131,11 +203,24 @@ impl<'a> Copy<'a> {
         if rule.reference.is_none() {
             command.arg(format!("+HEAD:{HEAD}"));
         }
-        self.perform(&mut command, "fetch").map(drop)
+        self.perform(&mut command, "fetch")?;
+        self.join_packs()
+    }
+
+    /// Joins packs once fetches have left many: each makes queries slower.
+    fn join_packs(&self) -> Result<()> {
+        let entries = fs_err::read_dir(self.folder.join("objects/pack")).into_iter().flatten().flatten();
+        let packs = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "pack"));
+        if packs.count() < PACKS_MAX {
+            return Ok(());
+        }
+        let mut command = self.asking();
+        command.args(["repack", "-d", "-q", "--geometric=2"]);
+        self.perform(&mut command, "join packs").map(drop)
     }
 
     /// The full id of the commit that a rule names.
-    pub fn resolve(&self, rule: &GitRule) -> Result<String> {
+    pub fn resolve(&self, rule: &GitAddress) -> Result<String> {
         let Some(reference) = &rule.reference else {
             return self.commit(HEAD).ok_or("it has no HEAD".to_owned().into());
         };
@@ -153,13 +238,7 @@ impl<'a> Copy<'a> {
 
     /// The commit of a full reference; absent if there is none.
     pub fn commit(&self, reference: &str) -> Option<String> {
-        let mut command = self.asking();
-        command.args(["rev-parse", "--quiet", "--verify", "--end-of-options"]);
-        command.arg(format!("{reference}^{{commit}}"));
-        let answer = self.perform(&mut command, "ask").ok()?;
-        let commit = String::from_utf8(answer).ok()?.trim().to_owned();
-        let is_whole = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_whole.then_some(commit)
+        self.id(&format!("{reference}^{{commit}}"))
     }
 
     /// A file of a commit, as text; absent if there is none.
@@ -169,9 +248,9 @@ impl<'a> Copy<'a> {
         self.perform(&mut command, "read").ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Writes the tree of a commit as an archive, whose bytes follow from the commit alone. `prefix` is the name of its
-    /// folder, or empty.
-    pub fn export(&self, commit: &str, prefix: &str, target: &Path) -> Result<()> {
+    /// Writes the tree of a commit, or a folder of it with its path, as an archive, whose bytes follow from the commit alone.
+    /// `prefix` is the name of a folder for all of it, or empty.
+    pub fn export(&self, commit: &str, folder: Option<&str>, prefix: &str, target: &Path) -> Result<()> {
         let failed = |error: std::io::Error| Failed::Reason(format!("failed to export: {error}"));
         let file = fs_err::File::create(target).map_err(failed)?;
         let mut command = self.asking();
@@ -179,7 +258,8 @@ impl<'a> Copy<'a> {
         if !prefix.is_empty() {
             command.arg(format!("--prefix={prefix}/"));
         }
-        command.args(["--end-of-options", commit]).stdout(file.into_parts().0);
+        command.args(["--end-of-options", commit]).args(folder);
+        command.env("GIT_LITERAL_PATHSPECS", "1").stdout(file.into_parts().0);
         self.perform_until(&mut command, "export", &mut || {
             std::fs::metadata(target).is_ok_and(|metadata| metadata.len() > TREE_BYTES_MAX)
         })
@@ -187,7 +267,7 @@ impl<'a> Copy<'a> {
     }
 
     /// git for queries of the copy, without any transport.
-    fn asking(&self) -> Command {
+    pub(super) fn asking(&self) -> Command {
         let mut command = Command::new("git");
         restricted(&mut command);
         alone(&mut command);
@@ -195,7 +275,7 @@ impl<'a> Copy<'a> {
         command
     }
 
-    fn perform(&self, command: &mut Command, what: &str) -> Result<Vec<u8>> {
+    pub(super) fn perform(&self, command: &mut Command, what: &str) -> Result<Vec<u8>> {
         command.stdout(Stdio::piped());
         self.perform_until(command, what, &mut || false)
     }
@@ -209,7 +289,7 @@ impl<'a> Copy<'a> {
     ) -> Result<Vec<u8>> {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let failed = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::NotFound => "git is not installed (apt-get install git)".to_owned(),
+            std::io::ErrorKind::NotFound => format!("git is not installed ({})", host::installing(&["git"])),
             _ => format!("failed to run git: {error}"),
         };
         let mut child = command.spawn().map_err(failed)?;
@@ -252,6 +332,28 @@ impl<'a> Copy<'a> {
             if is_too_much() {
                 return Err(format!("more than {TREE_BYTES_MAX} bytes to {what}").into());
             }
+        }
+    }
+}
+
+/// The id in an answer: of a commit, a tree or a file.
+fn id_of(answer: &[u8]) -> Option<String> {
+    let id = std::str::from_utf8(answer).ok()?.trim();
+    let is_whole = id.len() >= 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_whole.then(|| id.to_owned())
+}
+
+/// Waits until no other process has this lock. It ends with the file.
+fn lock(path: &Path, cancel: &AtomicBool) -> Result<File> {
+    let failed =
+        |error: std::io::Error| Failed::Reason(format!("failed to lock {}: {error}", path.display()));
+    let file = File::options().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if cancel.load(Ordering::Relaxed) => return Err(Failed::Cancelled),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(TICK),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
     }
 }

@@ -27,6 +27,7 @@ fn lease(number: u8, rank_seconds: f64) -> Box<Lease> {
         sealed: Vec::new(),
         open: Vec::new(),
         depends: Vec::new(),
+        patches: Vec::new(),
     };
     let order = BuildOrder {
         package: format!("p{number}"),

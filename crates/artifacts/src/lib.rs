@@ -13,6 +13,7 @@
 
 mod depot;
 mod folder;
+pub mod patch;
 #[cfg(feature = "suite")]
 pub mod suite;
 

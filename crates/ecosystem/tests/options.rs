@@ -85,7 +85,7 @@ fn pkgsrc_set(settings: pkgsrc::Settings) -> Box<dyn Stock> {
     let text = stanza("mail/mutt", "mutt", "")
         + &stanza("lang/one", "py1-one", "MULTI_VERSION= VERSION_REQD=1\n")
         + &stanza("lang/one", "py2-one", "MULTI_VERSION= VERSION_REQD=2\n");
-    let scan = pkgsrc::Scan { text: text.into_bytes(), failed: Vec::new() };
+    let scan = pkgsrc::Scan { text: text.into_bytes(), ..pkgsrc::Scan::default() };
     Arc::new(pkgsrc::Workshop::new(settings, scan, None).unwrap()).stock()
 }
 

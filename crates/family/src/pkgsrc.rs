@@ -1,6 +1,7 @@
 //! pkgsrc: scans of a tree in a root, its bootstrap kit, sets of its directories, a repository for `pkg_add`.
 
 pub mod asking;
+mod awaited;
 mod bob_history;
 mod changed;
 pub mod config;

@@ -442,6 +442,7 @@ impl Parts<'_> {
                 driver,
                 link: Link::new(inbox, transcript, door),
                 contents: Contents::start(packer, sender.clone()),
+                patches: kilnyard_yard::patches::read(yard),
                 fetchers: fetch::Fetchers::start(
                     scope,
                     yard,

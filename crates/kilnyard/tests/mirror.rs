@@ -107,6 +107,28 @@ fn a_mirror_of_the_site_that_lies_is_found_out() {
     assert_eq!(tiny.index().1, before.1);
 }
 
+/// Requests a file, and ends the connection after its beginning.
+fn cut_off(address: &str, path: &str) {
+    let Ok(mut stream) = TcpStream::connect(address) else { return };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: mirror\r\n\r\n");
+    let _ = stream.read(&mut [0; 500]);
+}
+
+fn pinned_files_have_a_name() {
+    let origin = Server::start([("/pool/a".to_owned(), b"content".to_vec())].into());
+    let folder = folder("pinned-mirror");
+    let configuration = format!("[archive.a]\nurls = [\"{}\"]\n", origin.url());
+    let mirror = SiteMirror::start(folder.path().to_owned(), &configuration);
+    mirror.run(&["fetch", "--pin", "release-1", "/a/pool/a"]).exits(0).says(&["1 of 1 file here"]);
+    let list = mirror.folder.join("files/pins/release-1.json");
+    assert!(std::fs::read_to_string(&list).unwrap().contains("a/pool/a"));
+    mirror.run(&["fetch", "--pin", "../x", "/a/pool/a"]).exits(2).says(&["is no name of pins"]);
+    mirror.run(&["unpin", "release-1"]).exits(0);
+    assert!(!list.exists());
+    mirror.run(&["unpin", "release-1"]).exits(0);
+}
+
 /// The whole answer to a request for a file; none if it is an error, or breaks off.
 fn whole_answer(address: &str, path: &str) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
@@ -123,8 +145,27 @@ fn whole_answer(address: &str, path: &str) -> Option<Vec<u8>> {
     (is_whole && is_closed).then(|| answer.split_off(head))
 }
 
-/// `KILNYARD_KILLS` is the number of kills: more than here belong to a trial of hours.
 fn a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half() {
+    kill_under_load(&folder("killed-mirror"));
+}
+
+/// The same on a disk that has no room for what the mirror may keep.
+fn a_mirror_on_a_full_disk_serves_no_wrong_byte() {
+    let folder = folder("full-mirror");
+    let mount = |arguments: &[&str]| {
+        let ended =
+            std::process::Command::new(arguments[0]).args(&arguments[1..]).arg(folder.path()).status();
+        assert!(ended.unwrap().success(), "{arguments:?}");
+    };
+    mount(&["mount", "-t", "tmpfs", "-o", "size=9m", "none"]);
+    let ended = std::panic::catch_unwind(|| kill_under_load(&folder));
+    mount(&["umount", "-l"]);
+    ended.unwrap();
+}
+
+/// Kills a mirror in this folder while clients read: some whole files, some the beginning alone. Origins break off. `KILNYARD_KILLS` is the
+/// number of kills: more than here belong to a trial of hours.
+fn kill_under_load(folder: &tempfile::TempDir) {
     let kills: usize = std::env::var("KILNYARD_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
     let content = |number: usize| -> Vec<u8> {
         let size = 1000 + number * 37_777;
@@ -139,7 +180,6 @@ fn a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half() {
         Arc::new(contents.iter().enumerate().map(|(number, bytes)| path(number, bytes)).collect());
     let of_origin = |path: &String| path.strip_prefix("/a").unwrap().to_owned();
     let origin = Server::start(paths.iter().map(of_origin).zip(contents.iter().cloned()).collect());
-    let folder = folder("killed-mirror");
     // Half of the files have room, so that some are always removed and fetched again.
     let configuration = format!("keep-bytes = 15_000_000\n[archive.a]\nurls = [\"{}\"]\n", origin.url());
     let mut mirror = SiteMirror::start(folder.path().to_owned(), &configuration);
@@ -161,6 +201,18 @@ fn a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half() {
             })
         })
         .collect();
+    let cutting = {
+        let (address, paths, is_over) = (address.clone(), paths.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            for number in 0.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                cut_off(&address, &paths[number % 40]);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
     for kill in 0..kills {
         // An origin that breaks off, now and then.
         let path = of_origin(&paths[kill % 40]);
@@ -173,7 +225,7 @@ fn a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half() {
     let before = answers.load(Ordering::Relaxed);
     until("it serves again", || answers.load(Ordering::Relaxed) > before + 20);
     is_over.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    clients.into_iter().chain([cutting]).for_each(|client| client.join().unwrap());
     println!("{kills} kills, {} whole answers", answers.load(Ordering::Relaxed));
     mirror.kill();
     mirror.run(&["verify"]).exits(0).says(&["0 damaged"]);
@@ -728,6 +780,7 @@ fn main() {
         a_mirror_of_the_site_that_lies_is_found_out,
         serve_has_a_mirror_within,
         a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half,
+        pinned_files_have_a_name,
         an_unreachable_mirror_is_reported,
         a_signature_by_an_unknown_key_is_rejected,
         a_changed_release_file_is_rejected,
@@ -756,6 +809,7 @@ fn main() {
         ("a_read_only_yard_is_reported", a_read_only_yard_is_reported as fn()),
         ("a_read_only_yard_can_be_queried", a_read_only_yard_can_be_queried),
         ("a_full_disk_is_reported_and_more_space_helps", a_full_disk_is_reported_and_more_space_helps),
+        ("a_mirror_on_a_full_disk_serves_no_wrong_byte", a_mirror_on_a_full_disk_serves_no_wrong_byte),
     ] {
         cases.push(mounts(case(name, run)));
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The folder of pins, below the mirror's.
 const PINS: &str = "pins";
@@ -24,25 +25,49 @@ struct List {
 #[derive(Debug)]
 pub struct Pins {
     folder: PathBuf,
-    lists: Mutex<BTreeMap<String, List>>,
+    lists: Mutex<Lists>,
+}
+
+/// The lists, and when the folder had changed last as they were read: commands write there, too.
+#[derive(Debug, Default)]
+struct Lists {
+    read: Option<SystemTime>,
+    by_name: BTreeMap<String, List>,
 }
 
 impl Pins {
     /// Reads those of a mirror's folder.
-    pub(crate) fn open(folder: &Path) -> io::Result<Pins> {
+    pub fn open(folder: &Path) -> io::Result<Pins> {
         let folder = folder.join(PINS);
         fs_err::create_dir_all(&folder)?;
-        let mut lists = BTreeMap::new();
-        for entry in fs_err::read_dir(&folder)? {
+        let pins = Pins { folder, lists: Mutex::default() };
+        pins.read(&mut pins.lists.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Ok(pins)
+    }
+
+    /// Reads the lists, if the folder has changed.
+    fn read(&self, lists: &mut Lists) -> io::Result<()> {
+        let changed = fs_err::metadata(&self.folder)?.modified().ok();
+        // A change in the same moment has the same time.
+        let is_settled = |changed: SystemTime| {
+            let seconds = changed.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            seconds + 2 < crate::cache::now()
+        };
+        if changed.is_some_and(is_settled) && lists.read == changed {
+            return Ok(());
+        }
+        let mut by_name = BTreeMap::new();
+        for entry in fs_err::read_dir(&self.folder)? {
             let path = entry?.path();
             let name =
                 path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"));
             let list = fs_err::read(&path).ok().and_then(|text| serde_json::from_slice::<List>(&text).ok());
             if let (Some(name), Some(list)) = (name, list) {
-                lists.insert(name.to_owned(), list);
+                by_name.insert(name.to_owned(), list);
             }
         }
-        Ok(Pins { folder, lists: Mutex::new(lists) })
+        *lists = Lists { read: changed, by_name };
+        Ok(())
     }
 
     /// Whether a list may have this name.
@@ -57,6 +82,8 @@ impl Pins {
     /// It cannot be written, or there are too many lists.
     pub fn set(&self, name: &str, keys: Vec<String>, until: u64) -> io::Result<()> {
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read(&mut lists)?;
+        let lists = &mut lists.by_name;
         let now = crate::cache::now();
         let expired: Vec<String> =
             lists.iter().filter(|(_, list)| list.until <= now).map(|(name, _)| name.clone()).collect();
@@ -80,7 +107,7 @@ impl Pins {
     /// # Errors
     /// It cannot be removed.
     pub fn end(&self, name: &str) -> io::Result<()> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner).by_name.remove(name);
         match fs_err::remove_file(self.file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -94,8 +121,15 @@ impl Pins {
     /// The paths of all files that are kept.
     pub fn pinned(&self) -> HashSet<String> {
         let now = crate::cache::now();
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.values().filter(|list| list.until > now).flat_map(|list| list.keys.iter().cloned()).collect()
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the folder cannot be read, what was known counts.
+        let _ = self.read(&mut lists);
+        lists
+            .by_name
+            .values()
+            .filter(|list| list.until > now)
+            .flat_map(|list| list.keys.iter().cloned())
+            .collect()
     }
 }
 
@@ -113,6 +147,11 @@ mod tests {
         assert_eq!(pins.pinned(), HashSet::from(["a".to_owned(), "b".to_owned()]));
         let pins = Pins::open(folder.path()).unwrap();
         assert_eq!(pins.pinned().len(), 2);
+        // Another process, such as a command, may write them.
+        Pins::open(folder.path()).unwrap().set("other", vec!["e".into()], later).unwrap();
+        assert!(pins.pinned().contains("e"));
+        Pins::open(folder.path()).unwrap().end("other").unwrap();
+        assert!(!pins.pinned().contains("e"));
         pins.set("one", vec!["d".into()], later).unwrap();
         assert_eq!(pins.pinned(), HashSet::from(["d".to_owned()]));
         pins.end("one").unwrap();

@@ -131,6 +131,29 @@ impl Site {
         self.serves().filter(|serves| serves.distfiles).map(|_| format!("{}/distfiles/", self.url))
     }
 
+    /// Writes a distfile that the mirror has to a file; false if it has none of this name. Nothing is fetched from elsewhere for it, and
+    /// nothing is verified.
+    ///
+    /// # Errors
+    /// A sentence without its full stop.
+    pub fn take(&self, name: &str, size_bytes_max: u64, to: &Path) -> Result<bool, String> {
+        let Some(distfiles) = self.distfiles() else { return Ok(false) };
+        let url = format!("{distfiles}{}", escaped(name));
+        let said = |error: ureq::Error| without_password(&error.to_string());
+        let request = self.agent.get(&url).header(ONLY_HERE, "1");
+        let request = request.config().timeout_global(Some(UPLOAD_MAX)).build();
+        let mut answer = request.call().map_err(said)?;
+        match answer.status().as_u16() {
+            200 => {}
+            404 => return Ok(false),
+            status => return Err(format!("the mirror answers {status}")),
+        }
+        let mut file = std::fs::File::create(to).map_err(|error| error.to_string())?;
+        let mut content = std::io::Read::take(answer.body_mut().as_reader(), size_bytes_max);
+        std::io::copy(&mut content, &mut file).map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+
     /// Uploads a distfile, unless the mirror has one of this name. Without a token, nothing is uploaded.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 
 use crate::artifact::Artifact;
 use crate::keep::KeepOrder;
+use crate::sha256::Sha256Hex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -253,6 +254,20 @@ pub struct RootOrder {
     /// Packages to install first, each after its dependencies if the family knows the order. Packages that several
     /// roots have in common are installed once.
     pub depends: Vec<Dependency>,
+    /// Patches that lead to the layers from earlier trees, for a machine that has one of these. They are no part of the order's meaning.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<TreePatch>,
+}
+
+/// A patch that makes one tree from another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreePatch {
+    /// The tree that it needs.
+    pub from: Artifact,
+    /// The hash of the tree that it makes.
+    pub to: Sha256Hex,
+    /// The patch.
+    pub artifact: Artifact,
 }
 
 /// The rules by which a worker installs dependencies and reads outputs. A worker knows families, but no sets.

@@ -9,7 +9,7 @@ use kilnyard_model::keep::KeepOrder;
 use kilnyard_model::order::{
     Account, BuildOrder, BuildTerms, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder,
     FolderContent, FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder,
-    TestOrder, WorkOrder,
+    TestOrder, TreePatch, WorkOrder,
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
@@ -83,6 +83,11 @@ fn root() -> RootOrder {
             version: "1".to_owned(),
             file: "one_1.deb".to_owned(),
             sha256: HASH.to_owned(),
+        }],
+        patches: vec![TreePatch {
+            from: artifact(Media::Tree),
+            to: artifact(Media::Tree).sha256,
+            artifact: artifact(Media::Bytes),
         }],
     }
 }

@@ -12,9 +12,11 @@
 use crate::bound::now;
 use crate::damage;
 use crate::leftovers::remove_or_set_aside;
-use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage, copy};
+use kilnyard_artifacts::{ArtifactError, Artifacts, Folder, Storage, copy, patch};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::artifact::{Artifact, Media};
+use kilnyard_model::order::TreePatch;
+use kilnyard_process::pressure::available_bytes;
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{Content, IdMap, Sandbox, probe};
 use std::fs::Metadata;
@@ -109,16 +111,33 @@ impl Trees {
         Folder::at(&self.yard.join(ARCHIVES))
     }
 
-    /// Takes the trees that are missing here from another yard of this worker, or their archives from an artifact store.
-    pub fn fetch(&self, trees: &[Artifact], from: &dyn Artifacts) -> Result<(), TreeError> {
+    /// Takes the trees that are missing here from another yard of this worker, or their archives from an artifact store: as a patch of an
+    /// earlier tree, if that is here, else whole.
+    pub fn fetch(
+        &self,
+        trees: &[Artifact],
+        patches: &[TreePatch],
+        from: &dyn Artifacts,
+    ) -> Result<(), TreeError> {
         let archives = self.archives();
         for tree in trees.iter().filter(|tree| !self.is_whole(tree)) {
             // The archive serves as well.
             if self.has_archive(tree) || !self.link(tree).unwrap_or(false) {
-                copy(tree, from, &archives, Storage::Compressed)?;
+                let mut leading = patches.iter().filter(|patch| patch.to == tree.sha256);
+                if !leading.any(|patch| self.is_patched(tree, patch, from)) {
+                    copy(tree, from, &archives, Storage::Compressed)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether the archive of a tree is here now, made from an earlier one by a patch. What fails is fetched whole.
+    fn is_patched(&self, tree: &Artifact, by: &TreePatch, from: &dyn Artifacts) -> bool {
+        let has_memory = available_bytes().is_none_or(|bytes| bytes > patch::memory_bytes(&by.from, tree));
+        has_memory
+            && self.has_archive(&by.from)
+            && patch::apply(&by.artifact, &by.from, tree, from, &self.archives()).is_ok()
     }
 
     /// Makes a layer from that of another yard. False if none has it.

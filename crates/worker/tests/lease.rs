@@ -61,6 +61,10 @@ fn main() {
             client::each_hello_names_the_kept_work_of_its_time,
         ),
         trial("yards_of_a_worker_share_trees", trees::yards_of_a_worker_share_trees),
+        trial(
+            "trees_are_made_from_earlier_ones_by_patches",
+            trees::trees_are_made_from_earlier_ones_by_patches,
+        ),
         trial("a_worker_that_is_refused_says_why", client::a_worker_that_is_refused_says_why),
     ];
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);

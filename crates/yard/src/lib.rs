@@ -29,6 +29,7 @@ pub mod interrupt;
 pub mod layers;
 pub mod lease;
 pub mod mirror;
+pub mod patches;
 pub mod plan;
 pub mod program;
 pub mod remedy;

@@ -60,7 +60,7 @@ pub fn measure(scratch: &Scratch, trial: &Trial<'_>, report: &mut Report) -> Res
         pack_changes(&tree, &changes, &mut packed).context(Kind::Machine, failed)?;
         let kept = store.insert(&mut &packed[..], Storage::Compressed).context(Kind::Machine, failed)?;
         let layer = Artifact { sha256: kept.0, size_bytes: kept.1, media: Media::Tree };
-        trees.fetch(std::slice::from_ref(&layer), &store).context(Kind::Machine, failed)?;
+        trees.fetch(std::slice::from_ref(&layer), &[], &store).context(Kind::Machine, failed)?;
         trees.ensure(std::slice::from_ref(&layer)).context(Kind::Machine, failed)?;
         seconds.push(began.elapsed().as_secs_f64());
         let sent = store.find(&layer.sha256).and_then(|path| fs_err::metadata(path).ok());

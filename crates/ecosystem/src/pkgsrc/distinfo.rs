@@ -12,7 +12,11 @@
 //! pkgsrc's own tools skip it and report the file as unknown. Names become paths below the distfiles folder: a name
 //! that points outside it is rejected.
 
+use crate::hex;
+use sha2::{Digest, Sha512};
 use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
 
 /// pkgsrc's largest distinfo file, of a package with thousands of distfiles, is 2 MiB.
 const BYTES_MAX: usize = 64 << 20;
@@ -84,6 +88,32 @@ pub struct Distfile {
     pub hashes: Vec<(Algorithm, String)>,
     /// Whether it is one of the package's patches rather than a file to fetch.
     pub is_patch: bool,
+}
+
+/// How much of a file is read at once.
+const BUFFER_BYTES: usize = 128 << 10;
+
+impl Distfile {
+    /// Whether a file has the size and the SHA-512 that are listed; false if these are not listed.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is(&self, file: &Path) -> std::io::Result<bool> {
+        let listed = self.hashes.iter().find(|(algorithm, _)| *algorithm == Algorithm::Sha512);
+        let Some((_, listed)) = listed else { return Ok(false) };
+        let mut file = std::fs::File::open(file)?;
+        let (mut hasher, mut size_bytes, mut buffer) = (Sha512::new(), 0, vec![0; BUFFER_BYTES]);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                read => {
+                    hasher.update(&buffer[..read]);
+                    size_bytes += read as u64;
+                }
+            }
+        }
+        Ok(Some(size_bytes) == self.size_bytes && hex(&hasher.finalize()) == *listed)
+    }
 }
 
 /// A malformed `distinfo`.

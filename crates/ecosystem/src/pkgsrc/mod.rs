@@ -10,6 +10,7 @@
 //! [`report`] writes reports in pbulk's format; [`pbulk_check`] determines which packages pbulk would consider up
 //! to date.
 
+pub mod awaited;
 pub mod bob_config;
 pub mod description;
 pub mod distinfo;

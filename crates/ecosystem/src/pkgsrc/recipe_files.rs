@@ -144,7 +144,7 @@ impl RecipeFiles {
     }
 
     /// The text of a file; comments in old trees are not all UTF-8.
-    fn text(&self, path: &str) -> String {
+    pub(super) fn text(&self, path: &str) -> String {
         let bytes = std::fs::read(self.tree.join(path)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }

@@ -55,6 +55,8 @@ pub enum RecipeVerdict {
     Skipped,
     /// It is known to be broken (`PKG_FAIL_REASON`).
     Failed,
+    /// A person has to get files first.
+    Awaits,
 }
 
 /// The rules to resolve by.

@@ -4,6 +4,7 @@ mod closure;
 mod names;
 mod rescan;
 
+use super::awaited::Awaited;
 use super::package_file;
 use super::recipe_files::RecipeFiles;
 use super::rules::{self, FAMILY, Rules, output_of, split};
@@ -38,6 +39,8 @@ pub struct Scan {
     pub text: Vec<u8>,
     /// Directories that could not be scanned, with the error.
     pub failed: Vec<(String, String)>,
+    /// Directories that lack files which a person has to get, with these files.
+    pub awaited: Vec<Awaited>,
 }
 
 /// A package of the set.

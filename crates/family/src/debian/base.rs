@@ -12,6 +12,7 @@ use kilnyard_worker::{BaseFolders, remove_or_set_aside};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::layers::{RecordedTree, keep_tree, owners, remove_parts};
+use kilnyard_yard::patches;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -34,8 +35,12 @@ struct Made {
 }
 
 impl Made {
+    fn last(yard: &Yard) -> Option<Made> {
+        serde_json::from_slice(&fs_err::read(yard.path(RECORD)).ok()?).ok()
+    }
+
     fn find(yard: &Yard, root: &DebianRoot) -> Option<Made> {
-        let made: Made = serde_json::from_slice(&fs_err::read(yard.path(RECORD)).ok()?).ok()?;
+        let made = Made::last(yard)?;
         (made.asked == asked(yard, root) && made.files.is_there(yard)).then_some(made)
     }
 
@@ -90,7 +95,11 @@ pub fn ensure(
     let list = set_up(yard, ids, &layer_part)?;
     remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
     let digest = Sha256Hex::of(list.as_bytes()).as_str().to_owned();
+    let former = Made::last(yard).and_then(|made| made.files.tree).or_else(|| patches::former(yard));
     let files = RecordedTree::new(keep_tree(yard, ids, &layer_part, Some(made_since_seconds))?);
+    if let (Some(former), Some(tree)) = (former, &files.tree) {
+        patches::make(yard, &former, tree)?;
+    }
     let packages =
         list.lines().filter_map(|line| line.split_once(' ')).map(|(n, v)| (n.to_owned(), v.to_owned()));
     let packages = packages.collect();

@@ -7,12 +7,14 @@
 use super::asking::{
     Helped, ScanResult, Work, began_nanoseconds, check_categories, expand, locations, locations_of_categories,
 };
+use super::awaited;
 use super::helped_make::HelpedMake;
 use super::root_make::RootMake;
 use super::set::settings;
 use crate::debian::base;
 use crate::git::WorkTree;
 use crate::pkgsrc::Pkgsrc;
+use kilnyard_ecosystem::pkgsrc::awaited::{Awaited, awaited as find_awaited};
 use kilnyard_ecosystem::pkgsrc::kept::{Journal, KeptScan, Places};
 use kilnyard_ecosystem::pkgsrc::recipe_files::of_tree;
 use kilnyard_ecosystem::pkgsrc::scan_file::{ScanFile, is_category};
@@ -50,6 +52,9 @@ pub struct Index {
     pub failed: Vec<(String, String)>,
     /// Folders of the tree from which make read files.
     folders: Vec<String>,
+    /// Files that a person has to get.
+    #[serde(default)]
+    awaited: Vec<Awaited>,
 }
 
 /// Brings the index up to date.
@@ -182,7 +187,9 @@ fn keep(
         nothing.causes.push(format!("{location}: {error}"));
         return Err(nothing.hint("checking mk-conf and the kit, if they are new; the old index is kept"));
     }
-    put(yard, pkgsrc, (wanted, categories), &order, &stanzas, failed)
+    // Recipes that were not asked again are what they were.
+    let known = if asked == 0 { Index::open(yard).ok().map(|index| index.awaited) } else { None };
+    put(yard, pkgsrc, (wanted, categories), &order, &stanzas, (failed, known), say)
 }
 
 /// Imports a scan file as the index.
@@ -206,7 +213,7 @@ pub fn import(yard: &Yard, pkgsrc: &Pkgsrc, text: Vec<u8>) -> Result<Scanned> {
         (category.clone(), order.iter().filter(is_of).cloned().collect())
     };
     let categories = names.iter().filter(|name| is_category(name)).map(of_category).collect();
-    put(yard, pkgsrc, (wanted, categories), &order, &text, Vec::new())
+    put(yard, pkgsrc, (wanted, categories), &order, &text, (Vec::new(), None), &|_| ())
 }
 
 /// Replaces all occurrences of `words` by `others`.
@@ -229,13 +236,19 @@ fn put(
     (wanted, categories): (Option<Vec<String>>, BTreeMap<String, Vec<String>>),
     order: &[String],
     stanzas: &[u8],
-    failed: Vec<(String, String)>,
+    (failed, awaited): (Vec<(String, String)>, Option<Vec<Awaited>>),
+    say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let before = Index::open(yard).unwrap_or_default();
     let identity = Sha256Hex::of(stanzas).as_str().to_owned();
     let file = format!("scan-{}.zst", &identity[..16]);
     let folders = read_folders(order, stanzas).into_iter().collect();
-    let index = Index { file, identity, wanted, categories, failed, folders };
+    let awaited = match awaited {
+        Some(awaited) => awaited,
+        None => find_awaited(&pkgsrc.tree, &ScanFile::parse(stanzas).context(Kind::Usage, "read the scan")?),
+    };
+    awaited::take(yard, pkgsrc, &awaited, say);
+    let index = Index { file, identity, wanted, categories, failed, folders, awaited };
     let names = vec![pkgsrc.shown()];
     // If the scan file was removed, it is written again.
     if index == before && yard.path("index").join(&index.file).is_file() {
@@ -309,7 +322,8 @@ impl Index {
     /// The state of the index and of the tree's files, as text to be hashed. No file contents are read.
     pub fn inputs(&self, pkgsrc: &Pkgsrc) -> String {
         let fingerprint = fingerprint(&pkgsrc.tree, &self.folders);
-        format!("{} {:?} {:?} {fingerprint}", self.identity, self.failed, self.categories)
+        let missing = awaited::missing(pkgsrc, &self.awaited);
+        format!("{} {:?} {:?} {missing:?} {fingerprint}", self.identity, self.failed, self.categories)
     }
 
     /// Replaces categories in `names` by their directories, as the last scan found them.
@@ -318,13 +332,13 @@ impl Index {
     }
 
     /// Reads the scan file.
-    pub fn read(self, yard: &Yard) -> Result<Scan> {
+    pub fn read(self, yard: &Yard, pkgsrc: &Pkgsrc) -> Result<Scan> {
         let path = yard.path("index").join(&self.file);
         let text =
             unpack::read(&path).context(Kind::Machine, format!("read the index {}", self.file)).map_err(
                 |error| error.hint(Remedy::command("clean --index").then(" && ").then_command("scan")),
             )?;
-        Ok(Scan { text, failed: self.failed })
+        Ok(Scan { text, failed: self.failed, awaited: awaited::missing(pkgsrc, &self.awaited) })
     }
 }
 

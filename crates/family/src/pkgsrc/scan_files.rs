@@ -37,8 +37,7 @@ fn pkgsrc(yard: &Yard) -> Result<&Pkgsrc> {
 
 /// Writes the index as a scan file.
 fn export(yard: &Yard, file: &Path, program: &dyn Program) -> Result<()> {
-    pkgsrc(yard)?;
-    let scan = Index::open(yard)?.read(yard)?;
+    let scan = Index::open(yard)?.read(yard, pkgsrc(yard)?)?;
     if file.as_os_str() == "-" {
         return program.write(&mut |out| out.write_all(&scan.text)).map(|_| ());
     }

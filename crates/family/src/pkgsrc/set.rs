@@ -51,7 +51,7 @@ pub fn inputs(yard: &Yard, pkgsrc: &Pkgsrc, base: Option<&Base>) -> Result<Strin
 pub fn resolve(yard: &Yard, pkgsrc: &Pkgsrc, base: &Base) -> Result<Workshop> {
     let index = Index::open(yard)?;
     let names = yard.config.package_names(&yard.home)?.map(|names| index.expand(&names));
-    let scan = index.read(yard)?;
+    let scan = index.read(yard, pkgsrc)?;
     Workshop::new(settings(yard, pkgsrc, base)?, scan, names.as_deref())
         .context(Kind::Machine, "read the index")
         .map_err(|error| error.hint(Remedy::command("clean --index").then(" && ").then_command("scan")))

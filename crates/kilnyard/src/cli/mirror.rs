@@ -40,6 +40,15 @@ pub enum MirrorAction {
         /// All files of all manifests.
         #[arg(long)]
         manifests: bool,
+        /// Keep them whatever their age, under this name, until `mirror unpin`; in place of those that it had.
+        #[arg(long, value_name = "NAME")]
+        pin: Option<String>,
+    },
+    /// No longer keep what was fetched with `--pin`.
+    Unpin {
+        /// The name.
+        #[arg(value_name = "NAME")]
+        name: String,
     },
     /// Add distfiles that a person has to get, under their names, or files of a manifest.
     Add {

@@ -3,13 +3,16 @@
 use super::print;
 use crate::cli;
 use crate::error::{Context, Kind, Result};
+use crate::run::door::roster_folder;
 use crate::yard::{Yard, store_error};
 use crate::{layers, words};
-use kilnyard_model::artifact::Artifact;
+use kilnyard_model::order::TreePatch;
+use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_publish::Operation;
 use kilnyard_root::{FileType, remove_folder, tree};
 use kilnyard_worker::{ARCHIVES, KEPT_WORK};
 use kilnyard_yard::lease::SHARED;
+use kilnyard_yard::patches;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -141,11 +144,23 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         }
     }
     let trees = yard.config.family.trees(yard).unwrap_or_default();
+    // The next base root is made for other machines as a patch of this one.
+    let former = trees.last().filter(|_| options.base && has_workers(yard));
+    if let Some(former) = former.filter(|_| !options.dry_run) {
+        patches::note_former(yard, former)?;
+    }
+    let leads = |patch: &TreePatch| trees.iter().any(|tree| tree.sha256 == patch.to);
+    let leading = patches::read(yard).into_iter().filter(leads).map(|patch| patch.artifact.sha256);
+    let kept: Vec<Sha256Hex> = match (former, options.base) {
+        (Some(former), _) => vec![former.sha256.clone()],
+        (None, true) => Vec::new(),
+        (None, false) => trees.iter().map(|tree| tree.sha256.clone()).chain(leading).collect(),
+    };
     let layers: Vec<PathBuf> = trees.iter().map(|tree| PathBuf::from(yard.trees().layer(tree))).collect();
     for (path, kind) in entries(yard, Path::new("layers"))? {
         let is_folder = kind == FileType::Directory;
-        if path == Path::new(ARCHIVES) && !options.base {
-            for file in old_archives(yard, &trees)? {
+        if path == Path::new(ARCHIVES) && (!options.base || former.is_some()) {
+            for file in old_archives(yard, &kept)? {
                 add(file, "the archive of a layer of roots", false);
             }
             continue;
@@ -185,8 +200,13 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     Ok(removals)
 }
 
+/// Whether workers on other machines have joined the yard.
+fn has_workers(yard: &Yard) -> bool {
+    fs_err::read_dir(roster_folder(yard)).is_ok_and(|mut entries| entries.next().is_some())
+}
+
 /// Archives of trees that no root uses any longer, and files of interrupted packing.
-fn old_archives(yard: &Yard, trees: &[Artifact]) -> Result<Vec<PathBuf>> {
+fn old_archives(yard: &Yard, kept: &[Sha256Hex]) -> Result<Vec<PathBuf>> {
     let mut old = Vec::new();
     for (path, kind) in entries(yard, Path::new(ARCHIVES))? {
         if kind != FileType::Directory {
@@ -195,7 +215,7 @@ fn old_archives(yard: &Yard, trees: &[Artifact]) -> Result<Vec<PathBuf>> {
         }
         for (file, _) in entries(yard, &path)? {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            if !trees.iter().any(|tree| name.starts_with(tree.sha256.as_str())) {
+            if !kept.iter().any(|kept| name.starts_with(kept.as_str())) {
                 old.push(file);
             }
         }

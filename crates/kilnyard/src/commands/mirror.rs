@@ -6,7 +6,9 @@ use crate::environment::Environment;
 use crate::error::{Context, Error, Kind, Result};
 use crate::{environment_of_process, signals, words};
 use kilnyard_artifacts::Depot;
-use kilnyard_mirror_server::{Cache, Checksums, Config, Expected, FileDigest, Hasher, Listed, Manifests};
+use kilnyard_mirror_server::{
+    Cache, Checksums, Config, Expected, FileDigest, Hasher, Listed, Manifests, Pins,
+};
 use kilnyard_yard::config::artifacts::ArtifactsTable;
 use serde_json::json;
 use std::cell::Cell;
@@ -40,7 +42,13 @@ pub fn run(options: &Mirror) -> Result<ExitCode> {
         MirrorAction::Serve { listen } => serve(config, &base, *listen),
         MirrorAction::List { json } => list(&open(&config, &base)?, *json),
         MirrorAction::Add { files, below, unlisted } => add(&config, &base, files, below, *unlisted),
-        MirrorAction::Fetch { what, all, manifests } => fetch(config, &base, what, (*all, *manifests)),
+        MirrorAction::Fetch { what, all, manifests, pin } => {
+            fetch(config, &base, what, (*all, *manifests), pin.as_deref())
+        }
+        MirrorAction::Unpin { name } => {
+            pins(&config, &base, name)?.end(name).context(Kind::Machine, "remove the pins")?;
+            Ok(ExitCode::SUCCESS)
+        }
         MirrorAction::Verify { remove } => verify(&open(&config, &base)?, *remove),
         MirrorAction::Gc => {
             let removed =
@@ -121,15 +129,34 @@ fn bucket(config: &Config, base: &Path) -> Result<Option<Arc<dyn Depot>>> {
     kilnyard_yard::yard::depot_of(&table, base)
 }
 
+/// A time in seconds since 1970 that is never reached.
+const FOR_EVER: u64 = u64::MAX;
+
+/// The pins of a mirror.
+fn pins(config: &Config, base: &Path, name: &str) -> Result<Pins> {
+    if !Pins::is_name(name) {
+        return Err(Error::usage(format!("`{name}` is no name of pins"))
+            .hint("letters, digits, dashes and underscores"));
+    }
+    Pins::open(&base.join(&config.folder)).context(Kind::Machine, "open the mirror's folder")
+}
+
 /// Fetches files ahead of a run.
 fn fetch(
     mut config: Config,
     base: &Path,
     what: &[String],
     (all, manifests): (bool, bool),
+    pin: Option<&str>,
 ) -> Result<ExitCode> {
     signals::install();
     let paths = paths_of(&config, base, what, (all, manifests))?;
+    if let Some(name) = pin {
+        let keys = paths.iter().map(|path| path.trim_start_matches('/').to_owned()).collect();
+        // Before they are fetched: none is removed for the next one.
+        let pinned = pins(&config, base, name)?.set(name, keys, FOR_EVER);
+        pinned.context(Kind::Machine, "write the pins")?;
+    }
     let count = paths.len();
     // The mirror may serve meanwhile.
     config.listen = SocketAddr::from(([127, 0, 0, 1], 0));

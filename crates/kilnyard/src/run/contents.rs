@@ -11,7 +11,7 @@ use crate::{lease, trees};
 use kilnyard_artifacts::Folder;
 use kilnyard_coordinator::{Channel, Granted};
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::{FolderContent, RootOrder};
+use kilnyard_model::order::{FolderContent, RootOrder, TreePatch};
 use kilnyard_protocol::{Lease, Test, ToWorker};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -57,6 +57,14 @@ impl Outgoing {
                 },
                 _ => Vec::new(),
             },
+        }
+    }
+
+    /// Adds the patches that lead to its trees.
+    pub fn add_patches(&mut self, patches: &[TreePatch]) {
+        for root in self.roots() {
+            let leads_to_layer = |patch: &&TreePatch| root.layers.iter().any(|tree| tree.sha256 == patch.to);
+            root.patches = patches.iter().filter(leads_to_layer).cloned().collect();
         }
     }
 

@@ -562,6 +562,7 @@ fn reads(root: &RootOrder, inputs: &[Input]) -> Vec<Sha256Hex> {
     let layers = root.layers.iter().map(|layer: &Artifact| layer.sha256.clone());
     let folders = root.folders.iter().filter_map(|folder| folder.content.as_ref()).flat_map(of_folder);
     let named = root.inputs.iter().chain(inputs);
+    let layers = layers.chain(root.patches.iter().map(|patch| patch.artifact.sha256.clone()));
     layers.chain(folders).chain(named.filter_map(|input| Sha256Hex::parse(&input.sha256).ok())).collect()
 }
 

@@ -17,6 +17,7 @@ use crate::signals;
 use crate::words::now_seconds;
 use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice, Reading};
 use kilnyard_driver::{Driver, Input, Job, Task};
+use kilnyard_model::order::TreePatch;
 use kilnyard_protocol::{Built, Lease, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Owner<'a> {
     pub driver: Driver,
     pub link: Link,
     pub contents: Contents,
+    /// The patches that lead to trees of the yard, for workers on other machines.
+    pub patches: Vec<TreePatch>,
     pub fetchers: Fetchers,
     pub jobs: Sender<Job>,
     pub desk: Desk,
@@ -313,6 +316,9 @@ impl Owner<'_> {
         let written_bytes = self.expected.written_bytes(granted.package);
         let lease = Box::new(granted.lease(self.run, written_bytes, self.checks_reproducible));
         let mut outgoing = Outgoing::Lease { granted: Box::new(granted.clone()), lease, is_announced };
+        if granted.channel != WORKER {
+            outgoing.add_patches(&self.patches);
+        }
         if granted.channel != WORKER && outgoing.is_incomplete() {
             self.contents.complete(outgoing);
             return Ok(());
@@ -373,6 +379,7 @@ impl Owner<'_> {
             return self.send_now(to, message);
         }
         let mut outgoing = Outgoing::Answer(to, Box::new(message));
+        outgoing.add_patches(&self.patches);
         match outgoing.is_incomplete() {
             true => self.contents.complete(outgoing),
             false => self.send_completed((outgoing, Ok(())))?,

@@ -13,6 +13,7 @@ use std::path::Path;
 pub const CASES: &[Trial] = &[
     ("packages_of_a_tree_are_built_by_other_machines", build),
     ("a_tree_that_has_changed_reaches_other_machines_as_a_layer", changed),
+    ("a_new_base_root_reaches_other_machines_as_a_patch", patched_base),
     ("directories_of_a_tree_are_scanned_by_other_machines", scan),
 ];
 
@@ -180,5 +181,42 @@ fn scan(shared: &Shared) {
     let folders = yard.names("distfiles").into_iter().filter(|name| name.len() == 2);
     let files: usize = folders.map(|folder| yard.names(&format!("distfiles/{folder}")).len()).sum();
     assert!(files < DIRECTORIES / 2, "{files} files");
+    yard.is_clean();
+}
+
+/// A base root with one more package crosses the link as a patch, if the worker has the one before.
+fn patched_base(shared: &Shared) {
+    let tree = MiniTree::new(&[("a/one", "")]);
+    let yard = shared.yard("farm-patch", &tree, &[]);
+    let served = Served::start(&yard);
+    let far = Far::join_without(&shared.path("workers"), &yard, &served, "patched", &[&tree.path()]);
+    yard.run(&["build", "--elsewhere"]).exits(0).says(&["1 built"]);
+    let base = |yard: &Yard| {
+        let record: serde_json::Value = serde_json::from_str(&yard.read("layers/base.json")).unwrap();
+        record["tree"]["sha256"].as_str().unwrap().to_owned()
+    };
+    let archive =
+        |folder: &Path, hash: &str| folder.join(format!("layers/archives/{}/{hash}.zst", &hash[..2]));
+    let before = base(&yard);
+    // With workers, the archive of the base root stays, for the patch.
+    yard.run(&["clean", "--base"]).exits(0);
+    assert!(archive(&yard.folder, &before).is_file());
+    yard.change("packages = [\"bmake\", \"make\"]", "packages = [\"bmake\", \"make\", \"bc\"]");
+    yard.run(&["scan"]).exits(0);
+    let patches: serde_json::Value = serde_json::from_str(&yard.read("state/patches.json")).unwrap();
+    let (after, patch) = (base(&yard), &patches[0]);
+    assert_eq!((&patch["from"]["sha256"], &patch["to"]), (&before.clone().into(), &after.clone().into()));
+    let whole = archive(&yard.folder, &after);
+    let (patch_bytes, whole_bytes) =
+        (patch["artifact"]["size_bytes"].as_u64().unwrap(), fs::metadata(&whole).unwrap().len());
+    println!("a patch of {patch_bytes} bytes in place of {whole_bytes}");
+    assert!(patch_bytes * 10 < whole_bytes, "{patch_bytes} {whole_bytes}");
+    yard.run(&["clean"]).exits(0);
+    // The whole one cannot be had, so the worker has made it.
+    fs::rename(&whole, yard.path("aside")).unwrap();
+    yard.run(&["build", "--elsewhere", "--no-scan"]).exits(0);
+    assert!(archive(&far.folder.join("worker"), &after).is_file(), "{}", far.said());
+    fs::rename(yard.path("aside"), &whole).unwrap();
+    drop(served);
     yard.is_clean();
 }

@@ -2,7 +2,8 @@
 
 use crate::fixtures::{Packages, Shared, Trial, add_line, listing, settle};
 use crate::support::Yard;
-use crate::support::tree::MiniTree;
+use crate::support::site::SiteMirror;
+use crate::support::tree::{MiniTree, source};
 use std::fs;
 
 pub const CASES: &[Trial] = &[
@@ -16,6 +17,7 @@ pub const CASES: &[Trial] = &[
     ("a_hanging_directory_is_killed_and_left_out", a_hanging_directory),
     ("a_category_stands_for_its_directories", a_category),
     ("a_missing_or_truncated_index_is_remade", a_missing_or_truncated_index),
+    ("packages_wait_for_files_that_a_person_has_to_get", files_that_a_person_gets),
 ];
 
 fn tree() -> MiniTree {
@@ -277,5 +279,49 @@ fn a_scan_of_another_machine(shared: &Shared) {
     add_line(&tree, "mk/sites.mk", "# changed");
     yard.run(&["build", "--no-scan", "--dry-run"]).exits(0).says(&["source file mk changed"]);
     yard.run(&["scan", "--import", &tree.next_to("nothing")]).exits(2).says(&["No such file"]);
+    yard.is_clean();
+}
+
+fn files_that_a_person_gets(shared: &Shared) {
+    let licensed = |name: &str| {
+        format!(
+            "DISTFILES= {name}-1.0.tar.gz\nINTERACTIVE_STAGE= fetch\nFETCH_MESSAGE= \"Accept the licence of ${{DISTFILES}}\" \\\n\
+             \t\"at https://licences.example/?{name}\"\n_FETCH_MESSAGE= ${{FETCH_MESSAGE}}"
+        )
+    };
+    let (one, two) = (licensed("one"), licensed("two"));
+    let tree = MiniTree::new(&[
+        ("a/free", ""),
+        ("a/one", &one),
+        ("a/two", &two),
+        ("b/needs", "DEPENDS= one-[0-9]*:../../a/one"),
+    ]);
+    for name in ["one", "two"] {
+        let bytes = source(&format!("{name}-1.0"), "only for who accepts\n");
+        tree.distfile(&format!("a/{name}"), &format!("{name}-1.0.tar.gz"), &bytes);
+    }
+    let aside = |name: &str| tree.sites().join(format!("{name}-1.0.tar.gz"));
+    let yard = shared.yard("licensed", &tree, &[]);
+    let mirror = SiteMirror::start(
+        yard.path("site"),
+        &format!("[distfiles]\nchecksums = [\"{}\"]\n", tree.path().display()),
+    );
+    yard.change("# url = \"http://mirror.example:3142\"", &format!("url = \"{}\"", mirror.url));
+    yard.run(&["scan"]).exits(0);
+    yard.run(&["plan"]).exits(0).says(&[
+        "a/one",
+        "it waits for what a person has to get: one-1.0.tar.gz (Accept the licence of one-1.0.tar.gz at https://licences.example/?one)",
+    ]);
+    yard.build().exits(1).says(&["1 built", "3 left-out"]);
+    assert_eq!(yard.published(), ["free-1.0"]);
+    yard.run(&["why", "b/needs"]).exits(0).says(&["it needs a/one, which is left out", "it waits for"]);
+    // On the mirror, by its command; another file of this name is not taken, and nothing is fetched for it.
+    mirror.run(&["add", aside("one").to_str().unwrap()]).exits(0).says(&["added; for a/one"]);
+    yard.build().exits(1).says(&["one-1.0.tar.gz is from the mirror", "2 built", "1 left-out"]);
+    assert_eq!(yard.published(), ["free-1.0", "needs-1.0", "one-1.0"]);
+    // In the folder of distfiles, by hand.
+    fs::copy(aside("two"), yard.path("distfiles/pkgsrc/two-1.0.tar.gz")).unwrap();
+    yard.build().exits(0).says(&["1 built"]);
+    assert_eq!(yard.published(), ["free-1.0", "needs-1.0", "one-1.0", "two-1.0"]);
     yard.is_clean();
 }

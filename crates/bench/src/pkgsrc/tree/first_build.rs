@@ -44,7 +44,7 @@ pub fn measure(scratch: &Scratch, text: Vec<u8>, tree: &SyntheticTree, trial: &T
     let mut first = None;
     for pair in 1..=pairs {
         crate::check_interrupt()?;
-        let scan = Scan { text: text.clone(), failed: Vec::new() };
+        let scan = Scan { text: text.clone(), failed: Vec::new(), awaited: Vec::new() };
         let workshop =
             Workshop::new(settings.clone(), scan, None).context(Kind::Usage, "resolve the scan")?;
         let packages = kilnyard_ecosystem::Ecosystem::graph(&workshop).len();

@@ -9,6 +9,7 @@
 
 use super::WEIGHT_USUAL;
 use super::{LeftOutPackage, Package, Scan, Workshop, split};
+use crate::pkgsrc::awaited::Awaited;
 use crate::pkgsrc::recipe_files::RecipeFiles;
 use crate::pkgsrc::resolve::{RecipeVerdict, Remark, Resolution, Resolved, Rules, Scanned, Unmet, resolve};
 use crate::pkgsrc::scan_file::{ScanFile, ScanFileError, Stanza};
@@ -32,7 +33,13 @@ impl Workshop {
         let mut remarks = Vec::new();
         if !scan.text.is_empty() {
             let file = ScanFile::parse(&scan.text)?;
-            let scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
+            let mut scanned: Vec<Scanned> = file.stanzas.iter().map(Scanned::from).collect();
+            let awaited: HashSet<&str> = scan.awaited.iter().map(|one| one.location.as_str()).collect();
+            for one in scanned.iter_mut().filter(|one| awaited.contains(one.location)) {
+                if one.verdict == RecipeVerdict::Buildable {
+                    one.verdict = RecipeVerdict::Awaits;
+                }
+            }
             let resolved = resolve(&scanned, Rules::Kilnyard);
             let names = names(&file.stanzas);
             let mut in_graph = HashMap::new();
@@ -60,7 +67,7 @@ impl Workshop {
                         });
                         left_out.push(LeftOut {
                             name: names[number].clone(),
-                            explanation: explanation(number, &file.stanzas, &resolved, &names, &scan.failed),
+                            explanation: explanation(number, &file.stanzas, &resolved, &names, &scan),
                         });
                     }
                 }
@@ -189,7 +196,7 @@ fn explanation(
     stanzas: &[Stanza],
     resolved: &Resolved,
     names: &[String],
-    failed: &[(String, String)],
+    scan: &Scan,
 ) -> String {
     let chain = resolved.chain(PackageId(number as u32));
     let mut lines: Vec<String> = chain
@@ -203,12 +210,16 @@ fn explanation(
         Resolution::LeftOut(RecipeVerdict::Skipped) => {
             lines.push(format!("it is skipped: {}", said(stanza.skip_reason)))
         }
+        Resolution::LeftOut(RecipeVerdict::Awaits) => {
+            let awaited = scan.awaited.iter().find(|one| one.location == stanza.location);
+            lines.extend(awaited.map(Awaited::explanation));
+        }
         Resolution::LeftOut(_) => lines.push(format!("it is known to fail: {}", said(stanza.fail_reason))),
         Resolution::Unresolved(unmet) => {
             for unmet in unmet.iter().take(UNMET_SHOWN_MAX) {
                 lines.push(unmet.to_string());
                 if let Unmet::NoMatch { location, .. } = &**unmet
-                    && let Some((_, said)) = failed.iter().find(|(other, _)| other == location)
+                    && let Some((_, said)) = scan.failed.iter().find(|(other, _)| other == location)
                 {
                     lines.push(format!("the scan of {location} failed: {said}"));
                 }

@@ -28,7 +28,7 @@ impl Workshop {
             }
         }
         let failed = self.scan.failed.iter().filter(|(other, _)| other != location).cloned().collect();
-        let scan = Scan { text, failed };
+        let scan = Scan { text, failed, awaited: self.scan.awaited.clone() };
         let now = Workshop::new(self.settings.clone(), scan, self.wanted.as_deref()).map_err(unreadable)?;
         self.compare(package, &now).map_err(impossible)?;
         Ok(now)

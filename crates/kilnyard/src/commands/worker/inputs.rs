@@ -6,7 +6,7 @@ use kilnyard_artifacts::{ArtifactError, Artifacts, Storage, copy};
 use kilnyard_farm::client::ClientError;
 use kilnyard_mirror::{FetchError, FileStore, Wanted};
 use kilnyard_model::artifact::Artifact;
-use kilnyard_model::order::{FolderContent, Input, RootOrder};
+use kilnyard_model::order::{FolderContent, Input, RootOrder, TreePatch};
 use kilnyard_model::result::FailureKind;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_worker::{TreeError, Trees, Worker};
@@ -186,6 +186,7 @@ pub fn repeated<'a>(
 /// Everything that orders name by hash: layers and inputs.
 pub struct Needed {
     trees: Vec<Artifact>,
+    patches: Vec<TreePatch>,
     files: Vec<Artifact>,
     inputs: Vec<Input>,
 }
@@ -195,6 +196,7 @@ impl Needed {
     pub fn by(root: &RootOrder, inputs: &[Input]) -> Needed {
         let mut needed = Needed {
             trees: root.layers.clone(),
+            patches: root.patches.clone(),
             files: Vec::new(),
             inputs: root.inputs.iter().chain(inputs).cloned().collect(),
         };
@@ -245,7 +247,7 @@ impl Needed {
         cancel: &AtomicBool,
     ) -> Result<(), Failed> {
         let what = "get the inputs of the build";
-        trees.fetch(&self.trees, from).map_err(|error| Failed::to(what, error))?;
+        trees.fetch(&self.trees, &self.patches, from).map_err(|error| Failed::to(what, error))?;
         let get = |what: &str, artifact: &Artifact| {
             let copied = copy(artifact, from, distfiles.artifacts(), Storage::Plain);
             copied.map_err(|error| Failed::to(what, error))
@@ -432,7 +434,8 @@ mod tests {
         let trees = Trees::new(own.path(), &ids);
         let fetch = |sha256: &Sha256Hex, size_bytes: u64| {
             let file = Artifact { sha256: sha256.clone(), size_bytes, media: Media::Bytes };
-            let needed = Needed { trees: Vec::new(), files: vec![file], inputs: Vec::new() };
+            let needed =
+                Needed { trees: Vec::new(), patches: Vec::new(), files: vec![file], inputs: Vec::new() };
             let fetched = needed.fetch(&trees, &distfiles, &client, &AtomicBool::new(false));
             fetched.map_err(|failed| (failed.cause, failed.error.one_line()))
         };

@@ -134,6 +134,8 @@ mod tests {
             ("diff.external", &command),
             ("core.fsmonitor", &command),
             ("core.pager", &command),
+            ("log.showSignature", "true"),
+            ("gpg.program", &command),
             ("alias.diff-tree", &format!("!{command}")),
         ] {
             assert!(git(tree, &["config", key, value]), "{key}");

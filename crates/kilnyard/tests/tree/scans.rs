@@ -315,7 +315,16 @@ fn files_that_a_person_gets(shared: &Shared) {
     yard.build().exits(1).says(&["1 built", "3 left-out"]);
     assert_eq!(yard.published(), ["free-1.0"]);
     yard.run(&["why", "b/needs"]).exits(0).says(&["it needs a/one, which is left out", "it waits for"]);
-    // On the mirror, by its command; another file of this name is not taken, and nothing is fetched for it.
+    // Another file of this name, which was put there without a list of checksums, is not taken.
+    let place = mirror.folder.join("files/files/distfiles/one-1.0.tar.gz");
+    let other = shared.path("licensed-other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("one-1.0.tar.gz"), "another file").unwrap();
+    let unlisted = other.join("one-1.0.tar.gz");
+    let unlisted = unlisted.to_str().unwrap();
+    mirror.run(&["add", unlisted]).exits(2);
+    assert!(!place.exists());
+    // On the mirror, by its command.
     mirror.run(&["add", aside("one").to_str().unwrap()]).exits(0).says(&["added; for a/one"]);
     yard.build().exits(1).says(&["one-1.0.tar.gz is from the mirror", "2 built", "1 left-out"]);
     assert_eq!(yard.published(), ["free-1.0", "needs-1.0", "one-1.0"]);

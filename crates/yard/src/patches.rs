@@ -13,12 +13,19 @@ use kilnyard_process::pressure::available_bytes;
 const RECORD: &str = "state/patches.json";
 /// The note of a base root that was removed.
 const FORMER: &str = "state/former.json";
+/// The folder that `kilnyard serve` makes.
+const FARM: &str = "state/farm";
 /// The maximum number of patches that are kept.
 const KEPT_MAX: usize = 4;
 /// A patch is kept if it is smaller than the archive by this factor.
 const WORTH: u64 = 2;
 /// The memory that making a patch needs beyond that of applying it, in bytes.
 const SEARCH_BYTES: u64 = 512 << 20;
+
+/// Whether other machines may need patches: the yard has been served to them.
+pub fn are_of_use(yard: &Yard) -> bool {
+    yard.home.join(FARM).is_dir()
+}
 
 /// The patches that lead to trees, the latest last.
 pub fn read(yard: &Yard) -> Vec<TreePatch> {
@@ -40,11 +47,14 @@ pub fn note_former(yard: &Yard, tree: &Artifact) -> Result<()> {
 }
 
 /// Makes the patch that leads from one tree to another, next to their archives. Without one, machines get the whole tree: neither a lack
-/// of memory nor a missing archive is an error. True if there is one now.
+/// of memory nor a missing archive is an error. True if there is a new one.
 ///
 /// # Errors
 /// The record cannot be written.
 pub fn make(yard: &Yard, from: &Artifact, to: &Artifact) -> Result<bool> {
+    if !are_of_use(yard) {
+        return Ok(false);
+    }
     let mut known = read(yard);
     let archives = yard.trees().archives();
     let is_known = known.iter().any(|one| one.from == *from && one.to == to.sha256);

@@ -3,7 +3,6 @@
 use super::print;
 use crate::cli;
 use crate::error::{Context, Kind, Result};
-use crate::run::door::roster_folder;
 use crate::yard::{Yard, store_error};
 use crate::{layers, words};
 use kilnyard_model::order::TreePatch;
@@ -145,7 +144,7 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
     }
     let trees = yard.config.family.trees(yard).unwrap_or_default();
     // The next base root is made for other machines as a patch of this one.
-    let former = trees.last().filter(|_| options.base && has_workers(yard));
+    let former = trees.last().filter(|_| options.base && patches::are_of_use(yard));
     if let Some(former) = former.filter(|_| !options.dry_run) {
         patches::note_former(yard, former)?;
     }
@@ -198,11 +197,6 @@ fn plan(yard: &Yard, options: &cli::Clean) -> Result<Vec<Removal>> {
         }
     }
     Ok(removals)
-}
-
-/// Whether workers on other machines have joined the yard.
-fn has_workers(yard: &Yard) -> bool {
-    fs_err::read_dir(roster_folder(yard)).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Archives of trees that no root uses any longer, and files of interrupted packing.

@@ -589,6 +589,8 @@ fn main() {
         init_makes_a_yard_once,
         a_broken_store_or_index_is_reported,
     ];
+    let (name, run_it) = site::IN_A_BUCKET;
+    cases.push(case(name, run_it).unless(&site::lacks_objects()));
     cases.extend(site::CASES.iter().map(|(name, run)| case(name, run)));
     for (name, run) in [
         site::ON_A_FULL_DISK,

@@ -1,5 +1,8 @@
 //! Mirrors of a site, as yards use them, and killed under load.
 
+#[path = "../../../artifacts-object/tests/server/mod.rs"]
+mod objects;
+
 use crate::support::archive::Archive;
 use crate::support::farm;
 use crate::support::server::{Manner, Server};
@@ -8,6 +11,8 @@ use crate::support::tiny::Tiny;
 use crate::support::{Yard, folder, until};
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_sign::YardKey;
+use objects::Kind;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -23,7 +28,16 @@ pub const CASES: &[(&str, fn())] = &[
         a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half,
     ),
     ("pinned_files_have_a_name", pinned_files_have_a_name),
+    ("ten_thousand_connections_delay_no_others", ten_thousand_connections),
 ];
+
+/// The trial with a server of object storage.
+pub const IN_A_BUCKET: (&str, fn()) = ("what_a_mirror_has_no_room_for_is_in_object_storage", in_a_bucket);
+
+/// Why it is skipped, if it is.
+pub fn lacks_objects() -> Option<String> {
+    Kind::S3Proxy.find().err()
+}
 
 /// The trial that mounts a file system.
 pub const ON_A_FULL_DISK: (&str, fn()) =
@@ -234,4 +248,78 @@ fn serve_has_a_mirror_within() {
     assert!(farm::served(&tiny.yard).contains("a mirror for this site listens at"));
     drop(served);
     tiny.scan().exits(0).says(&["tiny: nothing new"]);
+}
+
+/// Files leave the folder for a bucket, and come back from there, also after the server of the bucket was away.
+fn in_a_bucket() {
+    let objects = objects::Server::start(Kind::S3Proxy).unwrap();
+    objects.bucket("farm");
+    let content = |number: usize| vec![b'a' + number as u8; 100_000];
+    let files = (0..8).map(|number| (format!("/pool/{number}"), content(number)));
+    let origin = Server::start(files.collect());
+    let folder = folder("bucket-mirror");
+    let credentials = folder.path().join("s3.toml");
+    let text = format!("key-id = \"{}\"\nsecret = \"{}\"\n", objects.key_id, objects.secret);
+    std::fs::write(&credentials, text).unwrap();
+    let configuration = format!(
+        "keep-bytes = 250_000\n[archive.a]\nurls = [\"{}\"]\n[bucket]\nurl = \"s3://farm/mirror\"\nendpoint = \"{}\"\n\
+         region = \"us-east-1\"\ncredentials-file = \"s3.toml\"\n",
+        origin.url(),
+        objects.endpoint()
+    );
+    let mirror = SiteMirror::start(folder.path().to_owned(), &configuration);
+    let address = mirror.url.trim_start_matches("http://").to_owned();
+    let read = |number: usize| whole_answer(&address, &format!("/a/pool/{number}"));
+    for number in 0..8 {
+        assert_eq!(read(number), Some(content(number)), "{number}");
+    }
+    until("all are in the bucket", || objects.files("farm", "mirror").len() >= 8);
+    let here = || std::fs::read_dir(folder.path().join("files/files/a/pool")).unwrap().count();
+    until("the folder has made room", || here() <= 3);
+    // The origin is not asked again.
+    let asked = |number: usize| origin.answers(&format!("/pool/{number}")).len();
+    for number in 0..8 {
+        assert_eq!((read(number), asked(number)), (Some(content(number)), 1), "{number}");
+    }
+    // Without the bucket, the origin is; with it, files are verified as they come back.
+    objects.kill();
+    assert_eq!(read(0), Some(content(0)));
+    objects.begin().unwrap();
+    for number in 0..8 {
+        assert_eq!(read(number), Some(content(number)), "{number}");
+    }
+    mirror.run(&["verify"]).exits(0).says(&["0 damaged"]);
+}
+
+/// More connections than the mirror takes: those that it has answer, and after their end the others do.
+fn ten_thousand_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let most = limit.maximum.map_or(10_000, |maximum| (maximum as usize).saturating_sub(500).min(10_000));
+    let origin = Server::start([("/pool/a".to_owned(), b"content".to_vec())].into());
+    let folder = folder("crowded-mirror");
+    let configuration = format!("[archive.a]\nurls = [\"{}\"]\n", origin.url());
+    let mirror = SiteMirror::start(folder.path().to_owned(), &configuration);
+    let address = mirror.url.trim_start_matches("http://").to_owned();
+    let place = address.parse().unwrap();
+    let mut open = Vec::new();
+    let mut connect = |most: usize| {
+        while open.len() < most {
+            // Half a request, so that it waits for the rest.
+            let Ok(mut stream) = TcpStream::connect_timeout(&place, Duration::from_millis(500)) else {
+                break;
+            };
+            let _ = stream.write_all(b"GET /a/pool/a HTTP/1.1\r\nHost");
+            open.push(stream);
+        }
+        open.len()
+    };
+    let taken = connect(most.min(8_000));
+    assert!(taken >= most.min(8_000) - 10, "{taken}");
+    assert_eq!(whole_answer(&address, "/a/pool/a").as_deref(), Some(&b"content"[..]));
+    let all = connect(most);
+    println!("{all} connections");
+    drop(open);
+    until("it answers again", || whole_answer(&address, "/a/pool/a").as_deref() == Some(&b"content"[..]));
+    setrlimit(Resource::Nofile, limit).unwrap();
 }

@@ -315,15 +315,16 @@ fn files_that_a_person_gets(shared: &Shared) {
     yard.build().exits(1).says(&["1 built", "3 left-out"]);
     assert_eq!(yard.published(), ["free-1.0"]);
     yard.run(&["why", "b/needs"]).exits(0).says(&["it needs a/one, which is left out", "it waits for"]);
-    // Another file of this name, which was put there without a list of checksums, is not taken.
-    let place = mirror.folder.join("files/files/distfiles/one-1.0.tar.gz");
+    // Another file of this name, on a mirror without checksums, is not taken.
     let other = shared.path("licensed-other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("one-1.0.tar.gz"), "another file").unwrap();
-    let unlisted = other.join("one-1.0.tar.gz");
-    let unlisted = unlisted.to_str().unwrap();
-    mirror.run(&["add", unlisted]).exits(2);
-    assert!(!place.exists());
+    let lying = SiteMirror::start(other.clone(), "[distfiles]\n");
+    lying.run(&["add", "--unlisted", "one-1.0.tar.gz"]).exits(0);
+    yard.change(&mirror.url, &lying.url);
+    yard.run(&["scan"]).exits(0).says(&["one-1.0.tar.gz cannot be taken", "it is not what distinfo says"]);
+    assert_eq!(yard.names("distfiles/pkgsrc"), Vec::<String>::new());
+    yard.change(&lying.url, &mirror.url);
     // On the mirror, by its command.
     mirror.run(&["add", aside("one").to_str().unwrap()]).exits(0).says(&["added; for a/one"]);
     yard.build().exits(1).says(&["one-1.0.tar.gz is from the mirror", "2 built", "1 left-out"]);

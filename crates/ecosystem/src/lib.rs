@@ -127,6 +127,11 @@ pub trait Ecosystem: Send + Sync {
     /// Total size of a package's packed sources; the prior for the disk space that its build takes.
     fn source_bytes(&self, package: PackageId) -> u64;
 
+    /// Where a package's sources are fetched from, the first place of each file: addresses, or paths below a folder of distfiles.
+    fn source_places(&self, _package: PackageId) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The expected time of a build on one core of a usual machine, from the recipe and the index alone.
     fn prior_seconds(&self, package: PackageId) -> f64;
 

@@ -27,6 +27,7 @@ mod logs;
 mod offers;
 mod owner;
 pub mod picture;
+mod pins;
 mod preparer;
 mod stored;
 mod taken;
@@ -63,6 +64,7 @@ use link::{Link, ToOwner, Transcript};
 use logs::LogKeeper;
 use owner::{Ended, Owner};
 use picture::{Follower, Picture};
+use pins::Pins;
 use preparer::{Desk, Preparer};
 use rand::RngCore;
 use std::collections::{BTreeMap, HashSet};
@@ -330,6 +332,13 @@ impl Run<'_> {
     }
 }
 
+/// Where the sources of the packages to build are.
+fn source_places(planned: &Planned, rows: &[PackageRow]) -> Vec<String> {
+    let graph = planned.workshop.graph();
+    let to_build = rows.iter().filter(|row| !row.state.is_final()).filter_map(|row| graph.find(&row.name));
+    to_build.flat_map(|id| planned.workshop.source_places(id)).collect()
+}
+
 /// The inputs of a run other than its store.
 struct Parts<'a> {
     yard: &'a Yard,
@@ -354,6 +363,8 @@ impl Parts<'_> {
         let run = book.run;
         let rows: Vec<PackageRow> = planned.plan.packages.iter().map(|row| row.package.clone()).collect();
         let left_out = left_out(&rows);
+        let site = distfiles.client().site().cloned();
+        let places = if site.is_some() { source_places(planned, &rows) } else { Vec::new() };
         let unusable = book.beginnings.unusable.clone();
         let worker = worker(yard, distfiles)?;
         let asked = asked(yard, book.store)?;
@@ -433,7 +444,9 @@ impl Parts<'_> {
         let standby = Standby::watch(yard)?;
         // Preparing may have taken long.
         book.store.renew().map_err(store_error)?;
+        let pins = format!("run-{}", book.store.scope().farm);
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
+            let _pins = Pins::start(scope, site, pins, places);
             let mut owner = Owner {
                 run,
                 expected,

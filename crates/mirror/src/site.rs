@@ -45,6 +45,16 @@ struct Serves {
     distfiles: bool,
 }
 
+impl Serves {
+    /// The path at the mirror of the file with this address.
+    fn path_of(&self, url: &str) -> Option<String> {
+        self.archives.iter().find_map(|(name, origins)| {
+            let rest = origins.iter().find_map(|origin| below(url, origin))?;
+            Some(format!("{name}/{rest}"))
+        })
+    }
+}
+
 /// The result of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
@@ -117,13 +127,43 @@ impl Site {
     /// These addresses, after those of the same files at the mirror.
     pub fn urls(&self, urls: &[String]) -> Vec<String> {
         let Some(serves) = self.serves() else { return urls.to_vec() };
-        let at_mirror = urls.iter().find_map(|url| {
-            serves.archives.iter().find_map(|(name, origins)| {
-                let rest = origins.iter().find_map(|origin| below(url, origin))?;
-                Some(format!("{}/{name}/{rest}", self.url))
-            })
-        });
+        let at_mirror = urls.iter().find_map(|url| serves.path_of(url));
+        let at_mirror = at_mirror.map(|path| format!("{}/{path}", self.url));
         at_mirror.into_iter().chain(urls.iter().cloned()).collect()
+    }
+
+    /// Has the mirror keep files for a day, whatever their age, in place of those that the name had: of these addresses, and of these paths
+    /// below its distfiles. Nothing is done without a token.
+    ///
+    /// # Errors
+    /// A sentence without its full stop.
+    pub fn pin(&self, name: &str, places: &[String]) -> Result<(), String> {
+        let (Some(serves), Some(token)) = (self.serves(), &self.token) else { return Ok(()) };
+        let path = |place: &String| match place.contains("://") {
+            true => serves.path_of(place),
+            false => serves.distfiles.then(|| format!("distfiles/{place}")),
+        };
+        let list: String = places.iter().filter_map(path).map(|path| path + "\n").collect();
+        let request = self.agent.put(format!("{}/pins/{name}", self.url));
+        let answer = request.header("Authorization", format!("Bearer {token}")).send(list);
+        self.said(answer)
+    }
+
+    /// Ends what [`Site::pin`] began.
+    ///
+    /// # Errors
+    /// A sentence without its full stop.
+    pub fn unpin(&self, name: &str) -> Result<(), String> {
+        let (Some(_), Some(token)) = (self.serves(), &self.token) else { return Ok(()) };
+        let request = self.agent.delete(format!("{}/pins/{name}", self.url));
+        self.said(request.header("Authorization", format!("Bearer {token}")).call())
+    }
+
+    fn said(&self, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(), String> {
+        match answer.map_err(|error| without_password(&error.to_string()))?.status().as_u16() {
+            200 => Ok(()),
+            status => Err(format!("the mirror answers {status}")),
+        }
     }
 
     /// The address of its distfiles, with a slash at its end; none if it has none, or does not answer.

@@ -445,6 +445,14 @@ impl Ecosystem for Workshop {
         self.source(package).files().unwrap_or_default().iter().map(|file| file.size_bytes).sum()
     }
 
+    fn source_places(&self, package: PackageId) -> Vec<String> {
+        if self.is_test(package) || self.is_own(package) {
+            return Vec::new();
+        }
+        let files = self.source(package).files().unwrap_or_default().into_iter();
+        files.filter_map(|file| self.addresses_of(package, &file.name).into_iter().next()).collect()
+    }
+
     fn can_run_outputs(&self) -> bool {
         self.settings.build_architecture.is_none()
     }

@@ -384,6 +384,10 @@ impl Ecosystem for Workshop {
         self.distfiles(package).iter().filter_map(|file| file.size_bytes).sum()
     }
 
+    fn source_places(&self, package: PackageId) -> Vec<String> {
+        self.distfiles(package).into_iter().map(|file| file.name).collect()
+    }
+
     fn prior_seconds(&self, package: PackageId) -> f64 {
         // PBULK_WEIGHT is the recipe's estimate of the effort, in hundredths of a usual build of that size.
         let heavier = f64::from(self.packages[package.index()].weight) / f64::from(WEIGHT_USUAL);

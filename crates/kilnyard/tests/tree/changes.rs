@@ -565,7 +565,8 @@ fn a_truncated_distfile(shared: &Shared) {
 }
 
 fn a_mirror_of_the_site(shared: &Shared) {
-    let recipe = |name: &str| format!("DISTFILES= {name}-1.0.tar.gz\ndo-build:\n\t@cat ${{WRKSRC}}/content");
+    let recipe =
+        |name: &str| format!("DISTFILES= {name}-1.0.tar.gz\ndo-build:\n\t@sleep 2; cat ${{WRKSRC}}/content");
     let (one, two) = (recipe("one"), recipe("two"));
     let tree = MiniTree::new(&[("a/one", &one), ("a/two", &two)]);
     for name in ["one", "two"] {
@@ -597,7 +598,17 @@ fn a_mirror_of_the_site(shared: &Shared) {
     };
     let first = yard_with("site-first");
     let second = yard_with("site-second");
-    first.run(&["build"]).exits(0).says(&["2 built", "1 distfile uploaded to the mirror"]);
+    let pins = || {
+        let lists = fs::read_dir(folder.path().join("files/pins")).into_iter().flatten().flatten();
+        lists.map(|list| fs::read_to_string(list.path()).unwrap_or_default()).collect::<String>()
+    };
+    let mut building = first.start(&["build"]);
+    until("the sources of the run are pinned", || {
+        let pinned = pins();
+        pinned.contains("distfiles/one-1.0.tar.gz") && pinned.contains("distfiles/two-1.0.tar.gz")
+    });
+    building.end().exits(0).says(&["2 built", "1 distfile uploaded to the mirror"]);
+    assert_eq!(pins(), "");
     assert_eq!(server.answers("/one-1.0.tar.gz"), [0_u16; 0]);
     assert_eq!(
         (server.answers("/two-1.0.tar.gz"), origin.answers("/one-1.0.tar.gz")),

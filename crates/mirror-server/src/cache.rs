@@ -410,13 +410,14 @@ impl Cache {
         bucket.deposit(&self.file(key), &sha256, 0.0).map_err(io::Error::other)?;
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
         let staged = self.folder.join(PARTS).join(format!("{}-{number}.json", std::process::id()));
-        let known = self.known();
+        let mut known = self.known();
         // Another content may have come in its place meanwhile.
         if self.facts(key).is_some_and(|now| now == facts) {
             write_facts(&staged, &Facts { is_stored: true, ..facts })?;
             fs_err::rename(&staged, self.facts_file(key))?;
         }
-        drop(known);
+        // It may have waited for this alone.
+        self.remove_oldest(&mut known, "");
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! Pins, rules that name git repositories, and what these say about their packages.
 
 use crate::{parts, text};
-use kilnyard_ecosystem::debian::packaging::{Changelog, GitRule, Repository, upstream_tag};
+use kilnyard_ecosystem::debian::packaging::{Changelog, upstream_tag};
 use kilnyard_ecosystem::debian::suites::{Choice, Pin, is_suite_name};
 use kilnyard_ecosystem::debian::{relation, version};
+use kilnyard_ecosystem::git::{GitAddress, Repository};
 
 /// A rule, a pin, a changelog and a `gbp.conf`. What is accepted prints to what it was parsed from, and cannot be taken
 /// for an option, a search or a command by git, ssh or a shell.
@@ -11,10 +12,16 @@ pub fn packaging(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [rules, pins, changelog, gbp_conf] = parts(text);
     for line in rules.lines() {
-        let Ok(rule) = GitRule::parse(line) else { continue };
+        let Ok(rule) = GitAddress::parse(line) else { continue };
         assert_eq!(rule.to_string(), format!("git:{line}"));
         if let Some(reference) = &rule.reference {
             is_harmless(reference);
+        }
+        if let Some(folder) = &rule.folder {
+            assert!(
+                !folder.starts_with(['-', '/', '.']) && !folder.split('/').any(|part| part == ".."),
+                "{folder:?}"
+            );
         }
         let (Repository::Folder(place) | Repository::Https(place) | Repository::Ssh(place)) =
             &rule.repository;

@@ -18,12 +18,19 @@ const LEVEL: i32 = 3;
 const LONG_HASH_LOG: u32 = 24;
 const LONG_MATCH_MIN: u32 = 32;
 const LONG_HASH_RATE_LOG: u32 = 4;
-/// The largest window, as a power of two: that of [`BYTES_MAX`] for both.
+/// The smallest window that zstd has, and the largest one, which is that of [`BYTES_MAX`] for both, as powers of two.
+const WINDOW_LOG_MIN: u32 = 10;
 const WINDOW_LOG_MAX: u32 = 31;
 
 /// How much memory the receiver of a patch needs, in bytes.
 pub fn memory_bytes(from: &Artifact, to: &Artifact) -> u64 {
     2 * from.size_bytes + to.size_bytes
+}
+
+/// The window that has both contents, as a power of two.
+fn window_log(from: &Artifact, to: &Artifact) -> u32 {
+    let both = from.size_bytes + to.size_bytes;
+    (u64::BITS - both.leading_zeros()).clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX)
 }
 
 /// Stores the difference of two artifacts of a store; none if it is not smaller than `bytes_max`, or one of them is too large.
@@ -45,9 +52,8 @@ pub fn make(
     let mut encoded = || -> io::Result<Vec<u8>> {
         let mut encoder = Encoder::with_ref_prefix(Vec::new(), LEVEL, &earlier)?;
         encoder.set_pledged_src_size(Some(to.size_bytes))?;
-        let both = from.size_bytes + to.size_bytes;
         for parameter in [
-            CParameter::WindowLog((u64::BITS - both.leading_zeros()).clamp(10, WINDOW_LOG_MAX)),
+            CParameter::WindowLog(window_log(from, to)),
             CParameter::EnableLongDistanceMatching(true),
             CParameter::LdmHashLog(LONG_HASH_LOG),
             CParameter::LdmMinMatch(LONG_MATCH_MIN),
@@ -85,7 +91,8 @@ pub fn apply(
     let earlier = read_whole(from, store)?;
     let patch = read_whole(patch, patches)?;
     let mut decoder = Decoder::with_ref_prefix(&patch[..], &earlier).map_err(failed)?;
-    decoder.window_log_max(WINDOW_LOG_MAX).map_err(failed)?;
+    // What asks for more than the content needs is refused.
+    decoder.window_log_max(window_log(from, to)).map_err(failed)?;
     insert_checked(Box::new(decoder), to, store, Storage::Compressed)
 }
 

@@ -70,7 +70,7 @@ impl GitAddress {
 
     /// The likely name of a package in it: that of the folder, or of the repository.
     pub fn presumed(&self) -> &str {
-        if let Some(folder) = &self.folder {
+        if let Some(folder) = self.folder.as_ref().filter(|_| self.folders_in().is_none()) {
             return folder.rsplit('/').next().unwrap_or(folder);
         }
         let (Repository::Folder(place) | Repository::Https(place) | Repository::Ssh(place)) =
@@ -193,6 +193,7 @@ mod tests {
         assert_eq!(parsed("all#:*").folders_in(), Some(""));
         assert_eq!(parsed("all#:packages/a").folders_in(), None);
         assert_eq!(parsed("all").folders_in(), None);
+        assert_eq!((parsed("all#:x/*").presumed(), parsed("all#:x/a").presumed()), ("all", "a"));
         assert_eq!(parsed("all#main:*").at("x/y").to_string(), "git:all#main:x/y");
         for text in [
             "all#:",

@@ -51,7 +51,7 @@ use gathering::Gathering;
 use kilnyard_coordinator::{Attempts, Coordinator, Event, RetryPolicy};
 use kilnyard_driver::{Driver, Input};
 use kilnyard_farm::proof::WorkerKey;
-use kilnyard_mirror::FileStore;
+use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::Output;
 use kilnyard_model::provenance::Account;
@@ -444,7 +444,10 @@ impl Parts<'_> {
         let standby = Standby::watch(yard)?;
         // Preparing may have taken long.
         book.store.renew().map_err(store_error)?;
-        let pins = format!("run-{}", book.store.scope().farm);
+        // The runs of a scope replace each other's.
+        let scope = book.store.scope();
+        let pins = Sha256Hex::of(format!("{} {} {}", scope.farm, scope.yard, scope.target).as_bytes());
+        let pins = format!("run-{}", &pins.as_str()[..16]);
         let (ended, refused, has_rescanned, receiver) = std::thread::scope(|scope| {
             let _pins = Pins::start(scope, site, pins, places);
             let mut owner = Owner {

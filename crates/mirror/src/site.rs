@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long the mirror may take to connect and to answer: it is near.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How long a list of pins may take: a run does not end before.
+const PIN_MAX: Duration = Duration::from_secs(20);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long an upload may take.
 const UPLOAD_MAX: Duration = Duration::from_secs(30 * 60);
@@ -145,8 +147,8 @@ impl Site {
         };
         let list: String = places.iter().filter_map(path).map(|path| path + "\n").collect();
         let request = self.agent.put(format!("{}/pins/{name}", self.url));
-        let answer = request.header("Authorization", format!("Bearer {token}")).send(list);
-        self.said(answer)
+        let request = request.config().timeout_global(Some(PIN_MAX)).build();
+        self.said(request.header("Authorization", format!("Bearer {token}")).send(list))
     }
 
     /// Ends what [`Site::pin`] began.
@@ -156,6 +158,7 @@ impl Site {
     pub fn unpin(&self, name: &str) -> Result<(), String> {
         let (Some(_), Some(token)) = (self.serves(), &self.token) else { return Ok(()) };
         let request = self.agent.delete(format!("{}/pins/{name}", self.url));
+        let request = request.config().timeout_global(Some(PIN_MAX)).build();
         self.said(request.header("Authorization", format!("Bearer {token}")).call())
     }
 

@@ -6,7 +6,7 @@ use super::recipe_files::{RecipeFiles, of_tree};
 use super::scan_file::ScanFile;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The longest message that is kept, in characters.
 const MESSAGE_CHARACTERS_MAX: usize = 2000;
@@ -20,6 +20,8 @@ pub struct Awaited {
     pub files: Vec<String>,
     /// Where to get them, in the words of the recipe; may be empty.
     pub message: String,
+    /// The lists of their checksums (`distinfo`), relative to the tree.
+    pub lists: Vec<PathBuf>,
 }
 
 impl Awaited {
@@ -59,7 +61,8 @@ pub fn awaited(tree: &Path, scan: &ScanFile<'_>) -> Vec<Awaited> {
         if messages.is_empty() {
             continue;
         }
-        let listed = files.distinfos(location, &read).into_iter().filter_map(|path| std::fs::read(path).ok());
+        let lists = files.distinfos(location, &read);
+        let listed = lists.iter().filter_map(|path| std::fs::read(path).ok());
         let listed = listed.filter_map(|bytes| distinfo::parse(&bytes).ok()).flatten();
         let names: Vec<String> = listed.filter(|file| !file.is_patch).map(|file| file.name).collect();
         if names.is_empty() {
@@ -67,7 +70,10 @@ pub fn awaited(tree: &Path, scan: &ScanFile<'_>) -> Vec<Awaited> {
         }
         let message = messages.join("\n").trim().replace("${DISTFILES}", &names.join(" "));
         let message = message.chars().take(MESSAGE_CHARACTERS_MAX).collect();
-        found.insert(location.to_owned(), Awaited { location: location.to_owned(), files: names, message });
+        let lists =
+            lists.iter().filter_map(|path| path.strip_prefix(tree).ok().map(Path::to_owned)).collect();
+        let one = Awaited { location: location.to_owned(), files: names, message, lists };
+        found.insert(location.to_owned(), one);
     }
     found.into_values().collect()
 }
@@ -138,6 +144,7 @@ mod tests {
             location: "a/one".into(),
             files: vec!["sub/x.zip".into()],
             message: "Accept sub/x.zip".into(),
+            lists: vec!["a/one/distinfo".into()],
         };
         assert_eq!(found, [one]);
         assert_eq!(

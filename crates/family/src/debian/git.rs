@@ -216,7 +216,7 @@ pub fn scan(
             Err(Failed::Cancelled) => {
                 return Err(Error::new(Kind::Interrupted, "interrupted while fetching"));
             }
-            Err(Failed::Reason(problem)) => vec![((*rule).clone(), scan.unusable(rule, problem))],
+            Err(Failed::Reason(problem)) => scan.all_unusable(rule, &problem, &mut record),
         };
         for (rule, found) in found {
             if let Some(problem) = &found.problem {
@@ -252,7 +252,7 @@ impl Scan<'_> {
                 Some(locked) => self.locked(&copy, rule, locked)?,
                 None => self.fetched(&copy, rule, known)?,
             };
-            return Ok(vec![(rule.clone(), self.scan_one(rule, &copy, &commit)?)]);
+            return Ok(vec![(rule.clone(), self.scan_one(rule, &copy, &commit, None)?)]);
         };
         let beginning = shown(rule);
         let beginning = beginning.trim_end_matches('*');
@@ -263,9 +263,9 @@ impl Scan<'_> {
             .collect();
         let join = |name: &str| if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
         let mut found = Vec::new();
-        let mut one = |folder: &str, commit: std::result::Result<String, Failed>| {
+        let mut one = |folder: &str, commit: std::result::Result<String, Failed>, tree: Option<&str>| {
             let rule = rule.at(folder);
-            let scanned = match commit.and_then(|commit| self.scan_one(&rule, &copy, &commit)) {
+            let scanned = match commit.and_then(|commit| self.scan_one(&rule, &copy, &commit, tree)) {
                 Ok(scanned) => scanned,
                 Err(Failed::Cancelled) => return Err(Failed::Cancelled),
                 // A folder that cannot be used does not affect the others.
@@ -277,23 +277,44 @@ impl Scan<'_> {
         let before = self.before.folders.get(&known);
         let folders = if locked.is_empty() {
             let commit = self.fetched(&copy, rule, before.map(|known| known.commit.as_str()))?;
-            let with_source: Vec<String> = copy.folders_with(&commit, above, "debian/changelog")?;
+            let with_source = copy.folders_with(&commit, above, "debian/changelog")?;
             if with_source.is_empty() {
                 return Err(format!("{} has no folder with debian/changelog", shown(rule)).into());
             }
-            for folder in &with_source {
-                one(folder, Ok(commit.clone()))?;
+            for (folder, tree) in &with_source {
+                one(folder, Ok(commit.clone()), Some(tree))?;
             }
-            Folders { commit, folders: with_source }
+            Folders { commit, folders: with_source.into_iter().map(|(folder, _)| folder).collect() }
         } else {
             for (name, commit) in &locked {
-                one(&join(name), self.locked(&copy, rule, commit))?;
+                one(&join(name), self.locked(&copy, rule, commit), None)?;
             }
             let folders = locked.iter().map(|(name, _)| join(name)).collect();
             Folders { commit: before.map(|known| known.commit.clone()).unwrap_or_default(), folders }
         };
         record.folders.insert(known, folders);
         Ok(found)
+    }
+
+    /// The results of a rule that cannot be used: the folders that it stood for are known, so that their packages stay published.
+    fn all_unusable(
+        &self,
+        rule: &GitAddress,
+        problem: &str,
+        record: &mut Record,
+    ) -> Vec<(GitAddress, Found)> {
+        let unusable = |rule: GitAddress| {
+            let found = self.unusable(&rule, problem.to_owned());
+            (rule, found)
+        };
+        let known = key(self.yard, rule);
+        match self.before.folders.get(&known).filter(|_| rule.folders_in().is_some()) {
+            Some(before) => {
+                record.folders.insert(known, before.clone());
+                before.folders.iter().map(|folder| unusable(rule.at(folder))).collect()
+            }
+            None => vec![unusable(rule.clone())],
+        }
     }
 
     /// The result of a rule that cannot be used.
@@ -342,18 +363,21 @@ impl Scan<'_> {
         }
     }
 
-    /// The source of one folder in a commit of its repository.
+    /// The source of one folder in a commit of its repository; `known_tree` is that of the folder, if it is known.
     fn scan_one(
         &self,
         rule: &GitAddress,
         copy: &Copy<'_>,
         commit: &str,
+        known_tree: Option<&str>,
     ) -> std::result::Result<Found, Failed> {
         let known = self.before.rules.get(&key(self.yard, rule));
         let (mut commit, mut tree) = (commit.to_owned(), String::new());
         if let Some(folder) = &rule.folder {
-            tree = copy.tree(&commit, folder).ok_or_else(|| format!("it has no folder {folder}"))?;
-            commit = match known.filter(|known| known.tree == tree && copy.has(&known.commit)) {
+            let found = known_tree.map(str::to_owned).or_else(|| copy.tree(&commit, folder));
+            tree = found.ok_or_else(|| format!("it has no folder {folder}"))?;
+            let is_same = |known: &&Found| known.tree == tree && !known.commit.is_empty();
+            commit = match known.filter(is_same) {
                 Some(known) => known.commit.clone(),
                 None => copy.last_change(&commit, folder)?,
             };

@@ -11,6 +11,7 @@ use kilnyard_mirror::{Sha256Hex, without_password};
 use kilnyard_model::text;
 use kilnyard_yard::host;
 use kilnyard_yard::yard::Yard;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ const MESSAGE_BYTES_MAX: u64 = 16 << 10;
 const LINES_SHOWN: usize = 3;
 /// The largest exported tree: twice that of Chromium, the largest source of Debian.
 const TREE_BYTES_MAX: u64 = 16 << 30;
+/// The number of folders that one command looks into.
+const FOLDERS_ASKED: usize = 500;
 /// The number of packs from which they are joined.
 const PACKS_MAX: usize = 40;
 /// The reference of the repository's own `HEAD` in the copy.
@@ -160,25 +163,32 @@ impl<'a> Copy<'a> {
         id_of(&answer).ok_or_else(|| format!("no commit changed {folder}").into())
     }
 
-    /// The folders in a folder of a commit, with its path, that have this file.
-    pub fn folders_with(&self, commit: &str, above: &str, file: &str) -> Result<Vec<String>> {
+    /// The folders in a folder of a commit that have this file, each as its whole path and the id of its tree.
+    pub fn folders_with(&self, commit: &str, above: &str, file: &str) -> Result<Vec<(String, String)>> {
         let mut command = self.asking();
         command.args(["ls-tree", "-z", "--end-of-options", &format!("{commit}:{above}")]);
         let answer = self.perform(&mut command, "list its folders")?;
-        let entries = answer.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
-        let names =
-            entries.filter_map(|entry| entry.split_once('\t')).filter(|(facts, _)| facts.contains(" tree "));
-        let folders =
-            names.map(|(_, name)| if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") });
-        // What a rule could not name is left out.
-        let folders = folders.filter(|folder| is_folder(folder));
-        Ok(folders.filter(|folder| self.has_file(commit, &format!("{folder}/{file}"))).collect())
-    }
-
-    fn has_file(&self, commit: &str, path: &str) -> bool {
-        let mut command = self.asking();
-        command.args(["cat-file", "-e", &format!("{commit}:{path}")]);
-        self.perform(&mut command, "ask").is_ok()
+        let mut folders = Vec::new();
+        for entry in answer.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok()) {
+            let Some((facts, name)) = entry.split_once('\t') else { continue };
+            let folder = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+            // What a rule could not name is left out.
+            if let ([_, "tree", id], true) = (&facts.split(' ').collect::<Vec<_>>()[..], is_folder(&folder)) {
+                folders.push((folder, (*id).to_owned()));
+            }
+        }
+        // Many in one command: each costs a process.
+        let mut with_file = BTreeSet::new();
+        for some in folders.chunks(FOLDERS_ASKED) {
+            let mut command = self.asking();
+            command.args(["ls-tree", "-z", "--name-only", "--full-tree", "--end-of-options", commit, "--"]);
+            command.args(some.iter().map(|(folder, _)| format!("{folder}/{file}")));
+            let answer = self.perform(&mut command, "look into its folders")?;
+            let paths = answer.split(|byte| *byte == 0).filter_map(|path| std::str::from_utf8(path).ok());
+            with_file.extend(paths.map(str::to_owned));
+        }
+        folders.retain(|(folder, _)| with_file.contains(&format!("{folder}/{file}")));
+        Ok(folders)
     }
 
     /// Fetches all branches and tags, and `HEAD` if no reference is named. Only what is new crosses the network.
@@ -293,7 +303,7 @@ impl<'a> Copy<'a> {
             _ => format!("failed to run git: {error}"),
         };
         let mut child = command.spawn().map_err(failed)?;
-        let answer = child.stdout.take().map(|out| read_apart(out, ANSWER_BYTES_MAX));
+        let answer = child.stdout.take().map(|out| read_apart(out, ANSWER_BYTES_MAX + 1));
         let said = child.stderr.take().map(|err| read_apart(err, MESSAGE_BYTES_MAX));
         let status = self.wait(&mut child, what, is_too_much);
         if status.is_err() {
@@ -305,7 +315,13 @@ impl<'a> Copy<'a> {
         };
         let (answer, said) = (join(answer), join(said));
         if status? {
-            return Ok(answer);
+            // A part of an answer would say something else.
+            return match answer.len() as u64 > ANSWER_BYTES_MAX {
+                true => {
+                    Err(format!("git has more than {ANSWER_BYTES_MAX} bytes to say: failed to {what}").into())
+                }
+                false => Ok(answer),
+            };
         }
         let said = String::from_utf8_lossy(&said);
         let lines = said.lines().filter(|line| !line.trim().is_empty()).take(LINES_SHOWN);

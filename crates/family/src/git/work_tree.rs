@@ -55,7 +55,8 @@ impl TreeCommit {
         let tree = fs_err::canonicalize(tree).ok()?;
         let root = tree.ancestors().find(|folder| folder.join(".git").is_dir())?;
         let git = root.join(".git");
-        let commit = Copy::at(git.clone(), cancel).commit("HEAD").filter(|_| is_own(&git))?;
+        // Before git reads its settings.
+        let commit = is_own(&git).then(|| Copy::at(git.clone(), cancel).commit("HEAD")).flatten()?;
         let folder = tree.strip_prefix(root).ok()?.to_str()?.to_owned();
         Some(TreeCommit { git, commit, folder })
     }

@@ -6,7 +6,7 @@ use kilnyard_ecosystem::pkgsrc::distinfo;
 use kilnyard_mirror::Site;
 use kilnyard_yard::mirror::site;
 use kilnyard_yard::yard::Yard;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// What of these is not in the folder of distfiles. A directory that lacks nothing is left out.
 pub fn missing(pkgsrc: &Pkgsrc, awaited: &[Awaited]) -> Vec<Awaited> {
@@ -23,7 +23,7 @@ pub fn take(yard: &Yard, pkgsrc: &Pkgsrc, awaited: &[Awaited], say: &dyn Fn(&str
     let missing = missing(pkgsrc, awaited);
     let Some(site) = site(yard).filter(|_| !missing.is_empty()) else { return };
     for (one, name) in missing.iter().flat_map(|one| one.files.iter().map(move |name| (one, name))) {
-        match take_one(pkgsrc, &site, &one.location, name) {
+        match take_one(pkgsrc, &site, &one.lists, name) {
             Ok(true) => say(&format!("{name} is from the mirror {}", site.url())),
             Ok(false) => {}
             Err(reason) => {
@@ -33,13 +33,16 @@ pub fn take(yard: &Yard, pkgsrc: &Pkgsrc, awaited: &[Awaited], say: &dyn Fn(&str
     }
 }
 
-fn take_one(pkgsrc: &Pkgsrc, site: &Site, location: &str, name: &str) -> Result<bool, String> {
+fn take_one(pkgsrc: &Pkgsrc, site: &Site, lists: &[PathBuf], name: &str) -> Result<bool, String> {
     let said = |error: std::io::Error| error.to_string();
     if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
         return Err("its name is no path below a folder".to_owned());
     }
-    let listed = fs_err::read(pkgsrc.tree.join(location).join("distinfo")).map_err(said)?;
-    let listed = distinfo::parse(&listed).map_err(|error| error.to_string())?;
+    let mut listed = Vec::new();
+    for list in lists {
+        let text = fs_err::read(pkgsrc.tree.join(list)).map_err(said)?;
+        listed.extend(distinfo::parse(&text).map_err(|error| error.to_string())?);
+    }
     let Some(file) = listed.into_iter().find(|file| file.name == name) else { return Ok(false) };
     let target = pkgsrc.distfiles.join(name);
     let folder = target.parent().unwrap_or(&pkgsrc.distfiles);

@@ -158,6 +158,21 @@ mod tests {
     }
 
     #[test]
+    fn a_repository_of_another_user_is_not_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        if !git(folder.path(), &["init", "-q"]) || !rustix::process::geteuid().is_root() {
+            println!(
+                "skipped: a_repository_of_another_user_is_not_asked: there is no git, or this is not root"
+            );
+            return;
+        }
+        assert!(git(folder.path(), &["commit", "-q", "--allow-empty", "-m", "first"]));
+        assert!(TreeCommit::of_folder(folder.path(), interrupt::cancel()).is_some());
+        std::os::unix::fs::chown(folder.path().join(".git"), Some(65534), None).unwrap();
+        assert_eq!(TreeCommit::of_folder(folder.path(), interrupt::cancel()), None);
+    }
+
+    #[test]
     fn files_of_a_commit_and_of_a_range_are_found() {
         let folder = tempfile::tempdir().unwrap();
         if !git(folder.path(), &["init", "-q"]) {

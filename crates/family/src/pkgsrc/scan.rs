@@ -187,8 +187,9 @@ fn keep(
         nothing.causes.push(format!("{location}: {error}"));
         return Err(nothing.hint("checking mk-conf and the kit, if they are new; the old index is kept"));
     }
-    // Recipes that were not asked again are what they were.
-    let known = if asked == 0 { Index::open(yard).ok().map(|index| index.awaited) } else { None };
+    // Recipes that were not asked again are what they were, if these are the same ones.
+    let before = Index::open(yard).ok().filter(|index| asked == 0 && index.identity == identity_of(&stanzas));
+    let known = before.map(|index| index.awaited);
     put(yard, pkgsrc, (wanted, categories), &order, &stanzas, (failed, known), say)
 }
 
@@ -229,6 +230,11 @@ fn replaced(text: &[u8], words: &[u8], others: &[u8]) -> Vec<u8> {
     new
 }
 
+/// The hash of a scan.
+fn identity_of(stanzas: &[u8]) -> String {
+    Sha256Hex::of(stanzas).as_str().to_owned()
+}
+
 /// Writes these stanzas as the index, unless nothing changed.
 fn put(
     yard: &Yard,
@@ -240,7 +246,7 @@ fn put(
     say: &dyn Fn(&str),
 ) -> Result<Scanned> {
     let before = Index::open(yard).unwrap_or_default();
-    let identity = Sha256Hex::of(stanzas).as_str().to_owned();
+    let identity = identity_of(stanzas);
     let file = format!("scan-{}.zst", &identity[..16]);
     let folders = read_folders(order, stanzas).into_iter().collect();
     let awaited = match awaited {

@@ -498,6 +498,16 @@ fn folders_of_a_repository() {
     let planned_now = planned(&tiny.yard);
     assert_eq!((&*planned_now["fourth"], &*planned_now["second"]), ("4.0", "1.0"));
     assert!(planned_now["broken"].contains("but only 3.0 (native)"), "{planned_now:?}");
+    // If the branch is gone, all of them are known still, so that their packages stay.
+    let published = planned_now.len();
+    git(&folder, &["branch", "--quiet", "--move", "main", "other"]);
+    tiny.scan().exits(0);
+    let gone = planned(&tiny.yard);
+    assert_eq!(gone.len(), published);
+    assert!(gone["second"].contains("it has no branch, tag or commit main"), "{gone:?}");
+    git(&folder, &["branch", "--quiet", "--move", "other", "main"]);
+    tiny.scan().exits(0);
+    assert_eq!(planned(&tiny.yard)["second"], "1.0");
     // One folder, and a lock.
     tiny.configure("\"git:../all#:other/third\"", "");
     tiny.scan().exits(0);

@@ -66,6 +66,17 @@ fn at_its_commit(shared: &Shared) {
     let impact = yard.run(&["impact", "--commit", "HEAD"]).exits(0);
     assert!(impact.stdout.contains("a/two") && !impact.stdout.contains("a/one"), "{impact:?}");
     yard.run(&["impact", "--commit", &format!("{first}..")]).exits(0).says(&["a/two"]);
+    // A patch of it is tried beside it.
+    let recipe = fs::read_to_string(yard.path("tree/a/one/Makefile")).unwrap();
+    let patch = format!(
+        "--- a/a/one/Makefile\n+++ b/a/one/Makefile\n@@ -1 +1,2 @@\n {}\n+COMMENT= tried\n",
+        recipe.lines().next().unwrap()
+    );
+    let path = shared.path("git.patch");
+    fs::write(&path, patch).unwrap();
+    yard.run(&["try", path.to_str().unwrap()]).exits(0).says(&["making the try 1"]);
+    assert_eq!(fs::read_to_string(yard.path("tree/a/one/Makefile")).unwrap(), recipe);
+    yard.run(&["try", "--remove", "1"]).exits(0);
     // A folder of a repository, and a copy that two yards share.
     let folder = shared.path("git-larger");
     fs::create_dir(&folder).unwrap();
@@ -107,7 +118,6 @@ fn named_commits(shared: &Shared) {
     assert_eq!(json["changes"][0]["lines"][2], "The <b>old</b> text said nothing.");
     assert_eq!(json["changes"][0]["lines"].as_array().unwrap().len(), 3);
     assert_eq!(json["changes"].as_array().unwrap().len(), 1);
-    // What needs it was not built, or was built because its content changed, and is no commit's.
     yard.run(&["diff"]).exits(0).says(&[
         "2 commits:",
         &line(&two, "two: red"),

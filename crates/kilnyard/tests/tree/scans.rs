@@ -312,6 +312,10 @@ fn files_that_a_person_gets(shared: &Shared) {
         "a/one",
         "it waits for what a person has to get: one-1.0.tar.gz (Accept the licence of one-1.0.tar.gz at https://licences.example/?one)",
     ]);
+    // A set that grows by directories that are known waits for them, too.
+    yard.change("packages = \"all\"", "packages = [\"a/free\"]");
+    yard.run(&["scan"]).exits(0);
+    yard.change("packages = [\"a/free\"]", "packages = \"all\"");
     yard.build().exits(1).says(&["1 built", "3 left-out"]);
     assert_eq!(yard.published(), ["free-1.0"]);
     yard.run(&["why", "b/needs"]).exits(0).says(&["it needs a/one, which is left out", "it waits for"]);

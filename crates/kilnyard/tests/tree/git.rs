@@ -66,7 +66,7 @@ fn at_its_commit(shared: &Shared) {
     let impact = yard.run(&["impact", "--commit", "HEAD"]).exits(0);
     assert!(impact.stdout.contains("a/two") && !impact.stdout.contains("a/one"), "{impact:?}");
     yard.run(&["impact", "--commit", &format!("{first}..")]).exits(0).says(&["a/two"]);
-    // A patch of it is tried beside it.
+    // A patch of it is tried, and changes nothing in it.
     let recipe = fs::read_to_string(yard.path("tree/a/one/Makefile")).unwrap();
     let patch = format!(
         "--- a/a/one/Makefile\n+++ b/a/one/Makefile\n@@ -1 +1,2 @@\n {}\n+COMMENT= tried\n",

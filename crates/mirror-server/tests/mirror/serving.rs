@@ -211,7 +211,8 @@ fn the_folder_keeps_to_its_size_and_is_verified() {
     let mirror = Mirror::start(&origin, "keep-bytes = 1000000");
     names.iter().for_each(|name| drop(mirror.get(name)));
     let kept = || std::fs::read_dir(mirror.files().join("debian/pool")).unwrap().count();
-    assert_eq!(kept(), 2);
+    // A client may have its last byte before the mirror has made room.
+    until("there is room again", || kept() == 2);
     let cache = Cache::open(&mirror.folder.path().join("files"), Some(1_000_000)).unwrap();
     let listed = cache.list().unwrap();
     assert_eq!((listed.len(), cache.size()), (2, (2, 800_000)));

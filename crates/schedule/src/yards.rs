@@ -241,6 +241,12 @@ impl Yards {
                 _ => yard.apply(now_seconds, Event::Cores { machine, cores }, actions),
             }
         }
+        self.count(machine);
+    }
+
+    /// Notes which cores of a machine the yards use now.
+    fn count(&mut self, machine: MachineId) {
+        let index = machine.index();
         // Together, they may have a core more than there are.
         let used: Vec<u32> = self.yards.iter().map(|yard| yard.usage(machine, None).used).collect();
         let all = f64::from(used.iter().sum::<u32>()).max(1.0);
@@ -308,6 +314,8 @@ impl Policy for Yards {
                 match machine {
                     Some(machine) if had_ready == (yard.policy.scheduler.ready() > 0) => {
                         self.divide(machine, None, actions);
+                        // What waited for it may have begun on another one.
+                        (0..self.machines.len() as u32).for_each(|index| self.count(MachineId(index)));
                     }
                     _ => self.divide_all(actions),
                 }

@@ -198,6 +198,6 @@ mod tests {
         assert!(asked.used().memory_peak_bytes > 0);
         drop(asked);
         assert!(said().contains("asked"));
-        drop(shell("sleep 1000", Ending::Killed));
+        drop(shell("exec sleep 1000", Ending::Killed));
     }
 }

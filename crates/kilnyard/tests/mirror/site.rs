@@ -8,11 +8,12 @@ use crate::support::farm;
 use crate::support::server::{Manner, Server};
 use crate::support::site::SiteMirror;
 use crate::support::tiny::Tiny;
-use crate::support::{Yard, folder, until};
+use crate::support::{Yard, folder, quiet, until};
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_sign::YardKey;
 use objects::Kind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sha2::{Digest, Sha512};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub const CASES: &[(&str, fn())] = &[
         a_killed_mirror_serves_no_wrong_byte_and_keeps_nothing_half,
     ),
     ("pinned_files_have_a_name", pinned_files_have_a_name),
+    ("the_hook_of_the_documentation_uploads_what_was_fetched_elsewhere", documented_hook),
     ("ten_thousand_connections_delay_no_others", ten_thousand_connections),
 ];
 
@@ -325,4 +327,36 @@ fn ten_thousand_connections() {
     drop(open);
     until("it answers again", is_answered);
     setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+/// The program of docs/mirror.md for `POST_FETCH_HOOK`, as pkgsrc's make calls it: with the path below `DISTDIR`, and where that is from.
+fn documented_hook() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mirror.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let (_, script) = manual.split_once("A program for `POST_FETCH_HOOK`").unwrap();
+    let script = script.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = folder("hook-mirror");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("tokens"), "secret\n").unwrap();
+    let text = b"a distfile";
+    let digest: String = Sha512::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(path("checksums"), format!("SHA512 (sub/one-1.0.tgz) = {digest}\n")).unwrap();
+    let configuration = "[distfiles]\ntokens = \"tokens\"\nchecksums = [\"checksums\"]\n";
+    let mirror = SiteMirror::start(folder.path().to_owned(), configuration);
+    let token = path("tokens").display().to_string();
+    let hook = script.replace("http://mirror:3142", &mirror.url).replace("/etc/mirror-token", &token);
+    std::fs::write(path("hook"), hook).unwrap();
+    std::fs::create_dir_all(path("distfiles/sub")).unwrap();
+    let run = |address: &str, content: &[u8]| {
+        std::fs::write(path("distfiles/sub/one-1.0.tgz"), content).unwrap();
+        let mut command = std::process::Command::new("sh");
+        command.arg(path("hook")).args(["sub/one-1.0.tgz", address]).env("DISTDIR", path("distfiles"));
+        quiet(&mut command);
+        command.output().unwrap().status.success()
+    };
+    // What the mirror sent is not uploaded; what is not what distinfo says is refused.
+    assert!(run(&format!("{}/distfiles/", mirror.url), text) && mirror.paths().is_empty());
+    assert!(!run("https://elsewhere.example/", b"another file") && mirror.paths().is_empty());
+    assert!(run("https://elsewhere.example/", text));
+    assert_eq!(mirror.paths(), ["distfiles/sub/one-1.0.tgz"]);
 }
